@@ -1,0 +1,34 @@
+"""distrain trains click-through-rate models on Criteo-format tables, on a Dask cluster.
+
+Importing this package loads no torch, dask, pandas or cudf; names resolve on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distrain.errors import DistrainError
+    from distrain.schema import ColumnSchema, Schema, Tags
+    from distrain.spec import JobSpec
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ColumnSchema": "distrain.schema",
+    "DistrainError": "distrain.errors",
+    "JobSpec": "distrain.spec",
+    "Schema": "distrain.schema",
+    "Tags": "distrain.schema",
+}
+
+__all__ = ["ColumnSchema", "DistrainError", "JobSpec", "Schema", "Tags", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'distrain' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

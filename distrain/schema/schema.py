@@ -1,0 +1,166 @@
+"""An ordered set of columns."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import SchemaError
+from distrain.schema.column import ColumnSchema
+from distrain.schema.tags import Tags
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table, in order, each name once.
+
+    >>> schema = Schema((ColumnSchema("price", tags=(Tags.CONTINUOUS,)), ColumnSchema("clicked")))
+    >>> schema.names
+    ('price', 'clicked')
+    >>> schema.select_by_tag(Tags.CONTINUOUS).names
+    ('price',)
+    """
+
+    columns: tuple[ColumnSchema, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        repeated = sorted({name for name in self.names if self.names.count(name) > 1})
+        if repeated:
+            raise SchemaError(f"columns named more than once: {', '.join(repeated)}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, in order."""
+        return tuple(column.name for column in self.columns)
+
+    def __iter__(self) -> Iterator[ColumnSchema]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __getitem__(self, name: str) -> ColumnSchema:
+        """The column of that name.
+
+        Raises:
+            SchemaError: There is none; the nearest name is offered.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        near = get_close_matches(name, self.names, n=1)
+        raise SchemaError(
+            f"no column {name!r} in the schema",
+            hint=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(self.names)}.",
+        )
+
+    def select(self, names: Iterable[str]) -> "Schema":
+        """Only these columns, in the order of `names`."""
+        return Schema(tuple(self[name] for name in names))
+
+    def select_by_tag(self, *tags: str) -> "Schema":
+        """The columns that carry any of the tags, in schema order."""
+        return Schema(tuple(c for c in self.columns if any(c.has_tag(tag) for tag in tags)))
+
+    def remove(self, names: Iterable[str]) -> "Schema":
+        """All columns but these.
+
+        Raises:
+            SchemaError: One of the names is not in the schema.
+        """
+        dropped = {self[name].name for name in names}
+        return Schema(tuple(c for c in self.columns if c.name not in dropped))
+
+    def remove_by_tag(self, *tags: str) -> "Schema":
+        """The columns that carry none of the tags."""
+        return Schema(tuple(c for c in self.columns if not any(c.has_tag(tag) for tag in tags)))
+
+    def with_columns(self, *columns: ColumnSchema) -> "Schema":
+        """The schema with these columns put in: in place of their namesakes, else at the end."""
+        new = {column.name: column for column in columns}
+        kept = tuple(new.pop(c.name, c) for c in self.columns)
+        return Schema(kept + tuple(new.values()))
+
+    @property
+    def categorical(self) -> "Schema":
+        """The columns tagged CATEGORICAL."""
+        return self.select_by_tag(Tags.CATEGORICAL)
+
+    @property
+    def continuous(self) -> "Schema":
+        """The columns tagged CONTINUOUS."""
+        return self.select_by_tag(Tags.CONTINUOUS)
+
+    @property
+    def target(self) -> ColumnSchema:
+        """The one column tagged TARGET.
+
+        Raises:
+            SchemaError: There is none, or more than one.
+        """
+        targets = self.select_by_tag(Tags.TARGET)
+        if len(targets) != 1:
+            raise SchemaError(
+                f"the schema has {len(targets)} target columns, not one",
+                hint="Tag the label's column, and only it, with `target`.",
+            )
+        return targets.columns[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as JSON values: every field of every column that is not at its default."""
+        empty = asdict(ColumnSchema("-"))
+        return {
+            "columns": [
+                {k: _jsonable(v) for k, v in asdict(c).items() if k == "name" or v != empty[k]}
+                for c in self.columns
+            ]
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "Schema":
+        """The inverse of `to_json`.
+
+        Raises:
+            SchemaError: A field is unknown or unusable.
+        """
+        try:
+            columns = [ColumnSchema(**item) for item in document["columns"]]
+        except (KeyError, TypeError) as error:
+            raise SchemaError(f"not a schema document: {error}") from None
+        return cls(
+            tuple(
+                replace(c, tags=tuple(c.tags), value_count=c.value_count and tuple(c.value_count))
+                for c in columns
+            )
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Schema":
+        """Read a schema; the file's name says the format (`*.pbtxt`, `*.json`).
+
+        Raises:
+            SchemaError: The file is missing, its format unknown, or its content unreadable.
+        """
+        from distrain.schema.files import load_schema
+
+        return load_schema(Path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema, whole or not at all; the file's name says the format.
+
+        Raises:
+            SchemaError: The name's ending is not a known format.
+            OutputError: It could not be written.
+        """
+        from distrain.schema.files import save_schema
+
+        save_schema(self, Path(path))
+
+
+def _jsonable(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

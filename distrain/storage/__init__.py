@@ -1,0 +1,14 @@
+"""Where bytes come from and how outputs appear: whole, or not at all."""
+
+from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.outputs import check_writable, translated_errors, whole_dir, whole_file
+
+__all__ = [
+    "InputFile",
+    "check_writable",
+    "list_inputs",
+    "open_input",
+    "translated_errors",
+    "whole_dir",
+    "whole_file",
+]

@@ -1,0 +1,134 @@
+"""Outputs that appear whole or not at all.
+
+Everything is written under a temporary name beside its final one, synced, and renamed. A reader
+never sees half a file; a crash leaves at most a `.NAME.partial-*` to delete.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from distrain.errors import OutputError
+
+_HINTS = {
+    errno.ENOSPC: "The disk is full: free some space or choose another place.",
+    errno.EDQUOT: "The disk quota is used up: free some space or choose another place.",
+    errno.EFBIG: "The file is larger than this filesystem or `ulimit -f` allows.",
+    errno.EACCES: "May not write there: check the permissions or choose another place.",
+    errno.EPERM: "May not write there: check the permissions or choose another place.",
+    errno.EROFS: "That filesystem is read-only: choose another place.",
+    errno.ENOTDIR: "A part of the path is a file, not a folder.",
+    errno.EEXIST: "It exists already: remove it or choose another name.",
+    errno.ENOTEMPTY: "It exists already: remove it or choose another name.",
+}
+
+
+@contextlib.contextmanager
+def translated_errors(path: str | Path) -> Iterator[None]:
+    """Turn an `OSError` raised inside into an `OutputError` that names `path` and a mend."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OutputError(
+            f"could not write: {reason}",
+            where={"path": str(path)},
+            hint=_HINTS.get(error.errno or 0, "Check the disk and the permissions."),
+        ) from error
+
+
+@contextlib.contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path to write; on success sync it and rename it to `path`.
+
+    An existing file is replaced in one step. On any error the temporary file is removed and
+    `path` is as it was.
+
+    Raises:
+        OutputError: It could not be written (disk full, no permission, ...).
+    """
+    final = Path(path)
+    partial = _partial_name(final)
+    try:
+        with translated_errors(final):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            yield partial
+            _sync(partial)
+            partial.rename(final)
+            _sync(final.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder to fill; on success sync its files and rename it to `path`.
+
+    Args:
+        path: The final name.
+        replace: Whether an existing folder may be replaced.
+
+    Raises:
+        OutputError: `path` exists and `replace` is false, or writing failed.
+    """
+    final = Path(path)
+    if final.exists() and not replace:
+        raise OutputError(
+            "the output exists already",
+            where={"path": str(final)},
+            hint="Remove it, choose another name, or pass --overwrite.",
+        )
+    partial = _partial_name(final)
+    try:
+        with translated_errors(final):
+            partial.mkdir(parents=True)
+            yield partial
+            for file in sorted(partial.rglob("*")):
+                _sync(file)
+            _swap(partial, final)
+            _sync(final.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_writable(folder: str | Path) -> None:
+    """Raise now if `folder` (made if missing) could not be written later.
+
+    Raises:
+        OutputError: It cannot be made, or a file in it cannot be written.
+    """
+    folder = Path(folder)
+    with translated_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{uuid.uuid4().hex}"
+        try:
+            probe.write_bytes(b"distrain")
+        finally:
+            probe.unlink(missing_ok=True)
+
+
+def _partial_name(final: Path) -> Path:
+    return final.with_name(f".{final.name}.partial-{uuid.uuid4().hex[:8]}")
+
+
+def _swap(partial: Path, final: Path) -> None:
+    if not final.exists():
+        partial.rename(final)
+        return
+    old = _partial_name(final)
+    final.rename(old)
+    partial.rename(final)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
