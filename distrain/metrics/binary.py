@@ -1,0 +1,137 @@
+"""The metrics state of a binary classifier."""
+
+from typing import Any
+
+import numpy as np
+
+from distrain.metrics.bins import (
+    LOGIT_LIMIT,
+    NUM_BINS,
+    Counts,
+    Floats,
+    bin_of,
+    pack_counts,
+    unpack_counts,
+)
+from distrain.metrics.report import BinaryReport, report
+
+_FORMAT = {"kind": "binary", "version": 1, "num_bins": NUM_BINS, "logit_limit": LOGIT_LIMIT}
+
+
+class BinaryMetrics:
+    """Counts and sums of constant size (1 MiB) from which every metric is computed.
+
+    Merging states is exact for the counts, so AUC, average precision and their bounds do not
+    depend on how rows were spread over ranks; the two sums agree up to float64 rounding.
+
+    Attributes:
+        negatives: Rows with label 0 per bin of the logit, int64 `[NUM_BINS]`.
+        positives: Rows with label 1 per bin of the logit, int64 `[NUM_BINS]`.
+        log_loss_sum: Sum of the rows' logistic losses in nats.
+        prediction_sum: Sum of the rows' predicted probabilities.
+
+    >>> metrics = BinaryMetrics()
+    >>> metrics.update(np.array([-2.0, -1.0, 1.0, 2.0]), np.array([0, 1, 0, 1]))
+    >>> metrics.compute().auc
+    0.75
+    """
+
+    __slots__ = ("log_loss_sum", "negatives", "positives", "prediction_sum")
+
+    def __init__(
+        self,
+        negatives: Counts | None = None,
+        positives: Counts | None = None,
+        log_loss_sum: float = 0.0,
+        prediction_sum: float = 0.0,
+    ):
+        self.negatives = np.zeros(NUM_BINS, np.int64) if negatives is None else negatives
+        self.positives = np.zeros(NUM_BINS, np.int64) if positives is None else positives
+        self.log_loss_sum = log_loss_sum
+        self.prediction_sum = prediction_sum
+
+    @property
+    def rows(self) -> int:
+        """How many rows were counted."""
+        return int(self.negatives.sum() + self.positives.sum())
+
+    def update(self, logits: Floats, labels: np.ndarray[Any, Any]) -> None:
+        """Count some rows.
+
+        Args:
+            logits: `[rows]`, any float dtype.
+            labels: `[rows]`, 0 or 1 in any dtype.
+
+        Raises:
+            ValueError: The shapes differ, a logit is not finite, or a label is neither 0 nor 1;
+                the state is as it was.
+        """
+        _check(logits, labels)
+        x = logits.astype(np.float64)
+        positive = labels != 0
+        counts = np.bincount(bin_of(logits) + positive * NUM_BINS, minlength=2 * NUM_BINS)
+        self.negatives += counts[:NUM_BINS]
+        self.positives += counts[NUM_BINS:]
+        # log(1 + exp(x)) - y * x without overflow: exp only ever sees -|x|.
+        decay = np.exp(-np.abs(x))
+        losses = np.log1p(decay) + np.maximum(np.where(positive, -x, x), 0.0)
+        self.log_loss_sum += float(losses.sum())
+        self.prediction_sum += float((np.where(x >= 0, 1.0, decay) / (1.0 + decay)).sum())
+
+    def merge(self, other: "BinaryMetrics") -> "BinaryMetrics":
+        """A new state that holds the rows of both."""
+        return BinaryMetrics(
+            self.negatives + other.negatives,
+            self.positives + other.positives,
+            self.log_loss_sum + other.log_loss_sum,
+            self.prediction_sum + other.prediction_sum,
+        )
+
+    def compute(self) -> BinaryReport:
+        """Every metric of the rows counted so far."""
+        return report(self.negatives, self.positives, self.log_loss_sum, self.prediction_sum)
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON values, exact to the last bit and compact."""
+        return {
+            **_FORMAT,
+            "negatives": pack_counts(self.negatives),
+            "positives": pack_counts(self.positives),
+            "log_loss_sum": self.log_loss_sum,
+            "prediction_sum": self.prediction_sum,
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "BinaryMetrics":
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: The document is of another kind, version or binning, or damaged.
+        """
+        for key, ours in _FORMAT.items():
+            if document.get(key) != ours:
+                raise ValueError(f"not a state of binary metrics: {key} is {document.get(key)!r}")
+        try:
+            return cls(
+                unpack_counts(document["negatives"]),
+                unpack_counts(document["positives"]),
+                float(document["log_loss_sum"]),
+                float(document["prediction_sum"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"damaged state of binary metrics: {error!r}") from None
+
+
+def _check(logits: Floats, labels: np.ndarray[Any, Any]) -> None:
+    if logits.ndim != 1 or logits.shape != labels.shape:
+        raise ValueError(
+            f"logits {list(logits.shape)} and labels {list(labels.shape)} must both be [rows]"
+        )
+    finite = np.isfinite(logits)
+    if not finite.all():
+        index = int(np.argmin(finite))
+        raise ValueError(f"the logit at index {index} is {logits[index]}, not a finite number")
+    binary = (labels == 0) | (labels == 1)
+    if not binary.all():
+        index = int(np.argmin(binary))
+        raise ValueError(f"the label at index {index} is {labels[index]}, not 0 or 1")

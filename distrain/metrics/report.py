@@ -1,0 +1,129 @@
+"""What a binary classifier's metrics say, computed from binned counts.
+
+Bins are ordered by logit. Write `p[b]`, `n[b]` for the positives and negatives of bin `b`, `P` and
+`N` for their totals.
+
+**AUC** is the share of (positive, negative) pairs that the logits order rightly, ties counting one
+half. A pair in two different bins is ordered as its bins are, which the counts know exactly. A
+pair inside one bin is worth 0, 1/2 or 1; the estimate says 1/2 and is wrong by at most 1/2. There
+are `p[b] * n[b]` such pairs in bin `b`, so
+
+    auc       = sum_b p[b] * (n[0] + ... + n[b-1] + n[b] / 2) / (P * N)
+    |error|  <= sum_b p[b] * n[b] / (2 * P * N) = auc_bound
+
+**Average precision** is the mean, over the positives, of the precision at the threshold that just
+admits the positive (and whatever ties with it). Let `a` positives and `f` negatives lie in bins
+above. The i-th positive of a bin, from the top, is admitted with `i` to `p` positives and 0 to `n`
+negatives of its own bin, so its precision lies between `(a+i) / (a+i+f+n)` and `(a+p) / (a+p+f)`.
+The lower terms increase with `i`, hence their sum is at least the integral over `i` from 0 to `p`,
+`p - (f+n) * ln((a+f+n+p) / (a+f+n))`. The estimate takes a positive in the middle of the bin,
+`(a + (p+1)/2) / (a + (p+1)/2 + f + n/2)`, and the bound is its distance to the farther end.
+
+**Normalised entropy** is the mean log loss over that of a constant prediction of the click rate
+(He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014): below 1 is better
+than knowing the click rate only. **Calibration** is the sum of predictions over that of labels.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from distrain.metrics.bins import Counts
+
+
+@dataclass(frozen=True)
+class BinaryReport:
+    """The metrics of some rows; `None` where the rows do not define one.
+
+    Attributes:
+        rows: How many rows.
+        positives: How many of them have label 1.
+        auc: Area under the ROC curve; `None` unless both classes are there.
+        auc_bound: `auc` is within this of the exact value.
+        average_precision: Area under the precision-recall curve as a step sum; `None` as `auc`.
+        average_precision_bound: `average_precision` is within this of the exact value.
+        log_loss: Mean logistic loss in nats; `None` without rows.
+        normalised_entropy: `log_loss` over the entropy of the click rate; `None` as `auc`.
+        calibration: Sum of predictions over sum of labels; `None` without positives.
+    """
+
+    rows: int
+    positives: int
+    auc: float | None
+    auc_bound: float | None
+    average_precision: float | None
+    average_precision_bound: float | None
+    log_loss: float | None
+    normalised_entropy: float | None
+    calibration: float | None
+
+
+def report(
+    negatives: Counts, positives: Counts, log_loss_sum: float, prediction_sum: float
+) -> BinaryReport:
+    """The metrics from counts per bin, `[NUM_BINS]` each, and two sums over all rows."""
+    num_positives, num_negatives = int(positives.sum()), int(negatives.sum())
+    rows = num_positives + num_negatives
+    log_loss = log_loss_sum / rows if rows else None
+    calibration = prediction_sum / num_positives if num_positives else None
+    if log_loss is None or not num_positives or not num_negatives:
+        return BinaryReport(
+            rows, num_positives, None, None, None, None, log_loss, None, calibration
+        )
+    return BinaryReport(
+        rows,
+        num_positives,
+        *area_under_roc(negatives, positives),
+        *average_precision(negatives, positives),
+        log_loss,
+        log_loss / _entropy(num_positives / rows),
+        calibration,
+    )
+
+
+def area_under_roc(negatives: Counts, positives: Counts) -> tuple[float, float]:
+    """AUC and its certified bound from counts per bin; both classes must be there.
+
+    >>> area_under_roc(np.array([2, 1]), np.array([0, 3]))
+    (0.8333333333333334, 0.16666666666666666)
+    """
+    negatives_below = np.cumsum(negatives) - negatives
+    # float64: the products outgrow int64 from some billions of rows on.
+    pairs = float(positives.sum()) * float(negatives.sum())
+    ordered = np.dot(positives.astype(np.float64), negatives_below + negatives / 2)
+    within = np.dot(positives.astype(np.float64), negatives.astype(np.float64))
+    return float(ordered) / pairs, float(within) / (2 * pairs)
+
+
+def average_precision(negatives: Counts, positives: Counts) -> tuple[float, float]:
+    """Average precision and its certified bound from counts per bin; positives must be there.
+
+    >>> average_precision(np.array([5, 0]), np.array([0, 3]))
+    (1.0, 0.0)
+    """
+    held = np.flatnonzero(positives)[::-1]
+    p, n = positives[held].astype(np.float64), negatives[held].astype(np.float64)
+    above = np.cumsum(p) - p
+    negatives_above = float(negatives.sum()) - np.cumsum(negatives)[held].astype(np.float64)
+    low = _lower_sum(above, negatives_above + n, p)
+    high = p * (above + p) / (above + p + negatives_above)
+    middle = above + (p + 1) / 2
+    estimate = np.clip(p * middle / (middle + negatives_above + n / 2), low, high)
+    total = p.sum()
+    value = float(estimate.sum() / total)
+    return value, max(float(high.sum() / total) - value, value - float(low.sum() / total), 0.0)
+
+
+def _lower_sum(
+    above: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    negatives_until: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    p: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    # Without negatives so far every precision is 1; log1p would divide 0 by 0 there.
+    before = np.where(negatives_until > 0, above + negatives_until, 1.0)
+    return p - negatives_until * np.log1p(p / before)
+
+
+def _entropy(rate: float) -> float:
+    return -rate * math.log(rate) - (1 - rate) * math.log1p(-rate)

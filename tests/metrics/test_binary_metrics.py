@@ -1,0 +1,192 @@
+import json
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
+
+from distrain.metrics import BinaryMetrics, BinaryReport
+
+# Few distinct values make ties, close ones share a bin, far ones lie beyond the outermost bins.
+LOGITS = st.one_of(
+    st.sampled_from([-40.0, -16.0, 0.0, 1e-5, 2e-5, 1.0, 16.0, 16.5, 1e30]),
+    st.floats(-20, 20, width=32),
+    st.floats(0, 2**-9, width=32),
+)
+ROWS = st.lists(st.tuples(LOGITS, st.booleans()), max_size=60)
+
+
+def arrays(rows):
+    logits = np.array([logit for logit, _ in rows], np.float64)
+    return logits, np.array([label for _, label in rows], np.float32)
+
+
+def state_of(rows):
+    metrics = BinaryMetrics()
+    metrics.update(*arrays(rows))
+    return metrics
+
+
+def exact_auc(logits, labels):
+    wins = pairs = 0.0
+    for positive in logits[labels == 1]:
+        for negative in logits[labels == 0]:
+            wins += 1.0 if positive > negative else 0.5 if positive == negative else 0.0
+            pairs += 1
+    return wins / pairs
+
+
+@given(ROWS)
+@settings(deadline=None, max_examples=200)
+def test_the_bounds_hold_against_naive_oracles(rows):
+    logits, labels = arrays(rows)
+    found = state_of(rows).compute()
+    assert (found.rows, found.positives) == (len(rows), int(labels.sum()))
+    if len(set(labels.tolist())) < 2:
+        assert found.auc is found.auc_bound is found.average_precision is None
+        assert found.normalised_entropy is None
+        return
+    assert abs(found.auc - exact_auc(logits, labels)) <= found.auc_bound + 1e-12
+    precision = average_precision_score(labels, logits)
+    error = abs(found.average_precision - precision)
+    assert error <= found.average_precision_bound + 1e-12
+
+
+@given(ROWS, st.lists(st.integers(0, 3), min_size=60, max_size=60), st.permutations(range(4)))
+@settings(deadline=None, max_examples=60)
+def test_merging_any_partition_in_any_order_gives_the_global_state(rows, ranks, order):
+    whole = state_of(rows)
+    parts = [
+        state_of([row for row, r in zip(rows, ranks, strict=False) if r == rank]) for rank in order
+    ]
+    merged = reduce(BinaryMetrics.merge, parts)
+    nested = parts[0].merge(parts[1].merge(parts[2].merge(parts[3])))
+    for state in (merged, nested):
+        assert (state.negatives == whole.negatives).all()
+        assert (state.positives == whole.positives).all()
+        assert state.log_loss_sum == pytest.approx(whole.log_loss_sum, rel=1e-12)
+        assert state.prediction_sum == pytest.approx(whole.prediction_sum, rel=1e-12)
+        assert state.compute().auc == whole.compute().auc
+
+
+@given(ROWS)
+@settings(deadline=None, max_examples=40)
+def test_json_round_trip_is_exact(rows):
+    state = state_of(rows)
+    back = BinaryMetrics.from_json(json.loads(json.dumps(state.to_json(), allow_nan=False)))
+    assert (back.negatives == state.negatives).all()
+    assert (back.positives == state.positives).all()
+    assert back.log_loss_sum == state.log_loss_sum
+    assert back.compute() == state.compute()
+
+
+@pytest.fixture(scope="module")
+def million():
+    random = np.random.default_rng(7)
+    logits = random.normal(-3.5, 1.2, 1_000_000).astype(np.float32)
+    labels = (random.random(len(logits)) < 1 / (1 + np.exp(-logits.astype(float)))).astype(np.int8)
+    return logits, labels
+
+
+def test_a_million_streamed_rows_agree_with_scikit_learn(million):
+    logits, labels = million
+    streamed = BinaryMetrics()
+    for start in range(0, len(logits), 65_536):
+        streamed.update(logits[start : start + 65_536], labels[start : start + 65_536])
+    found = streamed.compute()
+    assert found.auc_bound < 1e-4
+    assert abs(found.auc - roc_auc_score(labels, logits)) <= found.auc_bound
+    assert found.average_precision_bound < 1e-3
+    precision = average_precision_score(labels, logits)
+    assert abs(found.average_precision - precision) <= found.average_precision_bound
+    predictions = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    loss = log_loss(labels, predictions)
+    rate = labels.mean()
+    entropy = -rate * np.log(rate) - (1 - rate) * np.log(1 - rate)
+    assert found.log_loss == pytest.approx(loss, rel=1e-12)
+    assert found.normalised_entropy == pytest.approx(loss / entropy, rel=1e-12)
+    assert found.calibration == pytest.approx(predictions.sum() / labels.sum(), rel=1e-12)
+
+
+def test_a_batch_travels_as_a_small_document(million):
+    batch = BinaryMetrics()
+    batch.update(million[0][:65_536], million[1][:65_536])
+    assert len(json.dumps(batch.to_json())) < 100_000
+
+
+def test_counts_of_every_width_round_trip():
+    for peak in (255, 256, 65_536, 2**32):
+        state = BinaryMetrics()
+        state.negatives[5] = peak
+        assert BinaryMetrics.from_json(state.to_json()).negatives[5] == peak
+
+
+def test_no_rows_compute_to_nothing():
+    metrics = BinaryMetrics()
+    metrics.update(np.empty(0, np.float32), np.empty(0, np.int64))
+    nothing = BinaryReport(0, 0, None, None, None, None, None, None, None)
+    assert metrics.compute() == nothing
+    assert metrics.merge(BinaryMetrics()).compute() == nothing
+
+
+def test_one_class_has_a_loss_but_no_area():
+    found = state_of([(0.0, False), (0.0, False)]).compute()
+    assert found.log_loss == pytest.approx(np.log(2))
+    assert found.auc is found.average_precision is found.calibration is None
+    assert state_of([(2.0, True)]).compute().calibration == pytest.approx(1 / (1 + np.exp(-2)))
+
+
+def test_a_constant_prediction_scores_one_half():
+    found = state_of([(0.25, i % 5 == 0) for i in range(50)]).compute()
+    assert found.auc == 0.5
+    assert found.auc_bound == 0.5
+
+
+def test_separated_classes_score_one_without_doubt():
+    found = state_of([(-1.0, False)] * 9 + [(1.0, True)] * 3).compute()
+    assert (found.auc, found.auc_bound) == (1.0, 0.0)
+    assert (found.average_precision, found.average_precision_bound) == (1.0, 0.0)
+
+
+def test_extreme_logits_have_finite_losses():
+    found = state_of([(1e30, False), (-1e30, True), (1e30, True), (-1e30, False)]).compute()
+    assert found.log_loss == pytest.approx(5e29)
+    assert found.calibration == pytest.approx(1.0)
+    assert found.auc == 0.5
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        ([0.0, np.nan], [0, 1], "logit at index 1 is nan"),
+        ([0.0, 1.0, -np.inf], [0, 1, 0], "logit at index 2 is -inf"),
+        ([0.0, 1.0], [0, 2], "label at index 1 is 2"),
+        ([0.0, 1.0], [np.nan, 0], "label at index 0 is nan"),
+        ([0.0, 1.0], [0], r"logits \[2\] and labels \[1\]"),
+        ([[0.0]], [[1]], r"logits \[1, 1\]"),
+    ],
+)
+def test_unusable_rows_are_named_and_nothing_is_counted(logits, labels, message):
+    metrics = BinaryMetrics()
+    with pytest.raises(ValueError, match=message):
+        metrics.update(np.array(logits), np.array(labels))
+    assert metrics.rows == 0
+
+
+def test_damaged_documents_are_refused():
+    good = BinaryMetrics().to_json()
+    for damage in (
+        {"version": 2},
+        {"num_bins": 200},
+        {"kind": "regression"},
+        {"negatives": {"dtype": "<u1", "zlib": "not base64!"}},
+        {"negatives": {"dtype": "<u1", "zlib": "AAAA"}},
+        {"negatives": {"dtype": "O", "zlib": ""}},
+        {"negatives": {"dtype": "<u8", "zlib": good["negatives"]["zlib"]}},
+        {"negatives": None},
+        {"log_loss_sum": None},
+    ):
+        with pytest.raises(ValueError, match=r"state of binary metrics|counts"):
+            BinaryMetrics.from_json({**good, **damage})
