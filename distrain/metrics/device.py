@@ -46,20 +46,19 @@ class DeviceBinaryMetrics:
             raise ValueError(
                 f"logits {list(logits.shape)} and labels {list(labels.shape)} must both be [rows]"
             )
-        x, y = logits.double(), labels.double()
+        # Copies, so that what follows may work in place.
+        x, y = logits.to(torch.float64, copy=True), labels.to(torch.float64, copy=True)
         # 0 for every usable row, NaN or another number for the rest.
         usable = ((x - x) + (y * y - y)) == 0
-        x, y = torch.where(usable, x, 0.0), torch.where(usable, y, 0.0)
+        unusable = usable.logical_not()
+        x, y = x.masked_fill_(unusable, 0.0), y.masked_fill_(unusable, 0.0)
         bins = x.clamp(-LOGIT_LIMIT, LOGIT_LIMIT).float().add_(LOGIT_LIMIT).mul_(BINS_PER_LOGIT)
         index = bins.long().clamp_(max=NUM_BINS - 1).add_(y.long(), alpha=NUM_BINS)
         self._counts.scatter_add_(0, index, usable.long())
-        self._unusable.add_(usable.logical_not().sum())
-        # log(1 + exp(x)) - y * x without overflow: exp only ever sees -|x|.
-        decay = x.abs().neg_().exp_()
-        losses = decay.log1p().add_((x * (1 - 2 * y)).clamp_(min=0.0))
-        predictions = torch.where(x >= 0, 1.0, decay) / (1.0 + decay)
-        self._log_loss_sum.add_((losses * usable).sum())
-        self._prediction_sum.add_((predictions * usable).sum())
+        self._unusable.add_(unusable.sum())
+        losses = torch.nn.functional.logsigmoid(y.mul_(2).sub_(1).mul_(x)).neg_()
+        self._log_loss_sum.add_(losses.mul_(usable).sum())
+        self._prediction_sum.add_(x.sigmoid_().mul_(usable).sum())
 
     def read_and_reset(self) -> BinaryMetrics:
         """The rows counted since the last call, and an empty state; waits for the device once.
