@@ -1,0 +1,83 @@
+"""The `distrain` command: finds a command's file, runs it, and tells errors on one screen."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from distrain import __version__
+from distrain.errors import DistrainError
+
+COMMANDS = {
+    "demo": "See the whole way on generated data, in a few minutes.",
+    "synth": "Generate Criteo-shaped rows with a known best AUC.",
+    "prep": "Turn raw Criteo files into training parquet.",
+    "train": "Train a model as a job spec says.",
+    "evaluate": "Score labelled rows with a saved model and tell its metrics.",
+    "predict": "Write a saved model's scores of parquet files.",
+    "schema": "Show, select from or convert a schema.",
+    "doctor": "Check versions, devices, cluster and write access.",
+    "completion": "Print the script that completes commands in your shell.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's file only when the command is used: the rest stays unloaded."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands, in the order that people meet them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or none."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"distrain.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or name the nearest one."""
+        from difflib import get_close_matches
+
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = get_close_matches(name, COMMANDS, n=1)
+            guess = f" Did you mean '{near[0]}'?" if near else ""
+            ctx.fail(f"No such command '{name}'.{guess}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="distrain")
+def cli() -> None:
+    """Train click-through-rate models on Criteo-format tables, on a Dask cluster.
+
+    \b
+    Begin with:
+      distrain demo                    the whole way on generated data
+      distrain COMMAND --help          a command, with examples
+
+    Exit codes: 0 ok, 1 bad input or output, 2 usage, 69 no cluster, 100 the job failed,
+    103 the job was stopped.
+    """
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line; the process ends with the error's exit code."""
+    try:
+        return cli.main(args=args, prog_name="distrain")
+    except DistrainError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A run's summary as a table."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from distrain.report import Summary
+    from distrain.run_paths import RunPaths
+
+
+def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:
+    """Print what came out and where things lie."""
+    from rich.table import Table
+
+    table = Table(title=f"run {summary.job_id}", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column()
+    what = {"valid": "validation rows", "train": "training rows, before their update"}
+    stalls = ", ".join(f"rank {r}: {pct:.1f} %" for r, pct in enumerate(summary.stall_pct))
+    rows = [
+        ("ranks", str(summary.num_ranks)),
+        ("parameters", _count(summary.parameters)),
+        ("rows trained", _count(summary.rows)),
+        ("rows/s", _count(summary.rows_per_s)),
+        ("waiting for data", stalls or "-"),
+        ("scored on", f"{_count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
+        ("AUC", _bounded(summary.auc, summary.auc_bound)),
+        ("log loss", _number(summary.log_loss)),
+        ("normalised entropy", _number(summary.normalised_entropy)),
+        ("model", summary.model or "-"),
+        ("curves", str(paths.curves)),
+        ("metrics", str(paths.metrics)),
+        ("summary", str(paths.summary)),
+        ("logs", str(paths.logs)),
+    ]
+    for name, value in rows:
+        table.add_row(name, value)
+    console.print(table, highlight=False)
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5f}"
+
+
+def _bounded(value: float | None, bound: float | None) -> str:
+    return "-" if value is None else f"{value:.5f} (binned; the exact value is within {bound:.1e})"

@@ -1,0 +1,46 @@
+"""`distrain predict`: a saved model's scores, parquet to parquet."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column; may be repeated.")
+@click.option("--batch-size", default=65536, show_default=True, help="Rows scored at once.")
+@click.option("--workers", default=2, show_default=True, help="Workers of a local cluster.")
+@click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+def command(
+    model: Path,
+    data: tuple[str, ...],
+    out: Path,
+    keep: tuple[str, ...],
+    batch_size: int,
+    workers: int,
+    scheduler: str | None,
+    overwrite: bool,
+) -> None:
+    """Write one file of scores per file of DATA, on a Dask cluster.
+
+    Each output row has the kept columns and `probability`, in the order of the input rows. The
+    folder appears when all files are done. All workers must see model, data and output.
+
+    \b
+    Examples:
+      distrain predict runs/NAME criteo/valid --out scores
+      distrain predict runs/NAME 'new/*.parquet' --out scores --keep user --keep label
+    """
+    from distrain.cli.models import find_model
+    from distrain.cluster import open_cluster
+    from distrain.scoring import PredictRequest, predict
+
+    request = PredictRequest(find_model(model), data, out, keep, batch_size, overwrite)
+    with open_cluster(scheduler=scheduler, num_workers=workers) as client:
+        result = predict(
+            request, client, lambda done, total: click.echo(f"scored {done} of {total} files")
+        )
+    click.echo(f"{result.rows:,} rows in {result.files} files: {out}")

@@ -1,0 +1,88 @@
+"""A cluster on this machine: one worker process per rank, one GPU each where there are GPUs."""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distrain.cluster.connect import connect
+from distrain.errors import ClusterError
+
+
+@contextmanager
+def open_cluster(
+    *,
+    scheduler: str | None = None,
+    num_workers: int = 2,
+    threads_per_worker: int = 1,
+    device: str = "cpu",
+    dashboard_address: str = ":0",
+) -> Iterator[Any]:
+    """Yield a `distributed.Client`: of the scheduler at an address, or of a new local cluster.
+
+    Args:
+        scheduler: Its address; `None` starts a cluster here, which ends with the block.
+        num_workers: Worker processes of a local cluster.
+        threads_per_worker: Dask's threads in each.
+        device: `cuda` gives each worker a GPU; `auto` does where there are enough of them.
+        dashboard_address: Where a local cluster's dashboard listens; port 0 takes a free one.
+
+    Raises:
+        ClusterError: The scheduler does not answer, or there are too few GPUs.
+    """
+    if scheduler is not None:
+        with connect(scheduler) as client:
+            yield client
+        return
+    with local_cluster(num_workers, threads_per_worker, device, dashboard_address) as client:
+        yield client
+
+
+@contextmanager
+def local_cluster(
+    num_workers: int, threads_per_worker: int, device: str, dashboard_address: str
+) -> Iterator[Any]:
+    """Yield a client of a new cluster of worker processes on this machine."""
+    from distributed import Client, LocalCluster
+
+    options = {
+        "n_workers": num_workers,
+        "threads_per_worker": threads_per_worker,
+        "dashboard_address": dashboard_address,
+        "host": "127.0.0.1",
+    }
+    gpus = count_gpus() if device != "cpu" else 0
+    if device == "cuda" and gpus < num_workers:
+        raise ClusterError(
+            f"{num_workers} workers need a GPU each, this machine has {gpus}",
+            hint="Lower resources.num_ranks, set resources.device to cpu, or use --scheduler.",
+        )
+    if device != "cpu" and gpus >= num_workers:
+        cluster = _cuda_cluster(options)
+    else:
+        cluster = LocalCluster(processes=True, **options)
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+def count_gpus() -> int:
+    """NVIDIA GPUs that CUDA's driver shows this process; 0 without a driver. Loads no torch."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+def _cuda_cluster(options: dict[str, Any]) -> Any:
+    try:
+        from dask_cuda import LocalCUDACluster
+    except ImportError as error:
+        raise ClusterError(
+            f"this machine has GPUs, but dask-cuda cannot be imported: {error}",
+            hint="Install it with `pip install 'distrain[gpu]'`, or set resources.device to cpu.",
+        ) from error
+    return LocalCUDACluster(**options)

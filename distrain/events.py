@@ -1,0 +1,215 @@
+"""Everything a rank may report, as frozen dataclasses that travel as JSON.
+
+A rank writes events; its supervisor adds the job and the attempt; the coordinator merges them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+PHASES = (
+    "data_wait",
+    "copy",
+    "forward_backward",
+    "exchange",
+    "optimizer",
+    "evaluate",
+    "save",
+    "other",
+)
+"""Where a rank's wall time goes; the phases of a report sum to its elapsed time."""
+
+
+@dataclass(frozen=True)
+class RankStarted:
+    """The rank's process lives and is about to join its gang."""
+
+    kind: ClassVar[str] = "rank_started"
+    rank: int
+    pid: int
+    host: str
+    device: str
+
+
+@dataclass(frozen=True)
+class TrainingStarted:
+    """Model and data are ready and all ranks have met.
+
+    Attributes:
+        num_steps: Steps this job will take in all.
+        rows_per_epoch: Rows of one epoch over all ranks.
+        total_rows: Rows of the whole job over all ranks.
+        parameters: Trainable values, embeddings included.
+    """
+
+    kind: ClassVar[str] = "training_started"
+    rank: int
+    num_steps: int
+    rows_per_epoch: int
+    total_rows: int
+    parameters: int
+
+
+@dataclass(frozen=True)
+class StepsDone:
+    """Some steps, since the last such report.
+
+    Attributes:
+        epoch: The epoch of the last step, from 0.
+        step: Steps taken since the start of the job.
+        elapsed_s: Wall time since training started on this rank.
+        seconds: This window's wall time by phase (`PHASES`).
+        metrics: A `BinaryMetrics` state as JSON: this rank's rows, scored before their update.
+        lr: Learning rate of the last step.
+    """
+
+    kind: ClassVar[str] = "steps_done"
+    rank: int
+    epoch: int
+    step: int
+    elapsed_s: float
+    seconds: Mapping[str, float]
+    metrics: Mapping[str, Any]
+    lr: float
+
+
+@dataclass(frozen=True)
+class EvaluationDone:
+    """This rank's share of the validation rows was scored.
+
+    Attributes:
+        step: Steps taken when it was scored.
+        metrics: A `BinaryMetrics` state as JSON.
+    """
+
+    kind: ClassVar[str] = "evaluation_done"
+    rank: int
+    epoch: int
+    step: int
+    elapsed_s: float
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelSaved:
+    """Rank 0 wrote the model."""
+
+    kind: ClassVar[str] = "model_saved"
+    rank: int
+    path: str
+
+
+@dataclass(frozen=True)
+class RankFinished:
+    """The rank did all its work; how its process then ends does not matter.
+
+    Attributes:
+        steps: Steps taken.
+        rows: Rows this rank trained, each counted once per epoch.
+        elapsed_s: Wall time of training.
+        seconds: Wall time by phase, summing to `elapsed_s`.
+    """
+
+    kind: ClassVar[str] = "rank_finished"
+    rank: int
+    steps: int
+    rows: int
+    elapsed_s: float
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RankFailed:
+    """The rank's own account of why it cannot go on.
+
+    Attributes:
+        reason: A word from `FAILURE_REASONS`.
+        message: What failed, where, and the hint, as people should read it.
+        step: Steps taken before, if training had begun.
+        traceback: Python's, if it helps.
+    """
+
+    kind: ClassVar[str] = "rank_failed"
+    rank: int
+    reason: str
+    message: str
+    step: int | None = None
+    traceback: str | None = None
+
+
+@dataclass(frozen=True)
+class RankExited:
+    """The supervisor's account of how the rank's process ended.
+
+    Attributes:
+        exit_code: As the operating system gave it; negative: the number of a signal.
+        stopped: Whether the supervisor had asked it to stop.
+        log_tail: The last lines that the process printed.
+    """
+
+    kind: ClassVar[str] = "rank_exited"
+    rank: int
+    exit_code: int
+    stopped: bool
+    log_tail: str = ""
+
+
+FAILURE_REASONS = (
+    "DataError",  # a file or value that cannot be used
+    "InvalidSpec",  # the spec does not fit the data or the machine
+    "NonFiniteLoss",  # the loss became NaN or infinite
+    "OutOfMemory",  # the device's or the host's memory did not suffice
+    "OutputError",  # the model or the log could not be written
+    "PeerLost",  # a collective failed because another rank was gone: never the first cause
+    "RankFailed",  # any other exception
+)
+
+Event = (
+    RankStarted
+    | TrainingStarted
+    | StepsDone
+    | EvaluationDone
+    | ModelSaved
+    | RankFinished
+    | RankFailed
+    | RankExited
+)
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (
+        RankStarted,
+        TrainingStarted,
+        StepsDone,
+        EvaluationDone,
+        ModelSaved,
+        RankFinished,
+        RankFailed,
+        RankExited,
+    )
+}
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """An event as JSON values.
+
+    >>> to_json(ModelSaved(rank=0, path="runs/a/model"))
+    {'kind': 'model_saved', 'rank': 0, 'path': 'runs/a/model'}
+    """
+    return {"kind": event.kind, **asdict(event)}
+
+
+def from_json(document: Mapping[str, Any]) -> Event:
+    """The inverse of `to_json`.
+
+    Raises:
+        ValueError: The kind is unknown or a field is missing.
+    """
+    fields = dict(document)
+    kind = fields.pop("kind", None)
+    if kind not in EVENT_TYPES:
+        raise ValueError(f"unknown event kind {kind!r}; known: {', '.join(EVENT_TYPES)}")
+    try:
+        return EVENT_TYPES[kind](**fields)
+    except TypeError as error:
+        raise ValueError(f"not a {kind} event: {error}") from None

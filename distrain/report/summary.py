@@ -1,0 +1,102 @@
+"""A run's outcome in one document."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from distrain.coordinator.view import JobView, Record
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `summary.json` holds.
+
+    Attributes:
+        state: `succeeded`, `failed` or `cancelled`.
+        reason: One word for why it ended badly.
+        rows: Rows trained, each counted once per epoch.
+        wall_s: Wall time of training on the slowest rank, validation included.
+        rows_per_s: Rows trained per second of wall time that was not spent on validation.
+        stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
+        train_loss: Mean log loss over the last epoch's rows, scored before their update.
+        scored_on: What the following figures are of: `valid`, or `train` (each row scored before
+            its update) where there are no validation rows.
+        auc: Area under the ROC curve, true within +- `auc_bound`.
+        log_loss: Mean log loss in nats.
+        normalised_entropy: Log loss over that of predicting the mean click rate.
+    """
+
+    job_id: str
+    name: str
+    state: str
+    reason: str | None
+    message: str | None
+    num_ranks: int
+    parameters: int | None
+    steps: int
+    rows: int
+    wall_s: float | None
+    rows_per_s: float | None
+    stall_pct: tuple[float, ...]
+    seconds: tuple[dict[str, float], ...]
+    train_loss: float | None
+    scored_on: str | None
+    scored_rows: int | None
+    auc: float | None
+    auc_bound: float | None
+    log_loss: float | None
+    normalised_entropy: float | None
+    model: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def summarise(view: JobView, records: Sequence[Record]) -> Summary:
+    """Sum up a job.
+
+    Args:
+        view: Its last view.
+        records: All its records.
+    """
+    train = [record for record in records if record.split == "train"]
+    valid = [record for record in records if record.split == "valid"]
+    last_epoch = [record for record in train if record.epoch == train[-1].epoch]
+    scored = valid[-1] if valid else (train[-1] if train else None)
+    wall_s = max((sum(of_rank.values()) for of_rank in view.rank_seconds), default=None)
+    busy_s = max(
+        (sum(of_rank.values()) - of_rank.get("evaluate", 0.0) for of_rank in view.rank_seconds),
+        default=0.0,
+    )
+    rows = train[-1].rows_total if train else 0
+    return Summary(
+        job_id=view.job_id,
+        name=view.name,
+        state=view.state.value,
+        reason=view.reason,
+        message=view.message,
+        num_ranks=view.num_ranks,
+        parameters=view.parameters,
+        steps=train[-1].step if train else 0,
+        rows=rows,
+        wall_s=wall_s,
+        rows_per_s=rows / busy_s if busy_s > 0 else None,
+        stall_pct=view.rank_stall_pct,
+        seconds=tuple(dict(of_rank) for of_rank in view.rank_seconds),
+        train_loss=_mean_loss(last_epoch),
+        scored_on=scored.split if scored else None,
+        scored_rows=scored.rows if scored else None,
+        auc=scored.auc if scored else None,
+        auc_bound=scored.auc_bound if scored else None,
+        log_loss=scored.loss if scored else None,
+        normalised_entropy=scored.normalised_entropy if scored else None,
+        model=view.model_path,
+    )
+
+
+def _mean_loss(records: Sequence[Record]) -> float | None:
+    rows = sum(record.rows for record in records)
+    if not rows:
+        return None
+    return sum((record.loss or 0.0) * record.rows for record in records) / rows

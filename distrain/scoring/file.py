@@ -1,0 +1,100 @@
+"""Score one parquet file; the rank side of a prediction, without Dask."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from distrain.loader import Loader
+from distrain.models import SavedModel, load_model
+from distrain.partition import read_footers
+from distrain.storage import open_input, whole_file
+
+SCORE_COLUMN = "probability"
+
+
+def score_file(
+    model_dir: str, source: str, target: Path, keep: tuple[str, ...], batch_rows: int
+) -> int:
+    """Write one row of scores per row of a file, in its order.
+
+    Args:
+        model_dir: A saved model.
+        source: The parquet file to score; labels are not needed.
+        target: The parquet file to write, whole or not at all: the columns of `keep`, then
+            `probability`, float32, between 0 and 1.
+        keep: Columns to copy over, such as an id.
+        batch_rows: Rows scored at once.
+
+    Returns:
+        How many rows were scored.
+
+    Raises:
+        DataError: The file cannot be used; it names row group, column and value.
+        OutputError: The target could not be written.
+    """
+    saved = _model(model_dir)
+    table = read_footers([source], saved.schema, need_label=False)
+    loader = Loader(
+        table,
+        saved.schema,
+        global_batch_size=batch_rows,
+        lanes=1,
+        shuffle="none",
+        parts_per_chunk=1,
+        need_label=False,
+    )
+    kept = _kept_columns(source, keep, batch_rows)
+    with whole_file(target) as partial:
+        writer = None
+        try:
+            with loader.epoch(0) as batches:
+                for batch in batches:
+                    with torch.no_grad():
+                        probability = torch.sigmoid(saved.model(batch)).numpy()
+                    rows = _scored_rows(next(kept, None), probability)
+                    writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
+                    writer.write_table(rows)
+        finally:
+            if writer is not None:
+                writer.close()
+    return table.num_rows
+
+
+@lru_cache(maxsize=1)
+def _model(model_dir: str) -> SavedModel:
+    saved = load_model(model_dir)
+    saved.model.eval()
+    return saved
+
+
+def _kept_columns(source: str, keep: tuple[str, ...], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The kept columns in pieces of exactly `batch_rows` rows (fewer at the end)."""
+    if not keep:
+        return
+    with open_input(source) as handle:
+        parquet = pq.ParquetFile(handle)
+        pending: list[pa.RecordBatch] = []
+        rows = 0
+        for piece in parquet.iter_batches(batch_size=batch_rows, columns=list(keep)):
+            while piece.num_rows:
+                taken = piece.slice(0, batch_rows - rows)
+                piece = piece.slice(taken.num_rows)
+                pending.append(taken)
+                rows += taken.num_rows
+                if rows == batch_rows:
+                    yield pa.concat_batches(pending)
+                    pending, rows = [], 0
+        if rows:
+            yield pa.concat_batches(pending)
+
+
+def _scored_rows(kept: pa.RecordBatch | None, probability: np.ndarray) -> pa.Table:
+    scores = pa.array(probability.astype(np.float32, copy=False))
+    if kept is None:
+        return pa.table({SCORE_COLUMN: scores})
+    return pa.Table.from_batches([kept]).append_column(SCORE_COLUMN, scores)

@@ -1,0 +1,119 @@
+"""Score many parquet files on a Dask cluster."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import DataError
+from distrain.models import load_model
+from distrain.partition import read_footers
+from distrain.scoring.file import SCORE_COLUMN, score_file
+from distrain.storage import InputFile, list_inputs, whole_dir
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """What to score.
+
+    Attributes:
+        model_dir: A saved model, on a filesystem that every worker sees.
+        inputs: Parquet files, folders, globs or URLs.
+        out: The folder to write: one file of scores per input file.
+        keep: Columns to copy over from the input.
+        batch_rows: Rows scored at once.
+        overwrite: Whether `out` may be replaced.
+    """
+
+    model_dir: Path
+    inputs: tuple[str, ...]
+    out: Path
+    keep: tuple[str, ...] = ()
+    batch_rows: int = 65536
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class PredictResult:
+    """What was scored."""
+
+    rows: int
+    files: int
+
+
+def predict(
+    request: PredictRequest, client: Any, on_progress: Callable[[int, int], None] | None = None
+) -> PredictResult:
+    """Score files on the client's cluster, one task per file; outputs appear together.
+
+    Args:
+        request: What to score.
+        client: A `distributed.Client`.
+        on_progress: Called with (files done, files in all).
+
+    Raises:
+        DataError: An input cannot be used: told before anything is scored where footers tell.
+        OutputError: The folder exists, or cannot be written.
+    """
+    from distributed import as_completed
+
+    files = list_inputs(request.inputs, suffixes=(".parquet", ".pq"))
+    _check(files, request)
+    with whole_dir(request.out, replace=request.overwrite) as partial:
+        targets = _target_names(files)
+        futures = [
+            client.submit(
+                score_file,
+                str(request.model_dir.absolute()),
+                file.path,
+                partial.absolute() / target,
+                request.keep,
+                request.batch_rows,
+                pure=False,
+            )
+            for file, target in zip(files, targets, strict=True)
+        ]
+        rows = 0
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                rows += future.result()
+                if on_progress:
+                    on_progress(done, len(files))
+        finally:
+            client.cancel(futures)
+    return PredictResult(rows, len(files))
+
+
+def _check(files: list[InputFile], request: PredictRequest) -> None:
+    saved = load_model(request.model_dir)
+    read_footers([file.path for file in files], saved.schema, need_label=False)
+    if SCORE_COLUMN in request.keep:
+        raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")
+    for file in files:
+        _check_kept(file.path, request.keep)
+
+
+def _check_kept(path: str, keep: tuple[str, ...]) -> None:
+    import pyarrow.parquet as pq
+
+    from distrain.storage import open_input
+
+    if not keep:
+        return
+    with open_input(path) as handle:
+        names = pq.ParquetFile(handle).schema_arrow.names
+    missing = [name for name in keep if name not in names]
+    if missing:
+        raise DataError(
+            f"no column {', '.join(missing)} to keep",
+            where={"file": path},
+            hint=f"It has: {', '.join(names)}.",
+        )
+
+
+def _target_names(files: list[InputFile]) -> list[str]:
+    """One name per file: its own where names are distinct, numbered where they are not."""
+    own = [file.path.rsplit("/", 1)[-1] for file in files]
+    if len(set(own)) == len(own):
+        return own
+    return [f"{number:05d}-{name}" for number, name in enumerate(own)]

@@ -1,0 +1,184 @@
+"""The sections of a job spec, each a frozen model that refuses unknown keys.
+
+Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+PositiveInt = Annotated[int, Field(gt=0)]
+Widths = tuple[PositiveInt, ...]
+
+
+class Section(BaseModel):
+    """What all sections share: frozen, and no unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True
+    )
+
+
+class DataSpec(Section):
+    """Where the rows are and how they are read."""
+
+    train: tuple[str, ...] = Field(
+        description="Training parquet: paths, folders, globs or URLs.", min_length=1
+    )
+    valid: tuple[str, ...] = Field((), description="Validation parquet, scored during training.")
+    schema_path: str = Field(
+        "auto",
+        alias="schema",
+        description="A schema file or its folder; `auto` looks beside the training data.",
+    )
+    reader: Literal["auto", "arrow"] = Field("auto", description="Who decodes parquet.")
+    shuffle: Literal["chunk", "none"] = Field(
+        "chunk", description="`chunk`: row groups permuted, rows permuted inside a chunk."
+    )
+    parts_per_chunk: PositiveInt = Field(2, description="Row groups that are shuffled together.")
+    prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
+    decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
+    drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
+
+    @field_validator("train", "valid", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        if value is None:
+            return ()
+        return (value,) if isinstance(value, str) else value
+
+
+class MlpSpec(Section):
+    """A multi-layer perceptron over embeddings and continuous columns."""
+
+    kind: Literal["mlp"] = Field("mlp", description="The model's name.")
+    embedding_dim: PositiveInt | None = Field(
+        16, description="Width of every embedding; null takes each column's own from the schema."
+    )
+    hidden: Widths = Field((128, 128, 128), description="Widths of the hidden layers.")
+
+
+class DlrmSpec(Section):
+    """DLRM: bottom MLP, pairwise dot interaction, top MLP."""
+
+    kind: Literal["dlrm"] = Field("dlrm", description="The model's name.")
+    embedding_dim: PositiveInt = Field(16, description="Width of every embedding.")
+    bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
+    top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
+
+
+ModelSpec = Annotated[MlpSpec | DlrmSpec, Field(discriminator="kind")]
+
+
+class OptimizerSpec(Section):
+    """The optimizer of dense and embedding parameters alike."""
+
+    kind: Literal["sgd", "adagrad", "adam"] = Field(
+        "adagrad", description="For embeddings each has its sparse form (adam: lazy Adam)."
+    )
+    lr: float = Field(0.01, gt=0, description="Peak learning rate.")
+    eps: float | None = Field(
+        None, gt=0, description="Added to denominators; null takes torch's default."
+    )
+    betas: tuple[float, float] = Field((0.9, 0.999), description="Adam's decay rates.")
+
+
+class ScheduleSpec(Section):
+    """The learning rate's course: linear warm-up, then decay to a fraction of the peak."""
+
+    warmup_steps: int = Field(0, ge=0, description="Steps from 0 to the peak rate.")
+    decay: Literal["none", "linear", "cosine"] = Field("none", description="Form of the decay.")
+    decay_start_step: int | None = Field(
+        None, ge=0, description="First decaying step; null: right after the warm-up."
+    )
+    final_fraction: float = Field(
+        0.0, ge=0, le=1, description="Rate at the last step, as a fraction of the peak."
+    )
+
+
+class TrainSpec(Section):
+    """How long and with what steps to train."""
+
+    global_batch_size: PositiveInt = Field(
+        65536, description="Rows of one step over all ranks together."
+    )
+    epochs: PositiveInt = Field(1, description="Passes over the training data.")
+    max_steps: PositiveInt | None = Field(None, description="Stop after so many steps in total.")
+    optimizer: OptimizerSpec = OptimizerSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    precision: Literal["fp32"] = Field("fp32", description="Arithmetic of the dense part.")
+    seed: int = Field(0, ge=0, description="Seeds parameters and row order.")
+    lanes: PositiveInt = Field(
+        24, description="Virtual shards of the data; the number of ranks must divide it."
+    )
+    log_every_steps: PositiveInt = Field(10, description="Steps between two progress reports.")
+
+
+class EvaluateSpec(Section):
+    """When the validation rows are scored."""
+
+    every_steps: PositiveInt | None = Field(None, description="Steps between validation passes.")
+    at_end: bool = Field(True, description="Whether to validate after the last step.")
+
+
+class EmbeddingsSpec(Section):
+    """Where embedding rows live."""
+
+    placement: Literal["auto", "replicated"] = Field(
+        "auto", description="`replicated`: every rank holds all rows, touched rows are exchanged."
+    )
+
+
+class ResourcesSpec(Section):
+    """What the job needs to run."""
+
+    backend: Literal["dask", "inline"] = Field(
+        "dask", description="`inline` trains one rank in the calling process, for debugging."
+    )
+    num_ranks: PositiveInt = Field(1, description="Replicas that train together.")
+    threads_per_rank: PositiveInt = Field(1, description="torch's CPU threads per rank.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="`auto` takes a GPU where the worker has one."
+    )
+
+
+class DeadlinesSpec(Section):
+    """How long things may take."""
+
+    start_s: float = Field(900.0, gt=0, description="From submission until all ranks train.")
+    total_s: float | None = Field(None, gt=0, description="From submission to the end.")
+    collective_s: float = Field(
+        600.0, gt=0, description="Longest wait for a peer in one collective operation."
+    )
+
+
+class JobSpec(Section):
+    """One training job."""
+
+    version: Literal[1] = Field(1, description="Version of this document's format.")
+    name: str = Field(
+        "distrain", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="A short name."
+    )
+    tags: dict[str, str] = Field({}, description="Labels for your own bookkeeping.")
+    data: DataSpec
+    model: ModelSpec
+    train: TrainSpec = TrainSpec()
+    evaluate: EvaluateSpec = EvaluateSpec()
+    embeddings: EmbeddingsSpec = EmbeddingsSpec()
+    resources: ResourcesSpec = ResourcesSpec()
+    deadlines: DeadlinesSpec = DeadlinesSpec()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "JobSpec":
+        ranks, lanes = self.resources.num_ranks, self.train.lanes
+        if lanes % ranks:
+            allowed = [n for n in range(1, lanes + 1) if lanes % n == 0]
+            raise ValueError(
+                f"resources.num_ranks {ranks} does not divide train.lanes {lanes}; "
+                f"with {lanes} lanes it may be {', '.join(map(str, allowed))}"
+            )
+        if self.resources.backend == "inline" and ranks != 1:
+            raise ValueError(
+                f"resources.backend inline trains one rank, but resources.num_ranks is {ranks}"
+            )
+        return self

@@ -1,0 +1,83 @@
+"""From a spec to checked tables and a schema, before anything is trained."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrain.errors import SchemaError, SpecError
+from distrain.partition import Table, read_footers
+from distrain.schema import Schema, criteo_schema
+from distrain.schema.files import find_schema
+from distrain.spec import DataSpec, JobSpec
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a job reads.
+
+    Attributes:
+        schema: The columns.
+        train: The training rows.
+        valid: The validation rows, if there are any.
+    """
+
+    schema: Schema
+    train: Table
+    valid: Table | None
+
+
+def check_inputs(spec: JobSpec) -> Inputs:
+    """Find the schema, read all footers, and refuse what cannot be trained on.
+
+    The command line calls this before it asks for a cluster, every rank before it builds a model.
+
+    Raises:
+        SchemaError: No schema was found, or it lacks a target.
+        DataError: A file is missing, damaged, or does not fit the schema.
+        SpecError: The spec asks for validation without validation data.
+    """
+    schema = find_data_schema(spec.data)
+    _ = schema.target  # raises if there is not exactly one
+    if spec.evaluate.every_steps and not spec.data.valid:
+        raise SpecError(
+            "evaluate.every_steps is set, but data.valid names no files",
+            hint="Name validation files, or leave evaluate.every_steps out.",
+        )
+    train = read_footers(spec.data.train, schema)
+    valid = read_footers(spec.data.valid, schema) if spec.data.valid else None
+    return Inputs(schema, train, valid)
+
+
+def find_data_schema(data: DataSpec) -> Schema:
+    """The schema that `data.schema` means.
+
+    `auto` looks in the folder of the training files and in the one above it, where `distrain prep`
+    writes it; `criteo` is the preset, completed with cardinalities from such a file if there is
+    one; anything else is a file or a folder.
+    """
+    if data.schema_path not in ("auto", "criteo"):
+        path = Path(data.schema_path)
+        return Schema.load(find_schema(path) if path.is_dir() else path)
+    for folder in _folders_of(data.train[0]):
+        try:
+            return Schema.load(find_schema(folder))
+        except SchemaError:
+            continue
+    if data.schema_path == "criteo":
+        return criteo_schema()
+    raise SchemaError(
+        "found no schema beside the training data",
+        where={"data.train": data.train[0]},
+        hint="Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
+    )
+
+
+def _folders_of(pattern: str) -> list[Path]:
+    fixed = pattern.removeprefix("file://")
+    for mark in "*?[":
+        fixed = fixed.split(mark)[0]
+    path = Path(fixed)
+    return (
+        [path, path.parent, path.parent.parent]
+        if path.is_dir()
+        else [path.parent, path.parent.parent]
+    )

@@ -1,0 +1,209 @@
+"""The training loop of one rank."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from distrain.batch import Batch
+from distrain.errors import SpecError
+from distrain.events import (
+    EvaluationDone,
+    Event,
+    ModelSaved,
+    RankFinished,
+    StepsDone,
+    TrainingStarted,
+)
+from distrain.loader import Loader
+from distrain.metrics.device import DeviceBinaryMetrics
+from distrain.models import build_model, save_model
+from distrain.partition import Table
+from distrain.run_paths import RunPaths
+from distrain.spec import JobSpec
+from distrain.train.evaluate import evaluate
+from distrain.train.inputs import Inputs
+from distrain.train.phases import PhaseClock
+from distrain.train.schedule import lr_at
+from distrain.train.step import TrainStep, device_scalar
+from distrain.world import World
+
+
+class NonFiniteLoss(Exception):
+    """The loss became NaN or infinite.
+
+    Attributes:
+        step: The step at which it did, counted from 1.
+    """
+
+    def __init__(self, step: int, rank: int, loss: float):
+        self.step = step
+        super().__init__(
+            f"the loss became {loss} at step {step} on rank {rank}\n"
+            "  hint: Lower train.optimizer.lr, add train.schedule.warmup_steps, and look for "
+            "extreme values in the continuous columns."
+        )
+
+
+@dataclass
+class Trainer:
+    """One rank's training of one job.
+
+    Args:
+        spec: The job.
+        inputs: Its checked data.
+        world: The rank and its peers.
+        device: Where to train.
+        paths: Where the model goes.
+        report: Takes this rank's events.
+    """
+
+    spec: JobSpec
+    inputs: Inputs
+    world: World
+    device: torch.device
+    paths: RunPaths
+    report: Callable[[Event], None]
+
+    def run(self) -> None:
+        """Train to the end, save the model, and report all the way.
+
+        Raises:
+            NonFiniteLoss: The loss became NaN or infinite.
+            DistrainError: Data, spec or output cannot be used.
+        """
+        self.model = build_model(self.inputs.schema, self.spec.model, seed=self.spec.train.seed)
+        self.model.to(self.device).train()
+        self.loader = self._loader(self.inputs.train, shuffle=self.spec.data.shuffle)
+        self.num_steps = self._num_steps()
+        self.step = TrainStep(self.model, self.spec.train.optimizer, self.world.num_ranks)
+        self.metrics = DeviceBinaryMetrics(self.device)
+        self.losses = device_scalar(self.device, self.spec.train.log_every_steps)
+        self.rows_trained = 0
+        self.report(self._started())
+        self.clock = PhaseClock()
+        self._all_steps()
+        self._finish()
+
+    def _all_steps(self) -> None:
+        steps_done = 0
+        for epoch in range(self.spec.train.epochs):
+            with self.loader.epoch(epoch) as batches:
+                for step_of_epoch in range(self.loader.num_steps):
+                    if steps_done == self.num_steps:
+                        return
+                    with self.clock.phase("data_wait"):
+                        batch = next(batches)
+                    self._one_step(batch, steps_done, self.loader.rows_in_step(step_of_epoch))
+                    steps_done += 1
+                    self._after_step(epoch, steps_done)
+
+    def _one_step(self, batch: Batch, step: int, global_rows: int) -> None:
+        with self.clock.phase("copy"):
+            batch = batch.to(self.device)
+        self.lr = lr_at(
+            step, self.num_steps, self.spec.train.optimizer.lr, self.spec.train.schedule
+        )
+        logits, loss_sum = self.step(batch, global_rows, self.lr, self.clock)
+        assert batch.label is not None
+        self.metrics.update(logits, batch.label)
+        self.losses[step % len(self.losses)] = loss_sum
+        self.rows_trained += batch.num_rows
+
+    def _after_step(self, epoch: int, steps_done: int) -> None:
+        last = steps_done == self.num_steps
+        if last or steps_done % self.spec.train.log_every_steps == 0:
+            self._check_losses(steps_done)
+            metrics = self.metrics.read_and_reset().to_json()
+            seconds = self.clock.lap()
+            self.report(
+                StepsDone(
+                    self.world.rank,
+                    epoch,
+                    steps_done,
+                    self.clock.elapsed_s,
+                    seconds,
+                    metrics,
+                    self.lr,
+                )
+            )
+        every = self.spec.evaluate.every_steps
+        due = (last and self.spec.evaluate.at_end) or (every and steps_done % every == 0)
+        if due and self.inputs.valid is not None:
+            self._evaluate(epoch, steps_done)
+
+    def _check_losses(self, steps_done: int) -> None:
+        # One look per report, not per step: reading a loss makes the host wait for the device.
+        width = len(self.losses)
+        first = (steps_done - 1) // width * width
+        for offset, loss in enumerate(self.losses[: steps_done - first].tolist()):
+            if not math.isfinite(loss):
+                raise NonFiniteLoss(first + offset + 1, self.world.rank, loss)
+
+    def _evaluate(self, epoch: int, steps_done: int) -> None:
+        assert self.inputs.valid is not None
+        with self.clock.phase("evaluate"):
+            loader = self._loader(self.inputs.valid, shuffle="none")
+            metrics = evaluate(self.model, loader, self.device)
+        self.report(
+            EvaluationDone(
+                self.world.rank, epoch, steps_done, self.clock.elapsed_s, metrics.to_json()
+            )
+        )
+
+    def _finish(self) -> None:
+        if self.world.rank == 0:
+            with self.clock.phase("save"):
+                save_model(self.paths.model, self.model, self.spec.model, self.inputs.schema)
+            self.report(ModelSaved(0, str(self.paths.model)))
+        self.clock.lap()
+        self.report(
+            RankFinished(
+                self.world.rank,
+                self.num_steps,
+                self.rows_trained,
+                self.clock.elapsed_s,
+                dict(self.clock.totals),
+            )
+        )
+
+    def _started(self) -> TrainingStarted:
+        dense = sum(p.numel() for p in self.model.dense.parameters())
+        sparse = sum(w.numel() for w in self.model.embeddings.weights)
+        per_epoch = sum(self.loader.rows_in_step(s) for s in range(self.loader.num_steps))
+        whole, rest = divmod(self.num_steps, self.loader.num_steps)
+        total = whole * per_epoch + sum(self.loader.rows_in_step(s) for s in range(rest))
+        return TrainingStarted(self.world.rank, self.num_steps, per_epoch, total, dense + sparse)
+
+    def _num_steps(self) -> int:
+        steps = self.spec.train.epochs * self.loader.num_steps
+        if self.spec.train.max_steps is not None:
+            steps = min(steps, self.spec.train.max_steps)
+        if steps == 0:
+            raise SpecError(
+                "the job has no steps to take",
+                where={
+                    "rows": self.loader.num_rows,
+                    "train.global_batch_size": self.spec.train.global_batch_size,
+                },
+                hint="Lower the batch size, or set data.drop_last to false.",
+            )
+        return steps
+
+    def _loader(self, table: Table, *, shuffle: str) -> Loader:
+        data, train = self.spec.data, self.spec.train
+        return Loader(
+            table,
+            self.inputs.schema,
+            global_batch_size=train.global_batch_size,
+            world=self.world,
+            lanes=train.lanes,
+            seed=train.seed,
+            shuffle=shuffle,
+            parts_per_chunk=data.parts_per_chunk,
+            prefetch_batches=data.prefetch_batches,
+            drop_last=data.drop_last and shuffle != "none",
+            decode_threads=data.decode_threads,
+            pin_memory=self.device.type == "cuda",
+        )

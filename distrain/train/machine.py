@@ -1,0 +1,91 @@
+"""Getting one rank's process ready: threads, device, seeds, and its peers."""
+
+import os
+import random
+from datetime import timedelta
+
+import numpy as np
+import torch
+from torch import distributed as dist
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from distrain.errors import DataError, SpecError
+from distrain.spec import ResourcesSpec
+from distrain.train.assignment import Assignment
+
+
+def choose_device(resources: ResourcesSpec) -> torch.device:
+    """The device a rank trains on.
+
+    A Dask-CUDA worker sees its own GPU first, so a rank always takes `cuda:0`.
+
+    Raises:
+        SpecError: The spec asks for CUDA and torch finds none.
+    """
+    if resources.device == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    if resources.device == "cuda":
+        raise SpecError(
+            "resources.device is cuda, but torch finds no GPU",
+            where={"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "(not set)")},
+            hint="Run `distrain doctor` on that machine, or set resources.device to cpu.",
+        )
+    return torch.device("cpu")
+
+
+def seed_everything(seed: int, device: torch.device) -> None:
+    """Seed every generator, and have torch refuse what is not reproducible on a GPU."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    if device.type == "cuda":
+        # cuBLAS reads it when its first handle is made.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:
+    """Meet the other ranks: NCCL between GPUs, gloo between CPUs.
+
+    Args:
+        assignment: Names the rendezvous; a single rank without one joins nobody.
+        device: Decides the backend.
+        timeout_s: Longest wait for a peer, now and in each collective operation.
+    """
+    meeting = assignment.rendezvous
+    if meeting is None:
+        return
+    timeout = timedelta(seconds=timeout_s)
+    store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=PrefixStore(meeting.prefix, store),
+        rank=assignment.world.rank,
+        world_size=assignment.world.num_ranks,
+        timeout=timeout,
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def check_same_data(fingerprint: str, rank: int) -> None:
+    """Raise if the ranks see different data, before they train on it.
+
+    Raises:
+        DataError: On every rank, naming the ones that differ from rank 0.
+    """
+    if not dist.is_initialized():
+        return
+    own = torch.tensor(list(bytes.fromhex(fingerprint)), dtype=torch.uint8)
+    if dist.get_backend() == "nccl":
+        own = own.cuda()
+    gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, own)
+    differing = [r for r, other in enumerate(gathered) if not torch.equal(other, gathered[0])]
+    if differing:
+        raise DataError(
+            f"ranks {differing} see other training files than rank 0",
+            where={"rank": rank},
+            hint="Put the data on a filesystem that all workers share, at the same path.",
+        )

@@ -1,0 +1,35 @@
+"""The learning rate as a pure function of the step."""
+
+import math
+
+from distrain.spec import ScheduleSpec
+
+
+def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> float:
+    """The learning rate of a step.
+
+    It rises linearly over `warmup_steps` (step 0 already trains: it has `1 / warmup_steps` of the
+    peak), stays at the peak, and from `decay_start_step` on falls to `final_fraction` of it, which
+    the last step has: along a line, or along half a cosine (Loshchilov and Hutter 2017, SGDR,
+    without restarts).
+
+    Args:
+        step: From 0.
+        num_steps: Steps of the whole job.
+        peak_lr: The optimizer's learning rate.
+        schedule: Its course.
+
+    >>> course = ScheduleSpec(warmup_steps=2, decay="linear")
+    >>> [lr_at(step, 5, 1.0, course) for step in range(5)]
+    [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+    if step < schedule.warmup_steps:
+        return peak_lr * (step + 1) / schedule.warmup_steps
+    start = schedule.decay_start_step
+    start = schedule.warmup_steps if start is None else max(start, schedule.warmup_steps)
+    if schedule.decay == "none" or step <= start:
+        return peak_lr
+    progress = min(1.0, (step - start) / max(1, num_steps - 1 - start))
+    if schedule.decay == "cosine":
+        progress = (1 - math.cos(math.pi * progress)) / 2
+    return peak_lr * (1 + progress * (schedule.final_fraction - 1))

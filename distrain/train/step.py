@@ -1,0 +1,94 @@
+"""One training step: look up, run the dense part, exchange, update."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adagrad, Adam, Optimizer
+
+from distrain.batch import Batch
+from distrain.embeddings import SparseOptimizer
+from distrain.models import ClickModel
+from distrain.spec import OptimizerSpec
+from distrain.train.phases import PhaseClock
+
+
+class TrainStep:
+    """Trains a model batch by batch, together with the other ranks.
+
+    The loss is the mean over the global batch. Ranks may hold different numbers of rows, none
+    included, so each rank weights its sum by `num_ranks / global_rows`: the mean over ranks that
+    `DistributedDataParallel` takes is then the gradient of the global mean.
+
+    Args:
+        model: On its device.
+        optimizer: What updates dense parameters and embedding rows.
+        num_ranks: The gang's size; above 1 a process group must be there.
+    """
+
+    def __init__(self, model: ClickModel, optimizer: OptimizerSpec, num_ranks: int):
+        self.model = model
+        self.num_ranks = num_ranks
+        self.dense: nn.Module = model.dense
+        if num_ranks > 1:
+            self.dense = DistributedDataParallel(
+                model.dense, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
+        self.dense_optimizer = dense_optimizer(self.dense.parameters(), optimizer)
+        self.sparse_optimizer = SparseOptimizer(
+            model.embeddings, optimizer.kind, eps=optimizer.eps, betas=optimizer.betas
+        )
+
+    def __call__(
+        self, batch: Batch, global_rows: int, lr: float, clock: PhaseClock
+    ) -> tuple[Tensor, Tensor]:
+        """Train on one batch.
+
+        A collective operation: every rank calls it in every step.
+
+        Args:
+            batch: This rank's rows, with labels, on the model's device.
+            global_rows: Rows of this step over all ranks.
+            lr: The learning rate.
+            clock: Learns how long each part took.
+
+        Returns:
+            The logits before the update, `[rows]`, and the sum of the rows' losses, a scalar,
+            both detached and on the device.
+        """
+        assert batch.label is not None
+        with clock.phase("forward_backward"):
+            keys = self.model.embeddings.keys(batch.categorical)
+            embedded = self.model.embeddings.gather(keys)
+            logits = self.dense(embedded, batch.continuous)
+            loss_sum = binary_cross_entropy_with_logits(logits, batch.label, reduction="sum")
+            torch.autograd.backward(loss_sum * (self.num_ranks / global_rows))
+        with clock.phase("exchange"):
+            grads = tuple(values.grad for values in embedded if values.grad is not None)
+            merged = self.sparse_optimizer.exchange(keys, grads)
+        with clock.phase("optimizer"):
+            self.sparse_optimizer.apply(merged, lr, scale=1.0 / self.num_ranks)
+            for group in self.dense_optimizer.param_groups:
+                group["lr"] = lr
+            self.dense_optimizer.step()
+            self.dense_optimizer.zero_grad(set_to_none=False)
+        return logits.detach(), loss_sum.detach()
+
+
+def dense_optimizer(parameters: Iterable[nn.Parameter], spec: OptimizerSpec) -> Optimizer:
+    """Torch's optimizer of that name."""
+    parameters = list(parameters)
+    match spec.kind:
+        case "sgd":
+            return SGD(parameters, lr=spec.lr)
+        case "adagrad":
+            return Adagrad(parameters, lr=spec.lr, eps=spec.eps or 1e-10)
+        case "adam":
+            return Adam(parameters, lr=spec.lr, betas=spec.betas, eps=spec.eps or 1e-8)
+
+
+def device_scalar(device: torch.device, count: int) -> Tensor:
+    """Room for `count` float32 values on the device."""
+    return torch.zeros(count, dtype=torch.float32, device=device)
