@@ -1,0 +1,89 @@
+"""The parts that models are made of."""
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    """Linear layers from width to width, each followed by a ReLU, the last one too.
+
+    >>> mlp(13, 128, 64)(torch.zeros(5, 13)).shape
+    torch.Size([5, 64])
+    """
+    layers: list[nn.Module] = []
+    for width_in, width_out in pairwise(widths):
+        layers += [nn.Linear(width_in, width_out), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class DotInteraction(nn.Module):
+    """The dot product of every pair of a row's vectors.
+
+    The pairs are those of the strict lower triangle, row by row: (1,0), (2,0), (2,1), ...; see
+    "Deep Learning Recommendation Model for Personalization and Recommendation Systems"
+    (arXiv:1906.00091).
+
+    Args:
+        num_vectors: How many vectors a row has, at least 2.
+
+    Attributes:
+        num_pairs: `num_vectors * (num_vectors - 1) / 2`.
+
+    Shape:
+        `[rows, num_vectors, dim]` to `[rows, num_pairs]`.
+
+    >>> DotInteraction(3)(torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]))
+    tensor([[11., 17., 39.]])
+    """
+
+    pick: Tensor
+    spread: Tensor
+
+    def __init__(self, num_vectors: int):
+        super().__init__()
+        n = num_vectors
+        first, second = torch.tril_indices(n, n, offset=-1)
+        self.num_pairs = len(first)
+        # pick[p] is where pair p lies in a flat n*n matrix. spread is the way back: which pair, if
+        # any (num_pairs if none), each place of the symmetric matrix holds.
+        spread = torch.full((n, n), self.num_pairs)
+        spread[first, second] = torch.arange(self.num_pairs)
+        spread[second, first] = torch.arange(self.num_pairs)
+        self.register_buffer("pick", first * n + second, persistent=False)
+        self.register_buffer("spread", spread.flatten(), persistent=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """The pairs' dot products."""
+        products: Tensor = _PairProducts.apply(  # type: ignore[no-untyped-call]
+            vectors, self.pick, self.spread
+        )
+        return products
+
+
+class _PairProducts(torch.autograd.Function):
+    """`DotInteraction`, with a backward pass of one gather and one product.
+
+    With S the symmetric matrix of the pairs' gradients (0 on its diagonal), the gradient of the
+    vectors V is S V. Autograd would scatter into a triangular matrix and multiply twice, which
+    takes twice as long, and keep all n*n products until then.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, pick: Tensor, spread: Tensor) -> Tensor:
+        ctx.save_for_backward(vectors, spread)
+        return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pick)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        vectors, spread = ctx.saved_tensors
+        rows, n, _ = vectors.shape
+        # The column of zeros is what places without a pair read.
+        with_zero = functional.pad(grad.to(vectors.dtype), (0, 1))
+        symmetric = with_zero.index_select(1, spread).view(rows, n, n)
+        return torch.bmm(symmetric, vectors), None, None

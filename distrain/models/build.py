@@ -1,0 +1,98 @@
+"""From a schema and a model section of a job spec to a model."""
+
+import math
+
+import torch
+from torch import nn
+
+from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.errors import SchemaError
+from distrain.models.click import ClickModel
+from distrain.models.dlrm import DlrmDense
+from distrain.models.mlp import MlpDense
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import DlrmSpec, ModelSpec
+
+
+def build_model(schema: Schema, spec: ModelSpec, *, seed: int) -> ClickModel:
+    """Build a model on the CPU; the same arguments give bitwise the same parameters.
+
+    The inputs are the schema's categorical and continuous columns in schema order; the target is
+    left out. Torch's global random state is neither read nor changed.
+
+    Args:
+        schema: Each categorical column needs its cardinality.
+        spec: Which model, and its sizes. `embedding_dim` there outranks the columns' own; where it
+            is `None`, a column without one gets `infer_embedding_dim(cardinality)`.
+        seed: Of all initial parameters.
+
+    Raises:
+        SchemaError: A cardinality is missing (all such columns are listed), a column holds lists,
+            or there are too few columns for the model.
+    """
+    features = schema.remove_by_tag(Tags.TARGET)
+    _check(features, spec)
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    dense_seed = int(torch.randint(2**63 - 1, (), generator=generator))
+    columns = [
+        TableColumn(c.name, c.cardinality or 1, _embedding_dim(c, spec))
+        for c in features.categorical
+    ]
+    embeddings = EmbeddingCollection(columns, generator=generator)
+    with torch.random.fork_rng(devices=[]):
+        # Layers draw from the default generator; torch.manual_seed would reseed the GPUs as well.
+        torch.default_generator.manual_seed(dense_seed)
+        dense = _dense(columns, len(features.continuous), spec)
+    return ClickModel(embeddings, dense, features.continuous.names)
+
+
+def infer_embedding_dim(cardinality: int) -> int:
+    """A width for a column's embeddings: `min(16, round(1.6 * cardinality**0.56))`.
+
+    fastai's rule (`emb_sz_rule` in fastai/tabular/model.py), capped at the 16 of the NVTabular
+    notebooks instead of at 600.
+
+    >>> [infer_embedding_dim(c) for c in (1, 4, 63, 10_000_000)]
+    [2, 3, 16, 16]
+    """
+    return min(16, round(1.6 * math.pow(cardinality, 0.56)))
+
+
+def _embedding_dim(column: ColumnSchema, spec: ModelSpec) -> int:
+    return (
+        spec.embedding_dim or column.embedding_dim or infer_embedding_dim(column.cardinality or 1)
+    )
+
+
+def _dense(columns: list[TableColumn], num_continuous: int, spec: ModelSpec) -> nn.Module:
+    if isinstance(spec, DlrmSpec):
+        return DlrmDense(len(columns), spec.embedding_dim, num_continuous, spec.bottom, spec.top)
+    return MlpDense(sum(column.dim for column in columns), num_continuous, spec.hidden)
+
+
+def _check(features: Schema, spec: ModelSpec) -> None:
+    unknown = [c.name for c in features.categorical if c.cardinality is None]
+    if unknown:
+        raise SchemaError(
+            f"no cardinality is known for: {', '.join(unknown)}",
+            hint="Prepare the data with `distrain etl`, which writes it to the schema, "
+            "or set the columns' cardinality there.",
+        )
+    lists = [c.name for c in (*features.categorical, *features.continuous) if c.is_list]
+    if lists:
+        raise SchemaError(
+            f"columns of lists cannot be model inputs: {', '.join(lists)}",
+            hint="Leave them out of the schema, or reduce each list to one value.",
+        )
+    num_categorical, num_continuous = len(features.categorical), len(features.continuous)
+    if num_categorical + num_continuous == 0:
+        raise SchemaError(
+            "the schema has no inputs for a model",
+            hint="Tag its columns `categorical` or `continuous`.",
+        )
+    if isinstance(spec, DlrmSpec) and num_categorical + (num_continuous > 0) < 2:
+        raise SchemaError(
+            "dlrm needs at least two vectors to interact: two categorical columns, "
+            "or one and continuous ones",
+            hint="Use `model: {kind: mlp}`.",
+        )

@@ -1,0 +1,113 @@
+"""The fused tables against one nn.Embedding per column."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.embeddings import EmbeddingCollection, TableColumn
+
+COLUMNS = [
+    TableColumn("a", 7, 4),
+    TableColumn("b", 1, 2),
+    TableColumn("c", 30, 4),
+    TableColumn("d", 5, 3),
+    TableColumn("e", 9, 2),
+]
+
+
+def random_ids(columns, rows, seed=0):
+    """`[rows, columns]` int32 as the loader lays it out: each column contiguous."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in columns]
+    return torch.stack(ids).to(torch.int32).T
+
+
+def test_lookup_equals_one_embedding_per_column():
+    tables = EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(1))
+    ids = random_ids(COLUMNS, 50)
+    found = tables(ids)
+    assert tables.groups == ((1, 4), (3,), (0, 2))
+    for group, values in zip(tables.groups, found, strict=True):
+        for place, position in enumerate(group):
+            column = COLUMNS[position]
+            embedding = torch.nn.Embedding(
+                column.cardinality, column.dim, _weight=tables.table(column.name)
+            )
+            assert torch.equal(values[:, place], embedding(ids[:, position]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), min_size=1, max_size=6),
+    st.integers(0, 5),
+)
+def test_no_two_columns_share_a_row(sizes, rows):
+    columns = [TableColumn(f"c{i}", *size) for i, size in enumerate(sizes)]
+    tables = EmbeddingCollection(columns)
+    assert sum(len(w) for w in tables.weights) == sum(c.cardinality for c in columns)
+    ids = random_ids(columns, rows)
+    for group, keys in zip(tables.groups, tables.keys(ids), strict=True):
+        assert keys.shape == (rows, len(group))
+        assert keys.dtype == torch.int64
+        end = 0
+        for place, position in enumerate(group):
+            start, end = end, end + columns[position].cardinality
+            assert torch.equal(keys[:, place], ids[:, position].long() + start)
+
+
+def test_table_is_a_view():
+    tables = EmbeddingCollection(COLUMNS)
+    tables.table("c")[29] = 5.0
+    ids = torch.zeros(1, 5, dtype=torch.int32)
+    ids[0, 2] = 29
+    assert torch.equal(tables(ids)[2][0, 1], torch.full((4,), 5.0))
+    with pytest.raises(KeyError, match="nosuch"):
+        tables.table("nosuch")
+
+
+def test_looked_up_values_are_leaves_only_where_gradients_are_wanted():
+    tables = EmbeddingCollection(COLUMNS)
+    ids = random_ids(COLUMNS, 3)
+    assert all(values.is_leaf and values.requires_grad for values in tables(ids))
+    with torch.no_grad():
+        assert not any(values.requires_grad for values in tables(ids))
+    with torch.inference_mode():
+        assert not any(values.requires_grad for values in tables(ids))
+    assert not any(weight.requires_grad for weight in tables.parameters())
+
+
+def test_no_rows():
+    tables = EmbeddingCollection(COLUMNS)
+    ids = torch.zeros(0, 5, dtype=torch.int32)
+    assert [tuple(v.shape) for v in tables(ids)] == [(0, 2, 2), (0, 1, 3), (0, 2, 4)]
+
+
+def test_same_generator_same_tables():
+    one, two, other = (
+        EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(seed))
+        for seed in (3, 3, 4)
+    )
+    for mine, same, different in zip(one.weights, two.weights, other.weights, strict=True):
+        assert torch.equal(mine, same)
+        assert not torch.equal(mine, different)
+
+
+def test_initial_values_fill_their_range():
+    columns = [TableColumn("few", 4, 64), TableColumn("many", 400, 64)]
+    tables = EmbeddingCollection(columns, generator=torch.Generator().manual_seed(5))
+    for column in columns:
+        largest = tables.table(column.name).abs().max().item()
+        assert 0.9 * column.cardinality**-0.5 < largest <= column.cardinality**-0.5
+
+
+def test_a_state_dict_holds_the_weights_and_nothing_else():
+    tables = EmbeddingCollection(COLUMNS)
+    assert sorted(tables.state_dict()) == ["weights.0", "weights.1", "weights.2"]
+
+
+def test_impossible_tables_and_ids():
+    with pytest.raises(ValueError, match="at least one row"):
+        TableColumn("a", 0, 4)
+    with pytest.raises(ValueError, match="3 columns of ids for 5 tables"):
+        EmbeddingCollection(COLUMNS).keys(torch.zeros(2, 3, dtype=torch.int32))

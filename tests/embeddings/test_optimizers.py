@@ -1,0 +1,169 @@
+"""Fused tables and sparse optimizers against nn.Embedding and torch's optimizers."""
+
+import pytest
+import torch
+from torch import nn
+
+from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.errors import InputError
+
+COLUMNS = [
+    TableColumn("a", 40, 4),
+    TableColumn("b", 3, 4),
+    TableColumn("c", 11, 8),
+    TableColumn("d", 1, 4),
+]
+WIDTH = sum(c.dim for c in COLUMNS)
+TORCH = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "adam": lambda p: torch.optim.SparseAdam(list(p), lr=0.1),
+}
+
+
+def batches(count, dtype):
+    """Ids and weights of the loss; row counts differ, one batch is empty."""
+    generator = torch.Generator().manual_seed(0)
+    for step in range(count):
+        rows = 0 if step == 2 else 30 + step
+        ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in COLUMNS]
+        factors = torch.randn(rows, WIDTH, generator=generator, dtype=dtype)
+        yield torch.stack(ids).to(torch.int32).T, factors
+
+
+def loss_of(inputs, factors):
+    return (inputs * factors).sum() + (inputs**2).sum()
+
+
+def by_column(tables, embedded):
+    """`[rows, WIDTH]` with the columns in the order given, as the plain model has them."""
+    place = {
+        p: (v, i) for g, v in zip(tables.groups, embedded, strict=True) for i, p in enumerate(g)
+    }
+    return torch.cat([place[p][0][:, place[p][1]] for p in range(len(COLUMNS))], dim=1)
+
+
+def train_ours(kind, tables, dtype, optimizer=None, skip=0):
+    optimizer = optimizer or SparseOptimizer(tables, kind)
+    for ids, factors in list(batches(6, dtype))[skip:]:
+        keys = tables.keys(ids)
+        embedded = tables.gather(keys)
+        loss_of(by_column(tables, embedded), factors).backward()
+        optimizer.step(keys, tuple(e.grad for e in embedded), 0.1)
+    return optimizer
+
+
+def train_torch(kind, tables, dtype):
+    plain = nn.ModuleList(
+        nn.Embedding(
+            c.cardinality, c.dim, _weight=tables.table(c.name).clone(), sparse=kind == "adam"
+        )
+        for c in COLUMNS
+    )
+    optimizer = TORCH[kind](plain.parameters())
+    for ids, factors in batches(6, dtype):
+        optimizer.zero_grad()
+        embedded = [layer(ids[:, i]) for i, layer in enumerate(plain)]
+        loss_of(torch.cat(embedded, dim=1), factors).backward()
+        optimizer.step()
+    return plain
+
+
+def new_tables(dtype):
+    return EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def largest_difference(tables, plain):
+    return max(
+        (tables.table(c.name) - layer.weight).abs().max().item()
+        for c, layer in zip(COLUMNS, plain, strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])
+def test_equals_torch_in_float64(kind):
+    tables = new_tables(torch.float64)
+    plain = train_torch(kind, tables, torch.float64)
+    train_ours(kind, tables, torch.float64)
+    assert largest_difference(tables, plain) < 1e-9
+
+
+def test_sgd_equals_torch_bitwise_in_float32():
+    tables = new_tables(torch.float32)
+    plain = train_torch("sgd", tables, torch.float32)
+    train_ours("sgd", tables, torch.float32)
+    assert largest_difference(tables, plain) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])
+def test_untouched_rows_and_their_memory_stand_still(kind):
+    tables = new_tables(torch.float32)
+    optimizer = SparseOptimizer(tables, kind)
+    before = [w.clone() for w in tables.weights]
+    memory = {name: v.clone() for name, v in optimizer.state_dict().items()}
+    keys = tables.keys(torch.tensor([[5, 0, 2, 0], [5, 1, 2, 0]]))
+    grads = tuple(torch.ones(*k.shape, w.shape[1]) for k, w in zip(keys, before, strict=True))
+    optimizer.step(keys, grads, 0.1)
+    for number, (own_keys, old) in enumerate(zip(keys, before, strict=True)):
+        touched = torch.zeros(len(old), dtype=torch.bool)
+        touched[own_keys.flatten()] = True
+        assert (tables.weights[number] != old).any(dim=1).equal(touched)
+        for name, values in optimizer.state_dict().items():
+            if name.startswith(f"{number}."):
+                assert (values != memory[name]).any(dim=1).equal(touched)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])
+def test_a_reloaded_state_goes_on_bitwise(kind):
+    whole, first = new_tables(torch.float32), new_tables(torch.float32)
+    train_ours(kind, whole, torch.float32)
+    optimizer = SparseOptimizer(first, kind)
+    for ids, factors in list(batches(6, torch.float32))[:3]:
+        keys = first.keys(ids)
+        embedded = first.gather(keys)
+        loss_of(by_column(first, embedded), factors).backward()
+        optimizer.step(keys, tuple(e.grad for e in embedded), 0.1)
+    second = new_tables(torch.float32)
+    second.load_state_dict(first.state_dict())
+    resumed = SparseOptimizer(second, kind)
+    resumed.load_state_dict({k: v.clone() for k, v in optimizer.state_dict().items()})
+    train_ours(kind, second, torch.float32, resumed, skip=3)
+    assert all(torch.equal(a, b) for a, b in zip(whole.weights, second.weights, strict=True))
+
+
+def test_options_reach_the_formula():
+    tables = EmbeddingCollection([TableColumn("a", 2, 1)], dtype=torch.float64)
+    tables.weights[0].zero_()
+    keys, grads = (torch.tensor([[1]]),), (torch.tensor([[[3.0]]], dtype=torch.float64),)
+    adagrad = SparseOptimizer(tables, "adagrad", eps=0.5, initial_accumulator_value=16.0)
+    adagrad.step(keys, grads, 1.0)
+    assert tables.weights[0][1].item() == pytest.approx(-3 / (5 + 0.5))
+    tables.weights[0].zero_()
+    SparseOptimizer(tables, "adam", eps=0.0, betas=(0.5, 0.5)).step(keys, grads, 0.25)
+    assert tables.weights[0][1].item() == pytest.approx(-0.25)
+    tables.weights[0].zero_()
+    SparseOptimizer(tables, "sgd").step(keys, grads, 1.0, exchange_scale=0.5)
+    assert tables.weights[0][1].item() == -1.5
+
+
+def test_gradients_are_left_as_they_were():
+    tables = new_tables(torch.float32)
+    keys = tables.keys(torch.zeros(2, 4, dtype=torch.int32))
+    grads = tuple(
+        torch.ones(*k.shape, w.shape[1]) for k, w in zip(keys, tables.weights, strict=True)
+    )
+    for kind in TORCH:
+        SparseOptimizer(tables, kind).step(keys, grads, 0.1, exchange_scale=0.5)
+    assert all((g == 1).all() for g in grads)
+
+
+def test_mistakes_are_named():
+    tables = new_tables(torch.float32)
+    with pytest.raises(InputError, match="unknown optimizer 'lion'"):
+        SparseOptimizer(tables, "lion")
+    adagrad = SparseOptimizer(tables, "adagrad")
+    with pytest.raises(InputError, match="not that of 'adagrad'"):
+        adagrad.load_state_dict(SparseOptimizer(tables, "adam").state_dict())
+    smaller = EmbeddingCollection([TableColumn("a", 2, 4), TableColumn("b", 2, 8)])
+    with pytest.raises(InputError, match=r"shape \[2, 4\], the tables need \[44, 4\]"):
+        adagrad.load_state_dict(SparseOptimizer(smaller, "adagrad").state_dict())

@@ -1,0 +1,84 @@
+"""From schema and spec to a model."""
+
+import pytest
+import torch
+
+from distrain.errors import SchemaError
+from distrain.models import build_model, infer_embedding_dim
+from distrain.models.mlp import MlpDense
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import DlrmSpec, MlpSpec
+
+SPECS = [MlpSpec(), DlrmSpec(), MlpSpec(embedding_dim=None, hidden=()), DlrmSpec(bottom=(), top=())]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_same_seed_same_parameters(small_schema, spec):
+    one, same, other = (build_model(small_schema(), spec, seed=s).state_dict() for s in (1, 1, 2))
+    assert one
+    for name, values in one.items():
+        assert torch.equal(values, same[name])
+        assert not torch.equal(values, other[name])
+
+
+def test_global_random_state_is_neither_read_nor_changed(small_schema):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = build_model(small_schema(), MlpSpec(), seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    two = build_model(small_schema(), MlpSpec(), seed=3)
+    assert torch.equal(one.dense.logit.weight, two.dense.logit.weight)
+
+
+def test_missing_cardinalities_are_listed(small_schema):
+    schema = small_schema().with_columns(
+        ColumnSchema("c1", tags=(Tags.CATEGORICAL,)), ColumnSchema("new", tags=(Tags.CATEGORICAL,))
+    )
+    with pytest.raises(SchemaError, match="no cardinality is known for: c1, new"):
+        build_model(schema, MlpSpec(), seed=0)
+
+
+def test_a_categorical_target_is_no_input(small_schema):
+    label = ColumnSchema("clicked", "int32", (Tags.TARGET, Tags.CATEGORICAL))
+    model = build_model(small_schema().with_columns(label), MlpSpec(), seed=0)
+    assert model.embeddings.names == ("c0", "c1", "c2")
+    assert model.continuous_names == ("x0", "x1")
+
+
+def test_lists_are_refused(small_schema):
+    with pytest.raises(SchemaError, match="lists cannot be model inputs: c0, c1, c2"):
+        build_model(small_schema(is_list=True), MlpSpec(), seed=0)
+
+
+def test_widths_come_from_spec_then_schema_then_cardinality(small_schema):
+    own = ColumnSchema("c1", "int32", (Tags.CATEGORICAL,), cardinality=12, embedding_dim=7)
+    schema = small_schema().with_columns(own)
+    fixed = build_model(schema, MlpSpec(embedding_dim=5), seed=0)
+    assert [c.dim for c in fixed.embeddings.columns] == [5, 5, 5]
+    free = build_model(schema, MlpSpec(embedding_dim=None), seed=0)
+    expected = [infer_embedding_dim(5), 7, infer_embedding_dim(19)]
+    assert [c.dim for c in free.embeddings.columns] == expected
+    assert isinstance(free.dense, MlpDense)
+    assert free.dense.logit.in_features == 128
+    assert free.dense.hidden[0].in_features == sum(expected) + 2
+
+
+def test_too_few_columns(small_schema):
+    with pytest.raises(SchemaError, match="no inputs for a model"):
+        build_model(Schema((small_schema()["clicked"],)), MlpSpec(), seed=0)
+    for schema in (small_schema(1, 0), small_schema(0, 2)):
+        with pytest.raises(SchemaError, match="at least two vectors"):
+            build_model(schema, DlrmSpec(), seed=0)
+
+
+def test_dlrm_has_the_notebooks_layers(small_schema):
+    dense = build_model(small_schema(26, 13), DlrmSpec(), seed=0).dense
+    shapes = {n: tuple(p.shape) for n, p in dense.named_parameters() if n.endswith("weight")}
+    assert list(shapes.values()) == [
+        *[(128, 13), (64, 128), (16, 64)],
+        *[(64, 16 + 27 * 26 // 2), (128, 64), (256, 128)],
+        (1, 256),
+    ]
+    unprojected = build_model(small_schema(26, 13), DlrmSpec(embedding_dim=64), seed=0).dense
+    assert len(unprojected.bottom) == 4
