@@ -13,6 +13,7 @@ not in every batch; the bias correction counts steps, not touches.
 
 import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +28,18 @@ from distrain.errors import InputError
 _MEMORY = {"sgd": (), "adagrad": ("sum",), "adam": ("exp_avg", "exp_avg_sq")}
 # torch's own defaults.
 _DEFAULT_EPS = {"sgd": 0.0, "adagrad": 1e-10, "adam": 1e-8}
+
+
+class TouchedRows(NamedTuple):
+    """The rows of one weight that a step touched, over all ranks.
+
+    Attributes:
+        keys: `[u]`, int64, distinct, rising.
+        grads: `[u, dim]`, the sum of their gradients.
+    """
+
+    keys: Tensor
+    grads: Tensor
 
 
 class SparseOptimizer:
@@ -69,7 +82,6 @@ class SparseOptimizer:
             for weight in embeddings.weights
         )
 
-    @torch.no_grad()
     def step(
         self,
         keys: tuple[Tensor, ...],
@@ -77,28 +89,46 @@ class SparseOptimizer:
         lr: float,
         exchange_scale: float = 1.0,
     ) -> None:
-        """Merge, exchange and apply one batch's gradients.
+        """`exchange` and `apply` in one call, for callers that do not time them apart."""
+        self.apply(self.exchange(keys, grads), lr, scale=exchange_scale)
+
+    @torch.no_grad()
+    def exchange(
+        self, keys: tuple[Tensor, ...], grads: tuple[Tensor, ...]
+    ) -> tuple[TouchedRows, ...]:
+        """Merge one batch's gradients row by row, and add those of the other ranks.
 
         A collective operation: every rank calls it in every step, also with a batch of no rows.
 
         Args:
             keys: From `EmbeddingCollection.keys`: for each group `[rows, columns]`.
             grads: The gradients of what `lookup` returned: for each group `[rows, columns, dim]`.
+        """
+        touched = []
+        for own_keys, own_grads in zip(keys, grads, strict=True):
+            merged = merge_rows(own_keys.reshape(-1), own_grads.reshape(-1, own_grads.shape[-1]))
+            touched.append(TouchedRows(*exchange_rows(*merged, self.group)))
+        return tuple(touched)
+
+    @torch.no_grad()
+    def apply(self, touched: tuple[TouchedRows, ...], lr: float, *, scale: float = 1.0) -> None:
+        """Update the touched rows.
+
+        Args:
+            touched: From `exchange`: for each group.
             lr: The learning rate.
-            exchange_scale: Factor on the sum over the ranks. `1 / num_ranks` gives the mean that
+            scale: Factor on the gradients. `1 / num_ranks` gives the mean that
                 `DistributedDataParallel` takes of dense gradients.
         """
         self.num_steps += 1
         update = _UPDATES[self.kind]
-        groups = zip(self.embeddings.weights, self._memory, keys, grads, strict=True)
-        for weight, memory, own_keys, own_grads in groups:
-            rows, sums = merge_rows(own_keys.reshape(-1), own_grads.reshape(-1, weight.shape[1]))
-            rows, sums = exchange_rows(rows, sums, self.group)
-            if len(rows) == 0:
+        for weight, memory, rows in zip(
+            self.embeddings.weights, self._memory, touched, strict=True
+        ):
+            if len(rows.keys) == 0:
                 continue
-            if exchange_scale != 1.0:
-                sums = sums * exchange_scale
-            update(self, weight, memory, rows, sums, lr)
+            grads = rows.grads if scale == 1.0 else rows.grads * scale
+            update(self, weight, memory, rows.keys, grads, lr)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state as named tensors: `num_steps`, and `GROUP.NAME` for each group's memory.

@@ -1,0 +1,51 @@
+# What people and CI run. Everything lives in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow check format docs bench clean
+
+help: ## Show what can be made
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## See the whole way on generated data (under 4 minutes on 2 cores)
+	$(BIN)/distrain demo --overwrite
+
+test: $(VENV)/.dev ## Run the test suite
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.dev ## Run the tests that take minutes
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/.dev ## Format, lint, types, import contracts, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m sphinx --fail-on-warning --quiet -b html docs docs/_build/html
+
+format: $(VENV)/.dev ## Format and mend what a tool can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev ## Build the documentation into docs/_build/html
+	$(BIN)/python -m sphinx --fail-on-warning -b html docs docs/_build/html
+
+bench: $(VENV)/.dev ## Run the benchmarks, quick form
+	for script in benchmarks/*.py; do $(BIN)/python $$script --quick || exit 1; done
+
+clean: ## Remove the environment and everything made
+	rm -rf $(VENV) docs/_build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install --constraint constraints.txt --editable '.[dev,docs]'
+	touch $@ $(VENV)/.runtime

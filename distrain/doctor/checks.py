@@ -1,0 +1,198 @@
+"""The checks: each looks at one thing and never raises."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from distrain.errors import DistrainError
+from distrain.storage import check_writable
+
+NEEDED = ("torch", "dask", "distributed", "pyarrow", "numpy", "pydantic", "safetensors", "bokeh")
+GPU_NEEDED = ("dask-cuda", "cudf-cu13", "rmm-cu13", "distributed-ucxx-cu13")
+LEAST_MEMORY_GIB = 4.0
+
+
+class Verdict(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    NOTE = "note"  # works, but somebody may care
+    FAIL = "fail"  # distrain cannot work, or not as asked
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding.
+
+    Attributes:
+        name: What was looked at.
+        verdict: How it is.
+        detail: What was found.
+        mend: What to do about it, if anything.
+    """
+
+    name: str
+    verdict: Verdict
+    detail: str
+    mend: str = ""
+
+
+def check_machine() -> Iterator[Check]:
+    """Python, packages, processors, memory, GPUs."""
+    yield Check("python", Verdict.OK, f"{platform.python_version()} at {sys.executable}")
+    for package in NEEDED:
+        yield _installed(package)
+    yield _same_dask()
+    yield _cores()
+    yield _memory()
+    yield _shared_memory()
+    yield from _gpus()
+
+
+def check_write_access(folder: Path) -> Check:
+    """Whether runs can be written to a folder."""
+    try:
+        check_writable(folder)
+    except DistrainError as error:
+        return Check("write access", Verdict.FAIL, error.message, error.hint or "")
+    return Check("write access", Verdict.OK, str(folder.absolute()))
+
+
+def check_scheduler(address: str) -> Iterator[Check]:
+    """Whether a Dask cluster answers, has workers, and runs what we run."""
+    from distrain.cluster import connect
+
+    try:
+        with connect(address, timeout_s=10) as client:
+            workers = client.scheduler_info(n_workers=-1)["workers"]
+            yield Check("scheduler", Verdict.OK, f"{address}, {len(workers)} workers")
+            if not workers:
+                yield Check(
+                    "workers",
+                    Verdict.FAIL,
+                    "the cluster has none",
+                    f"Start some: dask worker {address}",
+                )
+                return
+            theirs = client.run(_versions)
+            odd = [worker for worker, found in theirs.items() if found != _versions()]
+            yield Check(
+                "same versions",
+                Verdict.FAIL if odd else Verdict.OK,
+                f"{', '.join(odd)} differ: {theirs[odd[0]]}" if odd else f"{_versions()}",
+                "Install the same distrain, torch and dask everywhere." if odd else "",
+            )
+    except DistrainError as error:
+        yield Check("scheduler", Verdict.FAIL, error.message, error.hint or "")
+    except Exception as error:
+        yield Check(
+            "workers",
+            Verdict.FAIL,
+            f"cannot run distrain there: {error}",
+            "Install distrain on every worker and on the scheduler.",
+        )
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("distrain", "torch", "distributed")}
+
+
+def _installed(package: str) -> Check:
+    try:
+        found = version(package)
+        import_module(package)
+    except PackageNotFoundError:
+        return Check(package, Verdict.FAIL, "not installed", f"pip install {package}")
+    except Exception as error:
+        return Check(
+            package, Verdict.FAIL, f"cannot be imported: {error}", f"pip install -U {package}"
+        )
+    return Check(package, Verdict.OK, found)
+
+
+def _same_dask() -> Check:
+    try:
+        dask, distributed = version("dask"), version("distributed")
+    except PackageNotFoundError as error:
+        return Check("dask = distributed", Verdict.FAIL, f"{error} is missing")
+    if dask != distributed:
+        return Check(
+            "dask = distributed",
+            Verdict.FAIL,
+            f"{dask} and {distributed}",
+            f"pip install dask=={dask} distributed=={dask}",
+        )
+    return Check("dask = distributed", Verdict.OK, dask)
+
+
+def _cores() -> Check:
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if cores < 2:
+        return Check("cores", Verdict.NOTE, str(cores), "Two ranks would share the one core.")
+    return Check("cores", Verdict.OK, str(cores))
+
+
+def _memory() -> Check:
+    import psutil
+
+    gib = psutil.virtual_memory().available / 2**30
+    if gib < LEAST_MEMORY_GIB:
+        return Check(
+            "memory",
+            Verdict.NOTE,
+            f"{gib:.1f} GiB available",
+            f"Under {LEAST_MEMORY_GIB:g} GiB: prepare with one worker, train with few prefetched "
+            "batches.",
+        )
+    return Check("memory", Verdict.OK, f"{gib:.1f} GiB available")
+
+
+def _shared_memory() -> Check:
+    path = Path("/dev/shm")
+    if not path.is_dir():
+        return Check("/dev/shm", Verdict.NOTE, "there is none", "NCCL wants it on GPU nodes.")
+    stats = os.statvfs(path)
+    mib = stats.f_bavail * stats.f_frsize / 2**20
+    if mib < 256:
+        return Check(
+            "/dev/shm",
+            Verdict.NOTE,
+            f"{mib:.0f} MiB free",
+            "NCCL may fail with less than 256 MiB: `docker run --shm-size=1g`, or an emptyDir "
+            "with medium: Memory.",
+        )
+    return Check("/dev/shm", Verdict.OK, f"{mib:,.0f} MiB free")
+
+
+def _gpus() -> Iterator[Check]:
+    from distrain.cluster import count_gpus
+
+    gpus = count_gpus()
+    if not gpus:
+        yield Check("gpu", Verdict.NOTE, "none that CUDA's driver shows; ranks train on the CPU")
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Check(
+            "gpu",
+            Verdict.FAIL,
+            f"the driver shows {gpus}, but torch {torch.__version__} cannot use them",
+            "Install a CUDA build of torch that fits the driver (see nvidia-smi).",
+        )
+        return
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        memory_gib = properties.total_memory / 2**30
+        yield Check("gpu", Verdict.OK, f"{index}: {properties.name}, {memory_gib:.0f} GiB")
+    for package in GPU_NEEDED:
+        try:
+            yield Check(package, Verdict.OK, version(package))
+        except PackageNotFoundError:
+            yield Check(package, Verdict.NOTE, "not installed", "pip install 'distrain[gpu]'")
