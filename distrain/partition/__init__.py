@@ -1,0 +1,21 @@
+"""Parquet footers to lanes: which rows each rank trains on at each step of an epoch.
+
+`footers` finds the row groups and every mistake that footers can tell; `order` lays the row groups
+of an epoch out as one line of rows; `plan` cuts the line into lanes and deals them to steps. The
+last two are pure functions from numbers to numbers.
+"""
+
+from distrain.partition.footers import RowGroup, Table, read_footers
+from distrain.partition.order import SHUFFLES, Chunk, chunk_order, row_permutation
+from distrain.partition.plan import EpochPlan
+
+__all__ = [
+    "RowGroup",
+    "Table",
+    "read_footers",
+    "SHUFFLES",
+    "Chunk",
+    "chunk_order",
+    "row_permutation",
+    "EpochPlan",
+]

@@ -1,0 +1,164 @@
+"""Parquet footers: the row groups of a table, and every mistake that footers can tell."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from distrain.errors import DataError
+from distrain.partition.columns import Wanted, wanted_columns
+from distrain.partition.footer_checks import column_problems
+from distrain.schema import Schema
+from distrain.storage import InputFile, list_inputs, open_input
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+_SUFFIXES = (".parquet", ".parq", ".pq")
+_MOST_LISTED = 5
+_READERS = 16
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a parquet file.
+
+    Attributes:
+        file: A local path, or a URL as fsspec takes it.
+        index: Which row group of the file, from 0.
+        num_rows: Its rows, at least 1.
+    """
+
+    file: str
+    index: int
+    num_rows: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """The row groups of all files of a table.
+
+    Attributes:
+        row_groups: In the order of the files, without empty ones.
+        fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group
+            and the types of the columns that are used. It does not depend on where the files lie,
+            and it does not read their rows.
+    """
+
+    row_groups: tuple[RowGroup, ...]
+    fingerprint: str
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Rows of all row groups."""
+        return sum(group.num_rows for group in self.row_groups)
+
+
+@dataclass(frozen=True)
+class _Footer:
+    file: InputFile
+    rows_per_group: tuple[int, ...]
+    types: tuple[str, ...]
+    problems: tuple[DataError, ...]
+
+
+def read_footers(
+    patterns: str | Sequence[str], schema: Schema, *, need_label: bool = True
+) -> Table:
+    """Find the row groups of a table and check all that footers can tell.
+
+    Args:
+        patterns: Paths, folders, globs or URLs, as `distrain.storage.list_inputs` takes them.
+        schema: Names the columns (tags categorical, continuous, target) and the cardinalities.
+        need_label: Whether the target column must be there.
+
+    Raises:
+        DataError: A file is missing, empty, truncated or no parquet file; a column is missing, of
+            a wrong type, or has nulls; an id or a label is out of its range by the footer's
+            statistics; there are no rows at all. The first few mistakes are listed.
+        SchemaError: The schema has no feature columns, a column with two roles, or not exactly one
+            target when the label is needed.
+    """
+    wanted = wanted_columns(schema, need_label=need_label)
+    files = list_inputs(patterns, suffixes=_SUFFIXES)
+    with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
+        footers = list(readers.map(partial(_read_footer, wanted=wanted), files))
+    _raise_problems([problem for footer in footers for problem in footer.problems])
+    table = Table(
+        tuple(
+            RowGroup(footer.file.path, index, num_rows)
+            for footer in footers
+            for index, num_rows in enumerate(footer.rows_per_group)
+            if num_rows
+        ),
+        _fingerprint(footers),
+    )
+    if not table.num_rows:
+        raise DataError(
+            f"no rows in {_count(len(files), 'file')}",
+            where={"file": files[0].path},
+            hint="Whatever wrote them kept no rows; look at its input and its filters.",
+        )
+    return table
+
+
+def _read_footer(file: InputFile, wanted: Sequence[Wanted]) -> _Footer:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with open_input(file.path) as handle, pq.ParquetFile(handle) as parquet:
+            return _checked_footer(file, parquet, wanted)
+    except DataError as missing:
+        return _Footer(file, (), (), (missing,))
+    except (OSError, pa.ArrowException) as error:
+        problem = DataError(
+            f"not a whole parquet file: {str(error).splitlines()[0]}",
+            where={"file": file.path, "size_bytes": file.size_bytes},
+            hint="Its writer died, or it's still being copied, or it is another kind of file.",
+        )
+        return _Footer(file, (), (), (problem,))
+
+
+def _checked_footer(file: InputFile, parquet: ParquetFile, wanted: Sequence[Wanted]) -> _Footer:
+    metadata, schema = parquet.metadata, parquet.schema_arrow
+    return _Footer(
+        file,
+        tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
+        tuple(f"{c.name}={schema.field(c.name).type}" for c in wanted if c.name in schema.names),
+        tuple(column_problems(file.path, metadata, schema, wanted)),
+    )
+
+
+def _fingerprint(footers: Iterable[_Footer]) -> str:
+    digest = hashlib.sha256()
+    for footer in footers:
+        base_name = footer.file.path.rsplit("/", 1)[-1]
+        parts = (base_name, footer.file.size_bytes, footer.rows_per_group, footer.types)
+        digest.update(repr(parts).encode())
+    return digest.hexdigest()
+
+
+def _raise_problems(problems: Sequence[DataError]) -> None:
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise problems[0]
+    lines = [
+        f"  - {problem.message} ({', '.join(f'{k} {v}' for k, v in problem.where.items())})"
+        for problem in problems[:_MOST_LISTED]
+    ]
+    if len(problems) > _MOST_LISTED:
+        lines.append(f"  - and {len(problems) - _MOST_LISTED} more")
+    raise DataError(
+        "\n".join([f"{_count(len(problems), 'problem')} found in the files' footers:", *lines]),
+        hint=problems[0].hint,
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

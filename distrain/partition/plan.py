@@ -1,0 +1,131 @@
+"""Which rows of an epoch belong to which lane, step and rank.
+
+The rows of an epoch form a line, `0 .. num_rows-1` (see `order`). The line is cut into `lanes`
+spans of equal length, plus or minus one. Steps take rows from the lanes in turn: the epoch's
+`i`-th row taken (from 0) is row `i // lanes` of lane `i % lanes`, and it belongs to step
+`i // global_batch_size`. Hence
+
+- after `t` steps lane `l` has given `ceil((min(t * B, N) - l) / S)` rows (B rows a step, N rows in
+  all, S lanes), which is between the floor and the ceiling of an even share;
+- every step holds exactly B rows, the last one the rest, and all lanes end in the same step;
+- any S and any B will do, and nothing here depends on how many ranks there are.
+
+A rank serves whole lanes, neighbours on the line, so the global batch of a step (the ranks' rows in
+rank order) is the same for every number of ranks that divides the lanes.
+"""
+
+from dataclasses import dataclass
+
+from distrain.errors import SpecError
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """How the rows of one epoch are dealt to lanes, steps and ranks.
+
+    Attributes:
+        num_rows: Rows of the epoch, N.
+        lanes: How many spans the epoch is cut into, S.
+        global_batch_size: Rows of a step over all ranks, B.
+        drop_last: Whether a last step with fewer than B rows is left out.
+
+    >>> plan = EpochPlan(num_rows=10, lanes=3, global_batch_size=4)
+    >>> plan.num_steps, plan.rows_in_step(2)
+    (3, 2)
+    >>> [plan.lane_span(lane) for lane in range(3)]
+    [(0, 4), (4, 7), (7, 10)]
+    >>> [plan.lane_slice(lane, step=0) for lane in range(3)]
+    [(0, 2), (4, 5), (7, 8)]
+    """
+
+    num_rows: int
+    lanes: int
+    global_batch_size: int
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_rows < 0:
+            raise ValueError(f"num_rows is {self.num_rows}, not 0 or more")
+        if self.lanes < 1:
+            raise SpecError(f"lanes is {self.lanes}, not 1 or more", hint="24 suits most gangs.")
+        if self.global_batch_size < 1:
+            raise SpecError(f"global_batch_size is {self.global_batch_size}, not 1 or more")
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the epoch, the same for every lane and rank."""
+        if self.drop_last:
+            return self.num_rows // self.global_batch_size
+        return -(-self.num_rows // self.global_batch_size)
+
+    def rows_in_step(self, step: int) -> int:
+        """Rows of a step over all ranks.
+
+        Raises:
+            ValueError: `step` is not in `0 .. num_steps-1`.
+        """
+        self._check_step(step)
+        start = step * self.global_batch_size
+        return min(self.global_batch_size, self.num_rows - start)
+
+    def lane_span(self, lane: int) -> tuple[int, int]:
+        """The lane's first row on the line, and one past its last."""
+        self._check_lane(lane)
+        return self._lane_start(lane), self._lane_start(lane + 1)
+
+    def lane_rows_before(self, lane: int, step: int) -> int:
+        """How many rows the lane gives in the steps before `step`, `0 <= step <= num_steps`."""
+        self._check_lane(lane)
+        taken = min(step * self.global_batch_size, self.num_rows)
+        return -((lane - taken) // self.lanes)
+
+    def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
+        """The lane's rows of a step: the first on the line, and one past the last.
+
+        Raises:
+            ValueError: There is no such lane or step.
+        """
+        self._check_step(step)
+        start = self.lane_span(lane)[0]
+        before = self.lane_rows_before(lane, step)
+        return start + before, start + self.lane_rows_before(lane, step + 1)
+
+    def step_of(self, lane: int, offset: int) -> int:
+        """The step that takes row `offset` (from 0) of the lane."""
+        return (offset * self.lanes + lane) // self.global_batch_size
+
+    def lanes_of_rank(self, rank: int, num_ranks: int) -> range:
+        """The lanes that a rank serves.
+
+        Raises:
+            SpecError: `num_ranks` does not divide the lanes.
+            ValueError: `rank` is not in `0 .. num_ranks-1`.
+        """
+        if num_ranks < 1 or self.lanes % num_ranks:
+            allowed = [str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0]
+            raise SpecError(
+                f"{num_ranks} ranks cannot share {self.lanes} lanes evenly",
+                hint=f"With {self.lanes} lanes, num_ranks may be {', '.join(allowed)}; "
+                "or choose a number of lanes that num_ranks divides.",
+            )
+        if not 0 <= rank < num_ranks:
+            raise ValueError(f"rank {rank} is not in 0..{num_ranks - 1}")
+        lanes_per_rank = self.lanes // num_ranks
+        return range(rank * lanes_per_rank, (rank + 1) * lanes_per_rank)
+
+    def rank_rows(self, step: int, rank: int, num_ranks: int) -> int:
+        """Rows of a step that a rank serves; 0 is possible in a short last step."""
+        slices = (self.lane_slice(lane, step) for lane in self.lanes_of_rank(rank, num_ranks))
+        return sum(stop - start for start, stop in slices)
+
+    def _lane_start(self, lane: int) -> int:
+        share, rest = divmod(self.num_rows, self.lanes)
+        return lane * share + min(lane, rest)
+
+    def _check_lane(self, lane: int) -> None:
+        if not 0 <= lane < self.lanes:
+            raise ValueError(f"lane {lane} is not in 0..{self.lanes - 1}")
+
+    def _check_step(self, step: int) -> None:
+        if not 0 <= step < self.num_steps:
+            raise ValueError(f"step {step} is not in 0..{self.num_steps - 1}")

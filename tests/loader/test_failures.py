@@ -1,0 +1,354 @@
+"""Errors reach the caller at the right step, and whatever happens, nothing is left running."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distrain.errors import DataError
+from distrain.loader import EpochIterator, Loader, producer
+from distrain.loader.decode import decode_pieces
+from distrain.partition import RowGroup, Table, read_footers
+from distrain.schema import Schema
+
+ROWS = 100
+
+
+def in_order(table: Table, schema: Schema, **options: Any) -> Loader:
+    defaults = {"global_batch_size": 10, "lanes": 1, "shuffle": "none", "parts_per_chunk": 1}
+    return Loader(table, schema, **{**defaults, **options})
+
+
+def take_until_error(iterator: EpochIterator) -> tuple[int, DataError]:
+    taken = 0
+    with pytest.raises(DataError) as caught:  # noqa: PT012 (counting what comes before it)
+        for _ in iterator:
+            taken += 1
+    return taken, caught.value
+
+
+def changed(kind: pa.DataType, good: Any, bad: Any, row: int = 57) -> pa.Array:
+    values = [good] * ROWS
+    values[row] = bad
+    return pa.array(values, kind)
+
+
+@pytest.mark.parametrize("parts_per_chunk", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("C2", changed(pa.int32(), 1, None), "column 'C2' holds a null"),
+        ("I1", changed(pa.float32(), 1, None), "column 'I1' holds a null"),
+        ("label", changed(pa.float32(), 1, None), "column 'label' holds a null"),
+        ("C2", changed(pa.int32(), 1, 1000), "id 1000 of column 'C2' is not in 0..999"),
+        ("C2", changed(pa.int32(), 1, -1), "id -1 of column 'C2' is not in 0..999"),
+        ("C2", changed(pa.int8(), 1, -1), "id -1 of column 'C2' is not in 0..999"),
+        ("C2", changed(pa.int64(), 1, 2**32 + 1), "id 4294967297 of column 'C2' is not in"),
+        ("C3", changed(pa.int64(), 1, 2**31), "id 2147483648 of column 'C3' is not in 0..21474"),
+        ("C3", changed(pa.uint64(), 1, 2**63), "id 9223372036854775808 of column 'C3' is not"),
+        ("label", changed(pa.float32(), 1, 0.5), "label 'label' is 0.5, not 0 or 1"),
+        ("label", changed(pa.int64(), 1, 2), "label 'label' is 2, not 0 or 1"),
+        ("label", changed(pa.float32(), 1, float("nan")), "label 'label' is nan, not 0 or 1"),
+        ("I1", changed(pa.float32(), 1, float("nan")), "column 'I1' holds nan, which is not a fin"),
+        ("I1", changed(pa.float32(), 1, float("-inf")), "column 'I1' holds -inf, which is not"),
+        ("I1", changed(pa.float64(), 1, 1e300), "column 'I1' holds 1e+300, which is not a fin"),
+    ],
+)
+def test_a_bad_value_is_placed_and_raised_after_the_batches_before_it(
+    write_table: Any, schema: Schema, name: str, values: pa.Array, message: str,
+    parts_per_chunk: int,
+) -> None:  # fmt: skip
+    folder = write_table([[20] * 5], **{name: values})
+    table = read_footers(folder, schema)
+    with in_order(table, schema, parts_per_chunk=parts_per_chunk).epoch(0) as batches:
+        taken, error = take_until_error(batches)
+        assert taken == 4
+        assert message in error.message
+        assert error.where == {
+            "file": f"{folder}/part_0.parquet",
+            "row group": 2,
+            "row in the group": 17,
+            "column": name,
+        }
+        assert error.hint
+        with pytest.raises(DataError):  # it does not look like the end of the epoch later
+            next(batches)
+
+
+def test_labels_may_be_booleans(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[ROWS]], label=np.arange(ROWS) % 2 == 0), schema)
+    with in_order(table, schema).epoch(0) as batches:
+        labels = [label for batch in batches for label in batch.label.tolist()]  # type: ignore
+    assert labels == [1.0, 0.0] * (ROWS // 2)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, 100)
+
+
+def flip_bytes(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4:400] = b"\xff" * 396
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("damage", [remove, truncate, flip_bytes])
+def test_a_file_damaged_after_planning_is_named(
+    write_table: Any, schema: Schema, damage: Any
+) -> None:
+    folder = Path(write_table([[20], [20]]))
+    table = read_footers(str(folder), schema)
+    damage(folder / "part_1.parquet")
+    with in_order(table, schema).epoch(0) as batches:
+        taken, error = take_until_error(batches)
+    assert taken == 2
+    assert "could not read a row group" in error.message
+    assert error.where == {"file": str(folder / "part_1.parquet"), "row group": 0}
+    assert "removed or changed since" in str(error)
+
+
+def test_a_file_replaced_after_planning_is_named(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[20, 20]]), schema)
+    write_table([[20, 19]])
+    with in_order(table, schema).epoch(0) as batches:
+        taken, error = take_until_error(batches)
+    assert taken == 2
+    assert "19 rows, not 20 as planned" in error.message
+
+    write_table([[20, 20]], C2=["x"] * 40)
+    with in_order(table, schema).epoch(0) as batches:
+        assert "column 'C2' holds string" in take_until_error(batches)[1].message
+
+    write_table([[20, 20]])
+    narrow = schema.with_columns(*[type(c)("C9", tags=c.tags) for c in [schema["C2"]]])
+    with in_order(table, narrow).epoch(0) as batches:
+        assert "column 'C9' is missing" in take_until_error(batches)[1].message
+
+
+def test_a_remote_file_that_vanishes_is_named(write_table: Any, schema: Schema) -> None:
+    folder = write_table([[20], [20]])
+    memory = fsspec.filesystem("memory")
+    memory.put(f"{folder}/*.parquet", "/loader/")
+    table = read_footers("memory://loader/*.parquet", schema)
+    with in_order(table, schema).epoch(0) as batches:
+        assert sum(batch.num_rows for batch in batches) == 40
+    memory.rm("/loader/part_1.parquet")
+    with in_order(table, schema).epoch(0) as batches:
+        taken, error = take_until_error(batches)
+    assert taken == 2
+    assert "part_1.parquet" in str(error)
+    memory.rm("/loader", recursive=True)
+
+
+def test_an_unexpected_error_in_the_thread_reaches_the_caller(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+
+    def fail(*arguments: Any) -> Any:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(producer, "decode_pieces", fail)
+    with in_order(table, schema).epoch(0) as batches, pytest.raises(ZeroDivisionError):
+        next(batches)
+
+
+# The fixture `nothing_left_behind` checks threads and open files after every test below.
+
+
+def test_closing_early_and_often(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    batches = in_order(table, schema, decode_threads=2).epoch(0)
+    next(batches)
+    batches.close()
+    batches.close()
+    assert list(batches) == []
+
+
+def test_leaving_by_an_exception(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+
+    def train() -> None:
+        with in_order(table, schema).epoch(0) as batches:
+            next(batches)
+            raise RuntimeError("the model blew up")
+
+    with pytest.raises(RuntimeError, match="blew up"):
+        train()
+
+
+def test_never_taking_a_batch(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    with in_order(table, schema).epoch(0):
+        pass
+
+
+def test_dropping_the_iterator(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    batches = in_order(table, schema, prefetch_batches=1).epoch(0)
+    next(batches)
+    del batches
+    gc.collect()
+
+
+def test_dropping_the_iterator_in_a_cycle(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    cycle: list[Any] = [in_order(table, schema).epoch(0)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+
+
+def test_reading_to_the_end_without_with(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    batches = in_order(table, schema).epoch(0)
+    assert len(list(batches)) == 10
+    assert list(batches) == []
+
+
+def test_the_interpreter_exits_with_an_iterator_left_open(
+    write_table: Any, schema: Schema, tmp_path: Path
+) -> None:
+    folder = write_table([[20] * 5])
+    (tmp_path / "schema.py").write_text(f"document = {schema.to_json()!r}")
+    code = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+from schema import document
+from distrain.loader import Loader
+from distrain.partition import read_footers
+from distrain.schema import Schema
+schema = Schema.from_json(document)
+table = read_footers({folder!r}, schema)
+batches = Loader(table, schema, global_batch_size=10, prefetch_batches=1).epoch(0)
+next(batches)
+print("left open")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "left open\n", "")
+
+
+def test_no_more_batches_are_made_than_may_wait(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    made = threading.Semaphore(0)
+    full = threading.Event()
+    cut_batch, counted = producer._cut_batch, []
+    wait_for_room = producer.Channel.wait_for_room
+
+    def counting_cut(work: Any, step: int, lanes: Any) -> Any:
+        counted.append(step)
+        made.release()
+        return cut_batch(work, step, lanes)
+
+    def telling_wait(channel: Any) -> bool:
+        if len(channel._items) >= channel._capacity:
+            full.set()
+        return wait_for_room(channel)
+
+    monkeypatch.setattr(producer, "_cut_batch", counting_cut)
+    monkeypatch.setattr(producer.Channel, "wait_for_room", telling_wait)
+    with in_order(table, schema, prefetch_batches=3).epoch(0) as batches:
+        assert full.wait(60)
+        assert counted == [0, 1, 2]
+        next(batches)
+        for _ in range(4):
+            assert made.acquire(timeout=60)
+        assert counted == [0, 1, 2, 3]
+        assert len(list(batches)) == 9
+        assert counted == list(range(10))
+
+
+def test_loads_run_ahead_by_the_number_of_threads_only(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = read_footers(write_table([[20] * 20]), schema)
+    full = threading.Event()
+    begun: list[RowGroup] = []
+    wait_for_room = producer.Channel.wait_for_room
+
+    def noting_decode(reader: Any, columns: Any, groups: Any, *rest: Any) -> Any:
+        begun.extend(groups)
+        return decode_pieces(reader, columns, groups, *rest)
+
+    def telling_wait(channel: Any) -> bool:
+        if len(channel._items) >= channel._capacity:
+            full.set()
+        return wait_for_room(channel)
+
+    monkeypatch.setattr(producer, "decode_pieces", noting_decode)
+    monkeypatch.setattr(producer.Channel, "wait_for_room", telling_wait)
+    with in_order(table, schema, prefetch_batches=2, decode_threads=2).epoch(0):
+        assert full.wait(60)
+        # Two batches of 10 rows need one row group; one more load per thread may have begun.
+        assert len(begun) <= 1 + 2
+
+
+def test_many_files_do_not_exhaust_the_descriptors(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distrain.loader import arrow
+
+    monkeypatch.setattr(arrow, "_OPEN_FILES_PER_THREAD", 2)
+    opened: list[int] = []
+    table = read_footers(write_table([[3, 4]] * 8), schema)
+    real = arrow._Handle
+
+    class Counted(real):  # type: ignore[misc, valid-type]
+        def __init__(self, file: str, footer: Any):
+            super().__init__(file, footer)
+            opened.append(1)
+
+        def close(self) -> None:
+            super().close()
+            opened.append(-1)
+
+    monkeypatch.setattr(arrow, "_Handle", Counted)
+    with Loader(table, schema, global_batch_size=7, lanes=4).epoch(0) as batches:
+        assert sum(batch.num_rows for batch in batches) == 56
+    assert max(np.cumsum(opened)) <= 2 + 1
+    assert sum(opened) == 0
+
+
+def test_the_consumers_wait_is_counted(write_table: Any, schema: Schema) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    with in_order(table, schema).epoch(0) as batches:
+        assert batches.wait_s == 0.0
+        next(batches)
+        first_s = batches.wait_s
+        assert first_s > 0.0
+        list(batches)
+        assert batches.wait_s >= first_s
+
+
+def test_a_collection_inside_a_loader_thread_does_not_wait_for_itself(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    holder: list[EpochIterator] = []
+    made = threading.Event()
+
+    def dropping_decode(*arguments: Any) -> Any:
+        assert made.wait(60)
+        holder.clear()  # the last reference: the finalizer runs here, in the decoding thread
+        return decode_pieces(*arguments)
+
+    monkeypatch.setattr(producer, "decode_pieces", dropping_decode)
+    holder.append(in_order(table, schema).epoch(0))
+    threads = [thread for thread in threading.enumerate() if thread.name == "loader"]
+    made.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()

@@ -1,0 +1,230 @@
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distrain.errors import DataError, SchemaError
+from distrain.partition import Table, read_footers
+from distrain.schema import ColumnSchema, Schema, Tags
+
+SCHEMA = Schema(
+    (
+        ColumnSchema("clicked", "float32", (Tags.TARGET,)),
+        ColumnSchema("price", "float32", (Tags.CONTINUOUS,)),
+        ColumnSchema("item", "int32", (Tags.CATEGORICAL,), cardinality=10),
+    )
+)
+
+
+def columns(rows: int = 12) -> dict[str, Any]:
+    return {
+        "clicked": np.arange(rows, dtype=np.float32) % 2,
+        "price": np.arange(rows, dtype=np.float32),
+        "item": np.arange(rows, dtype=np.int32) % 10,
+    }
+
+
+def write(path: Path, row_group_size: int = 5, **changes: Any) -> Path:
+    named = {k: v for k, v in {**columns(), **changes}.items() if v is not None}
+    pq.write_table(pa.table(named), path, row_group_size=row_group_size)
+    return path
+
+
+def failure(path: Path, **options: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        read_footers(str(path), SCHEMA, **options)
+    return str(caught.value)
+
+
+def test_row_groups_stand_in_the_order_of_the_files(tmp_path: Path) -> None:
+    write(tmp_path / "b.parquet", row_group_size=12)
+    write(tmp_path / "a.parquet")
+    table = read_footers(str(tmp_path), SCHEMA)
+    found = [(Path(g.file).name, g.index, g.num_rows) for g in table.row_groups]
+    assert found == [
+        ("a.parquet", 0, 5),
+        ("a.parquet", 1, 5),
+        ("a.parquet", 2, 2),
+        ("b.parquet", 0, 12),
+    ]
+    assert table.num_rows == 24
+
+
+def test_the_fingerprint_tells_tables_apart_but_not_places(tmp_path: Path) -> None:
+    def fingerprint(folder: str, **changes: Any) -> str:
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / "x.parquet", **changes)
+        return read_footers(str(tmp_path / folder), SCHEMA).fingerprint
+
+    first = fingerprint("first")
+    assert len(first) == 64
+    assert fingerprint("copy") == first
+    assert fingerprint("regrouped", row_group_size=4) != first
+    assert fingerprint("wider", item=np.arange(12, dtype=np.int64) % 10) != first
+    shutil.copy(tmp_path / "first/x.parquet", tmp_path / "first/y.parquet")
+    assert read_footers(str(tmp_path / "first"), SCHEMA).fingerprint != first
+
+
+def test_convertible_types_are_accepted(tmp_path: Path) -> None:
+    for index, kind in enumerate(("int8", "uint8", "int64", "uint64")):
+        write(tmp_path / f"{index}.parquet", item=np.arange(12, dtype=kind) % 10)
+    write(tmp_path / "labels.parquet", clicked=np.arange(12) % 2 == 0, price=np.arange(12))
+    write(tmp_path / "wide.parquet", clicked=np.zeros(12), price=np.zeros(12, np.float16))
+    assert read_footers(str(tmp_path), SCHEMA).num_rows == 6 * 12
+
+
+def test_the_label_may_be_absent_when_rows_are_only_scored(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.parquet", clicked=None)
+    assert read_footers(str(path), SCHEMA, need_label=False).num_rows == 12
+    assert "column 'clicked' is missing" in failure(path)
+
+
+def test_empty_row_groups_are_left_out(tmp_path: Path) -> None:
+    with pq.ParquetWriter(tmp_path / "x.parquet", pa.table(columns()).schema) as writer:
+        writer.write_table(pa.table(columns(3)))
+        writer.write_table(pa.table(columns(0)))
+        writer.write_table(pa.table(columns(4)))
+    table = read_footers(str(tmp_path), SCHEMA)
+    assert [group.num_rows for group in table.row_groups] == [3, 4]
+    assert table.num_rows == 7
+
+
+def test_remote_files_are_read_through_fsspec(tmp_path: Path) -> None:
+    write(tmp_path / "x.parquet")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path / "x.parquet"), "/footers/x.parquet")
+    table = read_footers("memory://footers/*.parquet", SCHEMA)
+    assert table.num_rows == 12
+    assert table.row_groups[0].file.startswith("memory://")
+    memory.rm("/footers", recursive=True)
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 40)
+
+
+def overwrite(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [truncate, overwrite(b"a,b\n1,2\n"), overwrite(b"x"), overwrite(b"PAR1" + b"\0" * 90)],
+)
+def test_a_file_that_is_no_whole_parquet_file_is_named(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    path = write(tmp_path / "x.parquet")
+    damage(path)
+    text = failure(path)
+    assert "not a whole parquet file" in text
+    assert str(path) in text
+    assert "its writer died, or it's still being copied" in text.lower()
+
+
+def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:
+    assert "no such file" in failure(tmp_path / "absent.parquet")
+    (tmp_path / "empty.parquet").touch()
+    assert "0 bytes" in failure(tmp_path / "empty.parquet")
+
+
+def test_a_missing_column_offers_the_nearest_name(tmp_path: Path) -> None:
+    text = failure(write(tmp_path / "x.parquet", item=None, items=np.zeros(12, np.int32)))
+    assert "column 'item' is missing" in text
+    assert "Did you mean 'items'?" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"item": ["a"] * 12}, "column 'item' holds string, but integer ids are needed"),
+        ({"item": np.zeros(12)}, "column 'item' holds double, but integer ids are needed"),
+        ({"item": pa.array(["a"] * 12).dictionary_encode()}, "but integer ids are needed"),
+        ({"price": ["1"] * 12}, "column 'price' holds string, but numbers are needed"),
+        ({"item": [[1]] * 12}, "one value per row is needed, not lists"),
+        ({"price": [[1.0]] * 12}, "one value per row is needed, not lists"),
+    ],
+)
+def test_a_wrong_type_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    assert message in failure(write(tmp_path / "x.parquet", **changes))
+
+
+def changed(name: str, row: int, value: Any) -> dict[str, Any]:
+    values = columns()[name].tolist()
+    values[row] = value
+    kind = pa.int32() if name == "item" else pa.float32()
+    return {name: pa.array(values, kind)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "hint"),
+    [
+        (changed("item", 7, 10), "id 10 of column 'item' is not in 0..9", "cardinality 10"),
+        (changed("item", 7, 10), "is not in 0..9", "another prep run"),
+        (changed("item", 7, -1), "id -1 of column 'item' is not in 0..9", "start at 0"),
+        (changed("clicked", 7, 2.0), "label 'clicked' is 2.0, not 0 or 1", "target"),
+        (changed("clicked", 7, -1.0), "label 'clicked' is -1.0, not 0 or 1", "target"),
+        (changed("price", 7, float("inf")), "column 'price' holds inf", "Clip"),
+        (changed("price", 7, None), "column 'price' has 1 nulls", "Fill"),
+        (changed("item", 7, None), "column 'item' has 1 nulls", "Fill"),
+    ],
+)
+def test_a_bad_value_that_statistics_tell_is_placed(
+    tmp_path: Path, changes: dict[str, Any], message: str, hint: str
+) -> None:
+    path = write(tmp_path / "x.parquet", **changes)
+    text = failure(path)
+    assert message in text
+    assert hint in text
+    assert f"file: {path}\n  row group: 1\n  column: {next(iter(changes))}" in text
+
+
+def test_ids_beyond_int32_are_refused_when_the_cardinality_is_unknown(tmp_path: Path) -> None:
+    schema = SCHEMA.with_columns(ColumnSchema("item", "int64", (Tags.CATEGORICAL,)))
+    path = write(tmp_path / "x.parquet", item=np.full(12, 2**31, np.int64))
+    with pytest.raises(DataError, match="id 2147483648 of column 'item' is not in 0"):
+        read_footers(str(path), schema)
+    write(path, item=np.full(12, 2**31 - 1, np.int64))
+    assert read_footers(str(path), schema).num_rows == 12
+
+
+def test_the_first_few_of_many_problems_are_listed(tmp_path: Path) -> None:
+    for index in range(4):
+        write(tmp_path / f"{index}.parquet", item=np.full(12, 99), price=["?"] * 12)
+    (tmp_path / "4.parquet").write_bytes(b"no")
+    text = failure(tmp_path)
+    assert text.startswith("9 problems found in the files' footers:\n  - id 99 of column 'item'")
+    assert "column 'price' holds string" in text
+    assert "0.parquet" in text
+    assert "and 4 more" in text
+
+
+def test_no_rows_at_all_is_an_error(tmp_path: Path) -> None:
+    pq.write_table(pa.table(columns(0)), tmp_path / "x.parquet")
+    assert "no rows in 1 file" in failure(tmp_path)
+
+
+def test_a_schema_without_usable_columns_is_refused(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "x.parquet"))
+    with pytest.raises(SchemaError, match="no feature columns"):
+        read_footers(path, SCHEMA.select(["clicked"]))
+    with pytest.raises(SchemaError, match="0 target columns"):
+        read_footers(path, SCHEMA.remove(["clicked"]))
+    leaky = ColumnSchema("clicked", tags=(Tags.TARGET, Tags.CONTINUOUS))
+    with pytest.raises(SchemaError, match=r"more than one of the tags .*clicked"):
+        read_footers(path, SCHEMA.with_columns(leaky))
+
+
+def test_a_table_is_hashable_and_comparable(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "x.parquet"))
+    first, second = read_footers(path, SCHEMA), read_footers(path, SCHEMA)
+    assert first == second
+    assert len({first, second}) == 1
+    assert isinstance(first, Table)
