@@ -28,8 +28,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from distrain.metrics.bins import Counts
+
+Doubles = npt.NDArray[np.float64]
+Weights = npt.NDArray[np.int64] | Doubles
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,8 @@ def report(
     )
 
 
-def area_under_roc(negatives: Counts, positives: Counts) -> tuple[float, float]:
-    """AUC and its certified bound from counts per bin; both classes must be there.
+def area_under_roc(negatives: Weights, positives: Weights) -> tuple[float, float]:
+    """AUC and its certified bound from counts (or weights) per bin; both classes must be there.
 
     >>> area_under_roc(np.array([2, 1]), np.array([0, 3]))
     (0.8333333333333334, 0.16666666666666666)
@@ -116,10 +120,10 @@ def average_precision(negatives: Counts, positives: Counts) -> tuple[float, floa
 
 
 def _lower_sum(
-    above: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-    negatives_until: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-    p: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    above: Doubles,
+    negatives_until: Doubles,
+    p: Doubles,
+) -> Doubles:
     # Without negatives so far every precision is 1; log1p would divide 0 by 0 there.
     before = np.where(negatives_until > 0, above + negatives_until, 1.0)
     return p - negatives_until * np.log1p(p / before)

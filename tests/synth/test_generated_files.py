@@ -1,0 +1,154 @@
+import gzip
+import hashlib
+import json
+import re
+
+import pyarrow.parquet as pq
+import pytest
+
+from distrain.errors import InputError, OutputError
+from distrain.synth import SynthRequest, generate
+from distrain.synth.draw import CHUNK_ROWS
+
+ROWS = CHUNK_ROWS + 1_500
+
+
+def digest(folder):
+    whole = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        whole.update(file.name.encode() + file.read_bytes())
+    return whole.hexdigest()
+
+
+def text_of(folder, split="train"):
+    return b"".join(file.read_bytes() for file in sorted(folder.glob(f"{split}-*")))
+
+
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory):
+    out = tmp_path_factory.mktemp("synth") / "one"
+    generate(SynthRequest(out, ROWS, valid_rows=300))
+    return out
+
+
+@pytest.mark.parametrize("file_format", ["tsv", "tsv.gz", "parquet"])
+def test_equal_requests_give_equal_bytes(tmp_path, file_format):
+    for name in "ab":
+        generate(SynthRequest(tmp_path / name, 700, 50, format=file_format, files=3))
+    assert digest(tmp_path / "a") == digest(tmp_path / "b")
+
+
+def test_neither_files_nor_row_counts_change_the_rows(tmp_path, one_file):
+    generate(SynthRequest(tmp_path / "cut", ROWS, valid_rows=300, files=7))
+    assert len(list((tmp_path / "cut").glob("train-*.tsv"))) == 7
+    assert text_of(tmp_path / "cut") == text_of(one_file)
+    assert text_of(tmp_path / "cut", "valid") == text_of(one_file, "valid")
+    generate(SynthRequest(tmp_path / "short", 500))
+    assert text_of(one_file).startswith(text_of(tmp_path / "short"))
+
+
+def test_seeds_and_splits_differ(tmp_path, one_file):
+    generate(SynthRequest(tmp_path / "other", 300, seed=1))
+    first = text_of(one_file).splitlines()[:300]
+    assert text_of(tmp_path / "other").splitlines() != first
+    assert text_of(one_file, "valid").splitlines() != first
+
+
+def test_lines_are_criteo_lines(one_file):
+    lines = text_of(one_file).decode("ascii").split("\n")
+    assert lines.pop() == ""
+    assert len(lines) == ROWS
+    integer, category = r"(-?\d+)?", r"([0-9a-f]{8})?"
+    line = re.compile("\t".join(["[01]", *[integer] * 13, *[category] * 26]))
+    assert all(line.fullmatch(text) for text in lines[:2000])
+
+
+def test_every_format_holds_the_same_rows(tmp_path, one_file):
+    lines = text_of(one_file).decode().splitlines()[:800]
+    generate(SynthRequest(tmp_path / "gz", 800, format="tsv.gz", files=2))
+    unpacked = b"".join(
+        gzip.decompress(file.read_bytes()) for file in sorted((tmp_path / "gz").glob("*.gz"))
+    )
+    assert unpacked.decode().splitlines() == lines
+    generate(SynthRequest(tmp_path / "pq", 800, format="parquet", files=2))
+    rows = [
+        "\t".join("" if value is None else str(value) for value in row.values())
+        for file in sorted((tmp_path / "pq").glob("*.parquet"))
+        for row in pq.read_table(file).to_pylist()
+    ]
+    assert rows == lines
+    types = pq.read_schema(tmp_path / "pq" / "train-00000.parquet").types
+    assert [str(t) for t in types] == ["int32"] + ["int64"] * 13 + ["string"] * 26
+
+
+def test_the_truth_is_written_beside_the_data(one_file):
+    document = json.loads((one_file / "planted.json").read_text())
+    labels = [line[:1] for line in text_of(one_file).decode().splitlines()]
+    train = document["splits"]["train"]
+    assert train["rows"] == ROWS
+    assert train["clicks"] == labels.count("1")
+    assert train["files"] == ["train-00000.tsv"]
+    assert document["splits"]["valid"]["rows"] == 300
+    assert 0.78 < train["bayes_auc"] < 0.82
+    assert document["seed"] == 0
+
+
+def test_progress_ends_at_the_total(tmp_path):
+    told = []
+    generate(SynthRequest(tmp_path / "out", 1000, 200, files=2), told.append)
+    assert [(p.split, p.rows_done) for p in told] == [
+        ("train", 500),
+        ("train", 1000),
+        ("valid", 1100),
+        ("valid", 1200),
+    ]
+    assert {p.rows_total for p in told} == {1200}
+
+
+def test_a_single_row_is_a_data_set(tmp_path):
+    result = generate(SynthRequest(tmp_path / "out", 1))
+    assert result.splits["train"].rows == 1
+    assert result.splits["train"].realised_auc is None
+    assert len(text_of(tmp_path / "out").splitlines()) == 1
+
+
+def test_every_mistake_of_a_request_is_told():
+    with pytest.raises(InputError) as caught:
+        SynthRequest("out", 0, -1, seed=-1, scale=0, click_rate=1.0, format="csv", files=0)
+    for part in ("rows is 0", "valid_rows is -1", "seed is -1", "scale is 0", "click_rate is 1.0"):
+        assert part in str(caught.value)
+    assert "format is 'csv'; one of tsv, tsv.gz, parquet" in str(caught.value)
+    assert "files is 0" in str(caught.value)
+    with pytest.raises(InputError, match=r"files is 5; at most rows \(4\)"):
+        SynthRequest("out", 4, files=5)
+
+
+def test_an_output_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="could not write: Not a directory") as caught:
+        generate(SynthRequest(tmp_path / "file" / "out", 10))
+    assert caught.value.where == {"path": str(tmp_path / "file" / "out")}
+
+
+def test_overwriting_replaces_ours_and_nothing_else(tmp_path):
+    out = tmp_path / "out"
+    generate(SynthRequest(out, 10, files=2))
+    with pytest.raises(OutputError, match="--overwrite"):
+        generate(SynthRequest(out, 20))
+    generate(SynthRequest(out, 20, overwrite=True))
+    assert sorted(file.name for file in out.iterdir()) == ["planted.json", "train-00000.tsv"]
+    foreign = tmp_path / "photos"
+    foreign.mkdir()
+    (foreign / "photo.jpg").write_text("precious")
+    with pytest.raises(OutputError, match="will not overwrite"):
+        generate(SynthRequest(foreign, 20, overwrite=True))
+    assert (foreign / "photo.jpg").read_text() == "precious"
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path):
+    def fail(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate(SynthRequest(tmp_path / "out", 10), fail)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,191 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from distrain.synth.columns import CATEGORIES, INTEGERS
+from distrain.synth.draw import CHUNK_ROWS, category_ids, draw_features
+from distrain.synth.hashing import pseudo_normal, raw_category
+from distrain.synth.planted import TERMS, PairTerm, PlantedModel, probabilities
+from distrain.synth.truth import Truth
+
+SCALE = 0.01
+
+
+@pytest.fixture(scope="module")
+def features():
+    return draw_features(5, "train", 0, SCALE)
+
+
+@pytest.fixture(scope="module", params=[0.03, 0.25])
+def labelled(request, features):
+    model = PlantedModel.fit(5, SCALE, request.param)
+    logits = model.logits(features)
+    labels = (features.coin < probabilities(logits)).astype(np.int32)
+    return request.param, logits, labels
+
+
+def test_chunks_are_pure_functions_of_their_place(features):
+    again = draw_features(5, "train", 0, SCALE)
+    assert all((again.ids[name] == ids).all() for name, ids in features.ids.items())
+    for other in (
+        draw_features(6, "train", 0, SCALE),
+        draw_features(5, "valid", 0, SCALE),
+        draw_features(5, "train", 1, SCALE),
+    ):
+        assert (other.ids["C1"] != features.ids["C1"]).any()
+
+
+def test_missing_shares_are_those_of_the_real_logs(features):
+    for column in (*INTEGERS, *CATEGORIES):
+        share = features.missing[column.name].mean() if column.missing else 0.0
+        deviation = math.sqrt(column.missing * (1 - column.missing) / CHUNK_ROWS)
+        assert abs(share - column.missing) <= 5 * deviation
+    assert (features.missing["C14"] == features.missing["C23"]).all()
+    assert (features.missing["I6"] | ~features.missing["I7"]).all()
+
+
+def test_ids_stay_below_their_cardinality_and_short_columns_are_used_up(features):
+    for column in CATEGORIES:
+        ids, cardinality = features.ids[column.name], column.cardinality(SCALE)
+        assert ids.min() == 0
+        assert ids.max() < cardinality
+        if cardinality <= 100:
+            assert len(np.unique(ids)) == cardinality
+    assert {c.name: c.cardinality(1.0) for c in CATEGORIES}["C20"] == 10_000_000
+
+
+def test_categories_are_skewed_as_zipf_says(features):
+    for column in CATEGORIES:
+        power, cardinality = 1 - column.exponent, column.cardinality(SCALE)
+        counts = np.bincount(features.ids[column.name], minlength=cardinality)
+        edges = np.arange(1, cardinality + 2, dtype=np.float64) ** power
+        shares = np.diff(edges) / (edges[-1] - edges[0])
+        head = slice(0, 5)
+        deviation = np.sqrt(shares * (1 - shares) * CHUNK_ROWS)
+        assert (np.abs(counts - shares * CHUNK_ROWS)[head] <= 5 * deviation[head]).all()
+
+
+@given(st.floats(0, 1, exclude_max=True), st.sampled_from(CATEGORIES), st.floats(1e-4, 1))
+@settings(deadline=None, max_examples=100)
+def test_any_quantile_is_a_valid_id(quantile, column, scale):
+    (found,) = category_ids(column, scale, np.array([quantile]))
+    assert 0 <= found < column.cardinality(scale)
+
+
+def test_integers_have_long_tails_and_a_few_negatives(features):
+    for column in INTEGERS:
+        values = features.integers[column.name]
+        assert values.min() >= column.shift
+        assert values.max() <= column.cap
+    assert (features.integers["I8"] == -1).mean() > 0.05
+    large = features.integers["I12"].astype(float)
+    assert np.quantile(large, 0.99) > 100 * np.median(large)
+
+
+def test_raw_categories_are_different_for_different_ids():
+    ids = np.arange(300_000, dtype=np.int32)
+    for column in (0, 25):
+        assert len(np.unique(raw_category(column, ids))) == len(ids)
+    assert (raw_category(0, ids) != raw_category(1, ids)).all()
+
+
+def test_planted_effects_look_standard_normal():
+    effects = pseudo_normal(0, "C1", np.arange(200_000))
+    assert abs(effects.mean()) < 0.01
+    assert abs(effects.std() - 1) < 0.01
+    assert abs((np.abs(effects) < 1).mean() - 0.683) < 0.02
+    other = pseudo_normal(1, "C1", np.arange(200_000))
+    assert abs(np.corrcoef(effects, other)[0, 1]) < 0.01
+
+
+def test_labels_follow_their_probabilities(labelled):
+    _, logits, labels = labelled
+    p = probabilities(logits)
+    order = np.argsort(p)
+    for part in np.array_split(order, 10):
+        deviation = math.sqrt((p[part] * (1 - p[part])).sum())
+        assert abs(labels[part].sum() - p[part].sum()) <= 4.5 * deviation
+
+
+def test_the_click_rate_is_what_was_asked_for(labelled):
+    click_rate, logits, _ = labelled
+    p = probabilities(logits)
+    assert abs(p.mean() - click_rate) <= 5 * p.std() / math.sqrt(CHUNK_ROWS)
+
+
+def test_bayes_scores_agree_with_the_true_probabilities(labelled):
+    _, logits, labels = labelled
+    logits, labels = logits[:3000], labels[:3000]
+    truth = Truth()
+    truth.update(logits[:1000], labels[:1000])
+    truth.update(logits[1000:], labels[1000:])
+    found = truth.summary(("file",))
+    p = probabilities(logits)
+    weights = np.outer(p, 1 - p)
+    np.fill_diagonal(weights, 0.0)
+    order = (p[:, None] > p[None, :]) + 0.5 * (p[:, None] == p[None, :])
+    assert abs(found.bayes_auc - (weights * order).sum() / weights.sum()) <= found.bayes_auc_bound
+    assert found.bayes_auc_bound < 1e-3
+    entropy = -(p * np.log(p) + (1 - p) * np.log(1 - p)).mean()
+    assert found.bayes_log_loss == pytest.approx(entropy, rel=1e-9)
+    assert found.expected_click_rate == pytest.approx(p.mean(), rel=1e-12)
+    assert found.clicks == labels.sum()
+
+
+def test_realised_scores_scatter_about_the_bayes_scores(labelled):
+    _, logits, labels = labelled
+    truth = Truth()
+    truth.update(logits, labels)
+    found = truth.summary(())
+    assert found.realised_auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-4)
+    deviation = math.sqrt(found.bayes_auc * (1 - found.bayes_auc) / labels.sum())
+    assert abs(found.realised_auc - found.bayes_auc) <= 4 * deviation
+
+
+def test_most_of_the_logit_is_easy_to_learn():
+    shares = {type(term).__name__: 0 for term, _ in TERMS}
+    for term, share in TERMS:
+        shares[type(term).__name__] += share
+    assert shares["PairTerm"] < 0.1 * sum(shares.values())
+    assert shares["IntegerTerm"] > 0.4 * sum(shares.values())
+    # A pair's ids must always be there: PairTerm knows no missing value.
+    never_missing = {column.name for column in CATEGORIES if not column.missing}
+    pairs = [term for term, _ in TERMS if isinstance(term, PairTerm)]
+    assert {name for pair in pairs for name in (pair.left, pair.right)} <= never_missing
+
+
+def test_a_plain_linear_model_comes_near_the_bayes_auc():
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    model, scale = PlantedModel.fit(0, SCALE, 0.25), 0.001
+    short = [c for c in CATEGORIES if c.cardinality(scale) <= 100]
+
+    def rows(split):
+        drawn = draw_features(0, split, 0, scale)
+        logits = model.logits(drawn)
+        labels = (drawn.coin < probabilities(logits)).astype(np.int32)
+        blocks = []
+        for column in INTEGERS:
+            x = np.log1p(np.maximum(drawn.integers[column.name], 0))
+            x[drawn.missing.get(column.name, np.zeros(len(x), bool))] = 0
+            blocks += [x, x**2, drawn.missing.get(column.name, np.zeros(len(x), bool))]
+        for column in short:
+            ids = drawn.ids[column.name].copy()
+            ids[drawn.missing.get(column.name, np.zeros(len(ids), bool))] = -1
+            blocks += [ids == value for value in range(-1, 12)]
+        half = CHUNK_ROWS // 2
+        return np.stack(blocks, 1).astype(np.float32)[:half], labels[:half], logits[:half]
+
+    x, y, _ = rows("train")
+    x_valid, y_valid, logits_valid = rows("valid")
+    scaler = StandardScaler().fit(x)
+    linear = LogisticRegression(C=0.01, solver="newton-cholesky")
+    linear.fit(scaler.transform(x), y)
+    reached = roc_auc_score(y_valid, linear.decision_function(scaler.transform(x_valid)))
+    best = roc_auc_score(y_valid, logits_valid)
+    assert reached - 0.5 > 0.8 * (best - 0.5)

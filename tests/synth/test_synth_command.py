@@ -1,0 +1,65 @@
+import json
+import shlex
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from distrain.cli.params import COUNT
+from distrain.cli.synth import command
+from distrain.errors import InputError
+from distrain.synth.request import FORMATS
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("7", 7), ("100k", 100_000), ("1.5M", 1_500_000), ("4G", 4 * 10**9), ("1_000", 1000)],
+)
+def test_counts_take_suffixes(text, number):
+    assert COUNT.convert(text, None, None) == number
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "1.2345k", "k", "1T", "1e6", "ten"])
+def test_what_is_no_count_is_refused(text):
+    with pytest.raises(click.BadParameter, match="is not a count such as"):
+        COUNT.convert(text, None, None)
+
+
+def test_the_command_writes_the_data_and_names_the_next_step(tmp_path):
+    out = tmp_path / "my clicks"
+    words = ["--rows", "1k", "--valid-rows", "200", "--files", "2", "--out", str(out)]
+    found = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert found.exit_code == 0
+    document = json.loads((out / "planted.json").read_text())
+    assert document["splits"]["train"]["rows"] == 1000
+    assert f"{document['splits']['train']['bayes_auc']:.4f}" in found.output
+    (following,) = [line for line in found.output.splitlines() if line.startswith("next: ")]
+    assert shlex.split(following)[1:] == [
+        *("distrain", "prep", f"{out}/train-*.tsv"),
+        *("--valid", f"{out}/valid-*.tsv"),
+        *("--out", f"{out}-prepared"),
+    ]
+
+
+def test_a_single_file_is_named_as_it_is(tmp_path):
+    words = ["--rows", "10", "--format", "parquet", "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert f"prep {tmp_path}/out/train-00000.parquet --out" in found.output
+
+
+def test_bad_requests_reach_the_caller_as_our_errors(tmp_path):
+    words = ["--rows", "0", "--out", str(tmp_path / "out")]
+    with pytest.raises(InputError, match="rows is 0"):
+        CliRunner().invoke(command, words, catch_exceptions=False)
+
+
+def test_the_command_offers_every_format():
+    (option,) = [p for p in command.params if p.name == "file_format"]
+    assert tuple(option.type.choices) == FORMATS
+
+
+def test_the_commands_file_loads_fast():
+    code = "import sys, distrain.cli.synth; sys.exit(bool({'numpy', 'pyarrow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
