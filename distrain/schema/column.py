@@ -66,7 +66,18 @@ class ColumnSchema:
             raise SchemaError(
                 f"embedding_dim {self.embedding_dim} is not positive", where={"column": self.name}
             )
+        if isinstance(self.tags, str):
+            raise SchemaError(
+                f"tags are a list of words, not the text {self.tags!r}", where={"column": self.name}
+            )
         object.__setattr__(self, "tags", tuple(dict.fromkeys(str(tag) for tag in self.tags)))
+        if self.value_count is not None:
+            object.__setattr__(self, "value_count", tuple(self.value_count))
+            if len(self.value_count) != 2:
+                raise SchemaError(
+                    f"value_count is a least and a greatest length, not {self.value_count}",
+                    where={"column": self.name},
+                )
 
     def __hash__(self) -> int:
         return hash((self.name, self.dtype, self.tags, self.cardinality, self.embedding_dim))

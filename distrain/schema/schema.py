@@ -1,7 +1,7 @@
 """An ordered set of columns."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,27 @@ class Schema:
         dropped = {self[name].name for name in names}
         return Schema(tuple(c for c in self.columns if c.name not in dropped))
 
+    def matching(self, *words: str) -> "Schema":
+        """The columns that have one of the words as name or tag, in schema order.
+
+        Raises:
+            SchemaError: A word is neither a name nor a tag here; the nearest is offered.
+        """
+        tags = {tag for column in self.columns for tag in column.tags}
+        for word in words:
+            if word not in tags and word not in self:
+                near = get_close_matches(word, [*self.names, *sorted(tags)], n=1)
+                raise SchemaError(
+                    f"no column has the name or tag {str(word)!r}",
+                    hint=f"Did you mean {near[0]!r}?"
+                    if near
+                    else f"Tags here: {', '.join(sorted(tags)) or 'none'}.",
+                )
+        wanted = set(words)
+        return Schema(
+            tuple(c for c in self.columns if c.name in wanted or not wanted.isdisjoint(c.tags))
+        )
+
     def remove_by_tag(self, *tags: str) -> "Schema":
         """The columns that carry none of the tags."""
         return Schema(tuple(c for c in self.columns if not any(c.has_tag(tag) for tag in tags)))
@@ -128,16 +149,18 @@ class Schema:
         Raises:
             SchemaError: A field is unknown or unusable.
         """
+        allowed = {field.name for field in fields(ColumnSchema)}
         try:
-            columns = [ColumnSchema(**item) for item in document["columns"]]
+            items = list(document["columns"])
+            unknown = sorted({key for item in items for key in item} - allowed)
+            if unknown:
+                raise SchemaError(
+                    f"unknown fields of a column: {', '.join(map(repr, unknown))}",
+                    hint=f"Allowed: {', '.join(sorted(allowed))}.",
+                )
+            return cls(tuple(ColumnSchema(**item) for item in items))
         except (KeyError, TypeError) as error:
-            raise SchemaError(f"not a schema document: {error}") from None
-        return cls(
-            tuple(
-                replace(c, tags=tuple(c.tags), value_count=c.value_count and tuple(c.value_count))
-                for c in columns
-            )
-        )
+            raise SchemaError(f"not a schema document: {error!r}") from None
 
     @classmethod
     def load(cls, path: str | Path) -> "Schema":

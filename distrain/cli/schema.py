@@ -1,0 +1,97 @@
+"""`distrain schema`: show, select from or convert a schema."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from distrain.schema import ColumnSchema, Schema
+
+
+@click.command("schema")
+@click.argument("path")
+@click.option("--select", multiple=True, metavar="TAG|NAME", help="Keep these columns only.")
+@click.option("--remove", multiple=True, metavar="TAG|NAME", help="Leave these columns out.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write to *.pbtxt or *.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def command(
+    path: str, select: tuple[str, ...], remove: tuple[str, ...], out: Path | None, as_json: bool
+) -> None:
+    """Show, select from or convert a schema.
+
+    PATH is a schema.pbtxt or schema.json (Merlin's, or as --json prints it), a folder that holds
+    one, or the word `criteo`: the columns of prepared Criteo rows.
+
+    \b
+    Examples:
+      distrain schema criteo
+      distrain schema data/schema.pbtxt --select categorical --remove item_id
+      distrain schema data/ --json
+      distrain schema data/schema.pbtxt --out schema.json
+    """
+    schema = _load(path)
+    if select:
+        schema = schema.matching(*select)
+    if remove:
+        schema = schema.remove(schema.matching(*remove).names)
+    if out is not None:
+        schema.save(out)
+        click.echo(f"Wrote {out}: {len(schema)} columns.", err=as_json)
+    if as_json:
+        click.echo(json.dumps(schema.to_json(), indent=2))
+    elif out is None:
+        _print_table(schema)
+
+
+def _load(path: str) -> "Schema":
+    from distrain.schema import Schema, criteo_schema
+    from distrain.schema.files import find_schema
+
+    if path == "criteo":
+        return criteo_schema()
+    return Schema.load(find_schema(path) if Path(path).is_dir() else path)
+
+
+def _print_table(schema: "Schema") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, caption=f"{len(schema)} columns")
+    table.add_column("column", overflow="fold")
+    table.add_column("dtype", no_wrap=True)
+    table.add_column("tags", overflow="fold")
+    table.add_column("cardinality", justify="right", no_wrap=True)
+    table.add_column("embedding dim", justify="right")
+    table.add_column("list", no_wrap=True)
+    for column in schema:
+        table.add_row(*(Text(cell) for cell in _cells(column)))
+    # A pipe has no width of its own; lines that are not folded are easier to search.
+    Console(width=None if Console().is_terminal else 160).print(table)
+
+
+def _cells(column: "ColumnSchema") -> tuple[str, ...]:
+    return (
+        column.name if column.name.isprintable() else repr(column.name),
+        column.dtype or "",
+        ", ".join(column.tags),
+        "" if column.cardinality is None else f"{column.cardinality:,}",
+        "" if column.embedding_dim is None else str(column.embedding_dim),
+        _list_cell(column),
+    )
+
+
+def _list_cell(column: "ColumnSchema") -> str:
+    """`ragged 2..20`, `fixed 4`, `ragged` where the lengths are unknown, or nothing."""
+    if not column.is_list:
+        return ""
+    least, greatest = column.value_count or (None, None)
+    bounds = (
+        str(least)
+        if least == greatest
+        else f"{'' if least is None else least}..{'' if greatest is None else greatest}"
+    )
+    known = least is not None or greatest is not None
+    return ("ragged" if column.is_ragged else "fixed") + (f" {bounds}" if known else "")

@@ -1,0 +1,190 @@
+"""Schema files: Merlin's `schema.pbtxt` and `schema.json`, and our own JSON.
+
+All three are read; `*.pbtxt` and `*.json` are written the way Merlin reads them.
+"""
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from distrain.errors import SchemaError
+from distrain.schema import json_form, text_form
+from distrain.schema.merlin import column_of, feature_of
+from distrain.schema.messages import FEATURE, SHARED_DOMAINS, Feature, Kind
+from distrain.schema.schema import Schema
+from distrain.schema.textproto import Field, parse, render
+from distrain.storage import whole_file
+
+_log = logging.getLogger(__name__)
+
+_Where: TypeAlias = dict[str, object]
+_Entry: TypeAlias = tuple[str, Any, _Where]  # field's name, unread message, place
+_Reader: TypeAlias = Callable[[Any, Mapping[str, Kind]], Feature]
+
+_NAMES_IN_FOLDER = ("schema.pbtxt", "schema.json", ".merlin/schema.json")
+_FORMATS_HINT = "Known are Merlin's text format (*.pbtxt) and JSON (*.json)."
+
+
+def load_schema(path: str | Path) -> Schema:
+    """Read a schema; the file's name says the format.
+
+    Top-level domains (`string_domain`, ...) become part of the columns that refer to them. Other
+    top-level entries describe no column; they are left out, and a warning is logged.
+
+    Raises:
+        SchemaError: The file is missing, its ending unknown, or its content unreadable; the error
+            names the file, and the line or the feature.
+    """
+    path = Path(path)
+    _check_ending(path)
+    with _placed({"file": path}):
+        text = _read(path)
+        try:
+            if path.suffix == ".pbtxt":
+                return _assembled(_text_entries(text), _read_text, path)
+            document = _json_document(text)
+            if "columns" in document:
+                return Schema.from_json(document)
+            return _assembled(_json_entries(document), json_form.read, path)
+        except RecursionError:
+            raise SchemaError("nested too deeply to be a schema") from None
+
+
+def save_schema(schema: Schema, path: str | Path) -> None:
+    """Write a schema, whole or not at all; the file's name says the format.
+
+    Raises:
+        SchemaError: The name's ending is not a known format, or a column cannot be written in it.
+        OutputError: The file could not be written.
+    """
+    path = Path(path)
+    _check_ending(path)
+    form = _as_text if path.suffix == ".pbtxt" else _as_json
+    with _placed({"file": path}):
+        try:
+            text = form([feature_of(column) for column in schema])
+        except ValueError as error:  # a lone surrogate in a name, a NaN as a bound
+            raise SchemaError(f"the schema cannot be written: {error}") from None
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def find_schema(folder: str | Path) -> Path:
+    """The schema file in a folder of data or in a workflow's folder.
+
+    Looked for in this order: `schema.pbtxt`, `schema.json`, `.merlin/schema.json`.
+
+    Raises:
+        SchemaError: There is none.
+    """
+    for name in _NAMES_IN_FOLDER:
+        if (Path(folder) / name).is_file():
+            return Path(folder) / name
+    raise SchemaError(
+        "no schema in the folder" if Path(folder).is_dir() else "no such folder",
+        where={"folder": folder},
+        hint=f"Looked for: {', '.join(_NAMES_IN_FOLDER)}.",
+    )
+
+
+def _check_ending(path: Path) -> None:
+    if path.suffix not in (".pbtxt", ".json"):
+        raise SchemaError(
+            f"unknown ending {path.suffix!r} of a schema file",
+            where={"file": path},
+            hint=_FORMATS_HINT,
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise SchemaError("no such schema file", hint="Check the path.") from None
+    except OSError as error:
+        raise SchemaError(f"the schema file cannot be read: {error.strerror}") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SchemaError("the schema file is not UTF-8 text", where={"line": line}) from None
+
+
+def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> Schema:
+    """The schema of a file's top-level entries."""
+    features: list[tuple[_Where, Feature]] = []
+    shared: dict[str, tuple[str, Feature]] = {}
+    left_out: set[str] = set()
+    for key, raw, where in entries:
+        with _placed(where):
+            if key == "feature":
+                features.append((where, read(raw, FEATURE)))
+            elif key in SHARED_DOMAINS:
+                domain = read(raw, SHARED_DOMAINS[key])
+                shared[domain.get("name", "")] = (key, domain)
+            else:
+                left_out.add(key)
+    if left_out:
+        names = ", ".join(sorted(left_out))
+        _log.warning("%s: left out, for it describes no column: %s", path, names)
+    columns = []
+    for where, feature in features:
+        with _placed(where):
+            columns.append(column_of(feature, shared))
+    return Schema(tuple(columns))
+
+
+@contextlib.contextmanager
+def _placed(where: _Where) -> Iterator[None]:
+    """Say `where` in a schema error raised inside, before what it says itself."""
+    try:
+        yield
+    except SchemaError as error:
+        raise SchemaError(error.message, where={**where, **error.where}, hint=error.hint) from None
+
+
+def _text_entries(text: str) -> Iterator[_Entry]:
+    for field in parse(text):
+        yield field.key, field, {"line": field.line}
+
+
+def _read_text(field: Field, kinds: Mapping[str, Kind]) -> Feature:
+    message: Feature = text_form.read([field], {field.key: dict(kinds)})[field.key]
+    return message
+
+
+def _json_entries(document: dict[str, Any]) -> Iterator[_Entry]:
+    for key, items in document.items():
+        for number, item in enumerate(items if isinstance(items, list) else [items], start=1):
+            yield json_form.snake(key), item, {key: _label(number, item)}
+
+
+def _label(number: int, item: Any) -> str:
+    name = item.get("name") if isinstance(item, dict) else None
+    return f"number {number}" + (f", {name!r}" if name else "")
+
+
+def _json_document(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SchemaError(
+            f"not JSON: {error.msg}", where={"line": error.lineno, "character": error.colno}
+        ) from None
+    if not isinstance(document, dict) or not {"feature", "columns"} & document.keys():
+        raise SchemaError(
+            "not a schema: it has neither `feature` (Merlin's form) nor `columns` (ours)"
+        )
+    return document
+
+
+def _as_text(features: list[Feature]) -> str:
+    return render(text_form.write({"feature": features}, {"feature": [FEATURE]}))
+
+
+def _as_json(features: list[Feature]) -> str:
+    document = json_form.write({"feature": features}, {"feature": [FEATURE]})
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"

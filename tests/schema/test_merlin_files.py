@@ -1,0 +1,110 @@
+"""Every real Merlin schema file: what it says, and that it survives both formats."""
+
+import pytest
+
+from distrain.schema import Schema
+from distrain.schema.files import load_schema, save_schema
+
+# Name, columns, columns with an embedding width, lists: the counts of the files' own listing.
+FILES = [
+    ("models__advertising_criteo_transformed.pbtxt", 40, 26, 0),
+    ("models__ecommerce_aliccp_raw.pbtxt", 25, 23, 0),
+    ("models__ecommerce_aliccp_transformed.pbtxt", 27, 23, 0),
+    ("models__ecommerce_booking_transformed.pbtxt", 11, 10, 7),
+    ("models__ecommerce_transactions.pbtxt", 4, 3, 0),
+    ("models__entertainment_movielens_1m.pbtxt", 16, 8, 1),
+    ("models__entertainment_movielens_1m-raw_ratings.pbtxt", 4, 4, 0),
+    ("models__entertainment_movielens_25m.pbtxt", 8, 3, 1),
+    ("models__entertainment_tenrec_video.pbtxt", 10, 5, 0),
+    ("models__ecommerce_small.schema.json", 25, 23, 0),
+    ("models__testing.schema.json", 11, 0, 1),
+    ("t4r__ecom_rees46.pbtxt", 12, 0, 12),
+    ("t4r__ecom_yoochoose.pbtxt", 7, 0, 7),
+    ("t4r__tests_data_seq_schema.pbtxt", 22, 0, 14),
+    ("t4r__tests_schema.pbtxt", 18, 0, 8),
+]
+
+
+@pytest.fixture
+def folder(shared_data):
+    return shared_data / "merlin_schemas"
+
+
+def test_every_file_is_listed_here(folder):
+    found = {p.name for p in folder.iterdir() if p.suffix in (".pbtxt", ".json")}
+    assert found == {name for name, *_ in FILES}
+
+
+@pytest.mark.parametrize(("name", "columns", "embedded", "lists"), FILES)
+def test_counts(folder, name, columns, embedded, lists, caplog):
+    schema = load_schema(folder / name)
+    assert len(schema) == columns
+    assert sum(column.embedding_dim is not None for column in schema) == embedded
+    assert sum(column.is_list for column in schema) == lists
+    assert not caplog.records  # nothing was left out
+
+
+@pytest.mark.parametrize("ending", ["pbtxt", "json"])
+@pytest.mark.parametrize("name", [name for name, *_ in FILES])
+def test_round_trip(folder, name, ending, tmp_path):
+    schema = load_schema(folder / name)
+    copy = tmp_path / f"schema.{ending}"
+    save_schema(schema, copy)
+    assert load_schema(copy) == schema
+    assert '"distrain"' not in copy.read_text()  # Merlin's own fields say it all
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+def test_criteo(folder):
+    schema = load_schema(folder / "models__advertising_criteo_transformed.pbtxt")
+    assert len(schema.categorical) == 26
+    c21, c2 = schema["C21"], schema["C2"]
+    assert c21.tags == ("categorical", "item_id")
+    assert (c21.dtype, c21.cardinality, c21.embedding_dim) == ("int64", 4384511, 512)
+    assert c2.cardinality == 29428  # max 29427 and cardinality 29427: an id of 29427 is allowed
+    assert c21.properties == {
+        "cat_path": ".//categories/unique.C21.parquet",
+        "freq_threshold": 0,
+        "max_size": 10_000_000,
+        "num_buckets": None,
+        "start_index": 0,
+    }
+
+
+def test_either_statement_of_the_cardinality_may_be_the_larger(folder):
+    transactions = load_schema(folder / "models__ecommerce_transactions.pbtxt")
+    assert transactions["sales_channel_id"].cardinality == 3  # max 2 and cardinality 3 agree
+    tenrec = load_schema(folder / "models__entertainment_tenrec_video.pbtxt")["user_id"]
+    assert tenrec.cardinality == 2_633_851
+    assert tenrec.properties["max"] == 100_000
+    small = load_schema(folder / "models__ecommerce_small.schema.json")["user_categories"]
+    assert (small.cardinality, small.embedding_dim) == (6086, 211)
+    assert small.properties["cat_path"] == "/merlin/unique.user_categories.parquet"
+
+
+def test_lists_and_shared_domains(folder):
+    booking = load_schema(folder / "models__ecommerce_booking_transformed.pbtxt")
+    city = booking["city_id"]
+    assert (city.is_list, city.is_ragged, city.value_count) == (True, True, (4, 48))
+    assert booking["session_id"].properties["domain"] == "utrip_id"
+    assert "domain" not in city.properties  # its own
+    taxi = load_schema(folder / "t4r__tests_schema.pbtxt")
+    assert taxi["payment_type"].dtype == "string"
+    assert taxi["payment_type"].properties["string_domain"][:2] == ["Cash", "Credit Card"]
+    assert taxi["fare"].properties == {"presence": {"min_fraction": 1.0, "min_count": 1}}
+    assert (taxi["fare"].is_list, taxi["fare"].is_ragged) == (True, False)
+
+
+def test_columns_that_say_little(folder):
+    sequences = load_schema(folder / "t4r__tests_data_seq_schema.pbtxt")
+    assert (sequences["day_idx"].dtype, sequences["day_idx"].tags) == (None, ())
+    assert sequences["session_id"].cardinality is None  # an id that is no category
+    assert sequences["session_id"].properties == {"min": 1, "max": 11562158}
+    assert sequences["user_age"].properties == {
+        "domain": "timestamp/weekday/sin/list",
+        "min": 0.0,
+        "max": 0.407965,
+    }
+    testing = load_schema(folder / "models__testing.schema.json")
+    assert testing["item_id"].properties == {"min": 1, "_dims": [[0, None]]}
+    assert testing["user_age"].properties == {"max": 0.4079650044441223}

@@ -1,0 +1,77 @@
+"""`distrain schema`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from distrain.cli.schema import command
+from distrain.errors import SchemaError
+from distrain.schema import ColumnSchema, Schema, criteo_schema
+
+
+def run(*args):
+    return CliRunner().invoke(command, [str(arg) for arg in args], catch_exceptions=False)
+
+
+@pytest.fixture
+def path(tmp_path):
+    schema = Schema(
+        (
+            ColumnSchema("C1", "int32", ("categorical",), cardinality=12345, embedding_dim=16),
+            ColumnSchema("seen", "int64", is_list=True, is_ragged=True, value_count=(2, 20)),
+            ColumnSchema("pair", "float32", is_list=True, value_count=(2, 2)),
+            ColumnSchema("loose", is_list=True, is_ragged=True),
+            ColumnSchema("[red]odd\n", tags=("one", "two")),
+        )
+    )
+    schema.save(tmp_path / "schema.pbtxt")
+    return tmp_path / "schema.pbtxt"
+
+
+def test_the_table_says_it_all(path):
+    lines = [line.split() for line in run(path).stdout.splitlines()]
+    assert lines[:6] == [
+        ["column", "dtype", "tags", "cardinality", "embedding", "dim", "list"],
+        ["C1", "int32", "categorical", "12,345", "16"],
+        ["seen", "int64", "ragged", "2..20"],
+        ["pair", "float32", "fixed", "2"],
+        ["loose", "ragged"],
+        ["'[red]odd\\n'", "one,", "two"],
+    ]
+    assert lines[6] == ["5", "columns"]
+
+
+def test_a_folder_and_the_preset(path):
+    assert run(path.parent).stdout == run(path).stdout
+    assert json.loads(run("criteo", "--json").stdout) == criteo_schema().to_json()
+
+
+def test_selection_and_removal(path):
+    result = run(path, "--select", "categorical", "--select", "pair", "--json")
+    assert [c["name"] for c in json.loads(result.stdout)["columns"]] == ["C1", "pair"]
+    result = run("criteo", "--remove", "continuous", "--remove", "C1", "--json")
+    assert len(json.loads(result.stdout)["columns"]) == 26
+    with pytest.raises(SchemaError, match="Did you mean 'label'"):
+        run("criteo", "--select", "lable")
+
+
+def test_conversion(path, tmp_path):
+    out = tmp_path / "new" / "schema.json"
+    result = run(path, "--remove", "loose", "--out", out)
+    assert result.stdout == f"Wrote {out}: 4 columns.\n"
+    assert Schema.load(out) == Schema.load(path).remove(["loose"])
+    result = run(path, "--out", out, "--json")
+    assert len(json.loads(result.stdout)["columns"]) == 5
+    assert result.stderr == f"Wrote {out}: 5 columns.\n"
+
+
+def test_errors_pass_through(tmp_path):
+    with pytest.raises(SchemaError, match="no such schema file"):
+        run(tmp_path / "none.pbtxt")
+    with pytest.raises(SchemaError, match="no schema in the folder"):
+        run(tmp_path)
+
+
+def test_help_shows_examples():
+    assert "distrain schema data/ --json" in run("--help").stdout

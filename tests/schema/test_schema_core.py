@@ -1,0 +1,121 @@
+"""Schema and ColumnSchema: selection, errors, JSON."""
+
+import pytest
+
+from distrain.errors import SchemaError
+from distrain.schema import ColumnSchema, Schema, Tags, criteo_schema
+
+SCHEMA = Schema(
+    (
+        ColumnSchema("user", tags=(Tags.CATEGORICAL, Tags.USER)),
+        ColumnSchema("item", tags=(Tags.CATEGORICAL, "promoted")),
+        ColumnSchema("price", "float32", (Tags.CONTINUOUS,)),
+        ColumnSchema("clicked", tags=(Tags.TARGET,)),
+    )
+)
+
+
+def test_selection_by_tag_keeps_schema_order():
+    assert SCHEMA.select_by_tag(Tags.TARGET, "promoted").names == ("item", "clicked")
+    assert SCHEMA.categorical.names == ("user", "item")
+    assert SCHEMA.continuous.names == ("price",)
+    assert SCHEMA.select_by_tag("session").names == ()
+
+
+def test_selection_by_name_keeps_the_order_asked_for():
+    assert SCHEMA.select(["price", "user"]).names == ("price", "user")
+
+
+def test_matching_takes_names_and_tags():
+    assert SCHEMA.matching("clicked", Tags.CATEGORICAL).names == ("user", "item", "clicked")
+
+
+def test_matching_offers_the_nearest_name_or_tag():
+    with pytest.raises(SchemaError, match="Did you mean 'promoted'") as caught:
+        SCHEMA.matching("promotd")
+    assert "'promotd'" in caught.value.message
+    with pytest.raises(SchemaError, match="Tags here: categorical"):
+        SCHEMA.matching("zzz")
+
+
+def test_removal():
+    assert SCHEMA.remove(["user", "price"]).names == ("item", "clicked")
+    assert SCHEMA.remove_by_tag(Tags.CATEGORICAL).names == ("price", "clicked")
+    with pytest.raises(SchemaError, match="Did you mean 'price'"):
+        SCHEMA.remove(["prices"])
+
+
+def test_an_unknown_name_offers_the_nearest_or_all():
+    with pytest.raises(SchemaError, match="Did you mean 'clicked'"):
+        SCHEMA["clickd"]
+    with pytest.raises(SchemaError, match="It has: user, item, price, clicked"):
+        SCHEMA["zzz"]
+
+
+def test_with_columns_replaces_in_place_and_adds_at_the_end():
+    new = SCHEMA.with_columns(ColumnSchema("late"), ColumnSchema("item", "int32"))
+    assert new.names == ("user", "item", "price", "clicked", "late")
+    assert new["item"].dtype == "int32"
+
+
+def test_exactly_one_target():
+    assert SCHEMA.target.name == "clicked"
+    with pytest.raises(SchemaError, match="has 0 target columns"):
+        _ = SCHEMA.remove(["clicked"]).target
+    with pytest.raises(SchemaError, match="has 2 target columns"):
+        _ = SCHEMA.with_columns(ColumnSchema("bought", tags=(Tags.TARGET,))).target
+
+
+def test_names_are_unique():
+    with pytest.raises(SchemaError, match="more than once: a"):
+        Schema((ColumnSchema("a"), ColumnSchema("a")))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": ""}, "needs a name"),
+        ({"name": "a", "dtype": "int128"}, "unknown dtype 'int128'"),
+        ({"name": "a", "cardinality": 0}, "cardinality 0 is not positive"),
+        ({"name": "a", "embedding_dim": -1}, "embedding_dim -1 is not positive"),
+        ({"name": "a", "tags": "user"}, "not the text 'user'"),
+        ({"name": "a", "value_count": (1, 2, 3)}, "a least and a greatest length"),
+    ],
+)
+def test_unusable_columns_are_refused(fields, message):
+    with pytest.raises(SchemaError, match=message):
+        ColumnSchema(**fields)
+
+
+def test_tags_are_kept_once_and_in_order():
+    column = ColumnSchema("a", tags=["user", Tags.ID, "user"])
+    assert column.tags == ("user", "id")
+    assert column.has_tag(Tags.USER)
+
+
+def test_criteo():
+    schema = criteo_schema({"C1": 10}, embedding_dim=16)
+    assert schema.names[:2] == ("label", "I1")
+    assert schema.target.name == "label"
+    assert len(schema.categorical) == 26
+    assert len(schema.continuous) == 13
+    assert schema["C1"].cardinality == 10
+    assert schema["C2"].cardinality is None
+    assert schema["C2"].embedding_dim == 16
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({}, "not a schema document"),
+        ({"columns": 3}, "not a schema document"),
+        ({"columns": [3]}, "not a schema document"),
+        ({"columns": [{"dtype": "int8"}]}, "not a schema document.*name"),
+        ({"columns": [{"name": "a", "cardinality": "9"}]}, "not a schema document"),
+        ({"columns": [{"name": "a", "kind": 1}]}, "unknown fields of a column: 'kind'"),
+    ],
+)
+def test_from_json_refuses_what_is_no_schema(document, message):
+    with pytest.raises(SchemaError, match=message):
+        Schema.from_json(document)
