@@ -1,0 +1,81 @@
+"""Small prepared data with something to learn, small specs, and the real command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.schema import CATEGORICAL, CONTINUOUS, criteo_schema
+from distrain.spec import JobSpec, parse_spec
+
+CARDINALITIES = {name: 3 + 37 * i for i, name in enumerate(CATEGORICAL)}
+ROWS_PER_FILE, ROW_GROUP_ROWS = 3_500, 1_000
+TRAIN_FILES = 3
+
+
+def draw_rows(rows: int, seed: int) -> pa.Table:
+    """Prepared Criteo-shaped rows whose labels depend on I1, I2 and C5."""
+    rng = np.random.default_rng(seed)
+    continuous = {c: rng.standard_normal(rows).astype(np.float32) for c in CONTINUOUS}
+    ids = {
+        c: np.minimum(rng.zipf(1.4, rows) - 1, CARDINALITIES[c] - 1).astype(np.int32)
+        for c in CATEGORICAL
+    }
+    logit = -1.0 + continuous["I1"] + 0.7 * continuous["I2"] + np.sin(3.0 * ids["C5"])
+    label = (rng.random(rows) < 1 / (1 + np.exp(-logit))).astype(np.float32)
+    return pa.table({"label": label, **continuous, **ids})
+
+
+def write_prepared(root: Path) -> Path:
+    """A folder as `distrain prep` leaves it: train/, valid/, schema.pbtxt."""
+    for split, files in (("train", TRAIN_FILES), ("valid", 1)):
+        (root / split).mkdir(parents=True)
+        for number in range(files):
+            rows = draw_rows(ROWS_PER_FILE, seed=10 * len(split) + number)
+            path = root / split / f"part-{number}.parquet"
+            pq.write_table(rows, path, row_group_size=ROW_GROUP_ROWS, compression="lz4")
+    criteo_schema(CARDINALITIES).save(root / "schema.pbtxt")
+    return root
+
+
+def small_document(prepared: Path) -> dict[str, object]:
+    """A small, quick MLP job on two ranks, as a spec file holds it."""
+    return {
+        "name": "test",
+        "data": {"train": str(prepared / "train"), "valid": str(prepared / "valid")},
+        "model": {"kind": "mlp", "embedding_dim": 4, "hidden": [16]},
+        "train": {
+            "global_batch_size": 200,
+            "max_steps": 20,
+            "log_every_steps": 5,
+            "optimizer": {"kind": "adagrad", "lr": 0.02},
+        },
+        "resources": {"num_ranks": 2, "device": "cpu"},
+    }
+
+
+def make_spec(prepared: Path, *overrides: str) -> JobSpec:
+    """The same, checked, with some fields set."""
+    return parse_spec(small_document(prepared), overrides)
+
+
+def distrain_command(*args: object) -> list[str]:
+    """The real command, in this interpreter."""
+    return [sys.executable, "-m", "distrain.cli.main", *map(str, args)]
+
+
+def run_distrain(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the real command in a process of its own, to its end."""
+    return subprocess.run(
+        distrain_command(*args),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "200"},
+    )
