@@ -1,0 +1,180 @@
+"""`distrain prep`: raw Criteo files to training files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrain.cli.params import COUNT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from distrain.etl import PrepRequest, PrepResult
+
+_PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
+
+
+@click.command()
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder to make. The workers must see the same file system as this command.",
+)
+@click.option(
+    "--valid", multiple=True, help="File, folder or glob to validate on; may be repeated."
+)
+@click.option("--valid-fraction", type=float, help="Validate on this share of the rows, the last.")
+@click.option("--valid-rows", type=COUNT, help="Validate on so many rows, the last.")
+@click.option(
+    "--workflow",
+    "saved_workflow",
+    type=click.Path(path_type=Path),
+    help="Use a fitted workflow (the folder OUT/workflow of an earlier prep); fit nothing.",
+)
+@click.option(
+    "--freq-threshold",
+    type=COUNT,
+    default=6,
+    show_default=True,
+    help="Keep categories seen at least so often; 0 keeps all.",
+)
+@click.option(
+    "--max-size",
+    type=COUNT,
+    default="10M",
+    show_default=True,
+    help="Keep so many categories per column, the most frequent; 0 keeps all.",
+)
+@click.option(
+    "--num-buckets",
+    type=COUNT,
+    default=0,
+    show_default=True,
+    help="Spread the other categories over so many ids by hash; 0 gives them one id.",
+)
+@click.option("--delimiter", default="\\t", show_default=True, help="Between fields of text.")
+@click.option("--header", is_flag=True, help="The first line of each text file names the columns.")
+@click.option(
+    "--bad-lines",
+    type=click.Choice(["stop", "skip"]),
+    default="stop",
+    show_default=True,
+    help="Stop at a bad line, or leave such lines out and count them.",
+)
+@click.option("--embedding-dim", type=int, help="Written to the schema of the categories.")
+@click.option("--row-group-rows", type=COUNT, default=65536, show_default=True, help="Per group.")
+@click.option("--block-mib", type=int, default=64, show_default=True, help="Text per task.")
+@click.option("--workers", default=2, show_default=True, help="Worker processes to start here.")
+@click.option("--scheduler", help="Address of a Dask cluster to use instead.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+def command(inputs: tuple[str, ...], **options: Any) -> None:
+    """Turn raw Criteo files into training parquet, a schema and a saved workflow.
+
+    INPUT are files, folders, globs or URLs: text (plain, gzip or zstd) with the 40 fields label,
+    I1..I13, C1..C26 per line, or parquet with these columns. The rows keep their order.
+
+    \b
+    Makes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json,
+    all at once at the end: a run that fails leaves nothing.
+
+    \b
+    Examples:
+      distrain prep 'day_*.gz' --valid day_23.gz --out criteo
+      distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
+      distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
+    """
+    from rich.console import Console
+
+    from distrain.cluster import open_cluster
+    from distrain.etl import prepare
+    from distrain.storage import list_inputs
+
+    request = _request(inputs, options)
+    # Starting workers takes seconds; a mistyped path should not.
+    list_inputs([*request.inputs, *request.valid])
+    console = Console()
+    cluster = open_cluster(scheduler=options["scheduler"], num_workers=options["workers"])
+    with cluster as client, PhaseProgress(console) as progress:
+        result = prepare(request, client, progress.show)
+    _print_result(result, console)
+
+
+def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
+    from distrain.etl import PrepRequest, TextLayout, criteo_workflow
+
+    sizes = (options["freq_threshold"], options["max_size"], options["num_buckets"])
+    saved = options["saved_workflow"]
+    delimiter = options["delimiter"].replace("\\t", "\t")
+    return PrepRequest(
+        inputs,
+        options["out"],
+        valid=options["valid"],
+        valid_fraction=options["valid_fraction"],
+        valid_rows=options["valid_rows"],
+        workflow=None if saved else criteo_workflow(*sizes),
+        saved_workflow=saved,
+        layout=TextLayout(delimiter, options["header"]),
+        skip_bad_lines=options["bad_lines"] == "skip",
+        row_group_rows=options["row_group_rows"],
+        block_bytes=options["block_mib"] << 20,
+        embedding_dim=options["embedding_dim"],
+        overwrite=options["overwrite"],
+    )
+
+
+class PhaseProgress:
+    """Shows each phase: bars on a terminal, a line at its start and end elsewhere."""
+
+    def __init__(self, console: "Console"):
+        self._console = console
+        self._bars: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> "PhaseProgress":
+        if self._console.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bars = Progress(
+                TextColumn("{task.description:8}"),
+                BarColumn(24),
+                TextColumn("{task.completed}/{task.total} tasks  {task.fields[rows]:>13,} rows"),
+                TimeElapsedColumn(),
+                console=self._console,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def show(self, phase: str, done: int, total: int, rows: int) -> None:
+        """Show how far a phase is; the signature is `distrain.etl.ProgressCallback`."""
+        name = _PHASES.get(phase, phase)
+        if self._bars is None:
+            if done in (0, total):
+                self._console.print(f"{name}: {done}/{total} tasks, {rows:,} rows", markup=False)
+            return
+        if phase not in self._tasks:
+            self._tasks[phase] = self._bars.add_task(name, total=total, rows=0)
+        self._bars.update(self._tasks[phase], completed=done, rows=rows)
+
+
+def _print_result(result: "PrepResult", console: "Console") -> None:
+    seconds = result.seconds["total"]
+    lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
+    if result.valid:
+        lines["validation rows"] = f"{result.valid.num_rows:,} in {result.valid.num_files} files"
+    if result.bad_lines.count:
+        kinds = ", ".join(f"{n:,} {kind}" for kind, n in result.bad_lines.by_kind.items())
+        lines["bad lines left out"] = f"{result.bad_lines.count:,} ({kinds})"
+        first = result.bad_lines.examples[0]
+        lines["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
+    lines["ids in all columns"] = f"{sum(result.cardinalities.values()):,}"
+    lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
+    lines["written to"] = str(result.out)
+    for name, value in lines.items():
+        console.print(f"{name:20}{value}", markup=False, highlight=False, soft_wrap=True)

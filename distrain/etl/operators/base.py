@@ -1,0 +1,64 @@
+"""What an operator is.
+
+An operator works on one column at a time and knows nothing of files or of Dask. Those with
+statistics to learn add three pure functions: `fit` makes a state from some rows, `merge` joins
+states (associative, so rows may be cut anywhere), `finish` turns the whole state into what
+`transform` needs.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import pyarrow as pa
+
+
+class Operator(Protocol):
+    """One step of a column's way from raw values to training values."""
+
+    kind: ClassVar[str]
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The values after this step, in the same order.
+
+        Raises:
+            DataError: A value that the step cannot take.
+        """
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The operator's settings and small statistics as JSON values, without its kind."""
+        ...
+
+
+@runtime_checkable
+class FittedOperator(Operator, Protocol):
+    """An operator that learns one thing per column from the training rows."""
+
+    def fit(self, values: pa.Array) -> Any:
+        """The state of some rows of one column."""
+        ...
+
+    def merge(self, *states: Any) -> Any:
+        """The state of the rows of all `states` together."""
+        ...
+
+    def finish(self, state: Any) -> Any:
+        """What `transform` needs, from the state of all training rows of one column."""
+        ...
+
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        """The operator with what `finish` gave, by column."""
+        ...
+
+    def is_fitted(self, column: str) -> bool:
+        """Whether `transform` can be called for this column."""
+        ...
+
+
+def concrete(values: pa.Array) -> pa.Array:
+    """One plain array: chunks joined, dictionary decoded."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values

@@ -1,0 +1,157 @@
+"""Values to small ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.errors import DataError, InputError
+from distrain.etl.operators.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often each value was seen.
+
+    Attributes:
+        values: Distinct values, int64 or string, in no particular order.
+        counts: How often each was seen, int64.
+        nulls: How many were missing.
+    """
+
+    values: pa.Array
+    counts: pa.Array
+    nulls: int = 0
+
+
+@dataclass(frozen=True)
+class Categorify:
+    """Ids by descending frequency; see `vocabulary` for their layout.
+
+    Values seen equally often are ordered by value (integers by size, strings by their UTF-8).
+
+    Attributes:
+        freq_threshold: Keep only values seen at least this often; 0 keeps all.
+        max_size: Keep at most this many values, the most frequent; 0 keeps all.
+        num_buckets: Spread the values that are not kept over so many ids; 0 means one id.
+        vocabularies: What was learnt, by column.
+    """
+
+    kind: ClassVar[str] = "Categorify"
+    freq_threshold: int = 0
+    max_size: int = 0
+    num_buckets: int = 0
+    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("freq_threshold", "max_size", "num_buckets"):
+            if getattr(self, name) < 0:
+                raise InputError(f"Categorify's {name} is {getattr(self, name)}, below 0")
+
+    def fit(self, values: pa.Array) -> Counts:
+        """The counts of some rows."""
+        values = as_category_type(values)
+        counted = pc.value_counts(values.drop_null())
+        return Counts(counted.field("values"), counted.field("counts"), values.null_count)
+
+    def merge(self, *states: Counts) -> Counts:
+        """The counts of all rows."""
+        if len(states) == 1:
+            return states[0]
+        # Joined arrays are new memory: what came over the network may lie at odd addresses.
+        values = pa.concat_arrays([s.values for s in states])
+        counts = pa.concat_arrays([s.counts for s in states])
+        groups = pa.table({"value": values, "count": counts}).group_by("value", use_threads=False)
+        merged = groups.aggregate([("count", "sum")]).combine_chunks()
+        return Counts(
+            merged["value"].combine_chunks(),
+            merged["count_sum"].combine_chunks(),
+            sum(s.nulls for s in states),
+        )
+
+    def finish(self, state: Counts) -> Vocabulary:
+        """The vocabulary: rare values dropped, the rest ordered, cut to `max_size`.
+
+        Raises:
+            DataError: More ids than int32 holds.
+        """
+        kept = pa.table({"value": state.values, "count": state.counts})
+        if self.freq_threshold > 1:
+            kept = kept.filter(pc.greater_equal(kept["count"], self.freq_threshold))
+        kept = kept.take(_by_frequency(kept))
+        if self.max_size:
+            kept = kept.slice(0, self.max_size)
+        kept = kept.combine_chunks()
+        vocabulary = Vocabulary(
+            kept["value"].combine_chunks(),
+            kept["count"].combine_chunks(),
+            max(1, self.num_buckets),
+            state.nulls,
+            _total(state.counts) - _total(kept["count"]),
+        )
+        if vocabulary.cardinality > np.iinfo(np.int32).max:
+            raise DataError(
+                f"{vocabulary.cardinality:,} ids do not fit into int32",
+                hint="Set freq_threshold or max_size.",
+            )
+        return vocabulary
+
+    def with_fitted(self, fitted: Mapping[str, Vocabulary]) -> Categorify:
+        """The operator with these vocabularies added."""
+        return replace(self, vocabularies={**self.vocabularies, **fitted})
+
+    def is_fitted(self, column: str) -> bool:
+        """Whether the column's vocabulary is known."""
+        return column in self.vocabularies
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The ids, int32, without gaps.
+
+        Raises:
+            DataError: The values are strings and the vocabulary's integers, or the reverse.
+        """
+        vocabulary = self.vocabularies[column]
+        values = as_category_type(values)
+        if values.type != vocabulary.values.type:
+            raise DataError(
+                f"the column holds {values.type}, but its saved categories are "
+                f"{vocabulary.values.type}",
+                where={"column": column},
+                hint="Use the workflow that was fitted on files of this kind.",
+            )
+        return pa.array(vocabulary.encode(values))
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings; the vocabularies are saved as parquet."""
+        return {
+            "freq_threshold": self.freq_threshold,
+            "max_size": self.max_size,
+            "num_buckets": self.num_buckets,
+        }
+
+
+def as_category_type(values: pa.Array) -> pa.Array:
+    """Integers of any width as int64, strings of any kind as string.
+
+    Raises:
+        DataError: An integer above the int64 range.
+    """
+    target = pa.int64() if pa.types.is_integer(values.type) else pa.string()
+    try:
+        return values.cast(target)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"a category does not fit into {target}: {error}") from None
+
+
+def _by_frequency(counted: pa.Table) -> pa.Array:
+    keys = [("count", "descending"), ("value", "ascending")]
+    return pc.sort_indices(counted, sort_keys=keys)
+
+
+def _total(counts: pa.Array) -> int:
+    return int(pc.sum(counts).as_py() or 0)

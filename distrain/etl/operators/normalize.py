@@ -1,0 +1,112 @@
+"""Values to mean 0 and standard deviation 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.errors import DataError
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations from the mean of some values.
+
+    Merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing
+    sample variances" (1979): no difference of large sums, so no cancellation.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+
+    @classmethod
+    def of(cls, values: np.ndarray[Any, np.dtype[np.float64]]) -> Moments:
+        """The moments of `values`, `[rows]`, float64."""
+        if len(values) == 0:
+            return cls()
+        mean = float(values.mean())
+        return cls(len(values), mean, float(np.square(values - mean).sum()))
+
+    def merged(self, other: Moments) -> Moments:
+        """The moments of both together."""
+        count = self.count + other.count
+        if count == 0:
+            return self
+        delta = other.mean - self.mean
+        return Moments(
+            count,
+            self.mean + delta * other.count / count,
+            self.m2 + other.m2 + delta * delta * self.count * other.count / count,
+        )
+
+    @property
+    def std(self) -> float:
+        """The population's standard deviation; 1 for a constant column, which then maps to 0."""
+        if self.count == 0 or self.m2 == 0:
+            return 1.0
+        return math.sqrt(self.m2 / self.count)
+
+
+@dataclass(frozen=True)
+class Normalize:
+    """(x - mean) / std with the training rows' mean and population std; gaps are left out of both.
+
+    Attributes:
+        moments: What was learnt, by column.
+    """
+
+    kind: ClassVar[str] = "Normalize"
+    moments: Mapping[str, Moments] = field(default_factory=dict)
+
+    def fit(self, values: pa.Array) -> Moments:
+        """The moments of some rows; a NaN or an infinity shows up in `finish`."""
+        return Moments.of(values.drop_null().cast(pa.float64()).to_numpy(zero_copy_only=False))
+
+    def merge(self, *states: Moments) -> Moments:
+        """The moments of all rows, merged from left to right."""
+        total = Moments()
+        for state in states:
+            total = total.merged(state)
+        return total
+
+    def finish(self, state: Moments) -> Moments:
+        """The moments.
+
+        Raises:
+            DataError: A value was NaN or infinite.
+        """
+        if not math.isfinite(state.m2):
+            raise DataError(
+                f"no mean and standard deviation: {state.mean:g} and {state.m2:g}",
+                hint="A value is infinite; put Clip before Normalize.",
+            )
+        return state
+
+    def with_fitted(self, fitted: Mapping[str, Moments]) -> Normalize:
+        """The operator with these moments added."""
+        return replace(self, moments={**self.moments, **fitted})
+
+    def is_fitted(self, column: str) -> bool:
+        """Whether the column's moments are known."""
+        return column in self.moments
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The normalised values, float64."""
+        moments = self.moments[column]
+        return pc.divide(pc.subtract(values.cast(pa.float64()), moments.mean), moments.std)
+
+    def to_json(self) -> dict[str, Any]:
+        """The moments by column."""
+        return {"moments": {column: asdict(m) for column, m in self.moments.items()}}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Normalize:
+        """The inverse of `to_json`."""
+        return cls({column: Moments(**m) for column, m in document["moments"].items()})

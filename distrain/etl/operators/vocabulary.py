@@ -1,0 +1,183 @@
+"""A categorical column's values and their ids.
+
+    id       0      1       2 .. 2+K-1               2+K ..
+    kind     pad    null    out of vocabulary (K)    the kept values, most frequent first
+
+K is the number of hash buckets, at least 1. Out of vocabulary are the values that were too rare,
+too many or never seen. The bucket of a value is `splitmix64(x) mod K`, where x is an integer's
+64-bit two's complement or the CRC-32 of a string's UTF-8 bytes: stable across machines, processes
+and versions.
+
+On disk it is what Merlin writes since 2023: `unique.COLUMN.parquet` (`COLUMN`, `COLUMN_size`, in
+the order of the ids) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`, `num_observed`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError
+from distrain.storage import translated_errors
+
+PAD_ID = 0
+NULL_ID = 1
+FIRST_OOV_ID = 2
+_KINDS = ["pad", "null", "oov", "unique"]
+
+Int32Array = np.ndarray[Any, np.dtype[np.int32]]
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The ids of one column.
+
+    Attributes:
+        values: The kept values in the order of their ids, int64 or string.
+        counts: How often each was seen in training, int64.
+        num_oov: K, the number of out-of-vocabulary ids.
+        nulls_observed: How many training values were missing.
+        oov_observed: How many training values were not kept.
+    """
+
+    values: pa.Array
+    counts: pa.Array
+    num_oov: int = 1
+    nulls_observed: int = 0
+    oov_observed: int = 0
+
+    @property
+    def cardinality(self) -> int:
+        """Ids lie in `0 .. cardinality-1`."""
+        return self.first_value_id + len(self.values)
+
+    @property
+    def first_value_id(self) -> int:
+        """The id of the most frequent value."""
+        return FIRST_OOV_ID + self.num_oov
+
+    @cached_property
+    def _sorted(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Int32Array]:
+        values = self.values.to_numpy(zero_copy_only=False)
+        order = np.argsort(values, kind="stable").astype(np.int32)
+        return values[order], order
+
+    def encode(self, values: pa.Array) -> Int32Array:
+        """The ids of some values.
+
+        Args:
+            values: `[rows]`, of the type of `self.values`, with gaps.
+
+        Returns:
+            `[rows]`, int32.
+        """
+        # Each distinct value is looked up once; most columns repeat theirs a lot.
+        encoded = values.dictionary_encode()
+        distinct = self._distinct_ids(encoded.dictionary)
+        indices = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+        ids: Int32Array = np.append(distinct, np.int32(NULL_ID))[indices]
+        return ids
+
+    def _distinct_ids(self, distinct: pa.Array) -> Int32Array:
+        if pa.types.is_string(distinct.type):
+            found = pc.index_in(distinct, value_set=self.values)
+            known = found.is_valid().to_numpy(zero_copy_only=False)
+            place = found.fill_null(0).to_numpy(zero_copy_only=False)
+        else:
+            wanted = distinct.to_numpy(zero_copy_only=False)
+            known_values, order = self._sorted
+            if len(order) == 0:
+                known, place = np.zeros(len(wanted), bool), np.zeros(len(wanted), np.int32)
+            else:
+                at = np.minimum(np.searchsorted(known_values, wanted), len(order) - 1)
+                known, place = known_values[at] == wanted, order[at]
+        ids: Int32Array = (place + self.first_value_id).astype(np.int32)
+        unknown = pa.array(~known)
+        ids[~known] = FIRST_OOV_ID + stable_buckets(distinct.filter(unknown), self.num_oov)
+        return ids
+
+    def save(self, folder: Path, column: str) -> None:
+        """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet`.
+
+        Raises:
+            OutputError: They could not be written.
+        """
+        unique = pa.table({column: self.values, f"{column}_size": self.counts})
+        num_indices = [1, 1, self.num_oov, len(self.values)]
+        meta = pa.table(
+            {
+                "kind": _KINDS,
+                "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, self.first_value_id],
+                "num_indices": num_indices,
+                "num_observed": [
+                    0,
+                    self.nulls_observed,
+                    self.oov_observed,
+                    pc.sum(self.counts).as_py() or 0,
+                ],
+            }
+        )
+        with translated_errors(folder):
+            pq.write_table(unique, folder / f"unique.{column}.parquet", compression="zstd")
+            pq.write_table(meta, folder / f"meta.{column}.parquet")
+
+    @classmethod
+    def load(cls, folder: Path, column: str) -> Vocabulary:
+        """The inverse of `save`.
+
+        Raises:
+            DataError: A file is missing or is not what `save` writes.
+        """
+        file = folder / f"meta.{column}.parquet"
+        try:
+            meta = {row["kind"]: row for row in pq.read_table(file).to_pylist()}
+            file = folder / f"unique.{column}.parquet"
+            unique = pq.read_table(file).combine_chunks()
+            vocabulary = cls(
+                unique[column].combine_chunks(),
+                unique[f"{column}_size"].combine_chunks(),
+                meta["oov"]["num_indices"],
+                meta["null"]["num_observed"],
+                meta["oov"]["num_observed"],
+            )
+        except (OSError, KeyError, pa.ArrowInvalid) as error:
+            raise DataError(
+                "the saved categories cannot be read",
+                where={"file": str(file), "cause": str(error).splitlines()[0]},
+                hint="Save the workflow again with `distrain prep`.",
+            ) from None
+        if vocabulary.cardinality != meta["unique"]["offset"] + meta["unique"]["num_indices"]:
+            raise DataError(
+                f"{len(unique)} values, but the meta file says {meta['unique']['num_indices']}",
+                where={"file": str(file)},
+                hint="Files of two workflows were mixed; save the workflow again.",
+            )
+        return vocabulary
+
+
+def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
+    """The hash bucket of each value, `0 .. num_buckets-1`, as the module's docstring states.
+
+    >>> stable_buckets(pa.array([1, 2, 3]), 10).tolist()
+    [5, 0, 3]
+    """
+    if num_buckets == 1:
+        return np.zeros(len(values), np.int32)
+    if pa.types.is_string(values.type):
+        x = np.array([zlib.crc32(v.encode()) for v in values.to_pylist()], dtype=np.uint64)
+    else:
+        x = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    # splitmix64's step, of Steele, Lea, Flood, "Fast splittable pseudorandom number generators".
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> np.uint64(31))
+    return (x % np.uint64(num_buckets)).astype(np.int32)

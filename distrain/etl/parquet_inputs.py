@@ -1,0 +1,117 @@
+"""Parquet inputs: what their footers say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.etl.parts import Part, readable_parquet
+from distrain.schema import LABEL
+
+
+@dataclass(frozen=True)
+class InspectedFile:
+    """A parquet input that can be used.
+
+    Attributes:
+        path: The file.
+        parts: Its row groups, small neighbours together.
+        category_types: `int64` or `string`, by categorical column.
+    """
+
+    path: str
+    parts: tuple[Part, ...]
+    category_types: dict[str, str]
+
+
+def inspect_parquet(
+    path: str, columns: Sequence[str], categorical: Sequence[str], part_rows: int
+) -> InspectedFile:
+    """Check one file's columns and types and cut it into parts of about `part_rows` rows.
+
+    Raises:
+        DataError: The file is damaged, or columns are missing or of an unusable type; all are
+            named at once.
+    """
+    with readable_parquet(path) as file:
+        schema = file.schema_arrow
+        rows = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+    mistakes = {}
+    types: dict[str, str] = {}
+    for column in (LABEL, *columns):
+        mistake = _mistake(schema, column, column in categorical)
+        if mistake:
+            mistakes[column] = mistake
+        elif column in categorical:
+            types[column] = category_type(schema.field(column).type)
+    if mistakes:
+        raise DataError(
+            f"{len(mistakes)} of {len(columns) + 1} columns cannot be used",
+            where={"file": path, **{f"column {c}": m for c, m in mistakes.items()}},
+            hint="Rename or convert the columns, or leave the file out.",
+        )
+    return InspectedFile(path, tuple(_parts(path, rows, part_rows)), types)
+
+
+def check_category_types(files: Sequence[tuple[str, dict[str, str]]]) -> dict[str, str]:
+    """The type of each categorical column, the same in all files.
+
+    Args:
+        files: Path and category types, as in `InspectedFile`.
+
+    Raises:
+        DataError: A column holds integers in one file and strings in another.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    for path, types in files:
+        for column, found in types.items():
+            known_path, known = first.setdefault(column, (path, found))
+            if known != found:
+                raise DataError(
+                    f"the column holds {found} here and {known} in an earlier file",
+                    where={"column": column, "file": path, "earlier file": known_path},
+                    hint="Raw Criteo text counts as int64; prepare such files separately.",
+                )
+    return {column: found for column, (_, found) in first.items()}
+
+
+def category_type(dtype: pa.DataType) -> str:
+    """`int64` or `string`."""
+    return "int64" if pa.types.is_integer(_decoded(dtype)) else "string"
+
+
+def _mistake(schema: pa.Schema, column: str, is_categorical: bool) -> str | None:
+    if column not in schema.names:
+        return "missing"
+    dtype = _decoded(schema.field(column).type)
+    is_integer = pa.types.is_integer(dtype)
+    if is_categorical:
+        text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
+        return None if is_integer or text else f"{dtype}, not integer or string"
+    if is_integer or pa.types.is_floating(dtype):
+        return None
+    if column == LABEL and pa.types.is_boolean(dtype):
+        return None
+    return f"{dtype}, not a number"
+
+
+def _decoded(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+
+
+def _parts(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
+    parts: list[Part] = []
+    groups: list[int] = []
+    first_row = num_rows = 0
+    for group, group_rows in enumerate(rows):
+        if groups and num_rows + group_rows > part_rows:
+            parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
+            first_row, num_rows, groups = first_row + num_rows, 0, []
+        groups.append(group)
+        num_rows += group_rows
+    if num_rows:
+        parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
+    return parts

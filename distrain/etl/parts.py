@@ -1,0 +1,132 @@
+"""The unit of work: some row groups of one parquet file."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError
+from distrain.storage import open_input, translated_errors
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of one parquet file, which one task handles.
+
+    Attributes:
+        path: The parquet file: an input, or a staging file made of text.
+        row_groups: Consecutive row groups of it.
+        num_rows: How many of their rows belong to the part.
+        skip_rows: How many of their first rows do not.
+        source: The input file that the rows come from.
+        first_row: The place in the input file of the row groups' first row; `None` if from text.
+    """
+
+    path: str
+    row_groups: tuple[int, ...]
+    num_rows: int
+    source: str
+    skip_rows: int = 0
+    first_row: int | None = None
+
+
+def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list[Part]]:
+    """The parts of the first `num_first` rows and those of the rest; one part may be cut in two.
+
+    >>> a, b = split_parts([Part("x", (0,), 10, "x"), Part("y", (0,), 10, "y")], 12)
+    >>> [(p.path, p.skip_rows, p.num_rows) for p in a + b]
+    [('x', 0, 10), ('y', 0, 2), ('y', 2, 8)]
+    """
+    first: list[Part] = []
+    rest: list[Part] = []
+    for part in parts:
+        taken = min(max(num_first, 0), part.num_rows)
+        num_first -= part.num_rows
+        if taken:
+            first.append(replace(part, num_rows=taken))
+        if taken < part.num_rows:
+            skip, left = part.skip_rows + taken, part.num_rows - taken
+            rest.append(replace(part, skip_rows=skip, num_rows=left))
+    return first, rest
+
+
+def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
+    """Some columns of a part's rows.
+
+    Raises:
+        DataError: The file is gone or damaged.
+    """
+    with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:
+        table = file.read_row_groups(list(part.row_groups), list(columns), use_threads=False)
+    return table.slice(part.skip_rows, part.num_rows).select(list(columns))
+
+
+@contextmanager
+def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
+    """An open `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        DataError: It is missing, cut short or damaged.
+    """
+    place = {"file": path, **(where or {})}
+    try:
+        if os.path.exists(path):  # Arrow reads local files itself, without Python's lock.
+            with pq.ParquetFile(path) as file:
+                yield file
+        else:
+            with open_input(path) as handle, pq.ParquetFile(handle) as file:
+                yield file
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            "the parquet file cannot be read",
+            where={**place, "cause": str(error).splitlines()[0]},
+            hint="It was cut short or damaged; write it again.",
+        ) from None
+
+
+@contextmanager
+def located(part: Part) -> Iterator[None]:
+    """Add file, row groups and row to a `DataError` raised inside."""
+    try:
+        yield
+    except DataError as error:
+        if "file" in error.where:
+            raise
+        where: dict[str, object] = {"file": part.source}
+        row = error.where.pop("row", None)
+        if part.first_row is not None:
+            where["row groups"] = _span(part.row_groups)
+            if isinstance(row, int):
+                where["row (from 0)"] = part.first_row + part.skip_rows + row
+        raise DataError(error.message, where={**where, **error.where}, hint=error.hint) from None
+
+
+def write_parquet(table: pa.Table, path: Path, **settings: Any) -> None:
+    """Write a file that appears whole, in a folder that must exist.
+
+    The folder is not made: when a run was given up, its tasks still on their way must not bring
+    its folder back.
+
+    Raises:
+        OutputError: It could not be written.
+    """
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    with translated_errors(path):
+        try:
+            pq.write_table(table, partial, **settings)
+            partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _span(row_groups: Sequence[int]) -> str:
+    first, last = row_groups[0], row_groups[-1]
+    return str(first) if first == last else f"{first}-{last}"

@@ -1,0 +1,260 @@
+"""Raw files to training files, from end to end.
+
+    OUT/train/part-00000.parquet ..   label, I1..I13 (float32), C1..C26 (int32 ids)
+    OUT/valid/part-00000.parquet ..   the same, with the training rows' statistics
+    OUT/schema.pbtxt, schema.json     what the columns mean
+    OUT/workflow/                     the fitted workflow, to prepare more data the same way
+    OUT/prep.json                     what was read, left out and written
+
+Three phases: `read` (text to typed staging files; footers of parquet), `fit`, `write`. All of it
+happens in a folder under a temporary name, staging included, which is renamed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from distributed import Client
+
+from distrain.errors import DataError, InputError, OutputError
+from distrain.etl.bad_lines import BadLineTally
+from distrain.etl.fitting import fit_on_cluster
+from distrain.etl.parts import Part, split_parts
+from distrain.etl.presets import criteo_workflow
+from distrain.etl.reading import ReadInputs, read_inputs
+from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
+from distrain.etl.tasks import TaskRunner
+from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
+from distrain.etl.workflow import CATEGORIES, Workflow
+from distrain.schema import LABEL, ColumnSchema, Schema, Tags
+from distrain.storage import InputFile, check_writable, list_inputs, whole_dir
+
+
+def prepare(
+    request: PrepRequest, client: Client, on_progress: ProgressCallback | None = None
+) -> PrepResult:
+    """Prepare training files on a Dask cluster.
+
+    Args:
+        request: What to prepare.
+        client: The cluster's client; its workers see `request.out`'s file system.
+        on_progress: Told how far each phase is.
+
+    Raises:
+        DataError: An input, a column or a line that cannot be used.
+        OutputError: The output exists or cannot be written; nothing is left under its name.
+        ClusterError: Workers died.
+    """
+    files = list_inputs(request.inputs)
+    valid_files = list_inputs(request.valid) if request.valid else []
+    _refuse_shared_files(files, valid_files)
+    workflow = _starting_workflow(request)
+    if request.overwrite or not request.out.exists():
+        check_writable(request.out.absolute().parent)
+    with (
+        whole_dir(request.out, replace=request.overwrite) as folder,
+        _nothing_left_behind(folder, request.out),
+    ):
+        run = _Run(request, workflow, folder, TaskRunner(client), on_progress)
+        result = run.do(files, valid_files)
+        shutil.rmtree(folder / _STAGING)
+    client.run(forget_workflow)
+    return result
+
+
+_STAGING = ".staging"
+
+
+class _Run:
+    """One run, in an unfinished folder."""
+
+    def __init__(
+        self,
+        request: PrepRequest,
+        workflow: Workflow,
+        folder: Path,
+        runner: TaskRunner,
+        on_progress: ProgressCallback | None,
+    ):
+        self._request = request
+        self._workflow = workflow
+        self._folder = folder
+        self._runner = runner
+        self._on_progress = on_progress or (lambda phase, done, total, rows: None)
+        self._seconds: dict[str, float] = {}
+
+    def do(self, files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> PrepResult:
+        started = time.perf_counter()
+        with self._timed("read"):
+            read = self._read([*files, *valid_files])
+        train_parts, valid_parts = self._split(read, {file.path for file in valid_files})
+        with self._timed("fit"):
+            cardinalities = self._fit(train_parts)
+        with self._timed("write"):
+            train, valid = self._write(train_parts, valid_parts)
+        self._save_schema(cardinalities)
+        self._seconds["total"] = round(time.perf_counter() - started, 3)
+        result = PrepResult(
+            self._request.out,
+            train,
+            valid,
+            read.bad_lines,
+            cardinalities,
+            tuple(file.path for file in files),
+            tuple(file.path for file in valid_files),
+            self._seconds,
+        )
+        (self._folder / "prep.json").write_text(json.dumps(result.to_json(), indent=1) + "\n")
+        return result
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[phase] = round(time.perf_counter() - started, 3)
+
+    def _read(self, files: Sequence[InputFile]) -> ReadInputs:
+        staging = self._folder / _STAGING
+        staging.mkdir()
+        report = partial(self._on_progress, "read")
+        read = read_inputs(files, self._request, self._workflow, self._runner, staging, report)
+        if not read.parts:
+            raise _no_rows(files, read.bad_lines)
+        self._workflow.check_category_types(read.category_types)
+        return read
+
+    def _split(self, read: ReadInputs, valid_paths: set[str]) -> tuple[list[Part], list[Part]]:
+        rows, request = read.num_rows, self._request
+        if valid_paths:
+            train = [part for part in read.parts if part.source not in valid_paths]
+            valid = [part for part in read.parts if part.source in valid_paths]
+        else:
+            num_valid = request.valid_rows or 0
+            if request.valid_fraction is not None:
+                num_valid = max(1, round(rows * request.valid_fraction))
+            train, valid = split_parts(read.parts, rows - num_valid)
+        if not train:
+            raise DataError(
+                f"no training rows are left of {rows:,}",
+                hint="Ask for fewer validation rows, or check --bad-lines skip's count.",
+            )
+        return train, valid
+
+    def _fit(self, parts: Sequence[Part]) -> dict[str, int]:
+        """Fit, or take the saved workflow; it lies in the folder afterwards."""
+        folder = self._folder / "workflow"
+        if self._request.saved_workflow is not None:
+            self._workflow.save(folder)
+            return self._workflow.cardinalities
+        (folder / CATEGORIES).mkdir(parents=True)
+        fitted, cardinalities = fit_on_cluster(
+            self._workflow,
+            parts,
+            self._runner,
+            folder / CATEGORIES,
+            partial(self._on_progress, "fit"),
+        )
+        fitted.save_document(folder)
+        return cardinalities
+
+    def _write(
+        self, train: Sequence[Part], valid: Sequence[Part]
+    ) -> tuple[SplitReport, SplitReport | None]:
+        tasks = []
+        for split, parts in (("train", train), ("valid", valid)):
+            if parts:
+                (self._folder / split).mkdir()
+            for number, part in enumerate(parts):
+                output = self._folder / split / f"part-{number:05d}.parquet"
+                workflow = str(self._folder / "workflow")
+                tasks.append((part, workflow, str(output), self._request.row_group_rows))
+        rows = done = 0
+
+        def count(_: int, written: WrittenPart) -> None:
+            nonlocal rows, done
+            done += 1
+            rows += written.num_rows
+            self._on_progress("write", done, len(tasks), rows)
+
+        self._on_progress("write", 0, len(tasks), 0)
+        written = self._runner.run("write", transform_part, tasks, count)
+        valid_report = _split_report(written[len(train) :]) if valid else None
+        return _split_report(written[: len(train)]), valid_report
+
+    def _save_schema(self, cardinalities: dict[str, int]) -> None:
+        schema = output_schema(self._workflow, cardinalities, self._request.embedding_dim)
+        for name in ("schema.pbtxt", "schema.json"):
+            schema.save(self._folder / name)
+
+
+def output_schema(
+    workflow: Workflow, cardinalities: dict[str, int], embedding_dim: int | None = None
+) -> Schema:
+    """The schema of what `workflow` writes: label, then its columns in order."""
+    columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
+    for name in workflow.columns:
+        if name in workflow.categorical:
+            tags, cardinality = (Tags.CATEGORICAL,), cardinalities[name]
+            columns.append(ColumnSchema(name, "int32", tags, cardinality, embedding_dim))
+        else:
+            columns.append(ColumnSchema(name, "float32", (Tags.CONTINUOUS,)))
+    return Schema(tuple(columns))
+
+
+def _starting_workflow(request: PrepRequest) -> Workflow:
+    if request.saved_workflow is not None:
+        return Workflow.load(request.saved_workflow)
+    return request.workflow or criteo_workflow()
+
+
+def _refuse_shared_files(files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> None:
+    shared = {file.path for file in files} & {file.path for file in valid_files}
+    if shared:
+        raise InputError(
+            "files are named both for training and for validation",
+            where={"files": ", ".join(sorted(shared)[:5])},
+            hint="Metrics on rows seen in training mean nothing; name other files.",
+        )
+
+
+def _split_report(written: Sequence[WrittenPart]) -> SplitReport:
+    rows = sum(part.num_rows for part in written)
+    missing: Counter[str] = Counter()
+    for part in written:
+        missing.update(part.missing)
+    shares = {column: round(missing[column] / rows, 6) for column in written[0].missing}
+    return SplitReport(rows, len(written), shares)
+
+
+def _no_rows(files: Sequence[InputFile], bad_lines: BadLineTally) -> DataError:
+    where: dict[str, object] = {"files": ", ".join(file.path for file in files[:3])}
+    if bad_lines.examples:
+        first = bad_lines.examples[0]
+        where |= {"bad lines": bad_lines.count, "first": f"line {first.line}: {first.problem}"}
+    return DataError("the inputs hold no usable rows", where=where, hint="Check the files.")
+
+
+@contextmanager
+def _nothing_left_behind(folder: Path, out: Path) -> Iterator[None]:
+    """Remove an unfinished folder for good, and name `out` instead of it in errors.
+
+    Tasks may still be writing. Once the folder has another name they cannot make new files in
+    it, so removing it cannot fail for new files coming up.
+    """
+    try:
+        yield
+    except BaseException as error:
+        removed = folder.with_name(f"{folder.name}-removed")
+        folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
+        if isinstance(error, OutputError):
+            where = {k: str(v).replace(str(folder), str(out)) for k, v in error.where.items()}
+            raise OutputError(error.message, where=where, hint=error.hint) from None
+        raise

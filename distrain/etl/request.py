@@ -1,0 +1,166 @@
+"""What to prepare, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import InputError
+from distrain.etl.bad_lines import BadLineTally
+from distrain.etl.raw_lines import TextLayout
+from distrain.etl.workflow import Workflow
+
+BLOCK_BYTES = 64 << 20
+ROW_GROUP_ROWS = 65536
+# A raw Criteo line takes about this much text.
+_BYTES_PER_ROW = 256
+
+ProgressCallback = Callable[[str, int, int, int], None]
+"""Called with the phase (`read`, `fit`, `write`), tasks done, tasks in all, rows so far."""
+
+
+@dataclass(frozen=True)
+class PrepRequest:
+    """What to prepare.
+
+    Attributes:
+        inputs: Files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip
+            or zstd) or parquet.
+        out: The folder to make, on a file system that this process and all workers share.
+        valid: Like `inputs`, for validation: transformed, never fitted.
+        valid_fraction: Instead, take this share of the rows, the last, for validation.
+        valid_rows: Instead, take so many rows, the last, for validation.
+        workflow: What to fit; `criteo_workflow()` if `None`.
+        saved_workflow: A folder with a fitted workflow to use instead; nothing is fitted.
+        layout: How text is laid out.
+        skip_bad_lines: Leave bad lines out and count them, rather than stop at the first.
+        row_group_rows: Rows per row group of the output.
+        block_bytes: Text per task.
+        embedding_dim: Written to the schema of each categorical column.
+        overwrite: Whether `out` may exist already, and is then replaced.
+    """
+
+    inputs: tuple[str, ...]
+    out: Path
+    valid: tuple[str, ...] = ()
+    valid_fraction: float | None = None
+    valid_rows: int | None = None
+    workflow: Workflow | None = None
+    saved_workflow: Path | None = None
+    layout: TextLayout = field(default_factory=TextLayout)
+    skip_bad_lines: bool = False
+    row_group_rows: int = ROW_GROUP_ROWS
+    block_bytes: int = BLOCK_BYTES
+    embedding_dim: int | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", tuple(map(str, self.inputs)))
+        object.__setattr__(self, "valid", tuple(map(str, self.valid)))
+        object.__setattr__(self, "out", Path(self.out))
+        mistakes = list(self._mistakes())
+        if mistakes:
+            raise InputError("; ".join(mistakes), hint="See `distrain prep --help`.")
+
+    def _mistakes(self) -> list[str]:
+        splits = (bool(self.valid), self.valid_fraction is not None, self.valid_rows is not None)
+        delimiter = self.layout.delimiter
+        fraction = self.valid_fraction
+        checks = {
+            "no input was named": not self.inputs,
+            "name one of valid, valid_fraction and valid_rows, not more": sum(splits) > 1,
+            f"valid_fraction {fraction} is not between 0 and 1": fraction is not None
+            and not 0 < fraction < 1,
+            f"valid_rows {self.valid_rows} is below 1": self.valid_rows is not None
+            and self.valid_rows < 1,
+            "name a workflow to fit or a saved one, not both": self.workflow is not None
+            and self.saved_workflow is not None,
+            f"delimiter {delimiter!r} is not one ASCII character other than letters, digits, "
+            "blanks and '-'": len(delimiter) != 1
+            or not delimiter.isascii()
+            or delimiter.isalnum()
+            or delimiter in " -\r\n",
+            f"row_group_rows {self.row_group_rows} is below 1": self.row_group_rows < 1,
+            f"block_bytes {self.block_bytes} is below 1": self.block_bytes < 1,
+            f"embedding_dim {self.embedding_dim} is below 1": self.embedding_dim is not None
+            and self.embedding_dim < 1,
+        }
+        return [mistake for mistake, is_made in checks.items() if is_made]
+
+    @property
+    def part_rows(self) -> int:
+        """About how many rows of parquet one task handles: what a block of text would hold."""
+        return max(1, self.block_bytes // _BYTES_PER_ROW)
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """One output folder.
+
+    Attributes:
+        num_rows: Rows written.
+        num_files: Files written.
+        missing_share: By column, the share of the input's values that were missing.
+    """
+
+    num_rows: int
+    num_files: int
+    missing_share: dict[str, float]
+
+
+@dataclass(frozen=True)
+class PrepResult:
+    """What was prepared.
+
+    Attributes:
+        out: The folder.
+        train: `out/train`.
+        valid: `out/valid`, or `None` without validation rows.
+        bad_lines: The lines that were left out.
+        cardinalities: By categorical column.
+        inputs: The training files.
+        valid_inputs: The validation files, if they were named.
+        seconds: By phase: `read`, `fit`, `write`, `total`.
+    """
+
+    out: Path
+    train: SplitReport
+    valid: SplitReport | None
+    bad_lines: BadLineTally
+    cardinalities: dict[str, int]
+    inputs: tuple[str, ...]
+    valid_inputs: tuple[str, ...]
+    seconds: dict[str, float]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows written."""
+        return self.train.num_rows + (self.valid.num_rows if self.valid else 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `prep.json` says."""
+        splits = {"train": self.train, "valid": self.valid}
+        written = {name: split for name, split in splits.items() if split}
+        return {
+            "version": 1,
+            "inputs": list(self.inputs),
+            "valid_inputs": list(self.valid_inputs),
+            "rows": {
+                "in": self.num_rows + self.bad_lines.count,
+                **{name: split.num_rows for name, split in written.items()},
+            },
+            "files": {name: split.num_files for name, split in written.items()},
+            "bad_lines": {
+                "count": self.bad_lines.count,
+                "by_kind": self.bad_lines.by_kind,
+                "examples": [
+                    {"file": e.file, "line": e.line, "problem": e.problem, "content": e.text}
+                    for e in self.bad_lines.examples
+                ],
+            },
+            "missing_share": {name: split.missing_share for name, split in written.items()},
+            "cardinalities": self.cardinalities,
+            "seconds": self.seconds,
+        }

@@ -1,0 +1,100 @@
+"""One part through a fitted workflow to one training file."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.etl.operators.base import concrete
+from distrain.etl.parts import Part, located, read_part, write_parquet
+from distrain.etl.workflow import Workflow
+from distrain.schema import LABEL
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """What became of one part.
+
+    Attributes:
+        num_rows: How many rows were written.
+        missing: How many values were missing, by column, labels left out.
+    """
+
+    num_rows: int
+    missing: dict[str, int]
+
+
+def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: int) -> WrittenPart:
+    """Transform a part's rows and write them, in order, to `output`.
+
+    The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
+    LZ4, column statistics.
+
+    Raises:
+        DataError: A value cannot be used.
+        OutputError: The file could not be written.
+    """
+    workflow = _load_workflow(workflow_dir)
+    table = read_part(part, (LABEL, *workflow.columns))
+    with located(part):
+        label = _checked_label(table[LABEL])
+        features = workflow.transform(table)
+    field = pa.field(LABEL, pa.float32(), nullable=False)
+    write_parquet(
+        features.add_column(0, field, label),
+        Path(output),
+        compression="lz4",
+        use_dictionary=True,
+        row_group_size=row_group_rows,
+    )
+    missing = {column: _num_missing(table[column]) for column in workflow.columns}
+    return WrittenPart(table.num_rows, missing)
+
+
+_LOAD_LOCK = threading.Lock()
+
+
+def _load_workflow(folder: str) -> Workflow:
+    with _LOAD_LOCK:  # or each thread of a worker would read the vocabularies
+        return _load_workflow_once(folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _load_workflow_once(folder: str) -> Workflow:
+    # Safe to keep: every run has its own folder.
+    return Workflow.load(folder)
+
+
+def forget_workflow() -> None:
+    """Free the memory of the workflow that this process used last."""
+    with _LOAD_LOCK:
+        _load_workflow_once.cache_clear()
+
+
+def _checked_label(values: pa.ChunkedArray) -> pa.Array:
+    floats = concrete(values).cast(pa.float64()) if len(values) else pa.array([], pa.float64())
+    labels = floats.to_numpy(zero_copy_only=False)  # gaps become NaN
+    bad = (labels != 0) & (labels != 1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        found = floats[row].as_py()
+        said = "missing" if found is None else f"{found:g}, not 0 or 1"
+        raise DataError(
+            f"the label is {said}",
+            where={"column": LABEL, "row": row},
+            hint="Labels say whether there was a click.",
+        )
+    return pa.array(labels.astype(np.float32))
+
+
+def _num_missing(values: pa.ChunkedArray) -> int:
+    missing: int = values.null_count
+    if pa.types.is_floating(values.type):
+        missing += int(np.isnan(values.drop_null().to_numpy()).sum())
+    return missing

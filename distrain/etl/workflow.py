@@ -1,0 +1,222 @@
+"""Which operators each column goes through, and how that is saved.
+
+Saved as `workflow.json` and a folder `categories/` of parquet files; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import DataError, InputError
+from distrain.etl.column_group import ColumnGroup
+from distrain.etl.operators import Categorify, FittedOperator, Vocabulary
+from distrain.etl.workflow_json import VERSION, group_from_json, group_to_json, read_document
+from distrain.schema import LABEL
+from distrain.storage import whole_file
+
+FILE = "workflow.json"
+CATEGORIES = "categories"
+
+
+@dataclass(frozen=True)
+class FitStage:
+    """One operator to fit, with what its columns go through before.
+
+    Attributes:
+        group: The place of the group in the workflow.
+        operator: The place of the operator in the group.
+    """
+
+    group: int
+    operator: int
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """Groups of columns in output order; each column in one group.
+
+    >>> fitted = Workflow((ColumnGroup(("C1",), (Categorify(),)),)).fit(
+    ...     [pa.table({"C1": ["b", "a", None, "b"]})]
+    ... )
+    >>> fitted.transform(pa.table({"C1": ["a", "b", "new", None]}))["C1"].to_pylist()
+    [4, 3, 2, 1]
+    """
+
+    groups: tuple[ColumnGroup, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.groups))
+        names = self.columns
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise InputError(f"columns in more than one group: {', '.join(repeated)}")
+        if LABEL in names:
+            raise InputError(f"{LABEL!r} is not for operators: it is kept as it is")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, in output order."""
+        return tuple(column for group in self.groups for column in group.columns)
+
+    @property
+    def categorical(self) -> tuple[str, ...]:
+        """The columns that become ids."""
+        return tuple(c for group in self.groups if group.is_categorical for c in group.columns)
+
+    @property
+    def cardinalities(self) -> dict[str, int]:
+        """The cardinality of each fitted categorical column."""
+        return {column: v.cardinality for column, v in self._vocabularies().items()}
+
+    def _vocabularies(self) -> dict[str, Vocabulary]:
+        found: dict[str, Vocabulary] = {}
+        for group in self.groups:
+            if group.operators and isinstance(group.operators[-1], Categorify):
+                found.update(group.operators[-1].vocabularies)
+        return found
+
+    def check_category_types(self, types: Mapping[str, str]) -> None:
+        """Check that columns hold what their saved vocabularies hold.
+
+        Args:
+            types: `int64` or `string`, by categorical column.
+
+        Raises:
+            DataError: One does not.
+        """
+        for column, vocabulary in self._vocabularies().items():
+            known = str(vocabulary.values.type)
+            if types[column] != known:
+                raise DataError(
+                    f"the column holds {types[column]}, but the saved categories are {known}",
+                    where={"column": column},
+                    hint="Use a workflow that was fitted on files of this kind.",
+                )
+
+    def fit_passes(self) -> Iterator[list[FitStage]]:
+        """The stages of each pass over the data: the n-th operator to fit of every group."""
+        to_fit = [
+            [
+                FitStage(g, o)
+                for o, operator in enumerate(group.operators)
+                if isinstance(operator, FittedOperator)
+            ]
+            for g, group in enumerate(self.groups)
+        ]
+        for n in range(max((len(stages) for stages in to_fit), default=0)):
+            yield [stages[n] for stages in to_fit if n < len(stages)]
+
+    def with_fitted(self, stage: FitStage, fitted: Mapping[str, Any]) -> Workflow:
+        """The workflow with what one operator learnt, by column."""
+        group = self.groups[stage.group]
+        operators = list(group.operators)
+        operator = cast(FittedOperator, operators[stage.operator])
+        operators[stage.operator] = operator.with_fitted(fitted)
+        groups = list(self.groups)
+        groups[stage.group] = replace(group, operators=tuple(operators))
+        return Workflow(tuple(groups))
+
+    def fit(self, tables: Iterable[pa.Table]) -> Workflow:
+        """Fit every operator on tables in memory; `prepare` does the same on a cluster."""
+        tables = list(tables)
+        workflow = self
+        for stages in self.fit_passes():
+            for stage in stages:
+                group = workflow.groups[stage.group]
+                operator = cast(FittedOperator, group.operators[stage.operator])
+                before = partial(group.transform, num_operators=stage.operator)
+                fitted = {
+                    c: operator.finish(
+                        operator.merge(*(operator.fit(before(c, table[c])) for table in tables))
+                    )
+                    for c in group.columns
+                }
+                workflow = workflow.with_fitted(stage, fitted)
+        return workflow
+
+    def transform(self, table: pa.Table) -> pa.Table:
+        """The table's columns after all operators: int32 ids and float32, without gaps.
+
+        Raises:
+            DataError: A value cannot be used, or an operator is not fitted.
+        """
+        arrays, fields = [], []
+        for group in self.groups:
+            target = pa.int32() if group.is_categorical else pa.float32()
+            for column in group.columns:
+                self._require_fitted(group, column)
+                values = group.transform(column, table[column])
+                arrays.append(_finished(column, values, target))
+                fields.append(pa.field(column, target, nullable=False))
+        return pa.table(arrays, schema=pa.schema(fields))
+
+    def _require_fitted(self, group: ColumnGroup, column: str) -> None:
+        for operator in group.operators:
+            if isinstance(operator, FittedOperator) and not operator.is_fitted(column):
+                raise DataError(
+                    f"{operator.kind} was not fitted",
+                    where={"column": column},
+                    hint="Fit it first.",
+                )
+
+    def save(self, folder: str | Path) -> None:
+        """Write `workflow.json` and `categories/` into a folder, made if missing.
+
+        Raises:
+            OutputError: It could not be written.
+        """
+        folder = Path(folder)
+        self.save_document(folder)
+        for column, vocabulary in self._vocabularies().items():
+            vocabulary.save(folder / CATEGORIES, column)
+
+    def save_document(self, folder: Path) -> None:
+        """Write `workflow.json` only, for vocabularies that were written where they were made."""
+        document = {"version": VERSION, "groups": [group_to_json(g) for g in self.groups]}
+        with whole_file(folder / FILE) as partial_file:
+            partial_file.write_text(json.dumps(document, indent=1) + "\n")
+            (folder / CATEGORIES).mkdir(exist_ok=True)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Workflow:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: A file is missing, damaged, or of a newer version.
+        """
+        folder = Path(folder)
+        document = read_document(folder / FILE)
+        try:
+            groups = tuple(group_from_json(g, folder / CATEGORIES) for g in document["groups"])
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"not a workflow document: {error!r}", where={"file": str(folder / FILE)}
+            ) from None
+        return cls(groups)
+
+
+def _finished(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
+    if values.null_count:
+        raise DataError(
+            f"{values.null_count} values are missing after the last operator",
+            where={"column": column},
+            hint="Put FillMissing into the column's operators.",
+        )
+    values = values.cast(target, safe=False)
+    if pa.types.is_floating(target):
+        finite = np.isfinite(values.to_numpy(zero_copy_only=False))
+        if not finite.all():
+            raise DataError(
+                "a value is NaN or infinite as float32",
+                where={"column": column, "row": int(np.argmin(finite))},
+                hint="Put FillMissing or Clip into the column's operators.",
+            )
+    return values

@@ -1,0 +1,264 @@
+"""Each operator against a naive oracle."""
+
+import math
+import zlib
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.errors import DataError, InputError
+from distrain.etl import Categorify, Clip, FillMissing, LogOp, Normalize, Vocabulary
+from distrain.etl.operators import Counts, Moments
+from distrain.etl.operators.vocabulary import stable_buckets
+
+quick = settings(max_examples=60, deadline=None)
+integers = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)
+small_integers = st.lists(st.none() | st.integers(-4, 12), max_size=60)
+words = st.lists(st.none() | st.text("abé", max_size=2), max_size=60)
+cuts = st.lists(st.integers(0, 60), max_size=4)
+
+
+def int_array(values: list[int | None]) -> pa.Array:
+    return pa.array(values, pa.int64())
+
+
+@quick
+@given(integers, st.integers(-9, 9))
+def test_fill_missing_equals_the_loop(values: list[int | None], constant: int) -> None:
+    filled = FillMissing(constant).transform("I1", int_array(values))
+    assert filled.to_pylist() == [constant if v is None else v for v in values]
+
+
+def test_fill_missing_takes_nan_for_missing_and_keeps_fractions() -> None:
+    floats = pa.array([1.5, math.nan, None], pa.float32())
+    assert FillMissing(2).transform("I1", floats).to_pylist() == [1.5, 2.0, 2.0]
+    assert FillMissing(0.5).transform("I1", int_array([1, None])).to_pylist() == [1.0, 0.5]
+
+
+@quick
+@given(integers, st.none() | st.integers(-50, 0), st.none() | st.integers(0, 50))
+def test_clip_equals_the_loop(values: list[int | None], low: int | None, high: int | None) -> None:
+    if low is None and high is None:
+        with pytest.raises(InputError, match="needs min or max"):
+            Clip(low, high)
+        return
+    bottom, top = (-math.inf if low is None else low), (math.inf if high is None else high)
+    clipped = Clip(low, high).transform("I1", int_array(values)).to_pylist()
+    assert clipped == [None if v is None else min(max(v, bottom), top) for v in values]
+
+
+def test_clip_refuses_crossed_bounds() -> None:
+    with pytest.raises(InputError, match="min 3 is above its max 1"):
+        Clip(3, 1)
+
+
+@quick
+@given(st.lists(st.none() | st.integers(0, 2**50), max_size=30))
+def test_log_equals_the_loop(values: list[int | None]) -> None:
+    logs = LogOp().transform("I1", int_array(values)).to_pylist()
+    assert logs == [None if v is None else pytest.approx(math.log1p(v)) for v in values]
+
+
+def test_log_names_the_value_that_has_none() -> None:
+    with pytest.raises(DataError, match=r"log\(1 \+ x\) of -2") as caught:
+        LogOp().transform("I3", int_array([4, -2]))
+    assert caught.value.where["column"] == "I3"
+    assert "Clip" in str(caught.value.hint)
+
+
+@quick
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), cuts)
+def test_merged_moments_equal_those_of_the_whole(values: list[float], at: list[int]) -> None:
+    whole = np.array(values)
+    operator = Normalize()
+    pieces = [operator.fit(pa.array(piece)) for piece in np.split(whole, sorted(at))]
+    merged = operator.merge(*pieces)
+    assert merged.count == len(values)
+    assert merged.mean == pytest.approx(whole.mean(), abs=1e-6)
+    assert merged.m2 == pytest.approx(np.square(whole - whole.mean()).sum(), rel=1e-6, abs=1e-3)
+
+
+def test_moments_do_not_cancel_far_from_zero() -> None:
+    values = 1e9 + np.arange(1000.0)
+    operator = Normalize()
+    merged = operator.merge(*(operator.fit(pa.array(piece)) for piece in np.split(values, 10)))
+    assert merged.std == pytest.approx(np.arange(1000.0).std(), rel=1e-9)
+
+
+def test_normalize_gives_mean_0_std_1_and_0_for_a_constant_column() -> None:
+    operator = Normalize()
+    values = pa.array([1.0, 2.0, None, 6.0])
+    fitted = operator.with_fitted({"I1": operator.finish(operator.fit(values))})
+    result = fitted.transform("I1", values).drop_null().to_numpy()
+    assert result.mean() == pytest.approx(0)
+    assert result.std() == pytest.approx(1)
+    constant = Normalize({"I1": operator.fit(pa.array([3.0, 3.0]))})
+    assert constant.transform("I1", pa.array([3.0])).to_pylist() == [0.0]
+    assert Normalize({"I1": Moments()}).transform("I1", pa.array([0.0])).to_pylist() == [0.0]
+
+
+def test_normalize_refuses_infinite_values() -> None:
+    operator = Normalize()
+    with np.errstate(invalid="ignore"):
+        state = operator.fit(pa.array([1.0, math.inf]))
+    with pytest.raises(DataError, match="no mean and standard deviation"):
+        operator.finish(state)
+
+
+def naive_ids(
+    train: list[object], new: list[object], threshold: int, max_size: int, num_buckets: int
+) -> list[int]:
+    counts: dict[object, int] = {}
+    for value in train:
+        if value is not None:
+            counts[value] = counts.get(value, 0) + 1
+    kept = sorted((v for v, n in counts.items() if n >= threshold), key=lambda v: (-counts[v], v))
+    kept = kept[: max_size or None]
+    num_oov = max(1, num_buckets)
+    ids = []
+    for value in new:
+        if value is None:
+            ids.append(1)
+        elif value in kept:
+            ids.append(2 + num_oov + kept.index(value))
+        else:
+            ids.append(2 + naive_bucket(value, num_oov))
+    return ids
+
+
+def naive_bucket(value: object, num_buckets: int) -> int:
+    mask = 2**64 - 1
+    x = zlib.crc32(value.encode()) if isinstance(value, str) else int(str(value)) & mask
+    x = (x + 0x9E3779B97F4A7C15) & mask
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+    return (x ^ (x >> 31)) % num_buckets
+
+
+def fit_in_pieces(operator: Categorify, values: pa.Array, at: list[int]) -> Counts:
+    edges = [0, *sorted(min(a, len(values)) for a in at), len(values)]
+    return operator.merge(*(operator.fit(values.slice(a, b - a)) for a, b in pairwise(edges)))
+
+
+@quick
+@given(
+    st.one_of(
+        st.tuples(st.just(pa.int64()), small_integers, small_integers),
+        st.tuples(st.just(pa.string()), words, words),
+    ),
+    cuts,
+    st.integers(0, 4),
+    st.integers(0, 6),
+    st.integers(0, 3),
+)
+def test_categorify_equals_the_loop_however_the_rows_are_cut(
+    data: tuple[pa.DataType, list[object], list[object]],
+    at: list[int],
+    threshold: int,
+    max_size: int,
+    num_buckets: int,
+) -> None:
+    dtype, train, new = data
+    operator = Categorify(threshold, max_size, num_buckets)
+    vocabulary = operator.finish(fit_in_pieces(operator, pa.array(train, dtype), at))
+    ids = operator.with_fitted({"C1": vocabulary}).transform("C1", pa.array(new, dtype))
+    assert ids.type == pa.int32()
+    assert ids.to_pylist() == naive_ids(train, new, threshold, max_size, num_buckets)
+    assert max(ids.to_pylist(), default=0) < vocabulary.cardinality
+    observed = vocabulary.nulls_observed + vocabulary.oov_observed
+    assert observed + sum(vocabulary.counts.to_pylist()) == len(train)
+
+
+@quick
+@given(small_integers, small_integers, small_integers)
+def test_merging_counts_is_associative(
+    a: list[int | None], b: list[int | None], c: list[int | None]
+) -> None:
+    operator = Categorify()
+    x, y, z = (operator.fit(int_array(values)) for values in (a, b, c))
+
+    def content(state: Counts) -> tuple[dict[int, int], int]:
+        pairs = zip(state.values.to_pylist(), state.counts.to_pylist(), strict=True)
+        return dict(pairs), state.nulls
+
+    left = operator.merge(operator.merge(x, y), z)
+    assert content(left) == content(operator.merge(x, operator.merge(y, z)))
+    assert content(left) == content(operator.merge(x, y, z))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([7, 3, 7, None], pa.uint32()),
+        pa.array([7, 3, 7, None], pa.int8()),
+        pa.array(["7", "3", "7", None], pa.large_string()),
+        pa.chunked_array([["7", "3"], ["7", None]]).combine_chunks(),
+    ],
+)
+def test_categorify_takes_any_width_of_integers_and_strings(values: pa.Array) -> None:
+    operator = Categorify()
+    fitted = operator.with_fitted({"C1": operator.finish(operator.fit(values))})
+    assert fitted.transform("C1", values).to_pylist() == [3, 4, 3, 1]
+
+
+def test_categorify_says_when_the_type_is_not_that_of_its_vocabulary() -> None:
+    operator = Categorify()
+    fitted = operator.with_fitted({"C1": operator.finish(operator.fit(int_array([1])))})
+    with pytest.raises(DataError, match="holds string, but its saved categories are int64"):
+        fitted.transform("C1", pa.array(["1"]))
+    with pytest.raises(DataError, match="does not fit into int64"):
+        operator.fit(pa.array([2**64 - 1], pa.uint64()))
+    with pytest.raises(InputError, match="freq_threshold is -1, below 0"):
+        Categorify(-1)
+
+
+def test_a_column_without_values_has_ids_for_pad_null_and_unknown() -> None:
+    operator = Categorify()
+    vocabulary = operator.finish(operator.fit(int_array([None, None])))
+    assert vocabulary.cardinality == 3
+    assert vocabulary.encode(int_array([None, 5])).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.string()])
+def test_buckets_are_the_stated_hash(dtype: pa.DataType) -> None:
+    values = pa.array([0, 1, 2**32 - 1, 12345], pa.int64()).cast(dtype)
+    wanted = [naive_bucket(value, 97) for value in values.to_pylist()]
+    assert stable_buckets(values, 97).tolist() == wanted
+
+
+def test_a_vocabulary_is_saved_in_merlins_layout(tmp_path) -> None:
+    operator = Categorify(freq_threshold=2, num_buckets=4)
+    values = int_array([5, 5, 9, 9, 9, 1, None, None])
+    vocabulary = operator.finish(operator.fit(values))
+    vocabulary.save(tmp_path, "C7")
+    assert pq.read_table(tmp_path / "unique.C7.parquet").to_pydict() == {
+        "C7": [9, 5],
+        "C7_size": [3, 2],
+    }
+    assert pq.read_table(tmp_path / "meta.C7.parquet").to_pydict() == {
+        "kind": ["pad", "null", "oov", "unique"],
+        "offset": [0, 1, 2, 6],
+        "num_indices": [1, 1, 4, 2],
+        "num_observed": [0, 2, 1, 5],
+    }
+    loaded = Vocabulary.load(tmp_path, "C7")
+    assert loaded.cardinality == vocabulary.cardinality == 8
+    assert loaded.encode(values).tolist() == vocabulary.encode(values).tolist()
+
+
+def test_a_damaged_vocabulary_is_named(tmp_path) -> None:
+    vocabulary = Vocabulary(int_array([9, 5]), int_array([3, 2]))
+    vocabulary.save(tmp_path, "C7")
+    Vocabulary(int_array([9]), int_array([3])).save(tmp_path, "other")
+    (tmp_path / "meta.other.parquet").rename(tmp_path / "meta.C7.parquet")
+    with pytest.raises(DataError, match="2 values, but the meta file says 1"):
+        Vocabulary.load(tmp_path, "C7")
+    (tmp_path / "unique.C7.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        Vocabulary.load(tmp_path, "C7")
+    assert str(caught.value.where["file"]).endswith("unique.C7.parquet")

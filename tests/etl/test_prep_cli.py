@@ -1,0 +1,107 @@
+"""`distrain prep` from the command line."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import distrain.cluster
+from distrain.cli.prep import PhaseProgress, command
+from distrain.errors import DataError
+
+
+@pytest.fixture
+def in_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The test's cluster in place of new ones; collects what was asked for."""
+    asked: list[dict[str, Any]] = []
+
+    @contextmanager
+    def open_cluster(**options: Any) -> Iterator[Any]:
+        asked.append(options)
+        yield client
+
+    monkeypatch.setattr(distrain.cluster, "open_cluster", open_cluster)
+    return asked
+
+
+@pytest.fixture
+def raw(tmp_path: Path, make_lines: Callable[..., list[bytes]]) -> Path:
+    path = tmp_path / "raw.csv"
+    lines = make_lines(200, delimiter=",")
+    lines[50] = b"what,is,this"
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(command, [str(a) for a in arguments], catch_exceptions=True)
+
+
+def test_options_reach_the_run_and_the_summary_tells(
+    in_process: list[dict[str, Any]], tmp_path: Path, raw: Path
+) -> None:
+    out = tmp_path / "out"
+    result = run(
+        raw, "--out", out, "--delimiter", ",", "--bad-lines", "skip", "--valid-rows", 20,
+        "--freq-threshold", 3, "--max-size", 4, "--num-buckets", 2, "--row-group-rows", "100",
+        "--workers", 3, "--scheduler", "tcp://somewhere:8786",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert in_process == [{"scheduler": "tcp://somewhere:8786", "num_workers": 3}]
+    assert "reading: 1/1 tasks, 199 rows" in result.output
+    assert "training rows       179 in 1 files" in result.output
+    assert "bad lines left out  1 (1 wrong number of fields)" in result.output
+    assert "line 51: 3 fields, not 40" in result.output
+    assert str(out) in result.output
+    ids = pq.read_table(out / "train", columns=["C26"])["C26"].to_numpy()
+    assert ids.max() < 2 + 2 + 4
+    assert pq.read_metadata(out / "train" / "part-00000.parquet").num_row_groups == 2
+
+
+def test_a_bad_line_is_an_error_of_the_tree(
+    in_process: list[dict[str, Any]], tmp_path: Path, raw: Path
+) -> None:
+    result = run(raw, "--out", tmp_path / "out", "--delimiter", ",")
+    assert isinstance(result.exception, DataError)
+    assert result.exception.where["line"] == 51
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_input_is_found_before_a_cluster_starts(
+    in_process: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    result = run(tmp_path / "absent", "--out", tmp_path / "out")
+    assert isinstance(result.exception, DataError)
+    assert in_process == []
+
+
+def test_it_starts_worker_processes_itself(
+    tmp_path: Path, raw: Path, make_lines: Callable[..., list[bytes]]
+) -> None:
+    raw.write_bytes(b"".join(line + b"\n" for line in make_lines(100)))
+    out = tmp_path / "out"
+    result = run(raw, "--out", out, "--workers", 1, "--freq-threshold", 0)
+    assert result.exit_code == 0, result.output
+    again = run(
+        raw, "--out", tmp_path / "again", "--workers", 1, "--workflow", out / "workflow"
+    )  # fmt: skip
+    assert again.exit_code == 0, again.output
+    first, second = (pq.read_table(folder / "train") for folder in (out, tmp_path / "again"))
+    assert first.equals(second)
+
+
+def test_bars_on_a_terminal() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100)
+    with PhaseProgress(console) as progress:
+        progress.show("read", 0, 2, 0)
+        progress.show("read", 2, 2, 1000)
+    assert "reading" in screen.getvalue()
+    assert "2/2 tasks" in screen.getvalue()
+    assert "1,000 rows" in screen.getvalue()

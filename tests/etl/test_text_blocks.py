@@ -1,0 +1,101 @@
+"""Files cut into blocks of whole lines."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.errors import DataError
+from distrain.etl.reading import detect_format
+from distrain.etl.text_blocks import TextRange, count_lines_before, plan_ranges, read_blocks
+from distrain.storage import InputFile
+
+
+def write_zstd(path: Path, content: bytes) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.CompressedOutputStream(file, "zstd") as stream:
+        stream.write(content)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.binary(max_size=9).map(lambda b: b.replace(b"\n", b"")), min_size=1),
+       st.integers(1, 40), st.booleans())  # fmt: skip
+def test_byte_ranges_hold_each_line_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], block_bytes: int, ended: bool
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "raw.tsv"
+    content = b"\n".join(lines) + (b"\n" if ended else b"")
+    path.write_bytes(content)
+    file = InputFile(str(path), len(content))
+    read = b""
+    for text in plan_ranges(file, None, block_bytes):
+        (block,) = read_blocks(text, block_bytes)
+        if block:
+            assert count_lines_before(text) == read.count(b"\n")
+        read += block
+    assert read == content
+
+
+@pytest.mark.parametrize("block_bytes", [700, 5000, 10**6])
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_compressed_files_come_in_whole_lines(
+    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str, block_bytes: int
+) -> None:
+    content = b"\n".join(make_lines(60))
+    path = tmp_path / "raw"
+    if codec == "gzip":  # two members, as `cat a.gz b.gz` makes
+        path.write_bytes(gzip.compress(content[:3000]) + gzip.compress(content[3000:]))
+    else:
+        write_zstd(path, content)
+    assert detect_format(str(path)) == codec
+    blocks = list(read_blocks(TextRange(str(path), codec=codec), block_bytes))
+    assert b"".join(blocks) == content
+    assert all(block.endswith(b"\n") for block in blocks[:-1])
+    assert len(blocks) == 1 or block_bytes < 10**6
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+@pytest.mark.parametrize("lost", [1, 200])
+def test_a_compressed_file_cut_short_is_named(
+    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str, lost: int
+) -> None:
+    path = tmp_path / "raw"
+    content = b"\n".join(make_lines(60))
+    if codec == "gzip":
+        path.write_bytes(gzip.compress(content))
+    else:
+        write_zstd(path, content)
+    path.write_bytes(path.read_bytes()[:-lost])
+    with pytest.raises(DataError, match=f"the {codec} file cannot be decompressed") as caught:
+        list(read_blocks(TextRange(str(path), codec=codec), 1000))
+    assert caught.value.where["file"] == str(path)
+
+
+def test_a_file_without_line_ends_is_refused(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "plain", tmp_path / "packed.gz"
+    plain.write_bytes(b"7" * (3 << 20))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    with pytest.raises(DataError, match="no line end within 1,048,576 bytes"):
+        list(read_blocks(plan_ranges(InputFile(str(plain), 3 << 20), None, 1000)[0], 1000))
+    with pytest.raises(DataError, match="no line end within"):
+        list(read_blocks(TextRange(str(packed), codec="gzip"), 1000))
+
+
+def test_a_file_that_shrinks_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "raw.tsv"
+    path.write_bytes(b"1\n2\n")
+    with pytest.raises(DataError, match="became shorter"):
+        list(read_blocks(TextRange(str(path), 0, 10), 10))
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [(b"BZh91", "bzip2"), (b"\xfd7zXZ\x00", "xz"), (b"PK\x03\x04", "zip"), (b"ORC", "ORC")],
+)
+def test_other_formats_are_named(tmp_path: Path, head: bytes, name: str) -> None:
+    (tmp_path / "raw").write_bytes(head + b"....")
+    with pytest.raises(DataError, match=f"{name} files are not supported"):
+        detect_format(str(tmp_path / "raw"))

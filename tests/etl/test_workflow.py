@@ -1,0 +1,127 @@
+"""Operators in a row, saved and loaded."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distrain.errors import DataError, InputError
+from distrain.etl import (
+    Categorify,
+    Clip,
+    ColumnGroup,
+    FillMissing,
+    LogOp,
+    Normalize,
+    Workflow,
+    criteo_workflow,
+    output_schema,
+)
+from distrain.schema import criteo_schema
+
+TABLE = pa.table(
+    {"I1": [3, None, -2, 40, 0], "I2": [1.0, 2.0, 3.0, float("nan"), 9.0], "C1": list("abbcb")}
+)
+
+
+def small_workflow() -> Workflow:
+    numbers = (FillMissing(0), Clip(min=0), LogOp(), Normalize())
+    return Workflow(
+        (
+            ColumnGroup(("I1",), numbers),
+            ColumnGroup(("I2",), (FillMissing(0),)),
+            ColumnGroup(("C1",), (Categorify(),)),
+        )
+    )
+
+
+def test_the_operators_run_in_order() -> None:
+    result = small_workflow().fit([TABLE.slice(0, 2), TABLE.slice(2)]).transform(TABLE)
+    logs = np.log1p([3, 0, 0, 40, 0])
+    wanted = (logs - logs.mean()) / logs.std()
+    np.testing.assert_allclose(result["I1"].to_numpy(), wanted, rtol=1e-6)
+    assert result["I2"].to_pylist() == [1.0, 2.0, 3.0, 0.0, 9.0]
+    assert result["C1"].to_pylist() == [4, 3, 3, 5, 3]
+    assert [str(f.type) for f in result.schema] == ["float", "float", "int32"]
+    assert not any(field.nullable for field in result.schema)
+
+
+def test_an_operator_after_a_fitted_one_is_fitted_in_a_second_pass() -> None:
+    twice = Workflow((ColumnGroup(("I2",), (FillMissing(0), Normalize(), Normalize())),))
+    assert len(list(twice.fit_passes())) == 2
+    result = twice.fit([TABLE]).transform(TABLE)["I2"].to_numpy()
+    assert result.mean() == pytest.approx(0, abs=1e-6)
+    assert len(list(small_workflow().fit_passes())) == 1
+
+
+def test_a_saved_workflow_does_the_same(tmp_path) -> None:
+    fitted = small_workflow().fit([TABLE])
+    fitted.save(tmp_path / "workflow")
+    loaded = Workflow.load(tmp_path / "workflow")
+    assert loaded.transform(TABLE).equals(fitted.transform(TABLE))
+    assert loaded.cardinalities == {"C1": 6}
+    files = {f.name for f in (tmp_path / "workflow").rglob("*") if f.is_file()}
+    assert files == {"workflow.json", "unique.C1.parquet", "meta.C1.parquet"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("{", "cannot be read"),
+        ('{"version": 99}', "version 99, not 1"),
+        ('{"version": 1}', "not a workflow document"),
+        (
+            '{"version": 1, "groups": [{"columns": ["I1"], "operators": [{"kind": "Pickle"}]}]}',
+            "unknown operator 'Pickle'",
+        ),
+        (
+            '{"version": 1, "groups": [{"columns": ["I1"], '
+            '"operators": [{"kind": "Clip", "below": 3}]}]}',
+            "not a workflow document",
+        ),
+    ],
+)
+def test_an_unusable_saved_workflow_is_refused(tmp_path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "workflow.json").write_text(text)
+    with pytest.raises(DataError, match=message):
+        Workflow.load(tmp_path)
+
+
+def test_the_document_is_json_with_a_version(tmp_path) -> None:
+    small_workflow().fit([TABLE]).save(tmp_path)
+    document = json.loads((tmp_path / "workflow.json").read_text())
+    assert document["version"] == 1
+    kinds = [operator["kind"] for operator in document["groups"][0]["operators"]]
+    assert kinds == ["FillMissing", "Clip", "LogOp", "Normalize"]
+    assert document["groups"][0]["operators"][3]["moments"]["I1"]["count"] == 5
+
+
+def test_what_cannot_work_is_refused() -> None:
+    with pytest.raises(InputError, match="more than one group: I1"):
+        Workflow((ColumnGroup(("I1",), ()), ColumnGroup(("I1",), ())))
+    with pytest.raises(InputError, match="must be the last operator"):
+        ColumnGroup(("C1",), (Categorify(), Clip(min=0)))
+    with pytest.raises(InputError, match="'label' is not for operators"):
+        Workflow((ColumnGroup(("label",), ()),))
+    with pytest.raises(DataError, match="Normalize was not fitted"):
+        small_workflow().transform(TABLE)
+
+
+def test_gaps_and_infinities_do_not_reach_the_output() -> None:
+    bare = Workflow((ColumnGroup(("I1",), ()),))
+    with pytest.raises(DataError, match="1 values are missing after the last operator"):
+        bare.transform(TABLE)
+    huge = pa.table({"I1": [1.0, 1e300]})
+    with pytest.raises(DataError, match="NaN or infinite") as caught:
+        bare.transform(huge)
+    assert caught.value.where == {"column": "I1", "row": 1}
+
+
+def test_the_criteo_preset_gives_the_criteo_schema() -> None:
+    workflow = criteo_workflow()
+    cardinalities = dict.fromkeys(workflow.categorical, 9)
+    schema = output_schema(workflow, cardinalities, 16)
+    assert schema == criteo_schema(cardinalities, embedding_dim=16)
