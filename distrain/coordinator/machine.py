@@ -9,22 +9,56 @@ machine waits `SETTLE_S` for the others' accounts, since peers of a dead rank of
 connections before the dead rank's supervisor tells of its death; then it stops the gang. The job
 ends when every rank's process has ended, or `GIVE_UP_S` after the stop. The culprit is the first
 failure that is not about a lost peer; among non-finite losses, the one at the earliest step.
+
+A job has succeeded when every rank told that it finished and its process has ended, with whatever
+exit code. Processes that linger are stopped after `LINGER_S`; that costs the job nothing.
 """
 
-import signal
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from distrain.coordinator.states import TRANSITIONS, InvalidTransition, JobState, Reason
-from distrain.events import (
-    Event,
-    RankExited,
-    RankFailed,
-    RankFinished,
-    RankStarted,
-    TrainingStarted,
+from distrain.coordinator.job import (
+    Failure,
+    Job,
+    RankStatus,
+    find_culprit,
+    silent_death,
+    told_failure,
 )
-from distrain.placement import Placement, Shortage, Slot, place_gang
+from distrain.coordinator.messages import (
+    Cancel,
+    EndGang,
+    Instruction,
+    LaunchFailed,
+    LaunchGang,
+    Reported,
+    Stimulus,
+    StopGang,
+    Submit,
+    Tick,
+    WorkersChanged,
+)
+from distrain.coordinator.states import TRANSITIONS, InvalidTransition, JobState, Reason
+from distrain.events import RankExited, RankFailed, RankFinished, RankStarted, TrainingStarted
+from distrain.placement import Shortage, Slot, place_gang
+
+__all__ = [
+    "Cancel",
+    "EndGang",
+    "Failure",
+    "Instruction",
+    "Job",
+    "LaunchFailed",
+    "LaunchGang",
+    "Machine",
+    "RankStatus",
+    "Reported",
+    "Stimulus",
+    "StopGang",
+    "Submit",
+    "Tick",
+    "WorkersChanged",
+    "find_culprit",
+]
 
 SETTLE_S = 0.5
 """How long the accounts of a gang's other ranks are waited for after the first failure."""
@@ -35,132 +69,8 @@ STOP_GRACE_S = 3.0
 GIVE_UP_S = STOP_GRACE_S + 3.0
 """How long after a stop a rank that never reported its end is taken for gone."""
 
-
-@dataclass(frozen=True)
-class Submit:
-    """Somebody asks for a job."""
-
-    job_id: str
-    num_ranks: int
-    start_deadline_s: float
-    total_deadline_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Cancel:
-    """Somebody wants a job to end."""
-
-    job_id: str
-
-
-@dataclass(frozen=True)
-class WorkersChanged:
-    """The cluster's workers, all of them, as they are now."""
-
-    slots: frozenset[Slot]
-
-
-@dataclass(frozen=True)
-class Reported:
-    """A rank, or its supervisor, told something."""
-
-    job_id: str
-    attempt: int
-    event: Event
-
-
-@dataclass(frozen=True)
-class LaunchFailed:
-    """The shell could not carry out a launch."""
-
-    job_id: str
-    attempt: int
-    message: str
-
-
-@dataclass(frozen=True)
-class Tick:
-    """Time passed."""
-
-
-Stimulus = Submit | Cancel | WorkersChanged | Reported | LaunchFailed | Tick
-
-
-@dataclass(frozen=True)
-class LaunchGang:
-    """Start one process per placement."""
-
-    job_id: str
-    attempt: int
-    placements: tuple[Placement, ...]
-
-
-@dataclass(frozen=True)
-class StopGang:
-    """Ask every rank's supervisor to end its process, then kill it after a grace."""
-
-    job_id: str
-    attempt: int
-    placements: tuple[Placement, ...]
-
-
-@dataclass(frozen=True)
-class EndGang:
-    """The job is over: let go of tasks, store and whatever else the shell holds for it."""
-
-    job_id: str
-    attempt: int
-
-
-Instruction = LaunchGang | StopGang | EndGang
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One account of what went wrong."""
-
-    reason: str
-    message: str
-    rank: int | None = None
-    step: int | None = None
-    traceback: str | None = None
-    log_tail: str = ""
-
-
-@dataclass
-class RankStatus:
-    """What is known of one rank of the current attempt."""
-
-    placement: Placement
-    pid: int | None = None
-    ready: bool = False
-    finished: bool = False
-    exited: bool = False
-
-
-@dataclass
-class Job:
-    """One job and all that the machine knows of it."""
-
-    job_id: str
-    num_ranks: int
-    submitted_s: float
-    start_deadline_s: float
-    total_deadline_s: float | None
-    state: JobState = JobState.PENDING
-    attempt: int = 0
-    why_pending: str = ""
-    ranks: dict[int, RankStatus] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-    culprit: Failure | None = None
-    settle_at_s: float | None = None
-    give_up_at_s: float | None = None
-    history: list[str] = field(default_factory=list)
-
-    @property
-    def placements(self) -> tuple[Placement, ...]:
-        """Where the current attempt's ranks are."""
-        return tuple(status.placement for status in self.ranks.values())
+LINGER_S = 30.0
+"""How long the processes of a gang that finished may take to end by themselves."""
 
 
 class Machine:
@@ -197,10 +107,14 @@ class Machine:
         held = [p.slot for job in self._live() for p in job.placements]
         assert len(held) == len(set(held)), "two ranks hold one worker"
         for job in self.jobs.values():
-            placed = job.state not in (JobState.PENDING,) and bool(job.ranks)
-            assert not placed or len(job.ranks) == job.num_ranks, "a gang is not whole"
-            assert job.state != JobState.FAILED or job.culprit, "a failure without a reason"
-            assert job.state != JobState.STOPPING or job.culprit, "a stop without a reason"
+            assert list(job.ranks) in ([], list(range(job.num_ranks))), "a gang is not whole"
+            active = job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+            assert job.ranks or not active, "an active job without ranks"
+            assert not (job.ranks and job.state is JobState.PENDING), "a pending job holds workers"
+            succeeded = job.state is JobState.SUCCEEDED
+            assert job.is_finished or not succeeded, "a success without all ranks' work"
+            bad = job.state in (JobState.STOPPING, JobState.FAILED, JobState.CANCELLED)
+            assert bad == (job.culprit is not None), "a bad end and its reason come together"
 
     def _live(self) -> Iterable[Job]:
         return (job for job in self.jobs.values() if not job.state.is_final)
@@ -244,7 +158,9 @@ class Machine:
         if job is None or job.attempt != report.attempt or job.state.is_final:
             return  # fenced: an older attempt changes nothing
         event = report.event
-        status = job.ranks[event.rank]
+        status = job.ranks.get(event.rank)
+        if status is None:  # it has no such rank
+            return
         match event:
             case RankStarted():
                 status.pid = event.pid
@@ -252,13 +168,13 @@ class Machine:
                 status.ready = True
             case RankFinished():
                 status.finished = True
-            case RankFailed():
-                self._fail(job, _told_failure(event), now_s)
+            case RankFailed() if not status.finished:
+                self._fail(job, told_failure(event), now_s)
             case RankExited():
                 status.exited = True
                 told = any(failure.rank == event.rank for failure in job.failures)
-                if not (status.finished or event.stopped or told):
-                    self._fail(job, _silent_death(event, status), now_s)
+                if not (status.finished or told or job.state is JobState.STOPPING):
+                    self._fail(job, silent_death(event, status), now_s)
 
     def _fail(self, job: Job, failure: Failure, now_s: float) -> None:
         job.failures.append(failure)
@@ -285,7 +201,8 @@ class Machine:
         return instructions + self._start_pending(now_s)
 
     def _check_deadlines(self, job: Job, now_s: float) -> None:
-        if job.state.is_final or job.state is JobState.STOPPING or job.settle_at_s is not None:
+        ending = job.settle_at_s is not None or job.state is JobState.STOPPING
+        if ending or job.state.is_final or job.is_finished:
             return
         waited_s = now_s - job.submitted_s
         if job.total_deadline_s is not None and waited_s > job.total_deadline_s:
@@ -298,25 +215,38 @@ class Machine:
             self._fail(job, Failure(Reason.START_DEADLINE_EXCEEDED, message), now_s)
 
     def _finish(self, job: Job, now_s: float) -> list[Instruction]:
-        statuses = job.ranks.values()
+        gave_up = job.give_up_at_s is not None and now_s >= job.give_up_at_s
+        gone = gave_up or all(status.exited for status in job.ranks.values())
+        if job.state is JobState.STOPPING and gone:
+            self._end_badly(job)
+            return [EndGang(job.job_id, job.attempt)]
         if job.state in (JobState.STARTING, JobState.RUNNING) and job.settle_at_s is None:
-            if statuses and all(s.finished and s.exited for s in statuses):
+            if job.is_finished and gone:
                 self._move(job, JobState.SUCCEEDED)
                 return [EndGang(job.job_id, job.attempt)]
-        elif job.state is JobState.STOPPING:
-            gave_up = job.give_up_at_s is not None and now_s >= job.give_up_at_s
-            if gave_up or all(status.exited for status in statuses):
-                self._end_badly(job)
-                return [EndGang(job.job_id, job.attempt)]
+            if job.is_finished:
+                return self._hurry(job, now_s)
         return []
+
+    def _hurry(self, job: Job, now_s: float) -> list[Instruction]:
+        """End the processes of a gang that finished but lingers."""
+        if job.linger_until_s is None:
+            job.linger_until_s = now_s + LINGER_S
+        if now_s < job.linger_until_s or job.give_up_at_s is not None:
+            return []
+        job.give_up_at_s = now_s + GIVE_UP_S
+        return [StopGang(job.job_id, job.attempt, job.placements)]
 
     def _start_pending(self, now_s: float) -> list[Instruction]:
         instructions: list[Instruction] = []
-        for job in [j for j in self._live() if j.state is JobState.PENDING]:
+        pending = [job for job in self._live() if job.state is JobState.PENDING]
+        for place, job in enumerate(pending):
             busy = [p.slot for other in self._live() for p in other.placements]
             placed = place_gang(job.num_ranks, self.slots, busy)
             if isinstance(placed, Shortage):
                 job.why_pending = placed.reason
+                for later in pending[place + 1 :]:
+                    later.why_pending = f"waits behind {job.job_id}, which {placed.reason}"
                 break  # first come, first served: a small job does not overtake a large one
             job.attempt += 1
             job.why_pending = ""
@@ -334,37 +264,3 @@ class Machine:
             raise InvalidTransition(job.job_id, job.state, state, job.history)
         job.history.append(f"{job.state} -> {state}")
         job.state = state
-
-
-def find_culprit(failures: list[Failure]) -> Failure:
-    """The failure that brought the others about (see the module's theory of operation).
-
-    >>> lost = Failure("PeerLost", "connection reset", rank=0)
-    >>> dead = Failure("RankDied", "killed by SIGKILL", rank=1)
-    >>> find_culprit([lost, dead]).rank
-    1
-    """
-
-    def order(numbered: tuple[int, Failure]) -> tuple[bool, bool, int, int]:
-        arrival, failure = numbered
-        cancelled = failure.reason == Reason.CANCELLED
-        step = failure.step if failure.reason == "NonFiniteLoss" else None
-        return (not cancelled, failure.reason == "PeerLost", step if step else 0, arrival)
-
-    return min(enumerate(failures), key=order)[1]
-
-
-def _told_failure(event: RankFailed) -> Failure:
-    return Failure(event.reason, event.message, event.rank, event.step, event.traceback)
-
-
-def _silent_death(event: RankExited, status: RankStatus) -> Failure:
-    place = f"pid {status.pid} on {status.placement.slot.worker}"
-    if event.exit_code < 0:
-        name = signal.Signals(-event.exit_code).name
-        message = f"rank {event.rank} ({place}) was killed by {name}"
-        if name == "SIGKILL":
-            message += "; somebody's `kill -9`, or the kernel was out of memory (see dmesg)"
-    else:
-        message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, unannounced"
-    return Failure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)

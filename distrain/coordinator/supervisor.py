@@ -26,6 +26,14 @@ STOP_OP = "distrain-stop"
 LOG_TAIL_LINES = 30
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 
+_ALLOCATOR = {
+    # glibc gives a step's large tensors back to the kernel, which clears each page again for the
+    # next step; Dask's nannies make it keener still. A rank keeps its memory (docs/log.md).
+    "MALLOC_MMAP_THRESHOLD_": str(4 * 2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30),
+    "MALLOC_TOP_PAD_": str(64 * 2**20),
+}
+
 log = logging.getLogger("distrain.supervisor")
 
 
@@ -184,10 +192,7 @@ class RankProcess:
 
 
 def _environment(assignment: Assignment) -> dict[str, str]:
-    env = dict(os.environ)
-    # Dask's nannies set these for Python workers: one OpenMP thread, and an allocator that gives
-    # memory back so eagerly that a gather of embedding rows takes many times as long.
-    env.pop("MALLOC_TRIM_THRESHOLD_", None)
+    env = dict(os.environ) | _ALLOCATOR
     threads = str(assignment.job_spec.resources.threads_per_rank)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         env[name] = threads

@@ -37,6 +37,7 @@ def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
     figure.suptitle(title)
     loss, auc, speed, share = figure.subplots(2, 2).flatten()
     _draw_metric(loss, train, valid, "loss", "log loss [nats]")
+    _leave_out_the_start(loss, train)
     _draw_metric(auc, train, valid, "auc", "AUC")
     speed.plot(
         _millions(train), [r.rows_per_s or 0.0 for r in train], color=TRAIN_COLOUR, linewidth=1.2
@@ -71,6 +72,14 @@ def _draw_metric(
     axes.legend(frameon=False)
 
 
+def _leave_out_the_start(axes: Any, train: Sequence[Record]) -> None:
+    """Keep the first records, whose loss may be many times the rest, from flattening the curve."""
+    settled = [r.loss for r in train[len(train) // 20 + 1 :] if r.loss is not None]
+    if settled:
+        low, high = min(settled), max(settled)
+        axes.set_ylim(low - 0.1 * (high - low), high + 0.2 * (high - low) + 1e-6)
+
+
 def _draw_shares(axes: Any, train: Sequence[Record]) -> None:
     phases = [p for p in PHASE_COLOURS if any((r.seconds or {}).get(p, 0.0) > 0 for r in train)]
     totals = [sum((r.seconds or {}).values()) or 1.0 for r in train]
@@ -85,7 +94,7 @@ def _draw_shares(axes: Any, train: Sequence[Record]) -> None:
         axes.stackplot(
             _millions(train), *shares, labels=phases, colors=[PHASE_COLOURS[p] for p in phases]
         )
-        axes.legend(frameon=True, fontsize="x-small", loc="center left")
+        axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.set_ylim(0, 100)
     axes.set_ylabel("wall time [%], mean rank")
 

@@ -22,13 +22,13 @@ def open_run(root: Path, spec: JobSpec) -> "RunRecorder":
         OutputError: It holds a run already, or cannot be written.
     """
     paths = RunPaths(root)
+    check_writable(root)
     if paths.spec.exists():
         raise OutputError(
             "the run directory holds a run already",
             where={"path": str(root)},
             hint="Choose another --run-dir, or remove that one.",
         )
-    check_writable(root)
     document = spec.model_dump(mode="json")
     with whole_file(paths.spec) as partial:
         partial.write_text(yaml.safe_dump(document, sort_keys=False))
