@@ -1,8 +1,9 @@
 """Input patterns to files, on any filesystem that fsspec knows."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from distrain.errors import DataError
 
@@ -23,16 +24,20 @@ class InputFile:
 def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) -> list[InputFile]:
     """List the files that patterns name, in the order of the patterns, sorted within each.
 
+    A folder is listed with its subfolders; a glob that matches folders only lists those. Names
+    that begin with `.` or `_` are left out unless a pattern spells them.
+
     Args:
         patterns: Paths, folders, globs or URLs.
         suffixes: What a file's name may end in when a folder is listed; all files if empty.
 
     Raises:
-        DataError: A pattern matches no file, or a file is empty (0 bytes).
+        DataError: A pattern matches no file or cannot be looked up, or a file is empty (0 bytes).
     """
     found: list[InputFile] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        matches = _matches(pattern, tuple(suffixes))
+        with _translated(pattern):
+            matches = _matches(pattern, tuple(suffixes))
         if not matches:
             raise DataError(
                 "no such file", where={"path": pattern}, hint="Check the path, or quote the glob."
@@ -56,40 +61,107 @@ def open_input(path: str) -> IO[bytes]:
     """
     import fsspec
 
+    with _translated(path):
+        handle: IO[bytes] = fsspec.open(path, "rb", expand=False).open()
+    return handle
+
+
+@contextlib.contextmanager
+def _translated(path: str) -> Iterator[None]:
+    """Tell what a filesystem raises as a `DataError`."""
+    where = {"file": path}
     try:
-        handle: IO[bytes] = fsspec.open(path, "rb").open()
+        yield
     except FileNotFoundError:
-        raise DataError("no such file", where={"file": path}) from None
+        raise DataError("no such file", where=where) from None
     except PermissionError:
         raise DataError(
-            "may not read the file", where={"file": path}, hint="Check its permissions."
+            "may not read the file", where=where, hint="Check its permissions."
         ) from None
-    return handle
+    except IsADirectoryError:
+        raise DataError("a folder, not a file", where=where) from None
+    except ImportError as error:  # fsspec names the package that is missing
+        raise DataError(f"cannot open the file: {error}", where=where) from error
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"cannot open the file: {error}", where=where, hint="Check the path or the URL."
+        ) from error
 
 
 def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[InputFile]:
     from fsspec.core import url_to_fs
 
+    if not pattern.strip():
+        raise ValueError("the path is empty")
     fs, path = url_to_fs(pattern)
     local = "file" in fs.protocol if isinstance(fs.protocol, tuple) else fs.protocol == "file"
-
-    def named(found: str) -> str:
-        return found if local else str(fs.unstrip_protocol(found))
-
-    if any(mark in path for mark in "*?["):
-        infos = fs.glob(path, detail=True).values()
-    elif fs.isdir(path):
-        infos = [
-            info
-            for info in fs.find(path, detail=True).values()
-            if info["name"].endswith(suffixes or "") and not _is_hidden(info["name"])
-        ]
-    else:
-        infos = [fs.info(path)] if fs.exists(path) else []
-    files = [InputFile(named(i["name"]), int(i["size"])) for i in infos if i["type"] == "file"]
+    files = [
+        _input_file(info, info["name"] if local else str(fs.unstrip_protocol(info["name"])))
+        for info in _look_up(fs, path, suffixes)
+    ]
     return sorted(files, key=lambda file: file.path)
 
 
-def _is_hidden(path: str) -> bool:
-    # `_SUCCESS`, `.crc` and unfinished files are not data, by the convention of Spark and Hive.
-    return path.rsplit("/", 1)[-1].startswith((".", "_"))
+def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
+    if fs.isdir(path):
+        return _list_folder(fs, path, suffixes)
+    if fs.exists(path):  # first, since a file's own name may hold a `[`
+        return [fs.info(path)]
+    if not any(mark in path for mark in "*?["):
+        return []
+    fixed, spelled = _before_the_first_mark(path)
+    infos = [_followed(fs, info) for info in fs.glob(path, detail=True).values()]
+    if not spelled.startswith((".", "_")):
+        infos = [info for info in infos if not _is_hidden(info["name"], fixed)]
+    files = [info for info in infos if info["type"] != "directory"]
+    return files or [file for info in infos for file in _list_folder(fs, info["name"], suffixes)]
+
+
+def _list_folder(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [
+        _followed(fs, info)
+        for info in fs.find(folder, detail=True).values()
+        if info["type"] != "directory"
+        and info["name"].endswith(suffixes or "")
+        and not _is_hidden(info["name"], folder)
+    ]
+
+
+def _followed(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
+    """What a link leads to; a listing tells of the link itself."""
+    if info["type"] in ("file", "directory"):
+        return info
+    try:
+        return {**fs.info(info["name"]), "name": info["name"]}
+    except FileNotFoundError:
+        return info
+
+
+def _before_the_first_mark(path: str) -> tuple[str, str]:
+    """The folder before a glob's first part with a mark, and that part."""
+    parts = path.split("/")
+    first = next(i for i, part in enumerate(parts) if any(mark in part for mark in "*?["))
+    return "/".join(parts[:first]), parts[first]
+
+
+def _is_hidden(path: str, folder: str) -> bool:
+    # `_SUCCESS`, `.crc`, `_temporary/` and unfinished outputs are not data, by the convention of
+    # Spark and Hive. Where the folder itself lies does not matter.
+    inner = path.removeprefix(folder.rstrip("/"))
+    return any(part.startswith((".", "_")) for part in inner.split("/"))
+
+
+def _input_file(info: dict[str, Any], name: str) -> InputFile:
+    if info["type"] != "file":
+        raise DataError(
+            "not a file",
+            where={"path": name},
+            hint="A link that leads nowhere, or a link to a folder: name that folder itself.",
+        )
+    if info["size"] is None:
+        raise DataError(
+            "the file's size is unknown",
+            where={"file": name},
+            hint="Its server must send a Content-Length; else copy the file here.",
+        )
+    return InputFile(name, int(info["size"]))

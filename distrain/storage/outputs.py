@@ -21,6 +21,7 @@ _HINTS = {
     errno.EACCES: "May not write there: check the permissions or choose another place.",
     errno.EPERM: "May not write there: check the permissions or choose another place.",
     errno.EROFS: "That filesystem is read-only: choose another place.",
+    errno.EISDIR: "There is a folder of that name: remove it or choose another name.",
     errno.ENOTDIR: "A part of the path is a file, not a folder.",
     errno.EEXIST: "It exists already: remove it or choose another name.",
     errno.ENOTEMPTY: "It exists already: remove it or choose another name.",
@@ -74,23 +75,22 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
         replace: Whether an existing folder may be replaced.
 
     Raises:
-        OutputError: `path` exists and `replace` is false, or writing failed.
+        OutputError: `path` exists and `replace` is false, or is not a folder, or writing failed.
     """
     final = Path(path)
-    if final.exists() and not replace:
-        raise OutputError(
-            "the output exists already",
-            where={"path": str(final)},
-            hint="Remove it, choose another name, or pass --overwrite.",
-        )
     partial = _partial_name(final)
     try:
         with translated_errors(final):
+            _check_free(final, replace)
             partial.mkdir(parents=True)
             yield partial
             for file in sorted(partial.rglob("*")):
                 _sync(file)
-            _swap(partial, final)
+            _sync(partial)
+            if replace:
+                _swap(partial, final)
+            else:
+                partial.rename(final)  # fails if somebody else was faster
             _sync(final.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -116,13 +116,28 @@ def _partial_name(final: Path) -> Path:
     return final.with_name(f".{final.name}.partial-{uuid.uuid4().hex[:8]}")
 
 
+def _check_free(final: Path, replace: bool) -> None:
+    if final.exists() and not final.is_dir():
+        raise FileExistsError(errno.EEXIST, "a file of that name exists")
+    if final.exists() and not replace:
+        raise OutputError(
+            "the output exists already",
+            where={"path": str(final)},
+            hint="Remove it, choose another name, or pass --overwrite.",
+        )
+
+
 def _swap(partial: Path, final: Path) -> None:
     if not final.exists():
         partial.rename(final)
         return
     old = _partial_name(final)
     final.rename(old)
-    partial.rename(final)
+    try:
+        partial.rename(final)
+    except OSError:
+        old.rename(final)
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 

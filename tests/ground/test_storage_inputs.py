@@ -1,0 +1,202 @@
+import os
+
+import fsspec
+import pytest
+
+from distrain.errors import DataError
+from distrain.storage import InputFile, list_inputs, open_input
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in (
+        "day_1.parquet",
+        "day_0.parquet",
+        "notes.txt",
+        "odd[1].parquet",
+        ".day_2.parquet",
+        "_SUCCESS.parquet",
+        "by_hour/h0.parquet",
+        "by_hour/deep/h1.parquet",
+        "by_hour/_temporary/h2.parquet",
+        "by_hour/.out.partial-1234/h3.parquet",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * len(name))
+    return tmp_path
+
+
+@pytest.fixture
+def memory():
+    fs = fsspec.filesystem("memory")
+    yield fs
+    fs.rm("/", recursive=True)
+
+
+def found(tree, *patterns, **options):
+    files = list_inputs([f"{tree}/{pattern}".rstrip("/") for pattern in patterns], **options)
+    return [os.path.relpath(file.path, tree) for file in files]
+
+
+def test_a_file_is_listed_with_its_size(tree):
+    path = str(tree / "day_0.parquet")
+    assert list_inputs(path) == [InputFile(path, 13)]
+
+
+def test_no_patterns_are_no_files():
+    assert list_inputs([]) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("day_*.parquet", ["day_0.parquet", "day_1.parquet"]),
+        ("*.parquet", ["day_0.parquet", "day_1.parquet", "odd[1].parquet"]),
+        ("day_?.parquet", ["day_0.parquet", "day_1.parquet"]),
+        ("day_[12].parquet", ["day_1.parquet"]),
+        ("*", ["day_0.parquet", "day_1.parquet", "notes.txt", "odd[1].parquet"]),
+        (".day*", [".day_2.parquet"]),
+        ("_*", ["_SUCCESS.parquet"]),
+        ("*/h0.parquet", ["by_hour/h0.parquet"]),
+        ("by_*", ["by_hour/deep/h1.parquet", "by_hour/h0.parquet"]),
+        ("by_hour/**/*.parquet", ["by_hour/deep/h1.parquet", "by_hour/h0.parquet"]),
+    ],
+)
+def test_globs(tree, pattern, expected):
+    assert found(tree, pattern) == expected
+
+
+def test_a_folder_is_listed_with_its_subfolders_but_without_hidden_and_unfinished_files(tree):
+    assert found(tree, "") == [
+        "by_hour/deep/h1.parquet",
+        "by_hour/h0.parquet",
+        "day_0.parquet",
+        "day_1.parquet",
+        "notes.txt",
+        "odd[1].parquet",
+    ]
+    assert "notes.txt" not in found(tree, "", suffixes=(".parquet", ".pq"))
+    assert found(tree, "by_hour/") == found(tree, "by_hour")
+
+
+def test_a_hidden_file_or_folder_is_listed_when_it_is_named(tree):
+    assert found(tree, "_SUCCESS.parquet") == ["_SUCCESS.parquet"]
+    assert found(tree, "by_hour/_temporary") == ["by_hour/_temporary/h2.parquet"]
+    assert found(tree, "by_hour/_temporary/*") == ["by_hour/_temporary/h2.parquet"]
+
+
+def test_a_name_with_glob_marks_is_a_name_first(tree):
+    assert found(tree, "odd[1].parquet") == ["odd[1].parquet"]
+    assert open_input(str(tree / "odd[1].parquet")).read() == b"x" * 14
+
+
+def test_patterns_keep_their_order_and_files_are_sorted_within(tree):
+    assert found(tree, "odd*", "day_*") == ["odd[1].parquet", "day_0.parquet", "day_1.parquet"]
+
+
+@pytest.mark.parametrize("pattern", ["none.parquet", "none*", "day_0.parquet/x", "none/"])
+def test_a_pattern_without_a_file_is_an_error_that_names_it(tree, pattern):
+    with pytest.raises(DataError, match="no such file") as caught:
+        list_inputs([str(tree / "day_0.parquet"), str(tree / pattern)])
+    assert caught.value.where == {"path": str(tree / pattern)}
+
+
+def test_an_empty_folder_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        list_inputs(str(tmp_path))
+
+
+@pytest.mark.parametrize("pattern", ["", " "])
+def test_an_empty_path_does_not_mean_the_working_directory(pattern):
+    with pytest.raises(DataError, match="the path is empty"):
+        list_inputs(pattern)
+
+
+def test_an_empty_file_is_an_error_that_names_it(tree):
+    (tree / "day_5.parquet").touch()
+    with pytest.raises(DataError, match=r"the file is empty \(0 bytes\)") as caught:
+        list_inputs(str(tree / "day_*.parquet"))
+    assert caught.value.where == {"file": str(tree / "day_5.parquet")}
+
+
+def test_links_are_followed_and_broken_ones_are_told(tree):
+    (tree / "link.parquet").symlink_to(tree / "day_0.parquet")
+    assert found(tree, "link.parquet") == ["link.parquet"]
+    assert list_inputs(str(tree / "link*"))[0].size_bytes == 13
+    assert "link.parquet" in found(tree, "")
+    (tree / "linked_day").symlink_to(tree / "by_hour")
+    assert found(tree, "linked*") == ["linked_day/deep/h1.parquet", "linked_day/h0.parquet"]
+
+
+@pytest.mark.parametrize("target", ["nowhere", "by_hour/deep"])
+def test_a_folder_does_not_lose_files_behind_links_in_silence(tree, target):
+    (tree / "link").symlink_to(target)
+    with pytest.raises(DataError, match="not a file") as caught:
+        list_inputs(str(tree))
+    assert caught.value.where == {"path": str(tree / "link")}
+
+
+@pytest.mark.parametrize("look", [list_inputs, open_input])
+@pytest.mark.parametrize("path", ["nosuchprotocol://bucket/x", "hdfs://\0", "", "memory://none"])
+def test_whatever_a_filesystem_says_becomes_a_data_error(look, path):
+    with pytest.raises(DataError) as caught:
+        look(path)
+    assert path in caught.value.where.values()
+
+
+def test_a_filesystem_whose_package_is_missing_names_the_package(monkeypatch):
+    def refuse(*args, **options):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr("fsspec.core.get_filesystem_class", refuse)
+    with pytest.raises(DataError, match="Install s3fs"):
+        list_inputs("s3://bucket/x")
+    with pytest.raises(DataError, match="Install s3fs"):
+        open_input("s3://bucket/x")
+
+
+def test_urls_stay_urls(memory):
+    memory.pipe({"/days/b.parquet": b"bb", "/days/a.parquet": b"a", "/days/_SUCCESS": b"1"})
+    expected = [InputFile("memory://days/a.parquet", 1), InputFile("memory://days/b.parquet", 2)]
+    for pattern in ("memory://days", "memory://days/", "memory://days/*.parquet"):
+        files = list_inputs(pattern)
+        assert [file.size_bytes for file in files] == [1, 2]
+        assert [file.path.replace(":///", "://") for file in files] == [f.path for f in expected]
+        assert [open_input(file.path).read() for file in files] == [b"a", b"bb"]
+    memory.touch("/days/c.parquet")
+    with pytest.raises(DataError, match="empty"):
+        list_inputs("memory://days/*.parquet")
+
+
+def test_an_unknown_size_is_told(memory, monkeypatch):
+    memory.pipe({"/a": b"a"})
+    monkeypatch.setattr(
+        type(memory), "info", lambda *_, **__: {"name": "/a", "size": None, "type": "file"}
+    )
+    with pytest.raises(DataError, match="size is unknown"):
+        list_inputs("memory://a")
+
+
+def test_open_input_reads_bytes(tree):
+    with open_input(str(tree / "day_0.parquet")) as handle:
+        assert handle.read() == b"x" * 13
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("none", "no such file"), ("by_hour", "a folder, not a file")]
+)
+def test_open_input_tells_why_not(tree, name, message):
+    with pytest.raises(DataError, match=message) as caught:
+        open_input(str(tree / name))
+    assert caught.value.where == {"file": str(tree / name)}
+
+
+def test_a_file_that_may_not_be_read_is_told(tree, monkeypatch):
+    def refuse(*args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("fsspec.open", refuse)
+    with pytest.raises(DataError, match="may not read the file") as caught:
+        open_input(str(tree / "day_0.parquet"))
+    assert caught.value.hint == "Check its permissions."
