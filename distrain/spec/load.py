@@ -1,11 +1,12 @@
 """From YAML or JSON text, with overrides, to a JobSpec; mistakes are collected, then told."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from distrain.errors import SpecError
+from distrain.spec.document import parse_yaml, read_document
+from distrain.spec.explain import explain_all
 from distrain.spec.sections import JobSpec
 
 # Names that the job spec reserves and this version cannot honour yet; silence would mislead.
@@ -13,14 +14,14 @@ _RESERVED = {
     "checkpoint": "checkpoints during training",
     "restart": "restarts after failures",
     "queue": "priorities (jobs run in the order of their submission)",
-    "data.cache_dir": "a local cache of decoded rows",
+    "data.cache_dir": "local cache of decoded rows",
     "resources.min_ranks": "elastic gangs",
     "resources.memory_per_rank_gib": "memory limits per rank",
 }
 
 
 def load_spec(path: str | Path, overrides: Iterable[str] = ()) -> JobSpec:
-    """Read a job spec from a YAML or JSON file.
+    """Read a job spec from a YAML file, or a JSON file if its name ends in `.json`.
 
     Args:
         path: The file.
@@ -29,18 +30,7 @@ def load_spec(path: str | Path, overrides: Iterable[str] = ()) -> JobSpec:
     Raises:
         SpecError: The file is missing or not YAML, or the spec has mistakes (all are listed).
     """
-    import yaml
-
-    path = Path(path)
-    try:
-        document = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise SpecError("no such job spec", where={"file": str(path)}) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"cannot read the job spec: {error}", where={"file": str(path)}) from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"not YAML: {error}", where={"file": str(path)}) from None
-    return parse_spec(document, overrides, source=str(path))
+    return parse_spec(read_document(Path(path)), overrides, source=str(path))
 
 
 def parse_spec(
@@ -65,92 +55,58 @@ def parse_spec(
             where=where,
             hint="At least `data: {train: PATH}` and `model: {kind: dlrm}`.",
         )
-    merged = _plain(document)
-    for override in overrides:
-        _override(merged, override)
-    reserved = [
-        f"{p}: this version has no {what}" for p, what in _RESERVED.items() if _has(merged, p)
-    ]
-    if reserved:
-        raise SpecError("\n".join(reserved), where=where, hint="Leave it out.")
     try:
-        return JobSpec.model_validate(merged)
+        merged = _plain(document)
+    except RecursionError:
+        raise SpecError("the job spec is nested too deeply", where=where) from None
+    problems = [problem for text in overrides if (problem := _override(merged, text))]
+    problems += [
+        f"{name}: this version has no {what}; leave it out"
+        for name, what in _RESERVED.items()
+        if _take_out(merged, name)
+    ]
+    try:
+        spec = JobSpec.model_validate(merged)
     except ValidationError as error:
-        problems = [_explain(item) for item in error.errors()]
-        raise SpecError("\n".join(problems), where=where) from None
+        problems += explain_all(error.errors())
+    if problems:
+        raise SpecError("\n".join(problems), where=where)
+    return spec
 
 
 def _plain(document: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(k): _plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
+    return {_key(k): _plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
 
 
-def _override(document: dict[str, Any], assignment: str) -> None:
-    import yaml
+def _key(key: object) -> str:
+    # YAML and JSON can escape half a surrogate pair, which no file or terminal takes.
+    return str(key).encode(errors="backslashreplace").decode()
 
+
+def _override(document: dict[str, Any], assignment: str) -> str | None:
+    """Carry out one assignment, or say why it cannot be."""
     path, sign, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not sign or not all(keys):
-        raise SpecError(
-            f"cannot use the override {assignment!r}", hint="Write it as section.field=value."
-        )
+        return f"cannot use the override {assignment!r}; write it as section.field=value"
     for key in keys[:-1]:
         inner = document.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise SpecError(f"cannot set {path}: {key} is not a section")
+            return f"cannot set {path}: {key} is not a section"
         document = inner
     try:
-        document[keys[-1]] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SpecError(f"cannot read the value of {path}: {error}") from None
+        document[keys[-1]] = parse_yaml(text)
+    except ValueError as error:
+        return f"cannot set {path} to {text!r}: {error}"
+    return None
 
 
-def _has(document: Mapping[str, Any], path: str) -> bool:
+def _take_out(document: dict[str, Any], path: str) -> bool:
+    """Remove a reserved name, if it is there, so that the rest can be checked too."""
     section, _, field = path.partition(".")
-    inner = document.get(section)
-    if not field:
-        return section in document
-    return isinstance(inner, Mapping) and field in inner
-
-
-def _explain(item: Any) -> str:
-    """One line for one of pydantic's errors: path, what is wrong, what is allowed."""
-    loc = [str(part) for part in item["loc"]]
-    if loc[:1] == ["model"] and len(loc) > 1:
-        del loc[1]  # pydantic puts the union's tag there: model.dlrm.top means model.top
-    path = ".".join(loc) or "the spec"
-    if item["type"] == "extra_forbidden":
-        allowed = _keys_of(item["loc"][:-1])
-        near = get_close_matches(loc[-1], allowed, n=1, cutoff=0.5)
-        guess = f"; did you mean {near[0]!r}?" if near else ""
-        return f"{path}: unknown key{guess} (allowed: {', '.join(allowed)})"
-    if item["type"] == "missing":
-        return f"{path}: required, but missing"
-    if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        kinds = str(item["ctx"].get("expected_tags", "'mlp', 'dlrm'"))
-        given = item["ctx"].get("tag")
-        return f"{path}.kind: {f'{given!r} is no model' if given else 'missing'} (allowed: {kinds})"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if not loc:
-        return message
-    return f"{path}: {message[0].lower()}{message[1:]}, not {item['input']!r}"
-
-
-def _keys_of(loc: tuple[Any, ...]) -> list[str]:
-    """The keys that the section at `loc` allows."""
-    from typing import get_args
-
-    section: Any = JobSpec
-    for part in loc:
-        if section is JobSpec and part == "model":
-            section = {m.model_fields["kind"].default: m for m in get_args(get_args(_model())[0])}
-        elif isinstance(section, dict):
-            section = section[part]
-        else:
-            section = section.model_fields[part].annotation
-    return [field.alias or name for name, field in section.model_fields.items()]
-
-
-def _model() -> Any:
-    from distrain.spec.sections import ModelSpec
-
-    return ModelSpec
+    inner = document if not field else document.get(section)
+    name = field or section
+    if not isinstance(inner, dict) or name not in inner:
+        return False
+    del inner[name]
+    return True

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-PositiveInt = Annotated[int, Field(gt=0)]
+LARGEST = 2**31 - 1
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
+DecayRate = Annotated[float, Field(ge=0, lt=1)]
 Widths = tuple[PositiveInt, ...]
 
 
@@ -15,7 +17,11 @@ class Section(BaseModel):
     """What all sections share: frozen, and no unknown keys."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        serialize_by_alias=True,
+        allow_inf_nan=False,
     )
 
 
@@ -80,16 +86,19 @@ class OptimizerSpec(Section):
     eps: float | None = Field(
         None, gt=0, description="Added to denominators; null takes torch's default."
     )
-    betas: tuple[float, float] = Field((0.9, 0.999), description="Adam's decay rates.")
+    betas: tuple[DecayRate, DecayRate] = Field((0.9, 0.999), description="Adam's decay rates.")
 
 
 class ScheduleSpec(Section):
     """The learning rate's course: linear warm-up, then decay to a fraction of the peak."""
 
-    warmup_steps: int = Field(0, ge=0, description="Steps from 0 to the peak rate.")
+    warmup_steps: int = Field(0, ge=0, le=LARGEST, description="Steps from 0 to the peak rate.")
     decay: Literal["none", "linear", "cosine"] = Field("none", description="Form of the decay.")
     decay_start_step: int | None = Field(
-        None, ge=0, description="First decaying step; null: right after the warm-up."
+        None,
+        ge=0,
+        le=LARGEST,
+        description="First decaying step; null: right after the warm-up.",
     )
     final_fraction: float = Field(
         0.0, ge=0, le=1, description="Rate at the last step, as a fraction of the peak."
@@ -107,9 +116,12 @@ class TrainSpec(Section):
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
     precision: Literal["fp32"] = Field("fp32", description="Arithmetic of the dense part.")
-    seed: int = Field(0, ge=0, description="Seeds parameters and row order.")
-    lanes: PositiveInt = Field(
-        24, description="Virtual shards of the data; the number of ranks must divide it."
+    seed: int = Field(0, ge=0, lt=2**63, description="Seeds parameters and row order.")
+    lanes: int = Field(
+        24,
+        gt=0,
+        le=65536,
+        description="Virtual shards of the data; the number of ranks must divide it.",
     )
     log_every_steps: PositiveInt = Field(10, description="Steps between two progress reports.")
 

@@ -1,0 +1,80 @@
+"""From YAML or JSON text to plain values, refusing what would be lost in silence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import SpecError
+
+# What PyYAML raises for text that it cannot read: besides its own errors, whatever its
+# constructors stumble over (a month 13, `!!bool perhaps`, a nesting deeper than the stack).
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+def read_document(path: Path) -> object:
+    """Read a YAML file, or a JSON file if its name ends in `.json`.
+
+    Raises:
+        SpecError: It is missing or unreadable, not YAML (JSON), or names a key twice.
+    """
+    where = {"file": str(path)}
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SpecError("no such job spec", where=where) from None
+    except (OSError, ValueError) as error:
+        raise SpecError(f"cannot read the job spec: {error}", where=where) from None
+    try:
+        return _parse_json(text) if path.suffix == ".json" else parse_yaml(text)
+    except ValueError as error:
+        raise SpecError(str(error), where=where) from None
+
+
+def parse_yaml(text: str) -> Any:
+    """One YAML document as plain values.
+
+    >>> parse_yaml("{lr: 0.5, widths: [8, 4]}")
+    {'lr': 0.5, 'widths': [8, 4]}
+
+    Raises:
+        ValueError: It is not YAML, or a mapping names a key twice.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            # Here, since later PyYAML puts the keys of `<<` merges beside the mapping's own.
+            node = super().compose_mapping_node(anchor)
+            named = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            _refuse_repeats(named, f" (line {node.start_mark.line + 1} on)")
+            return node
+
+    try:
+        return yaml.load(text, Loader)
+    except _RepeatedKey:
+        raise
+    except (yaml.YAMLError, *_UNREADABLE) as error:
+        raise ValueError(f"not YAML: {error}") from None
+
+
+class _RepeatedKey(ValueError):
+    """A mapping names a key twice."""
+
+
+def _parse_json(text: str) -> Any:
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        _refuse_repeats([key for key, _ in pairs])
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=mapping)
+    except _RepeatedKey:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def _refuse_repeats(keys: list[str], place: str = "") -> None:
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise _RepeatedKey(f"a mapping{place} names {', '.join(twice)} twice")

@@ -1,0 +1,292 @@
+"""What a job spec accepts, and how it tells what it does not."""
+
+import json
+import re
+
+import pydantic
+import pytest
+import yaml
+
+from distrain.errors import SpecError
+from distrain.spec import DlrmSpec, JobSpec, MlpSpec, load_spec, parse_spec
+
+SMALLEST = {"data": {"train": "day_0"}, "model": {"kind": "mlp"}}
+
+
+def refusal(document, *overrides):
+    with pytest.raises(SpecError) as caught:
+        parse_spec(document, overrides)
+    return caught.value.message
+
+
+def with_section(name, **fields):
+    return {**SMALLEST, name: {**SMALLEST.get(name, {}), **fields}}
+
+
+def test_defaults():
+    spec = parse_spec(SMALLEST)
+    assert spec.data.train == ("day_0",)
+    assert spec.data.valid == ()
+    assert isinstance(spec.model, MlpSpec)
+    assert (spec.name, spec.version, spec.tags) == ("distrain", 1, {})
+    assert (spec.train.lanes, spec.train.epochs, spec.train.max_steps) == (24, 1, None)
+    assert (spec.train.optimizer.kind, spec.train.optimizer.lr) == ("adagrad", 0.01)
+    assert (spec.resources.num_ranks, spec.resources.backend) == (1, "dask")
+    assert (spec.deadlines.start_s, spec.deadlines.total_s) == (900.0, None)
+    assert spec.evaluate.at_end
+    assert parse_spec({**SMALLEST, "model": {"kind": "dlrm"}}).model == DlrmSpec()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        SMALLEST,
+        {
+            "version": 1,
+            "name": "dlrm-nightly",
+            "tags": {"team": "ads", "17": "x"},
+            "data": {"train": ["a", "b*"], "valid": "c", "schema": "s.json", "drop_last": True},
+            "model": {"kind": "dlrm", "embedding_dim": 4, "bottom": [8, 4], "top": [2]},
+            "train": {
+                "optimizer": {"kind": "adam", "lr": 1e-3, "eps": 1e-8, "betas": [0.5, 0.25]},
+                "schedule": {"warmup_steps": 5, "decay": "cosine", "decay_start_step": 9},
+                "seed": 2**63 - 1,
+                "max_steps": 10,
+            },
+            "evaluate": {"every_steps": 5, "at_end": False},
+            "resources": {"num_ranks": 8, "device": "cpu"},
+            "deadlines": {"start_s": 1.5, "total_s": 10},
+        },
+    ],
+    ids=["smallest", "full"],
+)
+def test_a_spec_survives_json_and_yaml(document):
+    spec = parse_spec(document)
+    plain = spec.model_dump(mode="json")
+    assert parse_spec(plain) == spec
+    assert parse_spec(json.loads(json.dumps(plain, allow_nan=False))) == spec
+    assert parse_spec(yaml.safe_load(yaml.safe_dump(plain))) == spec
+    assert parse_spec(json.loads(spec.model_dump_json())) == spec
+    assert "schema" in plain["data"]
+    assert "schema_path" not in plain["data"]
+
+
+def test_a_spec_is_frozen_at_every_level():
+    spec = parse_spec(SMALLEST)
+    for section, field in ((spec, "name"), (spec.train, "epochs"), (spec.train.optimizer, "lr")):
+        with pytest.raises(pydantic.ValidationError, match="frozen"):
+            setattr(section, field, 1)
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "near", "allowed"),
+    [
+        ({**SMALLEST, "trian": {}}, "trian", "train", "resources"),
+        (with_section("data", trian="x"), "data.trian", "train", "schema"),
+        (with_section("data", shema="x"), "data.shema", "schema", "prefetch_batches"),
+        (with_section("model", hiden=[1]), "model.hiden", "hidden", "embedding_dim"),
+        (with_section("train", epoch=1), "train.epoch", "epochs", "lanes"),
+        (with_section("train", optimizer={"lrr": 1}), "train.optimizer.lrr", "lr", "betas"),
+        (with_section("train", schedule={"decy": 1}), "train.schedule.decy", "decay", "warmup"),
+        (with_section("evaluate", at_ende=True), "evaluate.at_ende", "at_end", "every_steps"),
+        (with_section("resources", nranks=1), "resources.nranks", "num_ranks", "backend"),
+        (with_section("deadlines", start="1"), "deadlines.start", "start_s", "collective_s"),
+        (with_section("embeddings", place=1), "embeddings.place", "placement", "placement"),
+    ],
+)
+def test_an_unknown_key_names_its_path_the_nearest_key_and_all_keys(document, path, near, allowed):
+    message = refusal(document)
+    assert message.startswith(f"{path}: unknown key; did you mean {near!r}? (allowed: ")
+    assert allowed in message
+    assert "\n" not in message
+
+
+def test_an_unknown_key_like_no_other_has_no_guess():
+    assert refusal({**SMALLEST, "zzz": 1}).startswith("zzz: unknown key (allowed: version, name,")
+    assert refusal({**SMALLEST, "": 1}).startswith("'': unknown key")
+    assert refusal({**SMALLEST, "a\nb": 1}).startswith(r"'a\nb': unknown key")
+    assert refusal({**SMALLEST, 5: 1}).startswith("5: unknown key")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({}, "data: required, but missing\nmodel: required, but missing"),
+        ({**SMALLEST, "data": {}}, "data.train: required, but missing"),
+        ({**SMALLEST, "data": 5}, "data: a mapping of keys is needed, not 5"),
+        ({**SMALLEST, "train": None}, "train: a mapping of keys is needed, not null"),
+        ({**SMALLEST, "tags": ["a"]}, "tags: a mapping of keys is needed, not ['a']"),
+        ({**SMALLEST, "tags": {"a": 1}}, "tags.a: input should be a valid string, not 1"),
+        ({**SMALLEST, "model": 5}, "model: a mapping of keys is needed, not 5"),
+        ({**SMALLEST, "model": {}}, "model.kind: required, but missing (allowed: mlp, dlrm)"),
+        (with_section("model", kind="gpt"), "model.kind: 'gpt' is no model (allowed: mlp, dlrm)"),
+        (with_section("model", kind=None), "model.kind: null is no model (allowed: mlp, dlrm)"),
+        (with_section("model", hidden=[8, 0]), "model.hidden.1: input should be greater than 0"),
+        (with_section("data", train=[]), "data.train: needs at least 1 item"),
+        (with_section("data", train=None), "data.train: needs at least 1 item"),
+        (with_section("data", train={"a": 1}), "data.train: a list is needed, not {'a': 1}"),
+        (with_section("data", train=[5]), "data.train.0: input should be a valid string, not 5"),
+        (with_section("train", epochs=0), "train.epochs: input should be greater than 0, not 0"),
+        (with_section("train", precision="fp8"), "train.precision: input should be 'fp32'"),
+        (with_section("train", lanes=2**20), "train.lanes: input should be less than or equal"),
+        (with_section("train", seed=2**63), "train.seed: input should be less than"),
+        (with_section("train", optimizer={"lr": float("inf")}), "a finite number, not inf"),
+        (with_section("train", optimizer={"betas": [0.9]}), "betas.1: required, but missing"),
+        (
+            with_section("train", optimizer={"betas": [0.9, 1]}),
+            "betas.1: input should be less than",
+        ),
+        (with_section("train", optimizer={"betas": [0, 0, 0]}), "betas: has more than 2 items"),
+        (with_section("deadlines", start_s=0), "start_s: input should be greater than 0, not 0"),
+        ({**SMALLEST, "name": "../x"}, "name: string should match pattern"),
+        ({**SMALLEST, "name": "x\n"}, "name: string should match pattern"),
+        ({**SMALLEST, "version": 2}, "version: input should be 1, not 2"),
+    ],
+)
+def test_a_wrong_value_names_its_path_and_itself(document, message):
+    assert message in refusal(document)
+
+
+def test_a_wrong_value_is_shown_on_one_short_line():
+    message = refusal(with_section("train", epochs="long\n" * 1000))
+    assert "\n" not in message
+    assert len(message) < 200
+    huge = refusal(with_section("train", seed=10**5000))
+    assert huge.endswith("not something too large to show")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoint",
+        "restart",
+        "queue",
+        "data.cache_dir",
+        "resources.min_ranks",
+        "resources.memory_per_rank_gib",
+    ],
+)
+@pytest.mark.parametrize("how", ["document", "override"])
+def test_a_reserved_name_is_refused_as_such(name, how):
+    if how == "override":
+        message = refusal(SMALLEST, f"{name}=1")
+    else:
+        section, _, field = name.partition(".")
+        message = refusal(with_section(section, **{field or "dir": 1}))
+    assert re.fullmatch(rf"{name}: this version has no .*; leave it out", message)
+
+
+def test_overrides_set_values_read_as_yaml_in_sections_old_and_new():
+    spec = parse_spec(
+        SMALLEST,
+        [
+            "train.optimizer.lr=1e-3",
+            "data.train=[a, b]",
+            "evaluate.at_end=no",
+            "tags.team=ads",
+            " model.hidden =[8]",
+            "name=a",
+            "name=b",
+            "data.schema=a=b",
+            "train.max_steps=null",
+        ],
+    )
+    assert spec.train.optimizer.lr == 0.001
+    assert spec.data.train == ("a", "b")
+    assert spec.evaluate.at_end is False
+    assert (spec.tags, spec.model.hidden, spec.name) == ({"team": "ads"}, (8,), "b")
+    assert (spec.data.schema_path, spec.train.max_steps) == ("a=b", None)
+    assert SMALLEST == {"data": {"train": "day_0"}, "model": {"kind": "mlp"}}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.epochs", "cannot use the override 'train.epochs'; write it as section.field=value"),
+        ("=3", "cannot use the override '=3'"),
+        ("train..epochs=3", "cannot use the override"),
+        ("data.train.0=3", "cannot set data.train.0: train is not a section"),
+        ("train.epochs=[1", "cannot set train.epochs to '[1': not YAML"),
+        ("train.epochs=2026-13-45", "cannot set train.epochs to '2026-13-45': not YAML: month"),
+        ("tags={a: 1, a: 2}", "names a twice"),
+        ("train.epoch=3", "train.epoch: unknown key; did you mean 'epochs'?"),
+        ("train.epochs=", "train.epochs: input should be a valid integer, not null"),
+        ("train.epochs.x=1", "train.epochs: input should be a valid integer, not {'x': 1}"),
+    ],
+)
+def test_an_override_that_cannot_be_is_told(override, message):
+    assert message in refusal(SMALLEST, override)
+
+
+def test_all_mistakes_are_told_at_once(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "queue: {priority: 3}\n"
+        "data: {valid: [], cache_dir: /tmp, radar: auto}\n"
+        "model: {kind: mlp, hidden: [0]}\n"
+        "train: {epochs: -1}\n"
+    )
+    with pytest.raises(SpecError) as caught:
+        load_spec(path, ["oops", "resources.num_ranks=none"])
+    assert caught.value.where == {"file": str(path)}
+    told = [line.split(":")[0] for line in caught.value.message.splitlines()]
+    assert told == [
+        "cannot use the override 'oops'; write it as section.field=value",
+        "queue",
+        "data.cache_dir",
+        "data.train",
+        "data.radar",
+        "model.hidden.0",
+        "train.epochs",
+        "resources.num_ranks",
+    ]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 8, 12, 24])
+def test_ranks_that_divide_the_lanes_are_fine(ranks):
+    assert parse_spec(SMALLEST, [f"resources.num_ranks={ranks}"]).resources.num_ranks == ranks
+
+
+def test_ranks_that_do_not_divide_the_lanes_are_told_with_those_that_do():
+    assert refusal(SMALLEST, "resources.num_ranks=5") == (
+        "resources.num_ranks 5 does not divide train.lanes 24; "
+        "with 24 lanes it may be 1, 2, 3, 4, 6, 8, 12, 24"
+    )
+    assert "may be 1, 7" in refusal(SMALLEST, "resources.num_ranks=2", "train.lanes=7")
+    assert "may be 1, 2" in refusal(SMALLEST, "resources.num_ranks=65535", "train.lanes=65536")
+
+
+def test_inline_is_one_rank():
+    message = refusal(SMALLEST, "resources.backend=inline", "resources.num_ranks=2")
+    assert message == "resources.backend inline trains one rank, but resources.num_ranks is 2"
+    assert parse_spec(SMALLEST, ["resources.backend=inline"]).resources.backend == "inline"
+
+
+@pytest.mark.parametrize("document", [None, [], "data", 3, [SMALLEST]])
+def test_a_document_that_is_no_mapping_is_refused(document):
+    with pytest.raises(SpecError, match="a job spec is a mapping of sections") as caught:
+        parse_spec(document, source="job.yaml")
+    assert caught.value.where == {"file": "job.yaml"}
+    assert "model: {kind: dlrm}" in caught.value.hint
+
+
+def test_endless_documents_are_refused():
+    endless = {}
+    endless["train"] = endless
+    assert refusal({**SMALLEST, "train": endless}) == "the job spec is nested too deeply"
+    endless_list = []
+    endless_list.append(endless_list)
+    assert "train: a mapping of keys is needed" in refusal({**SMALLEST, "train": endless_list})
+
+
+def test_model_specs_know_their_own_keys_only():
+    message = refusal({**SMALLEST, "model": {"kind": "dlrm", "hidden": [1]}})
+    assert message == "model.hidden: unknown key (allowed: kind, embedding_dim, bottom, top)"
+
+
+def test_the_json_schema_can_be_published():
+    schema = JobSpec.model_json_schema()
+    assert set(schema["required"]) == {"data", "model"}
+    for section in [schema, *schema["$defs"].values()]:
+        for name, field in section["properties"].items():
+            assert "$ref" in field or "discriminator" in field or field["description"], name
