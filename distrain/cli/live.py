@@ -56,7 +56,7 @@ class LiveProgress:
         state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
         if state != self._told_state:
             self._told_state = state
-            self.say(f"job {view.job_id} is {state}")
+            self.say(f"job {view.job_id}: {state}")
         for record in view.records:
             if record.split == "valid":
                 self.say(f"validated at step {record.step}: {_scores(record)}")

@@ -1,6 +1,8 @@
 """An existing Dask cluster."""
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +21,12 @@ def connect(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[A
     from distributed import Client
 
     try:
+        # A Client that fails to connect closes itself noisily, much later: knock first. In a
+        # thread, since notebooks have a running event loop in this one.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _knock(address, timeout_s)).result()
         client = Client(address, timeout=timeout_s)
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, TimeoutError, TypeError, ValueError) as error:
         raise ClusterError(
             f"cannot reach the Dask scheduler: {error}",
             where={"scheduler": address},
@@ -29,3 +35,11 @@ def connect(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[A
         ) from error
     with client:
         yield client
+
+
+async def _knock(address: str, timeout_s: float) -> None:
+    from distributed import Security
+    from distributed.comm import connect as open_comm
+
+    comm = await open_comm(address, timeout=timeout_s, **Security().get_connection_args("client"))
+    await comm.close()

@@ -1,6 +1,7 @@
 """A cluster on this machine: one worker process per rank, one GPU each where there are GPUs."""
 
 import ctypes
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,6 +51,9 @@ def local_cluster(
         "threads_per_worker": threads_per_worker,
         "dashboard_address": dashboard_address,
         "host": "127.0.0.1",
+        # What goes wrong reaches the caller as an error; what remains is the noise of workers
+        # whose heartbeat meets a scheduler that is closing.
+        "silence_logs": logging.CRITICAL,
     }
     gpus = count_gpus() if device != "cpu" else 0
     if device == "cuda" and gpus < num_workers:

@@ -37,7 +37,7 @@ def score_file(
         DataError: The file cannot be used; it names row group, column and value.
         OutputError: The target could not be written.
     """
-    saved = _model(model_dir)
+    saved, device = _model(model_dir)
     table = read_footers([source], saved.schema, need_label=False)
     loader = Loader(
         table,
@@ -55,7 +55,7 @@ def score_file(
             with loader.epoch(0) as batches:
                 for batch in batches:
                     with torch.no_grad():
-                        probability = torch.sigmoid(saved.model(batch)).numpy()
+                        probability = torch.sigmoid(saved.model(batch.to(device))).cpu().numpy()
                     rows = _scored_rows(next(kept, None), probability)
                     writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
                     writer.write_table(rows)
@@ -66,10 +66,12 @@ def score_file(
 
 
 @lru_cache(maxsize=1)
-def _model(model_dir: str) -> SavedModel:
+def _model(model_dir: str) -> tuple[SavedModel, torch.device]:
+    """The model on the worker's GPU, where it has one; kept for the worker's next file."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     saved = load_model(model_dir)
-    saved.model.eval()
-    return saved
+    saved.model.to(device).eval()
+    return saved, device
 
 
 def _kept_columns(source: str, keep: tuple[str, ...], batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from distributed import Client
-from small_jobs import distrain_command, make_spec, run_distrain, small_document
+from small_jobs import distrain_command, is_running, make_spec, run_distrain, small_document
 from yaml import safe_dump
 
 from distrain.coordinator.handle import JobHandle
@@ -105,7 +105,7 @@ def test_a_dead_rank_is_the_culprit_and_not_its_peers(
     assert view.message is not None
     assert f"rank 1 (pid {pids[1]} on " in view.message
     assert sign.name in view.message
-    assert not any(psutil.pid_exists(pid) for pid in pids if pid)
+    assert not any(is_running(pid) for pid in pids if pid)
 
 
 def test_a_non_finite_loss_names_step_and_rank(
@@ -127,7 +127,7 @@ def test_cancelling_stops_the_ranks(cluster: Client, prepared: Path, tmp_path: P
     job.cancel()
     view = job.watch(lambda _: None)
     assert view.state is JobState.CANCELLED
-    assert not any(psutil.pid_exists(pid) for pid in pids if pid)
+    assert not any(is_running(pid) for pid in pids if pid)
 
 
 def test_a_gang_larger_than_the_cluster_says_what_it_waits_for(

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -79,3 +80,11 @@ def run_distrain(*args: object, cwd: Path | None = None) -> subprocess.Completed
         cwd=cwd,
         env={**os.environ, "COLUMNS": "200"},
     )
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process still runs; one that ended, but that nobody has asked after, does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

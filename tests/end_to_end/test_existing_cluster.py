@@ -1,0 +1,119 @@
+"""A Dask cluster that others started: `dask scheduler` and `dask worker` as people run them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import Client
+from small_jobs import is_running, make_spec, run_distrain, small_document
+from yaml import safe_dump
+
+from distrain.cluster import connect
+from distrain.coordinator.handle import JobHandle
+from distrain.coordinator.plugin import PLUGIN_NAME
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import JobView
+
+DASK = (sys.executable, "-m", "dask")
+
+
+@contextmanager
+def dask_cluster(folder: Path, *preload: str) -> Iterator[str]:
+    """The address of a scheduler with two workers, each its own process with a nanny."""
+    scheduler_file = folder / "scheduler.json"
+    at = ("--scheduler-file", str(scheduler_file))
+    quiet = {**os.environ, "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
+    with (folder / "dask.log").open("w") as log:
+
+        def start(*words: str) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([*DASK, *words], stdout=log, stderr=log, env=quiet)
+
+        processes = [
+            start("scheduler", "--port", "0", "--dashboard-address", ":0", *preload, *at),
+            start("worker", *at, "--nworkers", "2", "--nthreads", "1", "--no-dashboard"),
+        ]
+        try:
+            with Client(scheduler_file=str(scheduler_file), timeout=60) as client:
+                client.wait_for_workers(2, timeout=60)
+                address = client.scheduler.address
+            yield address
+        finally:
+            family = [c for p in processes for c in psutil.Process(p.pid).children(recursive=True)]
+            for process in reversed(processes):
+                process.terminate()
+            for process in processes:
+                process.wait(timeout=30)
+            _, alive = psutil.wait_procs(family, timeout=10)
+            for left in alive:
+                left.kill()
+
+
+@pytest.fixture
+def job_file(prepared: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(safe_dump(small_document(prepared)))
+    return path
+
+
+@pytest.mark.parametrize("preload", [(), ("--preload", "distrain.preload")])
+def test_train_on_a_scheduler_with_and_without_the_preload(
+    job_file: Path, tmp_path: Path, preload: tuple[str, ...]
+) -> None:
+    with dask_cluster(tmp_path, *preload) as address:
+        with connect(address) as client:
+            plugins = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
+            assert (PLUGIN_NAME in plugins) == bool(preload)
+        losses = []
+        for name in ("first", "second"):  # the second finds the coordinator of the first
+            done = run_distrain(
+                "train", job_file, "--scheduler", address, "--run-dir", tmp_path / name
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            losses.append(json.loads((tmp_path / name / "summary.json").read_text())["log_loss"])
+            for rank in (0, 1):
+                assert (tmp_path / name / "logs" / f"rank-{rank}.log").exists()
+        assert losses[0] == losses[1]
+        doctor = run_distrain(
+            "doctor", "--scheduler", address, "--run-dir", tmp_path / "runs", "--json"
+        )
+        checks = {check["name"]: check["verdict"] for check in json.loads(doctor.stdout)}
+        assert checks["scheduler"] == checks["same versions"] == "ok"
+
+
+def test_a_killed_dask_worker_ends_the_gang_and_its_rank(prepared: Path, tmp_path: Path) -> None:
+    spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000")
+    with dask_cluster(tmp_path) as address, connect(address) as client:
+        job = JobHandle.submit(client, spec, tmp_path / "run", "job")
+        views: list[JobView] = []
+
+        def kill_a_worker(view: JobView) -> None:
+            if view.records and not views:
+                views.append(view)
+                worker = psutil.Process(view.pids[1]).parent()
+                assert worker is not None
+                worker.send_signal(signal.SIGKILL)
+
+        final = job.watch(kill_a_worker)
+        assert final.state is JobState.FAILED
+        assert final.reason in ("WorkerLost", "RankDied")
+        assert re.search(r"rank 1\b", final.message or "")
+        pids = [pid for pid in views[0].pids if pid is not None]
+        assert len(pids) == 2
+        assert not any(is_running(pid) for pid in pids)
+
+
+def test_no_scheduler_there_is_told_at_once(job_file: Path, tmp_path: Path) -> None:
+    done = run_distrain(
+        "train", job_file, "--scheduler", "tcp://127.0.0.1:9", "--run-dir", tmp_path / "run"
+    )
+    assert done.returncode == 69
+    assert "cannot reach the Dask scheduler" in done.stderr
+    assert "Traceback" not in done.stderr

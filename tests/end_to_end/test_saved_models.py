@@ -1,0 +1,178 @@
+"""What a run leaves is used again: evaluate and predict."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+from distributed import Client
+from small_jobs import (
+    ROWS_PER_FILE,
+    TRAIN_FILES,
+    draw_rows,
+    make_spec,
+    run_distrain,
+    small_document,
+)
+from yaml import safe_dump
+
+from distrain.batch import Batch
+from distrain.coordinator.inline import run_inline
+from distrain.errors import DataError, OutputError
+from distrain.models import load_model
+from distrain.schema import CATEGORICAL, CONTINUOUS
+from distrain.scoring import PredictRequest, predict
+
+
+@pytest.fixture(scope="module")
+def trained(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of a finished `distrain train`."""
+    folder = tmp_path_factory.mktemp("trained")
+    job = folder / "job.yaml"
+    job.write_text(safe_dump(small_document(prepared)))
+    done = run_distrain(
+        "train", job, "--run-dir", folder / "run",
+        "--set", "resources={backend: inline, num_ranks: 1}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def naive_probabilities(model_dir: Path, rows: pa.Table) -> np.ndarray:
+    saved = load_model(model_dir)
+    saved.model.eval()
+    columns = [
+        np.stack([rows[c].to_numpy() for c in names], 1) for names in (CATEGORICAL, CONTINUOUS)
+    ]
+    batch = Batch(
+        torch.from_numpy(columns[0]), torch.from_numpy(columns[1]), None, CATEGORICAL, CONTINUOUS
+    )
+    with torch.no_grad():
+        return torch.sigmoid(saved.model(batch)).numpy()
+
+
+def test_a_run_directory_holds_all_that_it_should(trained: Path) -> None:
+    names = {path.name for path in trained.iterdir()}
+    assert names == {"spec.yaml", "metrics.jsonl", "summary.json", "curves.png", "model"}
+    records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records if r["split"] == "train"] == [5, 10, 15, 20]
+    assert sum(r["rows"] for r in records if r["split"] == "train") == 20 * 200
+    summary = json.loads((trained / "summary.json").read_text())
+    assert summary["state"] == "succeeded"
+    assert summary["rows"] == 20 * 200
+    assert summary["scored_on"] == "valid"
+    assert summary["scored_rows"] == ROWS_PER_FILE
+    assert summary["auc"] == records[-1]["auc"]
+    assert sum(summary["seconds"][0].values()) == pytest.approx(summary["wall_s"])
+    model_files = {path.name for path in (trained / "model").iterdir()}
+    assert model_files == {"weights.safetensors", "model.json", "schema.pbtxt"}
+
+
+def test_the_resolved_spec_runs_again(trained: Path, tmp_path: Path) -> None:
+    done = run_distrain("train", trained / "spec.yaml", "--run-dir", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    first, again = (
+        (run / "model" / "weights.safetensors").read_bytes()
+        for run in (trained, tmp_path / "again")
+    )
+    assert first == again
+
+
+def test_evaluate_finds_the_metrics_of_the_last_validation(trained: Path, prepared: Path) -> None:
+    done = run_distrain("evaluate", trained, prepared / "valid", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    summary = json.loads((trained / "summary.json").read_text())
+    assert report["rows"] == ROWS_PER_FILE
+    assert report["log_loss"] == pytest.approx(summary["log_loss"], rel=1e-6)
+    assert report["auc"] == pytest.approx(summary["auc"], abs=1e-6)
+
+
+def test_predict_scores_every_row_in_its_place(
+    trained: Path, prepared: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "scores"
+    done = run_distrain(
+        "predict", trained, prepared / "train", "--out", out, "--keep", "label", "--keep", "I1",
+        "--batch-size", 999,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"{TRAIN_FILES * ROWS_PER_FILE:,} rows in {TRAIN_FILES} files" in done.stdout
+    assert sorted(p.name for p in out.iterdir()) == [
+        f"part-{i}.parquet" for i in range(TRAIN_FILES)
+    ]
+    for path in out.iterdir():
+        source, scores = pq.read_table(prepared / "train" / path.name), pq.read_table(path)
+        assert scores.column_names == ["label", "I1", "probability"]
+        assert scores["I1"].equals(source["I1"])
+        assert scores["label"].equals(source["label"])
+        expected = naive_probabilities(trained / "model", source)
+        np.testing.assert_allclose(scores["probability"].to_numpy(), expected, atol=1e-6)
+
+
+def test_predict_needs_no_labels_and_keeps_other_columns(
+    trained: Path, tmp_path: Path, cluster: Client
+) -> None:
+    rows = draw_rows(500, seed=3)
+    numbered = rows.drop_columns(["label"]).append_column("user", pa.array(range(500)))
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        pq.write_table(numbered, tmp_path / folder / "same-name.parquet")
+    request = PredictRequest(
+        trained / "model",
+        (str(tmp_path / "a"), str(tmp_path / "b")),
+        tmp_path / "out",
+        keep=("user",),
+    )
+    progress: list[tuple[int, int]] = []
+    result = predict(request, cluster, lambda *at: progress.append(at))
+    assert (result.rows, result.files) == (1000, 2)
+    assert progress == [(1, 2), (2, 2)]
+    for name in ("00000-same-name.parquet", "00001-same-name.parquet"):
+        scores = pq.read_table(tmp_path / "out" / name)
+        assert scores["user"].to_pylist() == list(range(500))
+        assert pc.min(scores["probability"]).as_py() > 0
+
+
+def test_predict_leaves_nothing_when_one_file_is_bad(
+    trained: Path, tmp_path: Path, cluster: Client
+) -> None:
+    good, bad = draw_rows(500, seed=3), draw_rows(500, seed=4)
+    broken = bad.set_column(
+        bad.column_names.index("I3"), "I3", pa.array([float("nan")] * 500, pa.float32())
+    )
+    pq.write_table(good, tmp_path / "good.parquet")
+    pq.write_table(broken, tmp_path / "bad.parquet")
+    request = PredictRequest(
+        trained / "model", (str(tmp_path / "*.parquet"),), tmp_path / "out", ("label",)
+    )
+    with pytest.raises(DataError) as caught:
+        predict(request, cluster)
+    assert "bad.parquet" in str(caught.value)
+    assert "I3" in str(caught.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.parquet", "good.parquet"]
+
+
+def test_predict_asks_before_it_scores(trained: Path, prepared: Path, tmp_path: Path) -> None:
+    inputs = (str(prepared / "valid"),)
+    with pytest.raises(DataError, match="no column clicks to keep"):
+        predict(PredictRequest(trained / "model", inputs, tmp_path / "out", ("clicks",)), None)
+    with pytest.raises(DataError, match="no such saved model"):
+        predict(PredictRequest(tmp_path / "nothing", inputs, tmp_path / "out"), None)
+    (tmp_path / "full").mkdir()
+    with pytest.raises(OutputError, match="exists already"):
+        predict(PredictRequest(trained / "model", inputs, tmp_path / "full"), None)
+
+
+def test_a_saved_model_loads_without_the_run(prepared: Path, tmp_path: Path) -> None:
+    spec = make_spec(prepared, "resources={backend: inline, num_ranks: 1}", "model={kind: dlrm}")
+    view = run_inline(spec, tmp_path / "run", "job", lambda _: None)
+    assert view.model_path is not None
+    moved = (tmp_path / "run" / "model").rename(tmp_path / "elsewhere")
+    probabilities = naive_probabilities(moved, draw_rows(50, seed=1))
+    assert probabilities.shape == (50,)
+    assert ((probabilities > 0) & (probabilities < 1)).all()
