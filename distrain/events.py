@@ -207,7 +207,7 @@ def from_json(document: Mapping[str, Any]) -> Event:
     """
     fields = dict(document)
     kind = fields.pop("kind", None)
-    if kind not in EVENT_TYPES:
+    if not isinstance(kind, str) or kind not in EVENT_TYPES:
         raise ValueError(f"unknown event kind {kind!r}; known: {', '.join(EVENT_TYPES)}")
     try:
         return EVENT_TYPES[kind](**fields)

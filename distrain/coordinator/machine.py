@@ -167,7 +167,7 @@ class Machine:
             case TrainingStarted():
                 status.ready = True
             case RankFinished():
-                status.finished = True
+                status.ready = status.finished = True
             case RankFailed() if not status.finished:
                 self._fail(job, told_failure(event), now_s)
             case RankExited():

@@ -30,7 +30,7 @@ class JobState(StrEnum):
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.PENDING: frozenset({JobState.STARTING, JobState.FAILED, JobState.CANCELLED}),
-    JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING, JobState.SUCCEEDED}),
+    JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING}),
     JobState.RUNNING: frozenset({JobState.STOPPING, JobState.SUCCEEDED}),
     JobState.STOPPING: frozenset({JobState.FAILED, JobState.CANCELLED}),
     JobState.SUCCEEDED: frozenset(),

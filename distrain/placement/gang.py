@@ -49,14 +49,13 @@ def place_gang(
     >>> place_gang(4, slots).reason
     'needs 4 workers, the cluster has 3'
     """
-    taken = set(busy)
-    free = sorted(slot for slot in slots if slot not in taken)
+    slots = set(slots)
+    free = sorted(slots - set(busy))
     if len(free) < num_ranks:
+        needs = f"needs {num_ranks} worker{'s' if num_ranks > 1 else ''}"
         if len(slots) < num_ranks:
-            return Shortage(f"needs {num_ranks} workers, the cluster has {len(slots)}")
-        return Shortage(
-            f"needs {num_ranks} workers, {len(free)} of {len(slots)} are free, others run jobs"
-        )
+            return Shortage(f"{needs}, the cluster has {len(slots)}")
+        return Shortage(f"{needs}, {len(free)} of {len(slots)} are free, others run jobs")
     by_host = Counter(slot.host for slot in free)
     chosen = sorted(free, key=lambda slot: (-by_host[slot.host], slot))[:num_ranks]
     ranks_per_host = Counter(slot.host for slot in chosen)

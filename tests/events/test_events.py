@@ -1,0 +1,74 @@
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrain import events
+from distrain.events import EVENT_TYPES, PHASES, from_json, to_json
+
+COUNTS = st.integers(0, 2**53)
+SECONDS = st.floats(0, 1e9)
+FIELDS = {
+    int: COUNTS,
+    int | None: st.none() | COUNTS,
+    str: st.text(),
+    str | None: st.none() | st.text(),
+    float: SECONDS,
+    bool: st.booleans(),
+    Mapping[str, float]: st.dictionaries(st.sampled_from(PHASES), SECONDS),
+    Mapping[str, Any]: st.dictionaries(st.text(), COUNTS | st.text() | SECONDS),
+}
+
+
+def example_of(kind):
+    return st.builds(kind, **{f.name: FIELDS[f.type] for f in dataclasses.fields(kind)})
+
+
+EVENTS = st.one_of(*(example_of(kind) for kind in EVENT_TYPES.values()))
+
+
+@given(EVENTS)
+def test_every_event_survives_json(event):
+    line = json.dumps(to_json(event))
+    assert "\n" not in line
+    assert from_json(json.loads(line)) == event
+
+
+def test_every_event_has_its_own_kind_and_is_frozen():
+    declared = {
+        value
+        for value in vars(events).values()
+        if dataclasses.is_dataclass(value) and isinstance(value, type)
+    }
+    assert set(EVENT_TYPES.values()) == declared
+    for kind, cls in EVENT_TYPES.items():
+        assert cls.kind == kind
+        assert cls.__dataclass_params__.frozen
+        assert next(iter(dataclasses.fields(cls))).name == "rank"
+
+
+@pytest.mark.parametrize("kind", ["rank_exploded", "", None, 3, ["rank_started"], {}])
+def test_an_unknown_kind_is_told_with_the_known_ones(kind):
+    with pytest.raises(ValueError, match=r"unknown event kind .*; known: rank_started, training"):
+        from_json({"kind": kind, "rank": 0})
+
+
+def test_a_document_without_kind_is_unknown():
+    with pytest.raises(ValueError, match="unknown event kind None"):
+        from_json({})
+
+
+@pytest.mark.parametrize("fields", [{}, {"rank": 0}, {"rank": 0, "path": "x", "size": 3}])
+def test_missing_and_surplus_fields_are_told(fields):
+    with pytest.raises(ValueError, match="not a model_saved event"):
+        from_json({"kind": "model_saved", **fields})
+
+
+def test_from_json_leaves_the_document_alone():
+    document = {"kind": "model_saved", "rank": 0, "path": "x"}
+    from_json(document)
+    assert document["kind"] == "model_saved"
