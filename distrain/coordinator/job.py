@@ -88,8 +88,8 @@ def told_failure(event: RankFailed) -> Failure:
 
 def silent_death(event: RankExited, status: RankStatus) -> Failure:
     """The supervisor's account of a process that ended without one."""
-    pid = "before it told its pid" if status.pid is None else f"pid {status.pid}"
-    place = f"{pid}, on {status.placement.slot.worker}"
+    pid = "before it told its pid," if status.pid is None else f"pid {status.pid}"
+    place = f"{pid} on {status.placement.slot.worker}"
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
         message = f"rank {event.rank} ({place}) was killed by {name}"

@@ -254,7 +254,7 @@ def test_the_killed_rank_is_the_culprit_though_its_peers_complain_first():
     culprit = story.culprit()
     assert (culprit.reason, culprit.rank, culprit.log_tail) == (Reason.RANK_DIED, 1, "step 5")
     assert culprit.message == (
-        "rank 1 (pid 1001, on w1) was killed by SIGKILL; "
+        "rank 1 (pid 1001 on w1) was killed by SIGKILL; "
         "somebody's `kill -9`, or the kernel was out of memory (see dmesg)"
     )
 
@@ -357,7 +357,7 @@ def test_a_silent_death_is_told_in_words(exit_code, words):
     story.exit("a", 0, exit_code, log_tail="bye")
     story.wait(SETTLE_S)
     assert story.culprit() == Failure(
-        Reason.RANK_DIED, f"rank 0 (pid 1000, on w0) {words}", 0, log_tail="bye"
+        Reason.RANK_DIED, f"rank 0 (pid 1000 on w0) {words}", 0, log_tail="bye"
     )
 
 
