@@ -1,0 +1,236 @@
+"""Reports of ranks become records of the whole job."""
+
+import json
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.coordinator.collector import Collector, stall_pct
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import JobView, Record
+from distrain.events import (
+    PHASES,
+    EvaluationDone,
+    ModelSaved,
+    RankFinished,
+    RankStarted,
+    StepsDone,
+    TrainingStarted,
+)
+from distrain.metrics import BinaryMetrics
+
+NUM_RANKS = 3
+
+
+def rows_of(rank, step):
+    """Some rows that only this rank scored in the window up to this step."""
+    rng = np.random.default_rng([rank, step])
+    rows = 20 + 5 * rank
+    return rng.normal(size=rows).astype(np.float32), rng.integers(0, 2, rows)
+
+
+def state(rows):
+    """A metrics state as it travels."""
+    metrics = BinaryMetrics()
+    metrics.update(*rows)
+    return json.loads(json.dumps(metrics.to_json()))
+
+
+def seconds_of(rank, step):
+    seconds = dict.fromkeys(PHASES, 0.0)
+    return {**seconds, "data_wait": 1.0 + rank, "optimizer": 3.0, "evaluate": float(step % 2)}
+
+
+def steps_done(rank, step, epoch=0):
+    seconds = seconds_of(rank, step)
+    return StepsDone(
+        rank, epoch, step, 10.0 * step + rank, seconds, state(rows_of(rank, step)), 0.5
+    )
+
+
+def evaluated(rank, step):
+    return EvaluationDone(rank, 0, step, 10.0 * step + rank, state(rows_of(rank, -step % 97)))
+
+
+@cache
+def story_of(rank):
+    """What one rank reports, in its order."""
+    return (
+        RankStarted(rank, 1, "host", "cpu"),
+        TrainingStarted(rank, 30, 75, 150, 7),
+        steps_done(rank, 10),
+        steps_done(rank, 20),
+        evaluated(rank, 20),
+        steps_done(rank, 30, epoch=1),
+        evaluated(rank, 30),
+        *([ModelSaved(0, "runs/a/model")] if rank == 0 else []),
+        RankFinished(rank, 30, 75, 40.0, seconds_of(rank, 30)),
+    )
+
+
+@cache
+def whole_story():
+    return collected(event for rank in range(NUM_RANKS) for event in story_of(rank))
+
+
+def collected(events):
+    collector = Collector(NUM_RANKS)
+    for event in events:
+        collector.add(event)
+    return collector
+
+
+def naive(rows):
+    """Log loss, normalised entropy and AUC of some rows, straight from their definitions."""
+    logits, labels = rows[0].astype(np.float64), rows[1]
+    p = 1 / (1 + np.exp(-logits))
+    loss = float(np.mean(-np.log(np.where(labels == 1, p, 1 - p))))
+    rate = labels.mean()
+    entropy = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
+    above = logits[labels == 1][:, None] - logits[labels == 0][None, :]
+    return loss, loss / entropy, float(np.mean((above > 0) + 0.5 * (above == 0)))
+
+
+def test_records_say_what_a_naive_computation_over_all_rows_says():
+    collector = whole_story()
+    splits = [(r.split, r.epoch, r.step) for r in collector.records]
+    assert splits == [
+        ("train", 0, 10), ("train", 0, 20), ("valid", 0, 20), ("train", 1, 30), ("valid", 0, 30)
+    ]  # fmt: skip
+    for record in collector.records:
+        seed = record.step if record.split == "train" else -record.step % 97
+        parts = [rows_of(rank, seed) for rank in range(NUM_RANKS)]
+        rows = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        loss, entropy, auc = naive(rows)
+        assert record.rows == len(rows[0]) == 75
+        assert record.loss == pytest.approx(loss)
+        assert record.normalised_entropy == pytest.approx(entropy)
+        assert abs(record.auc - auc) <= record.auc_bound + 1e-12
+        assert record.elapsed_s == 10.0 * record.step + NUM_RANKS - 1
+    assert [r.rows_total for r in collector.records] == [75, 150, 150, 225, 225]
+
+
+def test_a_training_record_tells_speed_stalls_and_the_mean_ranks_time():
+    collector = collected(steps_done(rank, 5) for rank in range(NUM_RANKS))
+    (record,) = collector.records
+    # The slowest rank trained for 3 + 3 s; the second of validation does not count.
+    assert record.rows_per_s == 75 / 6
+    assert record.stall_pct == (100 / 5, 200 / 6, 300 / 7)
+    assert record.seconds["data_wait"] == 2.0
+    assert set(record.seconds) == set(PHASES)
+    assert sum(record.seconds.values()) == 2.0 + 3.0 + 1.0
+    assert record.lr == 0.5
+
+
+def test_a_validation_record_has_no_speed():
+    (record,) = collected(evaluated(rank, 5) for rank in range(NUM_RANKS)).records
+    assert (record.rows_per_s, record.stall_pct, record.seconds, record.lr) == (
+        None,
+        (),
+        None,
+        None,
+    )
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=10)
+def test_the_order_in_which_ranks_report_does_not_matter(data):
+    expected = whole_story()
+    stories = [list(story_of(rank)) for rank in range(NUM_RANKS)]
+    turns = data.draw(st.permutations([r for r, story in enumerate(stories) for _ in story]))
+    mixed = collected(stories[rank].pop(0) for rank in turns)
+    assert mixed.records == expected.records
+    assert mixed.rank_seconds == expected.rank_seconds
+    assert mixed.model_path == expected.model_path == "runs/a/model"
+    assert (mixed.num_steps, mixed.total_rows, mixed.parameters) == (30, 150, 7)
+
+
+def test_a_window_waits_for_its_last_rank():
+    collector = Collector(2)
+    collector.add(steps_done(0, 10))
+    collector.add(steps_done(0, 20))
+    collector.add(evaluated(0, 20))
+    assert collector.records == []
+    collector.add(steps_done(1, 10))
+    assert [r.step for r in collector.records] == [10]
+    collector.add(steps_done(1, 20))
+    collector.add(evaluated(1, 20))
+    assert [(r.split, r.step) for r in collector.records] == [
+        ("train", 10), ("train", 20), ("valid", 20)
+    ]  # fmt: skip
+
+
+def test_rank_seconds_are_there_when_all_ranks_finished_in_rank_order():
+    collector = Collector(2)
+    collector.add(RankFinished(1, 1, 1, 1.0, {"other": 1.0}))
+    assert collector.rank_seconds == ()
+    collector.add(RankFinished(0, 1, 1, 2.0, {"other": 2.0}))
+    assert collector.rank_seconds == ({"other": 2.0}, {"other": 1.0})
+
+
+def test_rows_of_one_class_have_a_loss_and_no_auc():
+    rows = np.array([0.0, 1.0], np.float32), np.array([0, 0])
+    collector = Collector(1)
+    collector.add(StepsDone(0, 0, 1, 1.0, {}, state(rows), 0.1))
+    (record,) = collector.records
+    assert record.loss == pytest.approx((math.log(2) + math.log(1 + math.e)) / 2)
+    assert record.auc is record.auc_bound is record.normalised_entropy is record.rows_per_s is None
+    assert record.stall_pct == (0.0,)
+
+
+def test_a_rank_without_rows_counts_as_a_rank():
+    collector = Collector(2)
+    collector.add(steps_done(0, 1))
+    collector.add(StepsDone(1, 0, 1, 1.0, {"other": 2.0}, BinaryMetrics().to_json(), 0.5))
+    assert collector.records[0].rows == 20
+    assert collector.records[0].stall_pct == (20.0, 0.0)
+
+
+@given(st.dictionaries(st.sampled_from(PHASES), st.floats(0, 1e6)))
+def test_stalls_are_a_share(seconds):
+    assert 0.0 <= stall_pct(seconds) <= 100.0 + 1e-9
+    assert stall_pct({**seconds, "data_wait": 0.0}) == 0.0
+
+
+def test_stalls_of_no_time_are_none():
+    assert stall_pct({}) == stall_pct({"data_wait": 0.0}) == 0.0
+    assert stall_pct({"data_wait": 2.0}) == 100.0
+
+
+@pytest.mark.parametrize("job_state", list(JobState))
+def test_a_view_survives_json(job_state):
+    collector = whole_story()
+    view = JobView(
+        job_id="a-1",
+        name="a",
+        state=job_state,
+        attempt=1,
+        num_ranks=NUM_RANKS,
+        reason="DataError",
+        message="label is 2\n  file: a",
+        num_steps=30,
+        total_rows=150,
+        parameters=7,
+        pids=(1, None, 3),
+        records=tuple(collector.records),
+        next_record=5,
+        model_path="runs/a/model",
+        rank_stall_pct=(1.0, 2.0, 3.0),
+        rank_seconds=collector.rank_seconds,
+    )
+    assert JobView.from_json(json.loads(json.dumps(view.to_json(), allow_nan=False))) == view
+    assert JobView.from_json(view.to_json()) == view
+
+
+def test_a_bare_view_survives_json():
+    view = JobView("a-1", "a", JobState.PENDING, 0, 2, why_pending="needs 2 workers")
+    assert JobView.from_json(json.loads(json.dumps(view.to_json()))) == view
+
+
+def test_a_record_is_plain_data():
+    record = Record("valid", 0, 1, 2, 3, 4.0, None, None, None, None, None)
+    assert (record.stall_pct, record.seconds, record.lr) == ((), None, None)
