@@ -1,0 +1,72 @@
+"""Training on a GPU: the same result as on the CPU, the same bits twice, and a real cluster."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_jobs import make_spec, write_prepared
+
+from distrain.cluster import count_gpus, local_cluster
+from distrain.coordinator.handle import JobHandle, raise_for_state
+from distrain.coordinator.inline import run_inline
+from distrain.coordinator.view import JobView, Record
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no NVIDIA GPU"),
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+def train_inline(prepared: Path, run_dir: Path, *overrides: str) -> tuple[JobView, list[Record]]:
+    spec = make_spec(
+        prepared,
+        "resources={backend: inline, num_ranks: 1}",
+        "train.log_every_steps=1",
+        *overrides,
+    )
+    records: list[Record] = []
+    view = run_inline(spec, run_dir, "job", lambda view: records.extend(view.records))
+    raise_for_state(view)
+    return view, records
+
+
+@pytest.mark.parametrize("kind", ["mlp", "dlrm"])
+def test_gpu_follows_the_cpu(prepared: Path, tmp_path: Path, kind: str) -> None:
+    losses = {}
+    for device in ("cpu", "cuda"):
+        overrides = (
+            f"model={{kind: {kind}, embedding_dim: 4}}",
+            f"resources.device={device}",
+            "train.optimizer={kind: sgd, lr: 0.05}",
+        )
+        _, records = train_inline(prepared, tmp_path / device, *overrides)
+        losses[device] = [record.loss for record in records]
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
+def test_two_gpu_runs_are_bit_identical(prepared: Path, tmp_path: Path, optimizer: str) -> None:
+    weights = []
+    for name in ("first", "second"):
+        view, _ = train_inline(
+            prepared,
+            tmp_path / name,
+            "resources.device=cuda",
+            f"train.optimizer.kind={optimizer}",
+        )
+        weights.append((Path(view.model_path or "") / "weights.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+def test_a_cuda_cluster_trains_over_nccl(prepared: Path, tmp_path: Path) -> None:
+    pytest.importorskip("dask_cuda", reason="dask-cuda is not installed")
+    ranks = max(n for n in (1, 2, 4, 8) if n <= count_gpus())
+    spec = make_spec(prepared, f"resources={{num_ranks: {ranks}, device: cuda}}")
+    with local_cluster(ranks, 1, "cuda", ":0") as client:
+        view = JobHandle.submit(client, spec, tmp_path, "job").watch(lambda _: None)
+    raise_for_state(view)
