@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
@@ -48,11 +48,18 @@ def check_machine() -> Iterator[Check]:
     yield Check("python", Verdict.OK, f"{platform.python_version()} at {sys.executable}")
     for package in NEEDED:
         yield _installed(package)
-    yield _same_dask()
-    yield _cores()
-    yield _memory()
-    yield _shared_memory()
-    yield from _gpus()
+    looks: dict[str, Callable[[], Iterable[Check]]] = {
+        "dask = distributed": lambda: [_same_dask()],
+        "cores": lambda: [_cores()],
+        "memory": lambda: [_memory()],
+        "/dev/shm": lambda: [_shared_memory()],
+        "gpu": _gpus,
+    }
+    for name, look in looks.items():
+        try:
+            yield from look()
+        except Exception as error:  # a look that fails is a finding, and the others go on
+            yield Check(name, Verdict.FAIL, f"cannot look: {type(error).__name__}: {error}")
 
 
 def check_write_access(folder: Path) -> Check:
@@ -60,16 +67,18 @@ def check_write_access(folder: Path) -> Check:
     try:
         check_writable(folder)
     except DistrainError as error:
-        return Check("write access", Verdict.FAIL, error.message, error.hint or "")
+        return Check("write access", Verdict.FAIL, f"{folder}: {error.message}", error.hint or "")
+    except ValueError as error:  # a path that no system takes
+        return Check("write access", Verdict.FAIL, f"{folder!r}: {error}")
     return Check("write access", Verdict.OK, str(folder.absolute()))
 
 
-def check_scheduler(address: str) -> Iterator[Check]:
-    """Whether a Dask cluster answers, has workers, and runs what we run."""
+def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
+    """Whether a Dask cluster answers within `timeout_s`, has workers, and runs what we run."""
     from distrain.cluster import connect
 
     try:
-        with connect(address, timeout_s=10) as client:
+        with connect(address, timeout_s=timeout_s) as client:
             workers = client.scheduler_info(n_workers=-1)["workers"]
             yield Check("scheduler", Verdict.OK, f"{address}, {len(workers)} workers")
             if not workers:

@@ -24,7 +24,7 @@ def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> 
     [0.5, 1.0, 1.0, 0.5, 0.0]
     """
     if step < schedule.warmup_steps:
-        return peak_lr * (step + 1) / schedule.warmup_steps
+        return peak_lr * ((step + 1) / schedule.warmup_steps)
     start = schedule.decay_start_step
     start = schedule.warmup_steps if start is None else max(start, schedule.warmup_steps)
     if schedule.decay == "none" or step <= start:
@@ -32,4 +32,4 @@ def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> 
     progress = min(1.0, (step - start) / max(1, num_steps - 1 - start))
     if schedule.decay == "cosine":
         progress = (1 - math.cos(math.pi * progress)) / 2
-    return peak_lr * (1 + progress * (schedule.final_fraction - 1))
+    return peak_lr * ((1 - progress) + progress * schedule.final_fraction)

@@ -1,0 +1,154 @@
+import pytest
+
+from distrain.doctor import (
+    Check,
+    Verdict,
+    check_machine,
+    check_scheduler,
+    check_write_access,
+    checks,
+)
+
+
+def by_name(found):
+    return {check.name: check for check in found}
+
+
+def test_the_machine_is_looked_at_from_all_sides():
+    found = list(check_machine())
+    assert all(isinstance(check, Check) and check.detail for check in found)
+    names = [check.name for check in found]
+    assert len(names) == len(set(names))
+    assert {"python", "torch", "dask", "dask = distributed", "cores", "memory", "gpu"} <= set(names)
+    failed = [check for check in found if check.verdict is Verdict.FAIL]
+    assert all(check.mend for check in failed)
+
+
+def test_a_missing_and_a_broken_package_say_how_to_mend_them(monkeypatch):
+    monkeypatch.setattr(checks, "NEEDED", ("no-such-package-anywhere",))
+    missing = by_name(check_machine())["no-such-package-anywhere"]
+    assert missing.verdict is Verdict.FAIL
+    assert missing.mend == "pip install no-such-package-anywhere"
+
+    def broken(name):
+        raise OSError("libfoo.so: cannot open shared object file")
+
+    monkeypatch.setattr(checks, "NEEDED", ("numpy",))
+    monkeypatch.setattr(checks, "import_module", broken)
+    found = by_name(check_machine())["numpy"]
+    assert (found.verdict, found.mend) == (Verdict.FAIL, "pip install -U numpy")
+    assert "libfoo.so" in found.detail
+
+
+def test_dask_and_distributed_of_different_versions_are_told(monkeypatch):
+    versions = {"dask": "2026.7.1", "distributed": "2026.3.0"}
+    monkeypatch.setattr(checks, "NEEDED", ())
+    monkeypatch.setattr(checks, "version", versions.__getitem__)
+    found = by_name(check_machine())["dask = distributed"]
+    assert found.verdict is Verdict.FAIL
+    assert found.detail == "2026.7.1 and 2026.3.0"
+
+
+@pytest.mark.parametrize("look", ["_same_dask", "_cores", "_memory", "_shared_memory", "_gpus"])
+def test_a_look_that_fails_is_a_finding_and_the_others_go_on(monkeypatch, look):
+    def broken():
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(checks, "NEEDED", ())
+    before = len(list(check_machine()))
+    monkeypatch.setattr(checks, look, broken)
+    found = list(check_machine())
+    assert len(found) == before
+    (odd,) = [check for check in found if "no luck" in check.detail]
+    assert odd.verdict is Verdict.FAIL
+    assert odd.detail == "cannot look: RuntimeError: no luck"
+
+
+def test_a_driver_that_torch_cannot_use_is_told(monkeypatch):
+    monkeypatch.setattr("distrain.cluster.count_gpus", lambda: 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(checks, "NEEDED", ())
+    found = by_name(check_machine())["gpu"]
+    assert found.verdict is Verdict.FAIL
+    assert "the driver shows 2, but torch" in found.detail
+    assert "CUDA build" in found.mend
+
+
+def test_a_folder_that_can_be_written(tmp_path):
+    found = check_write_access(tmp_path / "runs")
+    assert (found.verdict, found.detail) == (Verdict.OK, str(tmp_path / "runs"))
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_says_which_and_why(tmp_path):
+    (tmp_path / "file").write_text("x")
+    found = check_write_access(tmp_path / "file" / "runs")
+    assert found.verdict is Verdict.FAIL
+    assert found.detail == f"{tmp_path / 'file' / 'runs'}: could not write: Not a directory"
+    assert found.mend == "A part of the path is a file, not a folder."
+    assert check_write_access(tmp_path / "a\0b").verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("tcp://127.0.0.1:9", "Timed out trying to connect"),
+        ("nonsense", "missing port number"),
+        ("carrier-pigeon://a:1", "unknown address scheme"),
+        ("tls://127.0.0.1:9", "TLS"),
+        ("", "missing port number"),
+    ],
+)
+def test_a_scheduler_that_does_not_answer_is_a_finding(address, words):
+    (found,) = check_scheduler(address, timeout_s=0.3)
+    assert (found.name, found.verdict) == ("scheduler", Verdict.FAIL)
+    assert words in found.detail
+    assert "--scheduler" in found.mend
+
+
+def test_a_cluster_without_and_with_workers():
+    from distributed import LocalCluster
+
+    options = {"processes": False, "dashboard_address": ":0", "threads_per_worker": 1}
+    with LocalCluster(n_workers=0, **options) as cluster:
+        address = cluster.scheduler_address
+        answers, workers = check_scheduler(address, timeout_s=5.0)
+        assert (answers.verdict, answers.detail) == (Verdict.OK, f"{address}, 0 workers")
+        assert (workers.verdict, workers.mend) == (
+            Verdict.FAIL,
+            f"Start some: dask worker {address}",
+        )
+        cluster.scale(1)
+        cluster.wait_for_workers(1, timeout=60)
+        verdicts = [check.verdict for check in check_scheduler(address, timeout_s=5.0)]
+        assert verdicts == [Verdict.OK, Verdict.OK]
+
+
+def test_workers_of_other_versions_are_told(monkeypatch):
+    from contextlib import contextmanager
+
+    class Client:
+        def scheduler_info(self, n_workers):
+            return {"workers": {"tcp://a:1": {}}}
+
+        def run(self, function):
+            return {"tcp://a:1": {"distrain": "0.0.1"}}
+
+    @contextmanager
+    def connect(address, timeout_s):
+        yield Client()
+
+    monkeypatch.setattr("distrain.cluster.connect", connect)
+    _, versions = check_scheduler("tcp://a:0")
+    assert versions.verdict is Verdict.FAIL
+    assert versions.detail == "tcp://a:1 differ: {'distrain': '0.0.1'}"
+
+
+def test_workers_that_cannot_run_us_are_told(monkeypatch):
+    def connect(address, timeout_s):
+        raise ModuleNotFoundError("No module named 'distrain'")
+
+    monkeypatch.setattr("distrain.cluster.connect", connect)
+    (found,) = check_scheduler("tcp://a:0")
+    assert found.verdict is Verdict.FAIL
+    assert found.detail == "cannot run distrain there: No module named 'distrain'"

@@ -1,0 +1,64 @@
+"""What an import loads: the heavy libraries only where they are used."""
+
+import subprocess
+import sys
+
+import pytest
+
+FRAMEWORKS = {"torch", "dask", "distributed", "pandas", "cudf"}
+HEAVY = FRAMEWORKS | {"pyarrow", "numpy"}
+
+
+def loaded_by(code):
+    """The top-level modules that a fresh interpreter holds after some code."""
+    tell = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{tell}"], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_the_package_itself_is_light():
+    assert not loaded_by("import distrain") & HEAVY
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        "distrain.spec",
+        "distrain.events",
+        "distrain.schema",
+        "distrain.partition.plan",
+        "distrain.placement",
+        "distrain.coordinator.machine",
+        "distrain.coordinator.view",
+        "distrain.world",
+        "distrain.run_paths",
+        "distrain.storage",
+    ],
+)
+def test_the_pure_rooms_load_no_framework(room):
+    loaded = loaded_by(f"import {room}")
+    assert "distrain" in loaded
+    assert not loaded & FRAMEWORKS
+
+
+def test_help_loads_no_framework():
+    code = (
+        "from distrain.cli.main import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+    )
+    assert not loaded_by(code) & FRAMEWORKS
+
+
+def test_names_of_the_package_resolve_on_first_use():
+    code = (
+        "import distrain\n"
+        "assert set(distrain.__all__) <= set(dir(distrain))\n"
+        "for name in distrain.__all__:\n    getattr(distrain, name)\n"
+        "try:\n    distrain.nonsense\n"
+        "except AttributeError as error:\n    assert 'nonsense' in str(error)\n"
+        "else:\n    raise SystemExit('no error')\n"
+    )
+    assert not loaded_by(code) & FRAMEWORKS
