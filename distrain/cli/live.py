@@ -35,7 +35,7 @@ class LiveProgress:
                 TextColumn("{task.description}"), BarColumn(24), console=self.console
             )
             self._bar.start()
-            self._task = self._bar.add_task("", total=None)
+            self._task = self._bar.add_task("ranks are starting", total=None)
         return self
 
     def __exit__(

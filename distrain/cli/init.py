@@ -1,0 +1,51 @@
+"""`distrain init`: a job spec to begin with."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("preset", type=click.Choice(["criteo-mlp", "criteo-dlrm"]))
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The folder that `distrain prep` made.",
+)
+@click.option("--ranks", default=1, show_default=True, help="Replicas that train together.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("job.yaml"),
+    show_default=True,
+    help="The file to write.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool) -> None:
+    """Write a job spec with every field at its value, ready for `distrain train`.
+
+    criteo-mlp is the model of NVTabular's TensorFlow notebook, criteo-dlrm a small DLRM.
+
+    \b
+    Examples:
+      distrain init criteo-dlrm --data criteo --ranks 2
+      distrain init criteo-mlp --data /data/criteo --out mlp.yaml
+    """
+    import yaml
+
+    from distrain.errors import OutputError
+    from distrain.spec.presets import PRESETS
+    from distrain.storage import whole_file
+
+    spec = PRESETS[preset](str(data), ranks)
+    document = spec.model_dump(mode="json")
+    if not (data / "valid").is_dir():
+        document["data"]["valid"] = []
+    if out.exists() and not overwrite:
+        raise OutputError(
+            "the file exists already", where={"path": str(out)}, hint="Pass --overwrite."
+        )
+    with whole_file(out) as partial:
+        partial.write_text(yaml.safe_dump(document, sort_keys=False))
+    click.echo(f"next: distrain train {out}")
