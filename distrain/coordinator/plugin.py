@@ -27,7 +27,7 @@ from distrain.coordinator.machine import (
 from distrain.coordinator.states import JobState
 from distrain.coordinator.supervisor import EVENT_OP, STOP_OP, SupervisorPlugin, rank_key, supervise
 from distrain.coordinator.view import JobView
-from distrain.events import from_json
+from distrain.events import RankExited, from_json
 from distrain.placement import Slot
 from distrain.spec import JobSpec, parse_spec
 from distrain.train.assignment import Assignment, Rendezvous
@@ -156,12 +156,21 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                     name=PLUGIN_NAME,
                 )
             rendezvous = await self._open_store(gang)
+            if self.machine.jobs[gang.job_id].state is not JobState.STARTING:
+                self._call_off(gang)  # it was cancelled while the store was opened
+                return
             self._futures[gang.job_id] = [
                 self._submit_rank(gang, index, rendezvous) for index in range(len(gang.placements))
             ]
         except Exception as error:
             message = f"the coordinator could not launch the gang: {error!r}"
             self._tell(LaunchFailed(gang.job_id, gang.attempt, message))
+
+    def _call_off(self, gang: LaunchGang) -> None:
+        """Tell the machine that ranks which will never start have ended."""
+        for placement in gang.placements:
+            ended = RankExited(placement.world.rank, 0, stopped=True)
+            self._tell(Reported(gang.job_id, gang.attempt, ended))
 
     async def _open_store(self, gang: LaunchGang) -> Rendezvous:
         host = self.scheduler.address.split("://")[-1].rsplit(":", 1)[0].strip("[]")

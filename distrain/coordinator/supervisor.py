@@ -45,12 +45,21 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     def setup(self, worker: Worker) -> None:
         """Make the worker listen for stop messages."""
         self.running: dict[str, RankProcess] = {}
+        # A stop may overtake the task that it is meant for.
+        self.stopped_early: deque[str] = deque(maxlen=1000)
         worker.stream_handlers[STOP_OP] = self.stop
 
     def stop(self, key: str, **_: object) -> None:
-        """Begin to end the rank process of that key, if it runs."""
+        """Begin to end the rank process of that key, or keep it from starting."""
         if key in self.running:
             self.running[key].request_stop()
+        else:
+            self.stopped_early.append(key)
+
+    def transition(self, key: Any, start: str, finish: str, **_: object) -> None:
+        """Dask gave up a task that runs: its rank must not outlive it."""
+        if key in self.running and finish in ("released", "cancelled", "forgotten"):
+            self.running[key].kill()
 
     def teardown(self, worker: Worker) -> None:
         """Leave no rank behind when the worker closes."""
@@ -70,6 +79,8 @@ async def supervise(assignment_text: str) -> int:
     process = RankProcess(assignment, worker.batched_send)
     key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
     plugin.running[key] = process
+    if key in plugin.stopped_early:
+        process.request_stop()
     try:
         return await process.run()
     finally:
@@ -102,6 +113,9 @@ class RankProcess:
     async def run(self) -> int:
         """Start it, forward its events, wait for its end and report that."""
         rank = self.assignment.world.rank
+        if self._stop_requested.is_set():
+            self._report(to_json(RankExited(rank, 0, stopped=True)))
+            return 0
         log_path = self.assignment.paths.log(rank)
         read_fd, write_fd = os.pipe()
         try:

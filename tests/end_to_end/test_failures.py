@@ -1,5 +1,6 @@
 """Ranks that die, losses that explode, jobs that do not fit: named, and nothing left behind."""
 
+import os
 import re
 import signal
 import subprocess
@@ -128,6 +129,23 @@ def test_cancelling_stops_the_ranks(cluster: Client, prepared: Path, tmp_path: P
     view = job.watch(lambda _: None)
     assert view.state is JobState.CANCELLED
     assert not any(is_running(pid) for pid in pids if pid)
+
+
+def test_a_job_cancelled_while_it_starts_leaves_nothing_and_blocks_nobody(
+    cluster: Client, prepared: Path, tmp_path: Path
+) -> None:
+    for number in range(4):
+        job = submit(cluster, make_spec(prepared, *ENDLESS), tmp_path / str(number))
+        for _ in range(number):  # let it come a little further each time
+            job.view()
+        job.cancel()
+        assert job.watch(lambda _: None).state is JobState.CANCELLED
+    spec = make_spec(prepared, "resources.num_ranks=4")  # needs every worker
+    view = submit(cluster, spec, tmp_path / "next").watch(lambda _: None)
+    assert view.state is JobState.SUCCEEDED
+    workers = [psutil.Process(pid) for pid in cluster.run(os.getpid).values()]
+    ranks = [child for worker in workers for child in worker.children(recursive=True)]
+    assert not [child for child in ranks if "distrain.train.rank" in " ".join(child.cmdline())]
 
 
 def test_a_gang_larger_than_the_cluster_says_what_it_waits_for(
