@@ -148,7 +148,7 @@ class Trainer:
             metrics = evaluate(self.model, loader, self.device)
         self.report(
             EvaluationDone(
-                self.world.rank, epoch, steps_done, self.clock.elapsed_s, metrics.to_json()
+                self.world.rank, epoch, steps_done, self.clock.running_s, metrics.to_json()
             )
         )
 

@@ -32,6 +32,11 @@ class PhaseClock:
         """Wall time from the start to the end of the last lap."""
         return self._lap_end - self._start
 
+    @property
+    def running_s(self) -> float:
+        """Wall time from the start until now."""
+        return time.perf_counter() - self._start
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count the time inside as `name`; phases do not nest."""
