@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from distrain.cluster import local_cluster
 from distrain.coordinator.handle import JobHandle, raise_for_state
 from distrain.coordinator.view import Record
@@ -40,6 +42,7 @@ def main() -> None:
             for ranks, measured in speeds.items():
                 measured.append(rows_per_s(client, data, ranks))
     print_table(speeds)
+    busy_pct = psutil.cpu_percent(interval=2.0)
     ratios = [two / one for one, two in zip(speeds[1], speeds[2], strict=True)]
     ratio = statistics.median(ratios)
     print(
@@ -48,6 +51,7 @@ def main() -> None:
                 "benchmark": "scaling",
                 "rows": rows,
                 "rounds": rounds,
+                "machine_busy_pct_afterwards": busy_pct,
                 "rows_per_s_1_rank": round(statistics.median(speeds[1])),
                 "rows_per_s_2_ranks": round(statistics.median(speeds[2])),
                 "ratio": round(ratio, 3),
@@ -76,8 +80,8 @@ def rows_per_s(client: Any, data: Path, ranks: int) -> float:
         }
     )
     records: list[Record] = []
-    job_id = new_job_id(spec.name)
-    job = JobHandle.submit(client, spec, data.parent / job_id, job_id)
+    job = JobHandle(client, new_job_id(spec.name))
+    job.submit(spec, data.parent / job.job_id)
     view = job.watch(lambda view: records.extend(view.records))
     raise_for_state(view)
     speed = summarise(view, records).rows_per_s

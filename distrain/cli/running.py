@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.cli.live import LiveProgress
+from distrain.errors import OutputError
 from distrain.spec import JobSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distrain.coordinator.view import JobView
     from distrain.report import RunRecorder, Summary
 
@@ -51,12 +54,23 @@ def train(run: Run, progress: LiveProgress) -> "Summary":
 
     with progress:
         view = _run_to_end(run, recorder, progress, on_view)
-    summary = recorder.finish(view)
+    try:
+        summary = recorder.finish(view)
+    except OutputError as error:
+        if view.reason is None:
+            raise
+        # What ended the job matters more, and may have the same cause.
+        progress.say(f"warning: {error}")
     raise_for_state(view)
     return summary
 
 
-def _run_to_end(run: Run, recorder: "RunRecorder", progress: LiveProgress, on_view):  # type: ignore[no-untyped-def]
+def _run_to_end(
+    run: Run,
+    recorder: "RunRecorder",
+    progress: LiveProgress,
+    on_view: "Callable[[JobView], None]",
+) -> "JobView":
     if run.spec.resources.backend == "inline":
         from distrain.coordinator.inline import run_inline
 
@@ -72,10 +86,14 @@ def _run_to_end(run: Run, recorder: "RunRecorder", progress: LiveProgress, on_vi
         dashboard_address=run.dashboard_address,
     ) as client:
         progress.say(f"Dask dashboard: {client.dashboard_link}")
-        job = JobHandle.submit(client, run.spec, recorder.paths.root, run.job_id)
+        job = JobHandle(client, run.job_id)
+        job.submit(run.spec, recorder.paths.root)
         try:
             return job.watch(on_view)
+        except OutputError:  # the run directory takes no more records
+            job.cancel()
+            raise
         except KeyboardInterrupt:
             progress.say("stopping the job (Ctrl-C again leaves it to itself)")
             job.cancel()
-            return job.watch(on_view)
+            return job.watch(on_view, since=len(recorder.records))

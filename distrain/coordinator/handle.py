@@ -23,27 +23,22 @@ class JobHandle:
     client: Client
     job_id: str
 
-    @classmethod
-    def submit(
-        cls, client: Client, spec: JobSpec, run_dir: Path, job_id: str
-    ) -> "JobHandle":
-        """Queue a job on the client's cluster, which gets a coordinator if it has none.
+    def submit(self, spec: JobSpec, run_dir: Path) -> None:
+        """Queue the job on the client's cluster, which gets a coordinator if it has none.
+
+        Submitting an id again changes nothing.
 
         Args:
-            client: Connected to the cluster.
             spec: The job.
             run_dir: Its run directory, on a filesystem that every worker sees.
-            job_id: Its id; submitting an id again changes nothing.
         """
-        ensure_coordinator(client)
-        handle = cls(client, job_id)
-        handle._call(
+        ensure_coordinator(self.client)
+        self._call(
             "distrain_submit",
-            job_id=job_id,
+            job_id=self.job_id,
             spec=spec.model_dump(mode="json"),
             run_dir=str(run_dir.absolute()),
         )
-        return handle
 
     def view(self, since: int = 0) -> JobView:
         """The job now, with its records from number `since` on.
@@ -64,9 +59,13 @@ class JobHandle:
         """Ask for the job's end."""
         self._call("distrain_cancel", job_id=self.job_id)
 
-    def watch(self, on_view: Callable[[JobView], None]) -> JobView:
-        """Follow the job to its end; `on_view` gets each view with the records new in it."""
-        since = 0
+    def watch(self, on_view: Callable[[JobView], None], since: int = 0) -> JobView:
+        """Follow the job to its end; `on_view` gets each view with the records new in it.
+
+        Args:
+            on_view: Called several times a second.
+            since: How many records the caller has already.
+        """
         while True:
             view = self.view(since)
             since = view.next_record

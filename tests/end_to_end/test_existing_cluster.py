@@ -91,7 +91,8 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
 def test_a_killed_dask_worker_ends_the_gang_and_its_rank(prepared: Path, tmp_path: Path) -> None:
     spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000")
     with dask_cluster(tmp_path) as address, connect(address) as client:
-        job = JobHandle.submit(client, spec, tmp_path / "run", "job")
+        job = JobHandle(client, "job")
+        job.submit(spec, tmp_path / "run")
         views: list[JobView] = []
 
         def kill_a_worker(view: JobView) -> None:

@@ -1,5 +1,6 @@
 """Ranks that die, losses that explode, jobs that do not fit: named, and nothing left behind."""
 
+import json
 import os
 import re
 import signal
@@ -24,7 +25,9 @@ ENDLESS = ("train.max_steps=1000000", "train.epochs=1000000", "train.log_every_s
 
 
 def submit(client: Client, spec: JobSpec, run_dir: Path) -> JobHandle:
-    return JobHandle.submit(client, spec, run_dir, new_job_id(spec.name))
+    job = JobHandle(client, new_job_id(spec.name))
+    job.submit(spec, run_dir)
+    return job
 
 
 def run_until_training(job: JobHandle) -> JobView:
@@ -195,6 +198,9 @@ def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 103, output
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
+    assert steps == sorted(set(steps))  # each record once
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
 

@@ -18,7 +18,8 @@ STEPS = 50
 
 def train(client: Client, spec: JobSpec, run_dir: Path) -> list[Record]:
     records: list[Record] = []
-    job = JobHandle.submit(client, spec, run_dir, new_job_id(spec.name))
+    job = JobHandle(client, new_job_id(spec.name))
+    job.submit(spec, run_dir)
     view = job.watch(lambda view: records.extend(view.records))
     raise_for_state(view)
     return records

@@ -68,5 +68,7 @@ def test_a_cuda_cluster_trains_over_nccl(prepared: Path, tmp_path: Path) -> None
     ranks = max(n for n in (1, 2, 4, 8) if n <= count_gpus())
     spec = make_spec(prepared, f"resources={{num_ranks: {ranks}, device: cuda}}")
     with local_cluster(ranks, 1, "cuda", ":0") as client:
-        view = JobHandle.submit(client, spec, tmp_path, "job").watch(lambda _: None)
+        job = JobHandle(client, "job")
+        job.submit(spec, tmp_path)
+        view = job.watch(lambda _: None)
     raise_for_state(view)
