@@ -49,7 +49,8 @@ class LiveProgress:
 
     def say(self, text: str) -> None:
         """Print a line above the progress."""
-        self.console.print(text, highlight=False)
+        # As it is: not wrapped, and a path's brackets are no markup.
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, view: "JobView") -> None:
         """Show a view of the job."""

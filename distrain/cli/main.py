@@ -1,5 +1,6 @@
 """The `distrain` command: finds a command's file, runs it, and tells errors on one screen."""
 
+import errno
 import sys
 from importlib import import_module
 from typing import Any
@@ -78,6 +79,14 @@ def main(args: list[str] | None = None) -> Any:
     except DistrainError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # Files have an error of their own (`OutputError`): this was standard output, into a file.
+        sys.stdout = None  # or Python tries once more, with a traceback
+        click.echo(f"error: could not write the output: {error.strerror}", err=True)
+        click.echo("  hint: The disk is full: free some space.", err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -79,10 +79,13 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
     place = {"file": path, **(where or {})}
     try:
         if os.path.exists(path):  # Arrow reads local files itself, without Python's lock.
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 yield file
         else:
-            with open_input(path) as handle, pq.ParquetFile(handle) as file:
+            with (
+                open_input(path) as handle,
+                pq.ParquetFile(handle, page_checksum_verification=True) as file,
+            ):
                 yield file
     except (pa.ArrowException, OSError) as error:
         raise DataError(

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from distributed import Client
 
-from distrain.errors import DataError, InputError, OutputError
+from distrain.errors import DataError, InputError
 from distrain.etl.bad_lines import BadLineTally
 from distrain.etl.fitting import fit_on_cluster
 from distrain.etl.parts import Part, split_parts
@@ -60,7 +60,7 @@ def prepare(
         check_writable(request.out.absolute().parent)
     with (
         whole_dir(request.out, replace=request.overwrite) as folder,
-        _nothing_left_behind(folder, request.out),
+        _nothing_left_behind(folder),
     ):
         run = _Run(request, workflow, folder, TaskRunner(client), on_progress)
         result = run.do(files, valid_files)
@@ -242,19 +242,16 @@ def _no_rows(files: Sequence[InputFile], bad_lines: BadLineTally) -> DataError:
 
 
 @contextmanager
-def _nothing_left_behind(folder: Path, out: Path) -> Iterator[None]:
-    """Remove an unfinished folder for good, and name `out` instead of it in errors.
+def _nothing_left_behind(folder: Path) -> Iterator[None]:
+    """Remove an unfinished folder for good.
 
     Tasks may still be writing. Once the folder has another name they cannot make new files in
     it, so removing it cannot fail for new files coming up.
     """
     try:
         yield
-    except BaseException as error:
+    except BaseException:
         removed = folder.with_name(f"{folder.name}-removed")
         folder.rename(removed)
         shutil.rmtree(removed, ignore_errors=True)
-        if isinstance(error, OutputError):
-            where = {k: str(v).replace(str(folder), str(out)) for k, v in error.where.items()}
-            raise OutputError(error.message, where=where, hint=error.hint) from None
         raise

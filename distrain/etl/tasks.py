@@ -126,6 +126,8 @@ def _guarded(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except DistrainError as error:
+        # Without the frames that it came through, which would hold files open on the worker.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         return error
 
 

@@ -34,7 +34,7 @@ def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: i
     """Transform a part's rows and write them, in order, to `output`.
 
     The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
-    LZ4, column statistics.
+    LZ4, column statistics, a checksum per page.
 
     Raises:
         DataError: A value cannot be used.
@@ -52,6 +52,7 @@ def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: i
         compression="lz4",
         use_dictionary=True,
         row_group_size=row_group_rows,
+        write_page_checksum=True,
     )
     missing = {column: _num_missing(table[column]) for column in workflow.columns}
     return WrittenPart(table.num_rows, missing)

@@ -17,6 +17,7 @@ from distrain.partition.columns import Wanted, type_problem
 from distrain.storage import open_input
 
 _OPEN_FILES_PER_THREAD = 32
+_MOST_LISTED = 5
 
 
 class ArrowReader:
@@ -50,11 +51,23 @@ class ArrowReader:
             lines = str(error).splitlines() or [type(error).__name__]
             raise DataError(
                 f"could not read a row group: {lines[0]}",
-                where=where,
+                where=where | self._damaged_columns(group),
                 hint="The file is damaged, or was removed or changed since the run began.",
             ) from error
         self._check(table, group, where)
         return table.select(self._names)
+
+    def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
+        """The columns that cannot be read, where others can."""
+        damaged = []
+        for name in self._names:
+            try:
+                self._handle(group.file).parquet.read_row_group(group.index, columns=[name])
+            except Exception:  # the error is known; now it is about where
+                damaged.append(name)
+        if len(damaged) == len(self._names):
+            return {}
+        return {"column": ", ".join(damaged[:_MOST_LISTED])}
 
     def close(self) -> None:
         """Close all files, those of other threads as well; no thread may be reading."""
@@ -99,7 +112,10 @@ class _Handle:
         self._stream: IO[bytes] | None = open_input(file) if remote else None
         try:
             source: Any = self._stream or file
-            self.parquet = pq.ParquetFile(source, metadata=footer, pre_buffer=remote)
+            # Unverified, a flipped bit is a wrong number that nobody notices.
+            self.parquet = pq.ParquetFile(
+                source, metadata=footer, pre_buffer=remote, page_checksum_verification=True
+            )
         except BaseException:
             self._close_stream()
             raise

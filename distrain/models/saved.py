@@ -7,7 +7,10 @@
 Nothing in it is code and nothing is unpickled.
 """
 
+import contextlib
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,9 +72,22 @@ def save_model(
     }
     weights = {name: values.cpu().contiguous() for name, values in model.state_dict().items()}
     with whole_dir(path, replace=replace) as folder:
-        save_file(weights, folder / WEIGHTS_FILE)
+        with _system_errors():
+            save_file(weights, folder / WEIGHTS_FILE)
         (folder / MODEL_FILE).write_text(json.dumps(document, indent=2) + "\n")
         schema.save(folder / SCHEMA_FILE)
+
+
+@contextlib.contextmanager
+def _system_errors() -> Iterator[None]:
+    """Turn safetensors' account of a failed write into the `OSError` that it was."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        code = re.search(r"\(os error (\d+)\)", str(error))
+        raise OSError(*([int(code[1])] if code else []), str(error)) from error
 
 
 def load_model(path: str | Path) -> SavedModel:

@@ -46,16 +46,24 @@ class RunRecorder:
         self.records: list[Record] = []
 
     def add(self, view: JobView) -> None:
-        """Take in the records that are new in a view."""
+        """Take in the records that are new in a view.
+
+        Raises:
+            OutputError: Their lines could not be written; none of them was.
+        """
         if not view.records:
             return
         self.records += view.records
         lines = "".join(json.dumps(asdict(record)) + "\n" for record in view.records)
-        with translated_errors(self.paths.metrics), self.paths.metrics.open("a") as metrics:
-            metrics.write(lines)
+        with translated_errors(self.paths.metrics):
+            _append(self.paths.metrics, lines.encode())
 
     def finish(self, view: JobView) -> Summary:
-        """Write the summary and the curves."""
+        """Write the summary and the curves.
+
+        Raises:
+            OutputError: One could not be written; it is not there.
+        """
         summary = summarise(view, self.records)
         with whole_file(self.paths.summary) as partial:
             partial.write_text(json.dumps(summary.to_json(), indent=2) + "\n")
@@ -63,3 +71,15 @@ class RunRecorder:
             with whole_file(self.paths.curves) as partial:
                 draw_curves(self.records, view.name, partial)
         return summary
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append all of `data`, or nothing."""
+    with path.open("ab", buffering=0) as file:
+        size_bytes = file.tell()
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            file.truncate(size_bytes)  # a full disk takes half a line
+            raise

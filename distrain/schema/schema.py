@@ -126,8 +126,9 @@ class Schema:
         """
         targets = self.select_by_tag(Tags.TARGET)
         if len(targets) != 1:
+            found = f": {', '.join(targets.names)}" if targets else ""
             raise SchemaError(
-                f"the schema has {len(targets)} target columns, not one",
+                f"the schema has {len(targets)} target columns, not one{found}",
                 hint="Tag the label's column, and only it, with `target`.",
             )
         return targets.columns[0]

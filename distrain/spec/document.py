@@ -21,7 +21,9 @@ def read_document(path: Path) -> object:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise SpecError("no such job spec", where=where) from None
+        raise SpecError(
+            "no such job spec", where=where, hint="Check the path; `distrain init` writes one."
+        ) from None
     except (OSError, ValueError) as error:
         raise SpecError(f"cannot read the job spec: {error}", where=where) from None
     try:

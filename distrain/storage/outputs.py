@@ -70,6 +70,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to fill; on success sync its files and rename it to `path`.
 
+    Errors that name a file in the temporary folder are told with its final name instead.
+
     Args:
         path: The final name.
         replace: Whether an existing folder may be replaced.
@@ -92,6 +94,11 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             else:
                 partial.rename(final)  # fails if somebody else was faster
             _sync(final.parent)
+    except OutputError as error:
+        where = {k: str(v).replace(str(partial), str(final)) for k, v in error.where.items()}
+        if where == {k: str(v) for k, v in error.where.items()}:
+            raise
+        raise OutputError(error.message, where=where, hint=error.hint) from error.__cause__
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

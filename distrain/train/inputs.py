@@ -31,24 +31,28 @@ def check_inputs(spec: JobSpec) -> Inputs:
     The command line calls this before it asks for a cluster, every rank before it builds a model.
 
     Raises:
-        SchemaError: No schema was found, or it lacks a target.
+        SchemaError: No schema was found, or it lacks a target or features.
         DataError: A file is missing, damaged, or does not fit the schema.
         SpecError: The spec asks for validation without validation data.
     """
-    schema = find_data_schema(spec.data)
-    _ = schema.target  # raises if there is not exactly one
+    path = find_data_schema(spec.data)
+    schema = criteo_schema() if path is None else Schema.load(path)
     if spec.evaluate.every_steps and not spec.data.valid:
         raise SpecError(
             "evaluate.every_steps is set, but data.valid names no files",
             hint="Name validation files, or leave evaluate.every_steps out.",
         )
-    train = read_footers(spec.data.train, schema)
-    valid = read_footers(spec.data.valid, schema) if spec.data.valid else None
+    try:
+        train = read_footers(spec.data.train, schema)
+        valid = read_footers(spec.data.valid, schema) if spec.data.valid else None
+    except SchemaError as error:
+        where = {"schema": path or spec.data.schema_path, **error.where}
+        raise SchemaError(error.message, where=where, hint=error.hint) from None
     return Inputs(schema, train, valid)
 
 
-def find_data_schema(data: DataSpec) -> Schema:
-    """The schema that `data.schema` means.
+def find_data_schema(data: DataSpec) -> Path | None:
+    """The file of the schema that `data.schema` means; `None` for the bare `criteo` preset.
 
     `auto` looks in the folder of the training files and in the one above it, where `distrain prep`
     writes it; `criteo` is the preset, completed with cardinalities from such a file if there is
@@ -56,14 +60,14 @@ def find_data_schema(data: DataSpec) -> Schema:
     """
     if data.schema_path not in ("auto", "criteo"):
         path = Path(data.schema_path)
-        return Schema.load(find_schema(path) if path.is_dir() else path)
+        return find_schema(path) if path.is_dir() else path
     for folder in _folders_of(data.train[0]):
         try:
-            return Schema.load(find_schema(folder))
+            return find_schema(folder)
         except SchemaError:
             continue
     if data.schema_path == "criteo":
-        return criteo_schema()
+        return None
     raise SchemaError(
         "found no schema beside the training data",
         where={"data.train": data.train[0]},

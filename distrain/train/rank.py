@@ -32,7 +32,6 @@ def run_rank(assignment: Assignment, report: Callable[[Event], None]) -> RankFai
     try:
         _train(assignment, report)
     except Exception as error:
-        logging.exception("rank %d failed", assignment.world.rank)
         failure = explain_failure(error, assignment.world.rank)
         report(failure)
         return failure
@@ -69,6 +68,8 @@ def main() -> None:
     failure = run_rank(assignment, lambda event: _write(events, event))
     if failure is None:
         _leave_peers()
+    else:
+        logging.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: gloo's threads sometimes abort the interpreter's orderly end. The rank is

@@ -12,7 +12,7 @@ def client() -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=None, **options) as cluster, Client(cluster) as client:
+    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
         yield client
 
 

@@ -192,6 +192,22 @@ def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path, failure, rep
     assert not replace or names(final) == ["old"]
 
 
+def test_an_error_inside_a_folder_names_the_final_place(tmp_path):
+    final = tmp_path / "out"
+
+    def write():
+        with whole_dir(final) as partial:
+            (partial / "taken").mkdir()
+            with whole_file(partial / "taken") as inner:
+                inner.write_text("x")
+
+    with pytest.raises(OutputError) as caught:
+        write()
+    assert caught.value.where == {"path": str(final / "taken")}
+    assert isinstance(caught.value.__cause__, IsADirectoryError)
+    assert names(tmp_path) == []
+
+
 def test_the_slower_of_two_writers_does_not_replace_the_faster(tmp_path):
     final = tmp_path / "out"
 

@@ -1,0 +1,225 @@
+"""Disks that are full or read-only, and paths that cannot be: nothing half-written is left."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from damaged import assert_nothing_left, assert_one_screen, changed, tell
+from distributed import Client, LocalCluster
+from small_jobs import distrain_command, run_distrain
+
+import distrain.cluster
+from distrain.coordinator.handle import JobHandle
+from distrain.coordinator.states import JobState
+from distrain.synth import SynthRequest, generate
+
+FULL = "No space left on device"
+BIG_MODEL = ("--set", "model.hidden=[600, 600]")
+DASK = ("--set", "resources={backend: dask, num_ranks: 2, device: cpu}")
+
+
+def leave_room(disk: Path, size_bytes: int) -> None:
+    """Fill a disk but for so many bytes."""
+    free = os.statvfs(disk)
+    (disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_frsize - size_bytes))
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Good raw text, more than the tiny disk takes."""
+    folder = tmp_path_factory.mktemp("synth") / "raw"
+    generate(SynthRequest(folder, rows=10_000, scale=0.001))
+    return folder / "train-00000.tsv"
+
+
+@pytest.mark.parametrize("file_format", ["tsv", "tsv.gz", "parquet"])
+def test_synth_on_a_full_disk(
+    tiny_disk: Path, capsys: pytest.CaptureFixture[str], file_format: str
+) -> None:
+    out = tiny_disk / "out"
+    done = tell(capsys, "synth", "--rows", 40_000, "--format", file_format, "--out", out)
+    assert_one_screen(done, 1, FULL, out)
+    assert_nothing_left(out)
+
+
+@pytest.mark.usefixtures("cluster_here")
+@pytest.mark.parametrize("room", [1 << 20, 8192, 0])
+def test_prep_on_a_full_disk(
+    tiny_disk: Path, raw: Path, capsys: pytest.CaptureFixture[str], room: int
+) -> None:
+    if room < 1 << 20:
+        leave_room(tiny_disk, room)
+    out = tiny_disk / "out"
+    done = tell(capsys, "prep", raw, "--out", out)
+    assert_one_screen(done, 1, FULL, out if room else tiny_disk)
+    assert_nothing_left(out)
+    assert {path.name for path in tiny_disk.iterdir()} <= {"ballast"}
+
+
+@pytest.mark.usefixtures("cluster_here")
+@pytest.mark.parametrize("room", [8192, 0])
+def test_predict_on_a_full_disk(
+    tiny_disk: Path, prepared: Path, model: Path, capsys: pytest.CaptureFixture[str], room: int
+) -> None:
+    leave_room(tiny_disk, room)
+    out = tiny_disk / "out"
+    columns = [word for name in ("I1", "I2", "I3", "I4", "I5") for word in ("--keep", name)]
+    done = tell(capsys, "predict", model, prepared / "train", "--out", out, *columns)
+    assert_one_screen(done, 1, FULL, out)
+    assert_nothing_left(out)
+
+
+def test_a_schema_on_a_full_disk(tiny_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_room(tiny_disk, 0)
+    out = tiny_disk / "schema.pbtxt"
+    assert_one_screen(tell(capsys, "schema", "criteo", "--out", out), 1, FULL, out)
+    assert_nothing_left(out)
+
+
+def test_a_model_too_large_for_the_disk_ends_the_job(
+    tiny_disk: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tiny_disk / "run"
+    done = tell(capsys, "train", job, "--run-dir", run, *BIG_MODEL)
+    assert_one_screen(done, 100, FULL, run / "model", "reason: OutputError")
+    assert_nothing_left(run / "model")
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["state"], summary["reason"]) == ("failed", "OutputError")
+
+
+def test_a_rank_on_a_cluster_with_a_full_disk(tiny_disk: Path, job: Path) -> None:
+    run = tiny_disk / "run"
+    done = run_distrain("train", job, "--run-dir", run, *BIG_MODEL, *DASK)
+    assert_one_screen(done, 100, "rank 0", FULL, run / "model", "reason: OutputError")
+    assert_nothing_left(run / "model")
+
+
+@pytest.mark.parametrize("room", [0, 4096, 8192, 12288, 16384])
+def test_a_run_on_a_full_disk(
+    tiny_disk: Path, job: Path, capsys: pytest.CaptureFixture[str], room: int
+) -> None:
+    """Wherever the room ends, there is an error, and every file that is there is whole."""
+    leave_room(tiny_disk, room)
+    run = tiny_disk / "run"
+    steps = ("--set", "train.epochs=20", "--set", "train.log_every_steps=1")
+    done = tell(capsys, "train", job, "--run-dir", run, *steps)
+    assert done.exit_code in (1, 100)
+    assert_one_screen(done, done.exit_code, FULL, run)
+    assert_nothing_left(run / "model")
+    metrics, summary = run / "metrics.jsonl", run / "summary.json"
+    for line in metrics.read_text().splitlines() if metrics.exists() else ():
+        json.loads(line)
+    if summary.exists():
+        assert json.loads(summary.read_text())["state"] == "failed"
+
+
+def test_a_run_directory_that_fills_up_stops_the_job_on_the_cluster(
+    tiny_disk: Path, job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"n_workers": 1, "processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
+    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
+        monkeypatch.setattr(distrain.cluster, "open_cluster", lambda **_: nullcontext(client))
+        leave_room(tiny_disk, 16384)
+        endless = [f"train.{name}=1000000" for name in ("epochs", "max_steps")]
+        endless += ["train.log_every_steps=1", "resources={num_ranks: 1, device: cpu}"]
+        words = [word for assignment in endless for word in ("--set", assignment)]
+        run = tiny_disk / "run"
+        done = tell(capsys, "train", job, "--run-dir", run, *words)
+        assert_one_screen(done, 1, FULL, run / "metrics.jsonl")
+        for line in (run / "metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+        [listed] = client.sync(client.scheduler.distrain_jobs)
+        ended = JobHandle(client, listed["job_id"]).watch(lambda view: None)
+    assert ended.state is JobState.CANCELLED
+
+
+def test_a_full_disk_does_not_hide_why_the_job_failed(
+    tiny_disk: Path, prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed("label", 0.5)(prepared / "train" / "part-0.parquet")
+    leave_room(tiny_disk, 4096)  # the spec's
+    done = tell(capsys, "train", job, "--run-dir", tiny_disk / "run")
+    assert_one_screen(done, 100, "'label' is 0.5", "reason: DataError")
+    assert f"{FULL}\n  path: {tiny_disk / 'run' / 'summary.json'}" in done.stdout
+
+
+Words = Callable[[Path, Path, Path], tuple[object, ...]]
+WRITERS: dict[str, Words] = {
+    "synth": lambda prepared, model, out: ("synth", "--rows", 10, "--out", out),
+    "prep": lambda prepared, model, out: ("prep", prepared / "train", "--out", out),
+    "train": lambda prepared, model, out: (
+        "train", prepared.parent / "job.yaml", "--run-dir", out
+    ),
+    "predict": lambda prepared, model, out: (
+        "predict", model, prepared / "train", "--out", out
+    ),
+    "schema": lambda prepared, model, out: ("schema", "criteo", "--out", out / "s.json"),
+    "init": lambda prepared, model, out: (
+        "init", "criteo-mlp", "--data", prepared, "--out", out / "job.yaml"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("cluster_here", "job")
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_path_below_a_file(
+    prepared: Path, model: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    file = prepared.parent / "file"
+    file.write_text("kept")
+    for out in (file / "out", file / "deep" / "out"):
+        done = tell(capsys, *WRITERS[command](prepared, model, out))
+        assert_one_screen(done, 1, file)
+        assert "could not write" in done.stderr
+    assert file.read_text() == "kept"
+
+
+@pytest.mark.usefixtures("cluster_here", "job")
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_read_only_filesystem(
+    prepared: Path, model: Path, read_only_disk: Path, capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:  # fmt: skip
+    done = tell(capsys, *WRITERS[command](prepared, model, read_only_disk / "out"))
+    assert_one_screen(done, 1, "Read-only file system", read_only_disk, "choose another place")
+    assert list(read_only_disk.iterdir()) == []
+
+
+@pytest.mark.usefixtures("cluster_here", "job")
+@pytest.mark.parametrize("command", ["synth", "prep", "predict"])
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_a_file_in_the_folder_s_place(
+    prepared: Path, model: Path, capsys: pytest.CaptureFixture[str], command: str,
+    options: tuple[str, ...],
+) -> None:  # fmt: skip
+    out = prepared.parent / "out"
+    out.write_text("kept")
+    done = tell(capsys, *WRITERS[command](prepared, model, out), *options)
+    assert_one_screen(done, 1, out)
+    assert out.read_text() == "kept"
+    assert not [path for path in out.parent.iterdir() if ".partial-" in path.name]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("synth", "--rows", "10", "--out", "/dev/null/out"),
+        ("schema", "criteo", "--out", "/dev/null/schema.json"),
+    ],
+)
+def test_the_commands_themselves(words: tuple[str, ...]) -> None:
+    assert_one_screen(run_distrain(*words), 1, "could not write", "/dev/null")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", [("schema", "criteo"), ("schema", "criteo", "--json")])
+def test_standard_output_on_a_full_disk(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            distrain_command(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert_one_screen(done, 1, "could not write the output", FULL)

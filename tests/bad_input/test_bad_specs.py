@@ -1,0 +1,110 @@
+"""`distrain train` on a bad spec, or with a bad schema: told at once, and nothing is made."""
+
+from pathlib import Path
+
+import pytest
+from damaged import assert_nothing_left, assert_one_screen, tell
+from small_jobs import CARDINALITIES, run_distrain
+
+from distrain.schema import ColumnSchema, Tags, criteo_schema
+
+
+def train_badly(capsys: pytest.CaptureFixture[str], job: Path, *culprits: object) -> None:
+    """The command complains and leaves nothing."""
+    run = job.parent / "run"
+    assert_one_screen(tell(capsys, "train", job, "--run-dir", run), 1, *culprits, hint=False)
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize(
+    ("content", "culprits"),
+    [
+        (b"", ["a mapping of sections"]),
+        (b"data: [train", ["not YAML"]),
+        (b"\xff\xfe\x00", ["cannot read the job spec"]),
+        (b"- data\n- model\n", ["a mapping of sections"]),
+        (b"data: {train: a}\nmodle: {kind: mlp}\n", ["modle", "did you mean 'model'"]),
+        (b"data: {train: a}\nmodel: {kind: mlp, hiden: [4]}\n", ["model.hiden", "'hidden'"]),
+        (b"data: {train: a}\nmodel: {kind: mpl}\n", ["model.kind", "'mpl'", "dlrm"]),
+        (b"model: {kind: mlp}\n", ["data: required"]),
+        (b"data: {train: a}\nmodel: {kind: mlp}\nmodel: {kind: dlrm}\n", ["model twice"]),
+        (
+            b"data: {train: a}\nmodel: {kind: mlp}\ntrain: {epochs: many, lanes: -3}\n",
+            ["train.epochs", "'many'", "train.lanes", "-3"],
+        ),
+    ],
+)
+def test_a_spec_with_mistakes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, culprits: list[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_bytes(content)
+    train_badly(capsys, job, job, *culprits)
+
+
+def test_a_spec_that_is_missing_or_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_badly(capsys, tmp_path / "absent.yaml", "no such job spec", tmp_path / "absent.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    train_badly(capsys, tmp_path / "folder.yaml", tmp_path / "folder.yaml", "Is a directory")
+
+
+def test_the_command_itself_names_a_missing_spec(tmp_path: Path) -> None:
+    done = run_distrain("train", tmp_path / "absent.yaml", cwd=tmp_path)
+    assert_one_screen(done, 1, "no such job spec", tmp_path / "absent.yaml", hint=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "culprits"),
+    [
+        (None, ["schema"]),
+        (b"", ["schema"]),
+        (b"feature { name: ", ["line: 1"]),
+        (b"\xff\xfe", ["not UTF-8"]),
+        (b"feature { name: 'x' }\nfeature { name: 'x' }\n", ["x", "more than once"]),
+    ],
+)
+def test_a_schema_that_is_missing_or_garbled(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str], content: bytes | None,
+    culprits: list[str],
+) -> None:  # fmt: skip
+    schema = prepared / "schema.pbtxt"
+    schema.unlink()
+    if content is not None:
+        schema.write_bytes(content)
+    run = job.parent / "run"
+    done = tell(capsys, "train", job, "--set", f"data.schema={schema}", "--run-dir", run)
+    assert_one_screen(done, 1, schema, *culprits, hint=False)
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize("content", [b"feature { name: ", b"\xff\xfe"])
+def test_a_garbled_schema_beside_the_data_is_named(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    (prepared / "schema.pbtxt").write_bytes(content)
+    train_badly(capsys, job, prepared / "schema.pbtxt")
+
+
+def test_no_schema_beside_the_data(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (prepared / "schema.pbtxt").unlink()
+    train_badly(capsys, job, "found no schema", "data.schema", "distrain prep")
+
+
+def test_two_target_columns(prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = ColumnSchema("I1", "float32", (Tags.TARGET,))
+    schema = prepared / "schema.pbtxt"
+    criteo_schema(CARDINALITIES).with_columns(second).save(schema)
+    train_badly(capsys, job, "2 target columns", "label, I1", schema)
+
+
+def test_a_schema_without_features(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = prepared / "schema.pbtxt"
+    criteo_schema(CARDINALITIES).select(["label"]).save(schema)
+    train_badly(capsys, job, "no feature columns", schema)

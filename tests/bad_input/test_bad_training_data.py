@@ -1,0 +1,121 @@
+"""`distrain train` on bad data: told before anything starts where footers tell, else by a rank."""
+
+import json
+from pathlib import Path
+
+import pytest
+from damaged import (
+    FOOTER_DAMAGES,
+    ROW_DAMAGES,
+    Damage,
+    assert_nothing_left,
+    assert_one_screen,
+    changed,
+    tell,
+)
+from small_jobs import CARDINALITIES, run_distrain
+
+from distrain.schema import criteo_schema
+
+DASK = ("--set", "resources={backend: dask, num_ranks: 2, device: cpu}")
+
+
+def assert_failed_run(run: Path) -> None:
+    """A run directory that says why, without a model."""
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["state"], summary["reason"]) == ("failed", "DataError")
+    assert summary["model"] is None
+    assert_nothing_left(run / "model")
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+@pytest.mark.parametrize("damage", FOOTER_DAMAGES, ids=lambda damage: damage.name)
+def test_what_footers_tell_is_told_before_the_run(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str], damage: Damage, split: str
+) -> None:
+    file = prepared / split / "part-0.parquet"
+    damage.inflict(file)
+    run = job.parent / "run"
+    done = tell(capsys, "train", job, "--run-dir", run)
+    assert_one_screen(done, 1, file, *damage.culprits)
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize("damage", ROW_DAMAGES, ids=lambda damage: damage.name)
+def test_what_only_rows_tell_is_told_by_the_rank(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str], damage: Damage
+) -> None:
+    file = prepared / "train" / "part-0.parquet"
+    damage.inflict(file)
+    run = job.parent / "run"
+    done = tell(capsys, "train", job, "--run-dir", run)
+    assert_one_screen(done, 100, "rank 0: ", file, "reason: DataError", *damage.culprits)
+    assert_failed_run(run)
+
+
+def test_bad_validation_rows_end_the_run(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = prepared / "valid" / "part-0.parquet"
+    changed("label", 0.5)(file)
+    run = job.parent / "run"
+    done = tell(capsys, "train", job, "--run-dir", run)
+    assert_one_screen(done, 100, file, "'label' is 0.5", "reason: DataError")
+    assert_failed_run(run)
+
+
+def test_the_command_itself_tells_of_a_bad_row_without_a_traceback(
+    prepared: Path, job: Path
+) -> None:
+    file = prepared / "train" / "part-0.parquet"
+    changed("label", 0.5)(file)
+    run = job.parent / "run"
+    done = run_distrain("train", job, "--run-dir", run)
+    assert_one_screen(done, 100, file, "row group: 1", "column: label", "'label' is 0.5")
+    assert_failed_run(run)
+
+
+def test_a_rank_on_a_cluster_tells_of_a_bad_row(prepared: Path, job: Path) -> None:
+    file = prepared / "train" / "part-0.parquet"
+    changed("I3", float("nan"))(file)
+    run = job.parent / "run"
+    done = run_distrain("train", job, "--run-dir", run, *DASK)
+    assert_one_screen(
+        done, 100, file, "row group: 1", "column: I3", "holds nan", "reason: DataError"
+    )
+    assert_failed_run(run)
+    assert "Traceback" not in "".join(log.read_text() for log in (run / "logs").iterdir())
+
+
+def test_bad_footers_are_told_before_a_cluster_starts(prepared: Path, job: Path) -> None:
+    file = prepared / "train" / "part-0.parquet"
+    changed("label", 2.0)(file)
+    done = run_distrain("train", job, "--run-dir", job.parent / "run", *DASK)
+    assert_one_screen(done, 1, file, "row group: 1", "column: label", "'label' is 2.0")
+    assert "cluster" not in done.stdout
+    assert_nothing_left(job.parent / "run")
+
+
+def test_a_dry_run_tells_of_bad_data_too(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed("C2", -1)(prepared / "train" / "part-0.parquet")
+    assert_one_screen(tell(capsys, "train", job, "--dry-run"), 1, "id -1 of column 'C2'")
+
+
+def test_a_schema_of_another_prep_run(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fewer = {name: max(1, size // 2) for name, size in CARDINALITIES.items()}
+    criteo_schema(fewer).save(prepared / "schema.pbtxt")
+    done = tell(capsys, "train", job, "--run-dir", job.parent / "run")
+    assert_one_screen(done, 1, "problems found", "part-0.parquet", "another prep run", "and 2")
+    assert_nothing_left(job.parent / "run")
+
+
+def test_an_empty_folder(prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (prepared / "train" / "part-0.parquet").unlink()
+    train = f"data.train={prepared / 'train'}"
+    done = tell(capsys, "train", job, "--set", train, "--run-dir", job.parent / "run")
+    assert_one_screen(done, 1, "no such file", prepared / "train")
+    assert_nothing_left(job.parent / "run")
