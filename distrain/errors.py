@@ -4,7 +4,8 @@
     ├── InputError                 1    something given to us cannot be used
     │   ├── SpecError              1    the job spec
     │   ├── SchemaError            1    a schema, or a column it lacks
-    │   └── DataError              1    a data file, row group, column or value
+    │   ├── DataError              1    a data file, row group, column or value
+    │   └── ModelError             1    a model whose output is not finite
     ├── OutputError                1    something could not be written whole
     ├── ClusterError               69   no cluster, or too few workers
     └── JobError                   100  a job that started and did not end well
@@ -75,6 +76,10 @@ class SchemaError(InputError):
 
 class DataError(InputError):
     """A data file that is missing, damaged, or holds a value that cannot be used."""
+
+
+class ModelError(InputError):
+    """A model whose output is not finite."""
 
 
 class OutputError(DistrainError):

@@ -36,9 +36,10 @@ def command(
     """
     from distrain.cli.models import find_model
     from distrain.cluster import open_cluster
-    from distrain.scoring import PredictRequest, predict
+    from distrain.scoring import PredictRequest, check_request, predict
 
     request = PredictRequest(find_model(model), data, out, keep, batch_size, overwrite)
+    check_request(request)  # starting workers takes seconds; a mistyped path should not
     with open_cluster(scheduler=scheduler, num_workers=workers) as client:
         result = predict(
             request, client, lambda done, total: click.echo(f"scored {done} of {total} files")

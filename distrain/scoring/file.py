@@ -79,7 +79,7 @@ def _kept_columns(source: str, keep: tuple[str, ...], batch_rows: int) -> Iterat
     if not keep:
         return
     with open_input(source) as handle:
-        parquet = pq.ParquetFile(handle)
+        parquet = pq.ParquetFile(handle, page_checksum_verification=True)
         pending: list[pa.RecordBatch] = []
         rows = 0
         for piece in parquet.iter_batches(batch_size=batch_rows, columns=list(keep)):

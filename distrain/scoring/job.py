@@ -9,7 +9,7 @@ from distrain.errors import DataError
 from distrain.models import load_model
 from distrain.partition import read_footers
 from distrain.scoring.file import SCORE_COLUMN, score_file
-from distrain.storage import InputFile, list_inputs, whole_dir
+from distrain.storage import InputFile, check_free, list_inputs, whole_dir
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ def predict(
     """
     from distributed import as_completed
 
-    files = list_inputs(request.inputs, suffixes=(".parquet", ".pq"))
-    _check(files, request)
+    files = check_request(request)
     with whole_dir(request.out, replace=request.overwrite) as partial:
         targets = _target_names(files)
         futures = [
@@ -84,13 +83,22 @@ def predict(
     return PredictResult(rows, len(files))
 
 
-def _check(files: list[InputFile], request: PredictRequest) -> None:
+def check_request(request: PredictRequest) -> list[InputFile]:
+    """Find the files to score, and refuse what footers show to be unusable; needs no cluster.
+
+    Raises:
+        DataError: Model, files or kept columns cannot be used.
+        OutputError: The output folder exists already.
+    """
+    check_free(request.out, request.overwrite)
     saved = load_model(request.model_dir)
+    files = list_inputs(request.inputs, suffixes=(".parquet", ".pq"))
     read_footers([file.path for file in files], saved.schema, need_label=False)
     if SCORE_COLUMN in request.keep:
         raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")
     for file in files:
         _check_kept(file.path, request.keep)
+    return files
 
 
 def _check_kept(path: str, keep: tuple[str, ...]) -> None:

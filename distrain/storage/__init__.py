@@ -1,10 +1,17 @@
 """Where bytes come from and how outputs appear: whole, or not at all."""
 
 from distrain.storage.inputs import InputFile, list_inputs, open_input
-from distrain.storage.outputs import check_writable, translated_errors, whole_dir, whole_file
+from distrain.storage.outputs import (
+    check_free,
+    check_writable,
+    translated_errors,
+    whole_dir,
+    whole_file,
+)
 
 __all__ = [
     "InputFile",
+    "check_free",
     "check_writable",
     "list_inputs",
     "open_input",

@@ -83,7 +83,7 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     partial = _partial_name(final)
     try:
         with translated_errors(final):
-            _check_free(final, replace)
+            check_free(final, replace)
             partial.mkdir(parents=True)
             yield partial
             for file in sorted(partial.rglob("*")):
@@ -101,6 +101,24 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
         raise OutputError(error.message, where=where, hint=error.hint) from error.__cause__
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_free(path: str | Path, replace: bool) -> None:
+    """Raise now if `whole_dir` would refuse `path` because something is there.
+
+    Raises:
+        OutputError: A folder is there and `replace` is false, or a file is there.
+    """
+    final = Path(path)
+    with translated_errors(final):
+        if final.exists() and not final.is_dir():
+            raise FileExistsError(errno.EEXIST, "a file of that name exists")
+        if final.exists() and not replace:
+            raise OutputError(
+                "the output exists already",
+                where={"path": str(final)},
+                hint="Remove it, choose another name, or pass --overwrite.",
+            )
 
 
 def check_writable(folder: str | Path) -> None:
@@ -121,17 +139,6 @@ def check_writable(folder: str | Path) -> None:
 
 def _partial_name(final: Path) -> Path:
     return final.with_name(f".{final.name}.partial-{uuid.uuid4().hex[:8]}")
-
-
-def _check_free(final: Path, replace: bool) -> None:
-    if final.exists() and not final.is_dir():
-        raise FileExistsError(errno.EEXIST, "a file of that name exists")
-    if final.exists() and not replace:
-        raise OutputError(
-            "the output exists already",
-            where={"path": str(final)},
-            hint="Remove it, choose another name, or pass --overwrite.",
-        )
 
 
 def _swap(partial: Path, final: Path) -> None:

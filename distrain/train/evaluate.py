@@ -2,6 +2,7 @@
 
 import torch
 
+from distrain.errors import ModelError
 from distrain.loader import Loader
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.device import DeviceBinaryMetrics
@@ -18,7 +19,8 @@ def evaluate(model: ClickModel, loader: Loader, device: torch.device) -> BinaryM
         device: Where the model is.
 
     Raises:
-        ValueError: A logit is not finite.
+        ModelError: A logit is not finite.
+        DataError: The rows cannot be used.
     """
     metrics = DeviceBinaryMetrics(device)
     was_training = model.training
@@ -29,4 +31,10 @@ def evaluate(model: ClickModel, loader: Loader, device: torch.device) -> BinaryM
             assert on_device.label is not None
             metrics.update(model(on_device), on_device.label)
     model.train(was_training)
-    return metrics.read_and_reset()
+    try:
+        return metrics.read_and_reset()
+    except ValueError as error:  # the loader has checked the labels
+        raise ModelError(
+            f"the model cannot score these rows: {error}",
+            hint="Its weights may hold NaN: lower the learning rate it was trained with.",
+        ) from None

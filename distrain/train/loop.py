@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from distrain.batch import Batch
-from distrain.errors import SpecError
+from distrain.errors import ModelError, SpecError
 from distrain.events import (
     EvaluationDone,
     Event,
@@ -145,7 +145,10 @@ class Trainer:
         assert self.inputs.valid is not None
         with self.clock.phase("evaluate"):
             loader = self._loader(self.inputs.valid, shuffle="none")
-            metrics = evaluate(self.model, loader, self.device)
+            try:
+                metrics = evaluate(self.model, loader, self.device)
+            except ModelError:  # the last update spoilt the weights; no loss has seen them yet
+                raise NonFiniteLoss(steps_done, self.world.rank, math.nan) from None
         self.report(
             EvaluationDone(
                 self.world.rank, epoch, steps_done, self.clock.running_s, metrics.to_json()
