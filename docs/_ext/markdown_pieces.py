@@ -1,0 +1,32 @@
+"""Pieces of Markdown."""
+
+import inspect
+import re
+from collections.abc import Iterable, Sequence
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; `|` and line ends in cells are taken care of."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def code(text: object) -> str:
+    """Inline code, or nothing for an empty text."""
+    return f"`{text}`" if str(text) else ""
+
+
+def comments_of(module: object) -> dict[str, str]:
+    """What a module's source says after `NAME = ...  #` or `"name",  #`, by the name."""
+    pattern = re.compile(r'^ +(?:(\w+) = "[^"]*"|"(\w+)",) +# (.+)$', re.MULTILINE)
+    found = pattern.finditer(inspect.getsource(module))  # type: ignore[arg-type]
+    return {match[1] or match[2]: match[3] for match in found}
+
+
+def first_sentence_capital(text: str) -> str:
+    """The text as a sentence: capital at the start, full stop at the end."""
+    return text[:1].upper() + text[1:].removesuffix(".") + "." if text else ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

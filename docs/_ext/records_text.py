@@ -1,0 +1,135 @@
+"""References of dataclasses, events, phases and exit codes, from their docstrings and comments."""
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+from markdown_pieces import code, table
+
+from distrain import errors
+from distrain.errors import DistrainError
+from distrain.events import EVENT_TYPES, PHASES
+
+# Fields that mean the same wherever they stand and are not described again in each docstring.
+_COMMON = {
+    "attempt": "Which attempt, from 1; 0 before the first.",
+    "auc_bound": "The true AUC lies within +- this.",
+    "device": "`cpu` or `cuda:0`.",
+    "elapsed_s": "Wall time since training started on this rank.",
+    "epoch": "From 0.",
+    "host": "The name of its host.",
+    "job_id": "The job's id.",
+    "message": "The same for people: what failed, where, and a hint.",
+    "model": "The folder of the saved model.",
+    "name": "The job spec's `name`.",
+    "num_ranks": "Ranks that trained together.",
+    "parameters": "Trainable values, embeddings included.",
+    "path": "Its folder.",
+    "pid": "Its process id.",
+    "rank": "Which rank reports, from 0.",
+    "scored_rows": "Rows that the following figures are of.",
+    "seconds": "Per rank, wall time by phase over the whole training.",
+    "steps": "Steps taken.",
+    "train_loss": "Mean log loss of the training rows.",
+}
+_PHASE_WORDS = {
+    "data_wait": "waiting for the loader",
+    "copy": "moving a batch to the device",
+    "forward_backward": "lookup, model, loss and gradients; with several ranks also the "
+    "all-reduce of the dense gradients, and the wait for slower ranks",
+    "exchange": "merging the gradients of touched embedding rows, and exchanging them",
+    "optimizer": "updating dense parameters and touched rows",
+    "evaluate": "validation",
+    "save": "writing the model (rank 0)",
+    "other": "what no other phase claims, reports included",
+}
+_CODE_1 = (
+    "Something given cannot be used, or an output cannot be written. `distrain doctor` ends with "
+    "it too, if a check fails."
+)
+_OK_AND_USAGE = {0: ("", "All went well."), 2: ("", "The command line was not understood.")}
+
+
+def fields(record: Any) -> str:
+    """A table of a dataclass's fields; its docstring's `Attributes` describe them."""
+    described = _attributes(inspect.getdoc(record) or "")
+    rows = []
+    for field in dataclasses.fields(record):
+        meaning = described.get(field.name) or _COMMON.get(field.name)
+        if not meaning:
+            raise LookupError(
+                f"{record.__name__}.{field.name} is not described; add it to the docstring's "
+                "`Attributes:`"
+            )
+        rows.append((code(field.name), code(_type(field.type)), meaning))
+    return table(["field", "type", "meaning"], rows)
+
+
+def events() -> str:
+    """A heading, the docstring's first paragraph and a table for each event."""
+    parts = []
+    for kind, event in EVENT_TYPES.items():
+        about = (inspect.getdoc(event) or "").partition("\n\n")[0]
+        parts += [f"### {event.__name__}", f"`kind: {kind}`. {about}", fields(event)]
+    return "\n\n".join(parts)
+
+
+def phases() -> str:
+    """What each phase of a rank's wall time is."""
+    missing = set(PHASES) - set(_PHASE_WORDS)
+    if missing:
+        raise LookupError(f"no words for the phases {', '.join(sorted(missing))}")
+    return table(["phase", "what the rank does"], [(code(p), _PHASE_WORDS[p]) for p in PHASES])
+
+
+def exit_codes() -> str:
+    """Each exit code with the errors that end in it."""
+    found = dict(_OK_AND_USAGE)
+    for cls in _tree(DistrainError):
+        names, about = found.get(cls.exit_code, ("", ""))
+        names = f"{names}, {code(cls.__name__)}" if names else code(cls.__name__)
+        about = about or (_CODE_1 if cls is DistrainError else inspect.getdoc(cls) or "")
+        found[cls.exit_code] = (names, about)
+    return table(
+        ["exit code", "errors", "meaning"],
+        [(code(number), *found[number]) for number in sorted(found)],
+    )
+
+
+def exit_code_numbers() -> list[int]:
+    """All exit codes."""
+    return sorted({*_OK_AND_USAGE, *(cls.exit_code for cls in _tree(DistrainError))})
+
+
+def _tree(root: type[DistrainError]) -> list[type[DistrainError]]:
+    own = [cls for cls in root.__subclasses__() if cls.__module__ == errors.__name__]
+    return [root, *(found for cls in own for found in _tree(cls))]
+
+
+def _type(annotation: Any) -> str:
+    """A field's type in JSON's words, for all of these are written as JSON."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\b(?:[a-z_]+\.)+", "", text)
+    text = re.sub(r"tuple\[(.+), \.\.\.\]", r"list of \1", text)
+    text = re.sub(r"(?:Mapping|dict)\[str, (\w+)\]", r"object of \1", text)
+    return text.replace("None", "null").replace("object of Any", "object")
+
+
+def _attributes(doc: str) -> dict[str, str]:
+    """The `Attributes:` of a Google docstring."""
+    section = doc.partition("Attributes:\n")[2]
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if not line.strip():
+            continue
+        if not line.startswith("    "):
+            break
+        match = re.match(r"    (\w+): (.+)", line)
+        if match:
+            name = match[1]
+            found[name] = match[2]
+        elif name:
+            found[name] += " " + line.strip()
+    return found

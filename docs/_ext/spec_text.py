@@ -1,0 +1,108 @@
+"""The reference of the job spec, from its pydantic models."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+from markdown_pieces import code, table
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from distrain.spec import JobSpec
+from distrain.spec.load import _RESERVED
+from distrain.spec.sections import ModelSpec, Section
+
+_KINDS = get_args(get_args(ModelSpec)[0])
+_TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+
+
+def sections() -> str:
+    """A heading and a table for each section, in the order of the document."""
+    parts = ["## The document itself", _about(JobSpec), _fields("", JobSpec)]
+    for path, section in _sections("", JobSpec):
+        parts += [f"## {path}", _about(section), _fields(path.partition(" ")[0] + ".", section)]
+    return "\n\n".join(parts)
+
+
+def reserved() -> str:
+    """The names that this version refuses, and what they would ask for."""
+    return table(["name", "would ask for"], [(code(n), what) for n, what in _RESERVED.items()])
+
+
+def field_paths() -> list[str]:
+    """Every field's path, such as `train.optimizer.lr`."""
+    paths = _paths("", JobSpec)
+    for path, section in _sections("", JobSpec):
+        paths += _paths(path.partition(" ")[0] + ".", section)
+    return paths
+
+
+def _paths(prefix: str, section: type[Section]) -> list[str]:
+    return [prefix + _name(name, field) for name, field in _own(section)]
+
+
+def _sections(prefix: str, section: type[Section]) -> Iterator[tuple[str, type[Section]]]:
+    for name, field in section.model_fields.items():
+        if field.discriminator is not None:
+            for kind in _KINDS:
+                yield f"{prefix}{name} (kind: {kind.model_fields['kind'].default})", kind
+        elif _is_section(field.annotation):
+            inner: Any = field.annotation
+            yield prefix + name, inner
+            yield from _sections(f"{prefix}{name}.", inner)
+
+
+def _own(section: type[Section]) -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in section.model_fields.items():
+        if field.discriminator is None and not _is_section(field.annotation):
+            yield name, field
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _about(section: type[Section]) -> str:
+    return " ".join((section.__doc__ or "").split())
+
+
+def _fields(prefix: str, section: type[Section]) -> str:
+    rows = []
+    for name, field in _own(section):
+        path = prefix + _name(name, field)
+        if not field.description:
+            raise LookupError(f"the field {path} has no description")
+        rows.append((code(path), _type(field.annotation), _default(field), field.description))
+    return table(["field", "value", "default", "meaning"], rows)
+
+
+def _name(name: str, field: FieldInfo) -> str:
+    return field.alias or name
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    value = field.default
+    if value is None:
+        return code("null")
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    if isinstance(value, tuple):
+        return code(str(list(value)))
+    return code(value)
+
+
+def _type(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return ", ".join(code(value) for value in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        inner = [a for a in get_args(annotation) if a is not Ellipsis]
+        return f"list of {_type(inner[0])}s".replace("texts", "text")
+    if get_origin(annotation) is dict:
+        return "mapping of text to text"
+    if hasattr(annotation, "__metadata__"):
+        return _type(get_args(annotation)[0])
+    if get_args(annotation):  # a union
+        kinds = [a for a in get_args(annotation) if a is not type(None)]
+        return " or ".join([*map(_type, kinds), code("null")])
+    return _TYPES[annotation.__name__]

@@ -1,0 +1,59 @@
+"""The documentation, built once, and its sources."""
+
+import html.parser
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class _Text(html.parser.HTMLParser):
+    """What a reader sees of a page's article."""
+
+    def __init__(self):
+        super().__init__()
+        self.pieces = []
+        self._inside = 0
+
+    def handle_starttag(self, tag, attrs):
+        self._inside += tag == "article"
+        if tag in {"p", "td", "th", "pre", "li", "h1", "h2", "h3", "title"}:
+            self.pieces.append("\n")
+
+    def handle_endtag(self, tag):
+        self._inside -= tag == "article"
+
+    def handle_data(self, data):
+        if self._inside:
+            self.pieces.append(data)
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory):
+    """Each page's text by its name, such as `spec`; the build takes a few seconds."""
+    out = tmp_path_factory.mktemp("docs") / "html"
+    options = ["--fail-on-warning", "--quiet", "-b", "html", "-d", str(out.parent / "trees")]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for file in out.rglob("*.html"):
+        text = _Text()
+        text.feed(file.read_text(encoding="utf-8"))
+        found[file.relative_to(out).with_suffix("").as_posix()] = "".join(text.pieces)
+    return found
+
+
+@pytest.fixture(scope="session")
+def sources():
+    """The text of every Markdown file by its path from the root."""
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    kept = [file for file in files if "_build" not in file.parts]
+    return {file.relative_to(ROOT): file.read_text(encoding="utf-8") for file in kept}
