@@ -10,7 +10,7 @@ from distrain.cli.params import COUNT
 
 JOB = """\
 # The demo's job. Run it again with changes:
-#   distrain train {job} --set train.optimizer.lr=0.01 --set model.kind=mlp
+#   distrain train {job} --set train.optimizer.lr=0.01 --set 'model={{kind: mlp}}'
 version: 1
 name: demo
 data:

@@ -78,7 +78,7 @@ def _run_to_end(
     from distrain.cluster import open_cluster
     from distrain.coordinator.handle import JobHandle
 
-    progress.say("starting the cluster")
+    progress.say(f"connecting to {run.scheduler}" if run.scheduler else "starting the cluster")
     with open_cluster(
         scheduler=run.scheduler,
         num_workers=run.spec.resources.num_ranks,

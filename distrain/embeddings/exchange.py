@@ -48,6 +48,6 @@ def _padded(rows: Tensor, count: int) -> Tensor:
 
 def _gathered(rows: Tensor, num_ranks: int, group: dist.ProcessGroup | None) -> Tensor:
     """The ranks' `rows` one after another, `[num_ranks, *rows.shape]`."""
-    out = rows.new_empty(num_ranks * len(rows), *rows.shape[1:])
-    dist.all_gather_into_tensor(out, rows, group=group)
-    return out.view(num_ranks, *rows.shape)
+    out = rows.new_empty(num_ranks, *rows.shape)
+    dist.all_gather(list(out), rows, group=group)
+    return out

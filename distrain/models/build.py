@@ -75,7 +75,7 @@ def _check(features: Schema, spec: ModelSpec) -> None:
     if unknown:
         raise SchemaError(
             f"no cardinality is known for: {', '.join(unknown)}",
-            hint="Prepare the data with `distrain etl`, which writes it to the schema, "
+            hint="Prepare the data with `distrain prep`, which writes it to the schema, "
             "or set the columns' cardinality there.",
         )
     lists = [c.name for c in (*features.categorical, *features.continuous) if c.is_list]

@@ -22,6 +22,7 @@ class Summary:
         scored_on: What the following figures are of: `valid`, or `train` (each row scored before
             its update) where there are no validation rows.
         auc: Area under the ROC curve, true within +- `auc_bound`.
+        auc_bound: From the histogram that the AUC was counted in.
         log_loss: Mean log loss in nats.
         normalised_entropy: Log loss over that of predicting the mean click rate.
     """

@@ -19,6 +19,8 @@ from distrain.train.assignment import Assignment
 
 PR_SET_PDEATHSIG = 1
 
+log = logging.getLogger("distrain.rank")
+
 
 def run_rank(assignment: Assignment, report: Callable[[Event], None]) -> RankFailed | None:
     """Do one rank's work in this process.
@@ -50,10 +52,13 @@ def _train(assignment: Assignment, report: Callable[[Event], None]) -> None:
     torch.set_num_threads(spec.resources.threads_per_rank)
     seed_everything(spec.train.seed, device)
     report(RankStarted(world.rank, os.getpid(), socket.gethostname(), str(device)))
+    log.info("rank %d of %d of %s on %s", world.rank, world.num_ranks, assignment.job_id, device)
     inputs = check_inputs(spec)
     join_peers(assignment, device, spec.deadlines.collective_s)
     check_same_data(inputs.train.fingerprint, world.rank)
+    log.info("met its peers; %d rows in %s", inputs.train.num_rows, ", ".join(spec.data.train))
     Trainer(spec, inputs, world, device, assignment.paths, report).run()
+    log.info("did all its work")
 
 
 def main() -> None:
@@ -69,7 +74,7 @@ def main() -> None:
     if failure is None:
         _leave_peers()
     else:
-        logging.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
+        log.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: gloo's threads sometimes abort the interpreter's orderly end. The rank is

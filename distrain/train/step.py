@@ -1,6 +1,8 @@
 """One training step: look up, run the dense part, exchange, update."""
 
 from collections.abc import Iterable
+from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,14 @@ from distrain.embeddings import SparseOptimizer
 from distrain.models import ClickModel
 from distrain.spec import OptimizerSpec
 from distrain.train.phases import PhaseClock
+
+_DDP_OPTIONS: dict[str, Any] = {
+    "gradient_as_bucket_view": True,
+    # The dense parts' buffers are constants, which need no exchange. torch 2.13 renamed the switch.
+    "forward_sync_buffers"
+    if "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+    else "broadcast_buffers": False,
+}
 
 
 class TrainStep:
@@ -33,9 +43,7 @@ class TrainStep:
         self.num_ranks = num_ranks
         self.dense: nn.Module = model.dense
         if num_ranks > 1:
-            self.dense = DistributedDataParallel(
-                model.dense, broadcast_buffers=False, gradient_as_bucket_view=True
-            )
+            self.dense = DistributedDataParallel(model.dense, **_DDP_OPTIONS)
         self.dense_optimizer = dense_optimizer(self.dense.parameters(), optimizer)
         self.sparse_optimizer = SparseOptimizer(
             model.embeddings, optimizer.kind, eps=optimizer.eps, betas=optimizer.betas
