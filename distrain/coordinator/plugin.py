@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from distributed import Client, Scheduler, SchedulerPlugin
+from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
@@ -27,7 +28,7 @@ from distrain.coordinator.machine import (
 from distrain.coordinator.states import JobState
 from distrain.coordinator.supervisor import EVENT_OP, STOP_OP, SupervisorPlugin, rank_key, supervise
 from distrain.coordinator.view import JobView
-from distrain.events import RankExited, from_json
+from distrain.events import RankExited, RankFailed, from_json
 from distrain.placement import Slot
 from distrain.spec import JobSpec, parse_spec
 from distrain.train.assignment import Assignment, Rendezvous
@@ -54,6 +55,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._stores: dict[str, Any] = {}
         self._futures: dict[str, list[Any]] = {}
         self._client: Client | None = None
+        self._connecting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         scheduler.handlers.update(
             distrain_submit=self.submit,
@@ -62,6 +64,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             distrain_jobs=self.list_jobs,
         )
         scheduler.stream_handlers[EVENT_OP] = self.rank_reported
+        # Dask adds a plugin after its start. Until then a second client that comes at the same
+        # time would start another coordinator, which takes the calls but hears of no worker.
+        scheduler.add_plugin(self, name=PLUGIN_NAME)
         await scheduler.register_worker_plugin(
             None, dumps(SupervisorPlugin()), SupervisorPlugin.name, idempotent=True
         )
@@ -82,6 +87,21 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
         """A worker left."""
         self._workers_changed(without=worker)
+
+    def transition(self, key: Any, start: str, finish: str, *_: object, **told: Any) -> None:
+        """A supervisor failed: nobody else tells how its rank ended."""
+        if finish != "erred":
+            return
+        for job_id, futures in self._futures.items():
+            keys = [future.key for future in futures]
+            if key in keys:
+                rank, attempt = keys.index(key), self.machine.jobs[job_id].attempt
+                message = f"rank {rank}: its supervisor failed: {told.get('exception_text', '?')}"
+                traceback = told.get("traceback_text") or None
+                failure = RankFailed(rank, "RankFailed", message, traceback=traceback)
+                self._tell(Reported(job_id, attempt, failure))
+                self._tell(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
+                return
 
     def submit(self, job_id: str, spec: dict[str, Any], run_dir: str) -> str:
         """RPC: queue a job; submitting the same id again changes nothing."""
@@ -147,6 +167,24 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     async def _launch(self, gang: LaunchGang) -> None:
         try:
+            await self._connect()
+            host = get_address_host(self.scheduler.address)
+            store = await asyncio.to_thread(_make_store, host)
+            if self.machine.jobs[gang.job_id].state is not JobState.STARTING:
+                self._call_off(gang)  # it was cancelled while the store was opened
+                return
+            self._stores[gang.job_id] = store
+            rendezvous = Rendezvous(host, store.port, f"{gang.job_id}/{gang.attempt}")
+            self._futures[gang.job_id] = [
+                self._submit_rank(gang, index, rendezvous) for index in range(len(gang.placements))
+            ]
+        except Exception as error:
+            message = f"the coordinator could not launch the gang: {error!r}"
+            self._tell(LaunchFailed(gang.job_id, gang.attempt, message))
+
+    async def _connect(self) -> None:
+        """Make the client that submits the ranks, once, also if gangs are launched together."""
+        async with self._connecting:
             if self._client is None:
                 self._client = await Client(
                     self.scheduler.address,
@@ -155,28 +193,12 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                     security=self.scheduler.security,
                     name=PLUGIN_NAME,
                 )
-            rendezvous = await self._open_store(gang)
-            if self.machine.jobs[gang.job_id].state is not JobState.STARTING:
-                self._call_off(gang)  # it was cancelled while the store was opened
-                return
-            self._futures[gang.job_id] = [
-                self._submit_rank(gang, index, rendezvous) for index in range(len(gang.placements))
-            ]
-        except Exception as error:
-            message = f"the coordinator could not launch the gang: {error!r}"
-            self._tell(LaunchFailed(gang.job_id, gang.attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:
         """Tell the machine that ranks which will never start have ended."""
         for placement in gang.placements:
             ended = RankExited(placement.world.rank, 0, stopped=True)
             self._tell(Reported(gang.job_id, gang.attempt, ended))
-
-    async def _open_store(self, gang: LaunchGang) -> Rendezvous:
-        host = self.scheduler.address.split("://")[-1].rsplit(":", 1)[0].strip("[]")
-        store = await asyncio.to_thread(_make_store, host)
-        self._stores[gang.job_id] = store
-        return Rendezvous(host, store.port, f"{gang.job_id}/{gang.attempt}")
 
     def _submit_rank(self, gang: LaunchGang, index: int, rendezvous: Rendezvous) -> Any:
         placement = gang.placements[index]

@@ -1,0 +1,137 @@
+"""The coordinator inside a real scheduler with workers in this process; no rank is started."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Scheduler, Worker
+
+from distrain.coordinator import plugin as plugin_module
+from distrain.coordinator.machine import Machine
+from distrain.coordinator.plugin import PLUGIN_NAME, CoordinatorPlugin
+from distrain.coordinator.states import JobState
+from distrain.coordinator.supervisor import SupervisorPlugin
+from distrain.spec import parse_spec
+
+SPEC = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}}).model_dump(mode="json")
+
+
+def in_scheduler(story: Callable[[Scheduler], Awaitable[None]], num_workers: int = 2) -> None:
+    """Run a story beside a scheduler and its workers."""
+
+    async def run() -> None:
+        async with Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler:
+            workers = [Worker(scheduler.address, nthreads=1) for _ in range(num_workers)]
+            await asyncio.gather(*workers)
+            try:
+                await story(scheduler)
+            finally:
+                await asyncio.gather(*(worker.close() for worker in workers))
+
+    asyncio.run(run())
+
+
+async def coordinator_of(scheduler: Scheduler) -> CoordinatorPlugin:
+    await scheduler.register_scheduler_plugin(
+        CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
+    )
+    plugin: CoordinatorPlugin = scheduler.plugins[PLUGIN_NAME]
+    return plugin
+
+
+async def end_of(coordinator: CoordinatorPlugin, *job_ids: str) -> None:
+    while not all(coordinator.machine.jobs[job_id].state.is_final for job_id in job_ids):
+        await asyncio.sleep(0.01)
+
+
+def test_clients_that_come_together_share_one_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = []
+
+    def machine() -> Machine:
+        started.append(Machine())
+        return started[-1]
+
+    monkeypatch.setattr(plugin_module, "Machine", machine)
+
+    async def story(scheduler: Scheduler) -> None:
+        first, second = await asyncio.gather(coordinator_of(scheduler), coordinator_of(scheduler))
+        assert first is second
+        assert started == [first.machine]  # no other ticks on, unseen
+        assert scheduler.handlers["distrain_view"].__self__ is first
+        assert len(first.machine.slots) == 2
+
+    in_scheduler(story)
+
+
+def test_a_supervisor_that_fails_ends_its_job_with_its_words(tmp_path: Path) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        await asyncio.wait_for(end_of(coordinator, "a"), 60)
+        view = coordinator.view("a")
+        assert view is not None
+        assert (view["state"], view["reason"]) == (JobState.FAILED, "RankFailed")
+        assert "rank 0: its supervisor failed: KeyError('distrain-supervisor')" in view["message"]
+        assert "in supervise" in view["message"]
+        assert not coordinator._futures
+        assert not coordinator._stores
+
+    in_scheduler(story)
+
+
+def test_gangs_launched_together_share_one_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    class CountedClient(plugin_module.Client):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any):
+            made.append(self)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(plugin_module, "Client", CountedClient)
+
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
+        for job_id in ("a", "b"):
+            coordinator.submit(job_id, SPEC, str(tmp_path))
+        await asyncio.wait_for(end_of(coordinator, "a", "b"), 60)
+        assert len(made) == 1
+
+    in_scheduler(story)
+
+
+def test_a_store_that_opens_after_its_job_ended_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        opening, ended = threading.Event(), threading.Event()
+        make = plugin_module._make_store
+
+        def slow(host: str) -> Any:
+            opening.set()
+            assert ended.wait(60)
+            return make(host)
+
+        monkeypatch.setattr(plugin_module, "_make_store", slow)
+        monkeypatch.setattr("distrain.coordinator.machine.GIVE_UP_S", 0.0)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        assert await asyncio.to_thread(opening.wait, 60)
+        coordinator.cancel("a")
+        await end_of(coordinator, "a")
+        launches = list(coordinator._tasks)
+        ended.set()
+        await asyncio.gather(*launches)
+        assert coordinator.machine.jobs["a"].state is JobState.CANCELLED
+        assert not coordinator._stores
+        assert not coordinator._futures
+
+    in_scheduler(story)
