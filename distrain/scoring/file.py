@@ -11,6 +11,7 @@ import torch
 
 from distrain.loader import Loader
 from distrain.models import SavedModel, load_model
+from distrain.models.saved import WEIGHTS_FILE
 from distrain.partition import read_footers
 from distrain.storage import open_input, whole_file
 
@@ -37,7 +38,7 @@ def score_file(
         DataError: The file cannot be used; it names row group, column and value.
         OutputError: The target could not be written.
     """
-    saved, device = _model(model_dir)
+    saved, device = _model(model_dir, _version(model_dir))
     table = read_footers([source], saved.schema, need_label=False)
     loader = Loader(
         table,
@@ -65,8 +66,17 @@ def score_file(
     return table.num_rows
 
 
+def _version(model_dir: str) -> tuple[int, int, int] | None:
+    """Which weights lie there now: a worker outlives them, if the folder is written anew."""
+    try:
+        weights = (Path(model_dir) / WEIGHTS_FILE).stat()
+    except OSError:
+        return None  # `load_model` says what is wrong
+    return weights.st_ino, weights.st_mtime_ns, weights.st_size
+
+
 @lru_cache(maxsize=1)
-def _model(model_dir: str) -> tuple[SavedModel, torch.device]:
+def _model(model_dir: str, version: tuple[int, int, int] | None) -> tuple[SavedModel, torch.device]:
     """The model on the worker's GPU, where it has one; kept for the worker's next file."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     saved = load_model(model_dir)

@@ -1,0 +1,33 @@
+"""Scoring one file: which model is used."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from small_jobs import CARDINALITIES, draw_rows
+
+from distrain.models import build_model, save_model
+from distrain.schema import criteo_schema
+from distrain.scoring.file import score_file
+from distrain.spec import MlpSpec
+
+
+def test_a_model_written_anew_in_the_same_folder_is_used(tmp_path: Path) -> None:
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    source = tmp_path / "rows.parquet"
+    pq.write_table(draw_rows(50, seed=1), source)
+    models = [tmp_path / "first", tmp_path / "second"]
+    for seed, folder in enumerate(models):
+        save_model(folder, build_model(schema, spec, seed=seed), spec, schema)
+
+    def scores(folder: Path) -> list[float]:
+        assert score_file(str(folder), str(source), tmp_path / "out", (), 20) == 50
+        return list(pq.read_table(tmp_path / "out")["probability"].to_pylist())
+
+    expected = scores(models[1])
+    used = tmp_path / "used"
+    shutil.copytree(models[0], used)
+    assert scores(used) != expected
+    shutil.rmtree(used)
+    shutil.copytree(models[1], used)
+    assert scores(used) == expected
