@@ -125,7 +125,7 @@ class RankFailed:
     Attributes:
         reason: A word from `FAILURE_REASONS`.
         message: What failed, where, and the hint, as people should read it.
-        step: Steps taken before, if training had begun.
+        step: The step at which a loss was not finite, from 1; `None` for other reasons.
         traceback: Python's, if it helps.
     """
 

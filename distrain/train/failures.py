@@ -24,7 +24,7 @@ _PEER_SIGNS = (
 _MEMORY_SIGNS = ("can't allocate memory", "cannot allocate memory", "not enough memory")
 
 
-def explain_failure(error: BaseException, rank: int, step: int | None = None) -> RankFailed:
+def explain_failure(error: BaseException, rank: int) -> RankFailed:
     """Say why a rank cannot go on.
 
     >>> explain_failure(DataError("no such file"), rank=1).reason
@@ -32,11 +32,11 @@ def explain_failure(error: BaseException, rank: int, step: int | None = None) ->
     """
     reason = _reason(error)
     if isinstance(error, DistrainError | NonFiniteLoss):
-        step = error.step if isinstance(error, NonFiniteLoss) else step
+        step = error.step if isinstance(error, NonFiniteLoss) else None
         return RankFailed(rank, reason, f"rank {rank}: {error}", step)
     story = "".join(traceback.format_exception(error))
     message = f"rank {rank}: {type(error).__name__}: {error}"
-    return RankFailed(rank, reason, message, step, story)
+    return RankFailed(rank, reason, message, traceback=story)
 
 
 def _reason(error: BaseException) -> str:

@@ -26,7 +26,7 @@ from distrain.train.evaluate import evaluate
 from distrain.train.inputs import Inputs
 from distrain.train.phases import PhaseClock
 from distrain.train.schedule import lr_at
-from distrain.train.step import TrainStep, device_scalar
+from distrain.train.step import TrainStep
 from distrain.world import World
 
 
@@ -79,7 +79,8 @@ class Trainer:
         self.num_steps = self._num_steps()
         self.step = TrainStep(self.model, self.spec.train.optimizer, self.world.num_ranks)
         self.metrics = DeviceBinaryMetrics(self.device)
-        self.losses = device_scalar(self.device, self.spec.train.log_every_steps)
+        window = min(self.spec.train.log_every_steps, self.num_steps)
+        self.losses = torch.zeros(window, dtype=torch.float32, device=self.device)
         self.rows_trained = 0
         self.report(self._started())
         self.clock = PhaseClock()
@@ -87,17 +88,14 @@ class Trainer:
         self._finish()
 
     def _all_steps(self) -> None:
-        steps_done = 0
-        for epoch in range(self.spec.train.epochs):
+        per_epoch = self.loader.num_steps
+        for epoch, first in enumerate(range(0, self.num_steps, per_epoch)):
             with self.loader.epoch(epoch) as batches:
-                for step_of_epoch in range(self.loader.num_steps):
-                    if steps_done == self.num_steps:
-                        return
+                for step in range(first, min(first + per_epoch, self.num_steps)):
                     with self.clock.phase("data_wait"):
                         batch = next(batches)
-                    self._one_step(batch, steps_done, self.loader.rows_in_step(step_of_epoch))
-                    steps_done += 1
-                    self._after_step(epoch, steps_done)
+                    self._one_step(batch, step, self.loader.rows_in_step(step - first))
+                    self._after_step(epoch, step + 1)
 
     def _one_step(self, batch: Batch, step: int, global_rows: int) -> None:
         with self.clock.phase("copy"):
@@ -113,25 +111,25 @@ class Trainer:
 
     def _after_step(self, epoch: int, steps_done: int) -> None:
         last = steps_done == self.num_steps
-        if last or steps_done % self.spec.train.log_every_steps == 0:
-            self._check_losses(steps_done)
-            metrics = self.metrics.read_and_reset().to_json()
-            seconds = self.clock.lap()
-            self.report(
-                StepsDone(
-                    self.world.rank,
-                    epoch,
-                    steps_done,
-                    self.clock.elapsed_s,
-                    seconds,
-                    metrics,
-                    self.lr,
-                )
-            )
         every = self.spec.evaluate.every_steps
         due = (last and self.spec.evaluate.at_end) or (every and steps_done % every == 0)
-        if due and self.inputs.valid is not None:
+        evaluates = due and self.inputs.valid is not None
+        # Before a validation too: it belongs to a known number of rows, and a loss that is not
+        # finite is told with its own step.
+        if last or evaluates or steps_done % self.spec.train.log_every_steps == 0:
+            self._report_steps(epoch, steps_done)
+        if evaluates:
             self._evaluate(epoch, steps_done)
+
+    def _report_steps(self, epoch: int, steps_done: int) -> None:
+        self._check_losses(steps_done)
+        metrics = self.metrics.read_and_reset().to_json()
+        seconds = self.clock.lap()
+        self.report(
+            StepsDone(
+                self.world.rank, epoch, steps_done, self.clock.elapsed_s, seconds, metrics, self.lr
+            )
+        )
 
     def _check_losses(self, steps_done: int) -> None:
         # One look per report, not per step: reading a loss makes the host wait for the device.

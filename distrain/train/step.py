@@ -65,7 +65,11 @@ class TrainStep:
         Returns:
             The logits before the update, `[rows]`, and the sum of the rows' losses, a scalar,
             both detached and on the device.
+
+        Raises:
+            SchemaError: The batch's columns are not the model's.
         """
+        self.model.check_columns(batch)
         assert batch.label is not None
         with clock.phase("forward_backward"):
             keys = self.model.embeddings.keys(batch.categorical)
@@ -95,8 +99,3 @@ def dense_optimizer(parameters: Iterable[nn.Parameter], spec: OptimizerSpec) -> 
             return Adagrad(parameters, lr=spec.lr, eps=spec.eps or 1e-10)
         case "adam":
             return Adam(parameters, lr=spec.lr, betas=spec.betas, eps=spec.eps or 1e-8)
-
-
-def device_scalar(device: torch.device, count: int) -> Tensor:
-    """Room for `count` float32 values on the device."""
-    return torch.zeros(count, dtype=torch.float32, device=device)
