@@ -2,7 +2,7 @@
 
 import math
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distrain.coordinator.states import JobState, Reason
 from distrain.events import RankExited, RankFailed
@@ -88,8 +88,7 @@ def told_failure(event: RankFailed) -> Failure:
 
 def silent_death(event: RankExited, status: RankStatus) -> Failure:
     """The supervisor's account of a process that ended without one."""
-    pid = "before it told its pid," if status.pid is None else f"pid {status.pid}"
-    place = f"{pid} on {status.placement.slot.worker}"
+    place = _place(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
         message = f"rank {event.rank} ({place}) was killed by {name}"
@@ -98,6 +97,24 @@ def silent_death(event: RankExited, status: RankStatus) -> Failure:
     else:
         message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, unannounced"
     return Failure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)
+
+
+def point_at_silent_ranks(culprit: Failure, job: Job) -> Failure:
+    """Where ranks know only of lost peers, name those that live and say nothing: they may hang."""
+    if culprit.reason != "PeerLost":
+        return culprit
+    heard = {failure.rank for failure in job.failures}
+    silent = [
+        f"rank {rank} ({_place(status)}) said nothing and may hang"
+        for rank, status in job.ranks.items()
+        if rank not in heard and not (status.finished or status.exited)
+    ]
+    return replace(culprit, message="\n".join([culprit.message, *silent]))
+
+
+def _place(status: RankStatus) -> str:
+    pid = "before it told its pid," if status.pid is None else f"pid {status.pid}"
+    return f"{pid} on {status.placement.slot.worker}"
 
 
 def _signal_name(number: int) -> str:

@@ -21,6 +21,7 @@ from distrain.coordinator.job import (
     Job,
     RankStatus,
     find_culprit,
+    point_at_silent_ranks,
     silent_death,
     told_failure,
 )
@@ -193,7 +194,7 @@ class Machine:
                 self._move(job, JobState.RUNNING)
             if job.settle_at_s is not None and now_s >= job.settle_at_s:
                 job.settle_at_s = None
-                job.culprit = find_culprit(job.failures)
+                job.culprit = point_at_silent_ranks(find_culprit(job.failures), job)
                 job.give_up_at_s = now_s + GIVE_UP_S
                 self._move(job, JobState.STOPPING)
                 instructions.append(StopGang(job.job_id, job.attempt, job.placements))

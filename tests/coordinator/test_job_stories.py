@@ -269,6 +269,18 @@ def test_where_all_lost_a_peer_the_first_to_say_so_is_named():
     assert (story.culprit().reason, story.culprit().rank) == ("PeerLost", 1)
 
 
+def test_a_rank_that_hangs_is_named_beside_those_that_waited_for_it():
+    story = Story(3)
+    story.running(num_ranks=3)
+    for rank in (0, 2):
+        story.rank("a", RankFailed(rank, "PeerLost", f"rank {rank}: timed out waiting"))
+    story.exit("a", 0, 1)
+    story.wait(SETTLE_S)
+    assert story.culprit().message == (
+        "rank 0: timed out waiting\nrank 1 (pid 1001 on w1) said nothing and may hang"
+    )
+
+
 def test_a_non_finite_loss_is_told_of_its_earliest_step():
     story = Story(3)
     story.running(num_ranks=3)
