@@ -24,6 +24,8 @@ from distrain.train.assignment import Assignment
 EVENT_OP = "distrain-event"
 STOP_OP = "distrain-stop"
 LOG_TAIL_LINES = 30
+LOG_TAIL_BYTES = 2**16
+"""A log may be of any length; reading all of it would hold up the worker."""
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 
 _ALLOCATOR = {
@@ -134,7 +136,7 @@ class RankProcess:
             await self._forward_events(read_fd)
             exit_code = await self._process.wait()
         finally:
-            self.kill()  # a cancelled task must not leave its rank behind
+            self._kill()  # a cancelled task must not leave its rank behind
             stopper.cancel()
         tail = _last_lines(log_path)
         stopped = self._stop_requested.is_set()
@@ -146,7 +148,11 @@ class RankProcess:
         self._stop_requested.set()
 
     def kill(self) -> None:
-        """End the rank now."""
+        """End the rank now, or as soon as it has started."""
+        self._stop_requested.set()
+        self._kill()
+
+    def _kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -192,7 +198,7 @@ class RankProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         await asyncio.sleep(STOP_GRACE_S)
-        self.kill()
+        self._kill()
 
     def _report(self, event: dict[str, Any]) -> None:
         self._send(
@@ -216,7 +222,10 @@ def _environment(assignment: Assignment) -> dict[str, str]:
 
 def _last_lines(path: Path) -> str:
     try:
-        with path.open(errors="replace") as lines:
-            return "".join(deque(lines, maxlen=LOG_TAIL_LINES))
+        with path.open("rb") as log_file:
+            size_bytes = log_file.seek(0, os.SEEK_END)
+            log_file.seek(max(0, size_bytes - LOG_TAIL_BYTES))
+            lines = log_file.read().decode(errors="replace").splitlines(keepends=True)
     except OSError:
         return ""
+    return "".join(lines[-LOG_TAIL_LINES:])
