@@ -28,7 +28,7 @@ from distrain.coordinator.machine import (
 from distrain.coordinator.states import JobState
 from distrain.coordinator.supervisor import EVENT_OP, STOP_OP, SupervisorPlugin, rank_key, supervise
 from distrain.coordinator.view import JobView
-from distrain.events import RankExited, RankFailed, from_json
+from distrain.events import Event, RankExited, RankFailed, from_json
 from distrain.placement import Slot
 from distrain.spec import JobSpec, parse_spec
 from distrain.train.assignment import Assignment, Rendezvous
@@ -137,10 +137,17 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
         """Stream message: a rank, or its supervisor, told something."""
-        parsed = from_json(event)
         job = self.machine.jobs.get(job_id)
-        if job is not None and job.attempt == attempt:
-            self.collectors[job_id].add(parsed)
+        parsed: Event
+        try:
+            parsed = from_json(event)
+            if job is not None and job.attempt == attempt:
+                self.collectors[job_id].add(parsed)
+        except ValueError as error:  # raised, it would close the connection to the worker
+            rank = int(event.get("rank", 0))
+            message = f"rank {rank}: the scheduler cannot read its report: {error}"
+            hint = "Run the same version of distrain on scheduler and workers."
+            parsed = RankFailed(rank, "RankFailed", f"{message}\n  hint: {hint}")
         self._tell(Reported(job_id, attempt, parsed))
 
     def _tell(self, stimulus: Stimulus) -> None:

@@ -135,3 +135,19 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
         assert not coordinator._futures
 
     in_scheduler(story)
+
+
+def test_a_report_that_cannot_be_read_fails_the_job_and_not_the_worker(tmp_path: Path) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        coordinator.rank_reported("a", 1, {"kind": "from_the_future", "rank": 0})
+        await asyncio.wait_for(end_of(coordinator, "a"), 60)
+        view = coordinator.view("a")
+        assert view is not None
+        assert "rank 0: the scheduler cannot read its report" in view["message"]
+        assert "from_the_future" in view["message"]
+        assert len(scheduler.workers) == 2
+
+    in_scheduler(story)
