@@ -46,6 +46,8 @@ def local_cluster(
     """Yield a client of a new cluster of worker processes on this machine."""
     from distributed import Client, LocalCluster
 
+    from distrain.cluster.interrupts import IgnoreInterrupts
+
     options = {
         "n_workers": num_workers,
         "threads_per_worker": threads_per_worker,
@@ -66,6 +68,7 @@ def local_cluster(
     else:
         cluster = LocalCluster(processes=True, **options)
     with cluster, Client(cluster) as client:
+        client.register_plugin(IgnoreInterrupts())
         yield client
 
 

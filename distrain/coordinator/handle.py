@@ -29,14 +29,14 @@ class JobHandle:
         Submitting an id again changes nothing.
 
         Args:
-            spec: The job.
+            spec: The job; its relative paths are those of this process, wherever workers run.
             run_dir: Its run directory, on a filesystem that every worker sees.
         """
         ensure_coordinator(self.client)
         self._call(
             "distrain_submit",
             job_id=self.job_id,
-            spec=spec.model_dump(mode="json"),
+            spec=_with_absolute_paths(spec).model_dump(mode="json"),
             run_dir=str(run_dir.absolute()),
         )
 
@@ -86,6 +86,20 @@ class JobHandle:
                 where={"scheduler": getattr(self.client.scheduler, "address", "?")},
                 hint="Is it still running? Try `distrain doctor --scheduler ADDRESS`.",
             ) from error
+
+
+def _with_absolute_paths(spec: JobSpec) -> JobSpec:
+    schema = spec.data.schema_path
+    paths = {
+        "train": tuple(map(_absolute, spec.data.train)),
+        "valid": tuple(map(_absolute, spec.data.valid)),
+        "schema_path": schema if schema in ("auto", "criteo") else _absolute(schema),
+    }
+    return spec.model_copy(update={"data": spec.data.model_copy(update=paths)})
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path or path.startswith("~") else str(Path(path).absolute())
 
 
 def raise_for_state(view: JobView) -> None:

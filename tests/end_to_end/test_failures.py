@@ -184,25 +184,40 @@ def test_a_data_error_in_a_rank_is_told_without_a_traceback(
     assert "Traceback" not in (view.message or "")
 
 
-def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("to_all", [False, True], ids=["command", "terminal"])
+def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path, to_all: bool) -> None:
+    """In a terminal, Ctrl-C reaches workers and ranks as well; the command decides all the same."""
     spec = tmp_path / "job.yaml"
     spec.write_text(safe_dump(small_document(prepared)))
     overrides = [word for assignment in ENDLESS for word in ("--set", assignment)]
     command = distrain_command("train", spec, *overrides, "--run-dir", tmp_path / "run")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if re.search(r"step \d+", line):
                 break
         family = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
+        (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 103, output
+    assert "Traceback" not in output
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
     assert steps == sorted(set(steps))  # each record once
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
+
+
+def test_relative_paths_are_those_of_who_submits(
+    cluster: Client, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(prepared)
+    spec = make_spec(Path(), "data.schema=schema.pbtxt", "train.max_steps=1")
+    assert not any(Path(path).is_absolute() for path in (*spec.data.train, *spec.data.valid))
+    view = submit(cluster, spec, tmp_path).watch(lambda _: None)
+    assert view.state is JobState.SUCCEEDED, view.message
 
 
 def test_an_inline_failure_ends_the_command(prepared: Path, tmp_path: Path) -> None:

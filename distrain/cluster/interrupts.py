@@ -1,0 +1,20 @@
+"""Ctrl-C in a terminal, which reaches every process that was started from it."""
+
+import signal
+import threading
+
+from distributed import Worker, WorkerPlugin
+
+
+class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """Leaves Ctrl-C to the process that owns the local cluster: it ends its jobs, then the workers.
+
+    The rank processes of these workers inherit that.
+    """
+
+    name = "distrain-ignore-interrupts"
+
+    def setup(self, worker: Worker) -> None:
+        """Ignore the signal from now on, in workers that are processes."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
