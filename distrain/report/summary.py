@@ -18,7 +18,8 @@ class Summary:
         wall_s: Wall time of training on the slowest rank, validation included.
         rows_per_s: Rows trained per second of wall time that was not spent on validation.
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
-        train_loss: Mean log loss over the last epoch's rows, scored before their update.
+        train_loss: Mean log loss over the last epoch's rows, scored before their update (and over
+            the rows before them in the first of these records, if the epoch began inside it).
         scored_on: What the following figures are of: `valid`, or `train` (each row scored before
             its update) where there are no validation rows.
         auc: Area under the ROC curve, true within +- `auc_bound`.

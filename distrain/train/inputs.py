@@ -24,6 +24,11 @@ class Inputs:
     train: Table
     valid: Table | None
 
+    @property
+    def fingerprint(self) -> str:
+        """Both tables' fingerprints, in hex: ranks that see the same files have the same."""
+        return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
+
 
 def check_inputs(spec: JobSpec) -> Inputs:
     """Find the schema, read all footers, and refuse what cannot be trained on.

@@ -72,6 +72,10 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
 def check_same_data(fingerprint: str, rank: int) -> None:
     """Raise if the ranks see different data, before they train on it.
 
+    Args:
+        fingerprint: Of this rank's files, in hex; as long on every rank.
+        rank: This rank.
+
     Raises:
         DataError: On every rank, naming the ones that differ from rank 0.
     """
@@ -85,7 +89,7 @@ def check_same_data(fingerprint: str, rank: int) -> None:
     differing = [r for r, other in enumerate(gathered) if not torch.equal(other, gathered[0])]
     if differing:
         raise DataError(
-            f"ranks {differing} see other training files than rank 0",
+            f"ranks {differing} see other files than rank 0",
             where={"rank": rank},
             hint="Put the data on a filesystem that all workers share, at the same path.",
         )

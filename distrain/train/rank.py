@@ -55,7 +55,7 @@ def _train(assignment: Assignment, report: Callable[[Event], None]) -> None:
     log.info("rank %d of %d of %s on %s", world.rank, world.num_ranks, assignment.job_id, device)
     inputs = check_inputs(spec)
     join_peers(assignment, device, spec.deadlines.collective_s)
-    check_same_data(inputs.train.fingerprint, world.rank)
+    check_same_data(inputs.fingerprint, world.rank)
     log.info("met its peers; %d rows in %s", inputs.train.num_rows, ", ".join(spec.data.train))
     Trainer(spec, inputs, world, device, assignment.paths, report).run()
     log.info("did all its work")
