@@ -1,8 +1,10 @@
 """Input patterns to files, on any filesystem that fsspec knows."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 from distrain.errors import DataError
@@ -24,6 +26,8 @@ class InputFile:
 def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) -> list[InputFile]:
     """List the files that patterns name, in the order of the patterns, sorted within each.
 
+    Numbers in names are sorted as numbers: `day_2` comes before `day_10`.
+
     A folder is listed with its subfolders; a glob that matches folders only lists those. Names
     that begin with `.` or `_` are left out unless a pattern spells them.
 
@@ -39,9 +43,7 @@ def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) 
         with _translated(pattern):
             matches = _matches(pattern, tuple(suffixes))
         if not matches:
-            raise DataError(
-                "no such file", where={"path": pattern}, hint="Check the path, or quote the glob."
-            )
+            raise _nothing(pattern, suffixes)
         found += matches
     for file in found:
         if file.size_bytes == 0:
@@ -51,6 +53,20 @@ def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) 
                 hint="Its writer may have died; write it again or leave it out.",
             )
     return found
+
+
+def _nothing(pattern: str, suffixes: Sequence[str]) -> DataError:
+    hint = "Check the path, or quote the glob."
+    if not Path(pattern).is_dir():
+        return DataError("no such file", where={"path": pattern}, hint=hint)
+    kind = (
+        f"no {' or '.join(f'*{suffix}' for suffix in suffixes)} files" if suffixes else "no files"
+    )
+    return DataError(
+        f"no such file: the folder holds {kind}",
+        where={"path": pattern},
+        hint="Check the path; names that begin with `.` or `_` are left out.",
+    )
 
 
 def open_input(path: str) -> IO[bytes]:
@@ -81,7 +97,11 @@ def _translated(path: str) -> Iterator[None]:
     except IsADirectoryError:
         raise DataError("a folder, not a file", where=where) from None
     except ImportError as error:  # fsspec names the package that is missing
-        raise DataError(f"cannot open the file: {error}", where=where) from error
+        raise DataError(
+            f"cannot open the file: {error}",
+            where=where,
+            hint="Install that package here and on all workers, or use a local path.",
+        ) from error
     except (OSError, ValueError) as error:
         raise DataError(
             f"cannot open the file: {error}", where=where, hint="Check the path or the URL."
@@ -99,7 +119,13 @@ def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[InputFile]:
         _input_file(info, info["name"] if local else str(fs.unstrip_protocol(info["name"])))
         for info in _look_up(fs, path, suffixes)
     ]
-    return sorted(files, key=lambda file: file.path)
+    return sorted(files, key=lambda file: (_numbers_apart(file.path), file.path))
+
+
+def _numbers_apart(path: str) -> list[str | int]:
+    """Text and numbers in turn, so that equal places compare like with like."""
+    parts = re.split(r"([0-9]+)", path)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:

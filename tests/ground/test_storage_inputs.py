@@ -95,6 +95,24 @@ def test_patterns_keep_their_order_and_files_are_sorted_within(tree):
     assert found(tree, "odd*", "day_*") == ["odd[1].parquet", "day_0.parquet", "day_1.parquet"]
 
 
+def test_numbers_are_sorted_as_numbers_since_later_days_come_last(tmp_path):
+    names = ["day_0", "day_2", "day_02.gz", "day_10", "month_1/day_9", "month_12/day_1"]
+    for name in reversed(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    assert found(tmp_path, "") == names
+
+
+def test_a_folder_without_such_files_says_which_were_looked_for(tree):
+    (tree / "texts").mkdir()
+    (tree / "texts" / "day_0.tsv").write_bytes(b"x")
+    with pytest.raises(
+        DataError, match=r"the folder holds no \*\.parquet or \*\.pq files"
+    ) as caught:
+        list_inputs(str(tree / "texts"), suffixes=(".parquet", ".pq"))
+    assert caught.value.where == {"path": str(tree / "texts")}
+
+
 @pytest.mark.parametrize("pattern", ["none.parquet", "none*", "day_0.parquet/x", "none/"])
 def test_a_pattern_without_a_file_is_an_error_that_names_it(tree, pattern):
     with pytest.raises(DataError, match="no such file") as caught:
