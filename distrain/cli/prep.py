@@ -21,7 +21,7 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     "--out",
     required=True,
     type=click.Path(path_type=Path),
-    help="Folder to make. The workers must see the same file system as this command.",
+    help="Folder to make, on a filesystem that all workers share.",
 )
 @click.option(
     "--valid", multiple=True, help="File, folder or glob to validate on; may be repeated."
@@ -64,25 +64,43 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     show_default=True,
     help="Stop at a bad line, or leave such lines out and count them.",
 )
-@click.option("--embedding-dim", type=int, help="Written to the schema of the categories.")
-@click.option("--row-group-rows", type=COUNT, default=65536, show_default=True, help="Per group.")
-@click.option("--block-mib", type=int, default=64, show_default=True, help="Text per task.")
-@click.option("--workers", default=2, show_default=True, help="Worker processes to start here.")
-@click.option("--scheduler", help="Address of a Dask cluster to use instead.")
+@click.option(
+    "--embedding-dim",
+    type=click.IntRange(min=1),
+    help="Written to the schema of the categories.",
+)
+@click.option(
+    "--row-group-rows", type=COUNT, default=65536, show_default=True, help="Rows per row group."
+)
+@click.option(
+    "--block-mib",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="MiB of text per task.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Workers of a local cluster.",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
-def command(inputs: tuple[str, ...], **options: Any) -> None:
+@click.pass_context
+def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) -> None:
     """Turn raw Criteo files into training parquet, a schema and a saved workflow.
 
     INPUT are files, folders, globs or URLs: text (plain, gzip or zstd) with the 40 fields label,
     I1..I13, C1..C26 per line, or parquet with these columns. The rows keep their order.
 
-    \b
     Makes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json,
     all at once at the end: a run that fails leaves nothing.
 
     \b
     Examples:
-      distrain prep 'day_*.gz' --valid day_23.gz --out criteo
+      distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
     """
@@ -90,16 +108,30 @@ def command(inputs: tuple[str, ...], **options: Any) -> None:
 
     from distrain.cluster import open_cluster
     from distrain.etl import prepare
-    from distrain.storage import list_inputs
+    from distrain.storage import check_free, list_inputs
 
+    _refuse_what_a_workflow_settles(context)
     request = _request(inputs, options)
     # Starting workers takes seconds; a mistyped path should not.
     list_inputs([*request.inputs, *request.valid])
+    check_free(request.out, request.overwrite)
     console = Console()
     cluster = open_cluster(scheduler=options["scheduler"], num_workers=options["workers"])
     with cluster as client, PhaseProgress(console) as progress:
         result = prepare(request, client, progress.show)
     _print_result(result, console)
+
+
+def _refuse_what_a_workflow_settles(context: click.Context) -> None:
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in ("freq_threshold", "max_size", "num_buckets")
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    ]
+    if given and context.params["saved_workflow"]:
+        raise click.UsageError(
+            f"--workflow is fitted already: leave out {', '.join(given)}.", ctx=context
+        )
 
 
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":

@@ -171,7 +171,9 @@ def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | No
     if name == LABEL:
         if _LABEL.fullmatch(bare):
             return None
-        hint = "If the first line names the columns, pass --header." if value.isalpha() else None
+        hint = (
+            "If the first line names the columns, pass --header." if value[:1].isalpha() else None
+        )
         return "bad label", f"{said}, not 0 or 1", hint
     if value == b"":
         return None

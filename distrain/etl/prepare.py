@@ -55,6 +55,7 @@ def prepare(
     files = list_inputs(request.inputs)
     valid_files = list_inputs(request.valid) if request.valid else []
     _refuse_shared_files(files, valid_files)
+    _refuse_prepared_rows([*files, *valid_files])
     workflow = _starting_workflow(request)
     if request.overwrite or not request.out.exists():
         check_writable(request.out.absolute().parent)
@@ -70,6 +71,7 @@ def prepare(
 
 
 _STAGING = ".staging"
+PREP_JSON = "prep.json"
 
 
 class _Run:
@@ -111,7 +113,7 @@ class _Run:
             tuple(file.path for file in valid_files),
             self._seconds,
         )
-        (self._folder / "prep.json").write_text(json.dumps(result.to_json(), indent=1) + "\n")
+        (self._folder / PREP_JSON).write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
 
     @contextmanager
@@ -143,6 +145,7 @@ class _Run:
         if not train:
             raise DataError(
                 f"no training rows are left of {rows:,}",
+                where={"--valid-rows": f"{request.valid_rows:,}"} if request.valid_rows else {},
                 hint="Ask for fewer validation rows, or check --bad-lines skip's count.",
             )
         return train, valid
@@ -222,6 +225,17 @@ def _refuse_shared_files(files: Sequence[InputFile], valid_files: Sequence[Input
             where={"files": ", ".join(sorted(shared)[:5])},
             hint="Metrics on rows seen in training mean nothing; name other files.",
         )
+
+
+def _refuse_prepared_rows(files: Sequence[InputFile]) -> None:
+    """Prepared rows have Criteo's column names too; a second logarithm would pass unnoticed."""
+    for folder in {Path(file.path).parent for file in files}:
+        if folder.name in ("train", "valid") and (folder.parent / PREP_JSON).is_file():
+            raise InputError(
+                "the rows are prepared already",
+                where={"folder": folder},
+                hint="Name the raw files, or go on with `distrain train`.",
+            )
 
 
 def _split_report(written: Sequence[WrittenPart]) -> SplitReport:

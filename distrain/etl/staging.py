@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.etl.bad_lines import BadLine, BadLineTally, split_bad_lines
+from distrain.etl.bad_lines import BadLine, BadLineTally, shown, split_bad_lines
 from distrain.etl.parts import Part, write_parquet
 from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, num_lines, parse_lines
 from distrain.etl.text_blocks import TextRange, count_lines_before, read_blocks
@@ -112,5 +112,11 @@ def _without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
             "the header names Criteo's columns in another order",
             where={"file": path, "line": 1},
             hint="The columns must be in the order label, I1..I13, C1..C26.",
+        )
+    if parse_lines(header + b"\n", layout) is not None:
+        raise DataError(
+            "the first line is a row, not a header",
+            where={"file": path, "line": 1, "content": shown(header)},
+            hint="Leave --header out, or the first row of each file is lost.",
         )
     return rest

@@ -314,6 +314,18 @@ def test_bad_lines_are_skipped_and_told(
     assert report["bad_lines"]["examples"][1]["problem"] == "I2 is 'many', not an integer"
 
 
+def test_prepared_rows_are_not_prepared_again(
+    prep: Callable[..., PrepResult], tmp_path: Path, make_lines: Lines
+) -> None:
+    raw = tmp_path / "raw.tsv"
+    raw.write_bytes(text_of(make_lines(10)))
+    out = prep(raw).out
+    for inputs in (out / "train", out / "train" / "part-00000.parquet"):
+        with pytest.raises(InputError, match="prepared already") as caught:
+            prep(inputs)
+        assert caught.value.where == {"folder": out / "train"}
+
+
 def test_bad_headers_are_explained(
     prep: Callable[..., PrepResult], tmp_path: Path, make_lines: Lines
 ) -> None:
@@ -322,6 +334,7 @@ def test_bad_headers_are_explained(
     for header, message in [
         ("\t".join(swapped), "in another order"),
         ("label\tI1", "the header has 2 fields, not 40"),
+        (make_lines(1)[0].decode(), "the first line is a row, not a header"),
     ]:
         path.write_bytes(text_of([header.encode(), *make_lines(3)]))
         with pytest.raises(DataError, match=message):
