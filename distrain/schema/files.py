@@ -39,7 +39,8 @@ def load_schema(path: str | Path) -> Schema:
             names the file, and the line or the feature.
     """
     path = Path(path)
-    _check_ending(path)
+    if path.exists():  # or the ending of a mistyped path would be told first
+        _check_ending(path)
     with _placed({"file": path}):
         text = _read(path)
         try:

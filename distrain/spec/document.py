@@ -6,6 +6,8 @@ from typing import Any
 
 from distrain.errors import SpecError
 
+_WRITES_ONE = "`distrain init` writes one."
+
 # What PyYAML raises for text that it cannot read: besides its own errors, whatever its
 # constructors stumble over (a month 13, `!!bool perhaps`, a nesting deeper than the stack).
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
@@ -22,14 +24,20 @@ def read_document(path: Path) -> object:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise SpecError(
-            "no such job spec", where=where, hint="Check the path; `distrain init` writes one."
+            "no such job spec", where=where, hint=f"Check the path; {_WRITES_ONE}"
         ) from None
     except (OSError, ValueError) as error:
-        raise SpecError(f"cannot read the job spec: {error}", where=where) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError(
+            f"cannot read the job spec: {reason}",
+            where=where,
+            hint=f"A job spec is a file of YAML or JSON; {_WRITES_ONE}",
+        ) from None
     try:
         return _parse_json(text) if path.suffix == ".json" else parse_yaml(text)
     except ValueError as error:
-        raise SpecError(str(error), where=where) from None
+        hint = f"Is that the job spec? {_WRITES_ONE}"
+        raise SpecError(str(error), where=where, hint=hint) from None
 
 
 def parse_yaml(text: str) -> Any:

@@ -12,6 +12,8 @@ LONGEST_VALUE = 80
 # pydantic speaks of Python's types; a job spec knows lists and mappings.
 _WORDS = {
     "tuple_type": "a list is needed",
+    "string_pattern_mismatch": "1 to 63 letters, digits, dots, hyphens and underscores are needed, "
+    "the first a letter or digit",
     "dict_type": "a mapping of keys is needed",
     "model_type": "a mapping of keys is needed",
     "model_attributes_type": "a mapping of keys is needed",

@@ -321,6 +321,9 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(SchemaError, match="no such schema file") as caught:
         load_schema(tmp_path / "none.json")
     assert caught.value.where == {"file": tmp_path / "none.json"}
+    with pytest.raises(SchemaError, match="no such schema file"):
+        load_schema(tmp_path / "nowhere")
+    written(tmp_path, "", "schema.yaml")
     with pytest.raises(SchemaError, match=r"unknown ending '\.yaml'"):
         load_schema(tmp_path / "schema.yaml")
     (tmp_path / "folder.json").mkdir()

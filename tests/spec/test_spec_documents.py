@@ -138,8 +138,8 @@ def test_an_unknown_key_like_no_other_has_no_guess():
         ),
         (with_section("train", optimizer={"betas": [0, 0, 0]}), "betas: has more than 2 items"),
         (with_section("deadlines", start_s=0), "start_s: input should be greater than 0, not 0"),
-        ({**SMALLEST, "name": "../x"}, "name: string should match pattern"),
-        ({**SMALLEST, "name": "x\n"}, "name: string should match pattern"),
+        ({**SMALLEST, "name": "../x"}, "name: 1 to 63 letters, digits, dots, hyphens"),
+        ({**SMALLEST, "name": "x\n"}, "name: 1 to 63 letters, digits, dots, hyphens"),
         ({**SMALLEST, "version": 2}, "version: input should be 1, not 2"),
     ],
 )

@@ -66,7 +66,7 @@ def test_what_cannot_be_read_says_why(tmp_path, name, text, message):
 
 def test_a_missing_file_and_a_folder(tmp_path):
     assert refusal(tmp_path / "none.yaml") == "no such job spec"
-    assert refusal(tmp_path) == f"cannot read the job spec: [Errno 21] Is a directory: '{tmp_path}'"
+    assert refusal(tmp_path) == "cannot read the job spec: Is a directory"
     assert "null" in refusal(tmp_path / "a\0b")
 
 
