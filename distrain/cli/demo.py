@@ -14,8 +14,8 @@ JOB = """\
 version: 1
 name: demo
 data:
-  train: {data}/train
-  valid: {data}/valid
+  train: {train}
+  valid: {valid}
 model: {{kind: dlrm, embedding_dim: 16, bottom: [128, 64], top: [64, 128, 256]}}
 train:
   global_batch_size: 4096
@@ -26,10 +26,19 @@ evaluate: {{every_steps: {every_steps}}}
 resources: {{num_ranks: {ranks}}}
 """
 
+MADE = ("raw", "data", "job.yaml", "run")
+"""What a demo leaves in its folder."""
+
 
 @click.command()
 @click.option("--rows", type=COUNT, default="1M", show_default=True, help="Training rows.")
-@click.option("--ranks", default=2, show_default=True, help="Replicas that train together.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Replicas that train together.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -51,16 +60,34 @@ def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> N
       distrain demo --quick --out /tmp/demo
     """
     rows = max(1, rows // 10 if quick else rows)
+    raw, data, job, run = (out / name for name in MADE)
+    spec = _job_text(job, data, rows, ranks)
     _make_room(out, overwrite)
-    raw, data, job, run = out / "raw", out / "data", out / "job.yaml", out / "run"
     valid_rows = max(1, rows // 5)
-    _run("synth", "--rows", rows, "--valid-rows", valid_rows, "--files", ranks, "--out", raw)
+    files = min(ranks, valid_rows)
+    _run("synth", "--rows", rows, "--valid-rows", valid_rows, "--files", files, "--out", raw)
     _run("prep", raw / "train-*.tsv", "--valid", raw / "valid-*.tsv", "--out", data,
          "--workers", ranks)  # fmt: skip
-    every_steps = rows // 4096 // 4 + 1  # four times, the last one at the end
-    job.write_text(JOB.format(job=job, data=data, ranks=ranks, every_steps=every_steps))
+    job.write_text(spec, encoding="utf-8")
     _run("train", job, "--run-dir", run)
     _compare(raw / "planted.json", run / "summary.json")
+
+
+def _job_text(job: Path, data: Path, rows: int, ranks: int) -> str:
+    """The job spec, known to be a good one before anything is generated."""
+    from distrain.spec import parse_spec
+    from distrain.spec.document import parse_yaml
+
+    text = JOB.format(
+        job=shlex.quote(str(job)),
+        # JSON's strings are YAML's, whatever the path holds.
+        train=json.dumps(str(data / "train")),
+        valid=json.dumps(str(data / "valid")),
+        ranks=ranks,
+        every_steps=rows // 4096 // 4 + 1,  # four times, the last one at the end
+    )
+    parse_spec(parse_yaml(text))
+    return text
 
 
 def _make_room(out: Path, overwrite: bool) -> None:
@@ -69,16 +96,19 @@ def _make_room(out: Path, overwrite: bool) -> None:
     from distrain.errors import OutputError
     from distrain.storage import check_writable, translated_errors
 
-    if out.is_dir() and any(out.iterdir()):
-        ours = (out / "job.yaml").exists() or (out / "raw").exists()
-        if not (overwrite and ours):
-            raise OutputError(
-                "the folder is not empty",
-                where={"path": str(out)},
-                hint="Choose another --out" + (", or pass --overwrite." if ours else "."),
-            )
-        with translated_errors(out):
-            shutil.rmtree(out)
+    found = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    # Only what a demo made is ever removed, and only where nothing else lies.
+    ours = found <= set(MADE) and (out / "raw" / "planted.json").is_file()
+    if found and not (overwrite and ours):
+        raise OutputError(
+            "the folder is not empty" if ours else "the folder holds other things than a demo's",
+            where={"path": str(out), "holds": ", ".join(sorted(found)[:5])},
+            hint="Choose another --out" + (", or pass --overwrite." if ours else "."),
+        )
+    with translated_errors(out):
+        for name in found:
+            path = out / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     check_writable(out)
 
 
@@ -93,6 +123,9 @@ def _run(*words: object) -> None:
 def _compare(planted: Path, summary: Path) -> None:
     best = json.loads(planted.read_text())["splits"]["valid"]["bayes_auc"]
     reached = json.loads(summary.read_text())["auc"]
+    if reached is None or best == 0.5:
+        click.echo("\nThe validation rows are too few to compare AUCs: generate more --rows.")
+        return
     share = (reached - 0.5) / (best - 0.5)
     click.echo(
         f"\nThe best AUC that any model can expect on these validation rows is {best:.4f}; "

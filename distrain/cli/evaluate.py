@@ -8,8 +8,20 @@ import click
 @click.command()
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
-@click.option("--batch-size", default=65536, show_default=True, help="Rows scored at once.")
-@click.option("--threads", default=1, show_default=True, help="torch's CPU threads.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=65536,
+    show_default=True,
+    help="Rows scored at once.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="torch's CPU threads.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     model: Path, data: tuple[str, ...], batch_size: int, threads: int, as_json: bool

@@ -13,7 +13,13 @@ import click
     type=click.Path(path_type=Path),
     help="The folder that `distrain prep` made.",
 )
-@click.option("--ranks", default=1, show_default=True, help="Replicas that train together.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Replicas that train together.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -32,14 +38,18 @@ def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool) -> 
       distrain init criteo-dlrm --data criteo --ranks 2
       distrain init criteo-mlp --data /data/criteo --out mlp.yaml
     """
+    import shlex
+
     import yaml
 
     from distrain.errors import OutputError
+    from distrain.spec import parse_spec
     from distrain.spec.presets import PRESETS
     from distrain.storage import whole_file
 
-    spec = PRESETS[preset](str(data), ranks)
-    document = spec.model_dump(mode="json")
+    document = PRESETS[preset](str(data), 1).model_dump(mode="json")
+    document["resources"]["num_ranks"] = ranks
+    parse_spec(document)  # not every number of ranks will do
     if not (data / "valid").is_dir():
         document["data"]["valid"] = []
     if out.exists() and not overwrite:
@@ -48,4 +58,7 @@ def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool) -> 
         )
     with whole_file(out) as partial:
         partial.write_text(yaml.safe_dump(document, sort_keys=False))
-    click.echo(f"next: distrain train {out}")
+    if not (data / "train").is_dir():
+        click.echo(f"note: there is no folder {data / 'train'} yet", err=True)
+    click.echo(f"written to {out}")
+    click.echo(f"next: {shlex.join(['distrain', 'train', str(out)])}")

@@ -10,8 +10,20 @@ import click
 @click.argument("data", nargs=-1, required=True)
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column; may be repeated.")
-@click.option("--batch-size", default=65536, show_default=True, help="Rows scored at once.")
-@click.option("--workers", default=2, show_default=True, help="Workers of a local cluster.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=65536,
+    show_default=True,
+    help="Rows scored at once.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Workers of a local cluster.",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 def command(

@@ -50,6 +50,8 @@ def _load(path: str) -> "Schema":
     from distrain.schema.files import find_schema
 
     if path == "criteo":
+        if Path(path).is_dir():
+            click.echo("note: this is the preset; for the folder of that name: criteo/", err=True)
         return criteo_schema()
     return Schema.load(find_schema(path) if Path(path).is_dir() else path)
 
