@@ -25,9 +25,10 @@ class Loader:
 
         (2 S/W K + 2 T K + (P + 2) B/W) row_bytes
 
-    and what Arrow needs to decode T chunks. A lane usually holds one chunk, which falls as it is
-    used, so half of the first term is typical, and never more than the rank's rows. (Where a
-    lane's share of one step is more than two chunks, the first term is that share.)
+    and what Arrow needs to decode T chunks. A lane holds the rest of the chunk it is in and its
+    part of its last chunk, each half a chunk on average, so half of the first term is typical, and
+    never more than the rank's rows. (Where a lane's share of one step is more than two chunks, the
+    first term is that share.) A rank decodes each chunk once per epoch.
 
     Args:
         table: The row groups, as `read_footers` gives them.
@@ -61,7 +62,7 @@ class Loader:
         lanes: int = 24,
         seed: int = 0,
         shuffle: str = "chunk",
-        parts_per_chunk: int = 2,
+        parts_per_chunk: int = 1,
         prefetch_batches: int = 4,
         drop_last: bool = False,
         decode_threads: int = 1,

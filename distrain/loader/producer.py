@@ -6,10 +6,12 @@ stream is the same for any number of them.
 """
 
 import threading
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import itemgetter
 
 from distrain.batch import Batch
 from distrain.loader.arrow import ArrowReader
@@ -91,8 +93,8 @@ def _make_batches(
     for step in range(work.start_step, work.plan.num_steps):
         if not channel.wait_for_room():
             return
-        for lane, block in loaded.due_at(step):
-            lanes[lane].add(block)
+        for chunk, lane, block in loaded.due_at(step):
+            lanes[lane].add(chunk, block)
         channel.put(_cut_batch(work, step, lanes))
 
 
@@ -121,22 +123,23 @@ class _LoadsAhead:
         self._reader = reader
         self._pool = pool
         self._waiting = iter(loads)
-        self._in_flight: deque[tuple[int, Future[list[tuple[int, Block]]]]] = deque()
+        self._in_flight: deque[tuple[Load, Future[list[tuple[int, Block]]]]] = deque()
         for _ in range(work.decode_threads):
             self._submit_next()
 
-    def due_at(self, step: int) -> Iterator[tuple[int, Block]]:
-        """The lanes' new rows without which a step cannot be made."""
-        while self._in_flight and self._in_flight[0][0] <= step:
-            _, result = self._in_flight.popleft()
+    def due_at(self, step: int) -> Iterator[tuple[int, int, Block]]:
+        """The new rows without which a step cannot be made: chunk, lane and block."""
+        while self._in_flight and self._in_flight[0][0].step <= step:
+            load, result = self._in_flight.popleft()
             blocks = result.result()
             self._submit_next()
-            yield from blocks
+            for lane, block in blocks:
+                yield load.chunk, lane, block
 
     def _submit_next(self) -> None:
         load = next(self._waiting, None)
         if load is not None:
-            self._in_flight.append((load.step, self._pool.submit(self._run, load)))
+            self._in_flight.append((load, self._pool.submit(self._run, load)))
 
     def _run(self, load: Load) -> list[tuple[int, Block]]:
         work, chunk = self._work, self._work.chunks[load.chunk]
@@ -151,21 +154,22 @@ class _LaneRows:
     """A lane's rows in memory, in order; the first block is used up to `_used`."""
 
     def __init__(self) -> None:
-        self._blocks: deque[Block] = deque()
+        self._blocks: list[tuple[int, Block]] = []
         self._used = 0
 
-    def add(self, block: Block) -> None:
-        self._blocks.append(block)
+    def add(self, chunk: int, block: Block) -> None:
+        """Put in the lane's rows of a chunk; its last chunk may come before those between."""
+        insort(self._blocks, (chunk, block), key=itemgetter(0))
 
     def take_into(self, cells: Block) -> None:
         """Move the next rows into `[columns, rows]`, as many as it has."""
         filled, wanted = 0, cells.shape[1]
         while filled < wanted:
-            block = self._blocks[0]
+            _, block = self._blocks[0]
             count = min(wanted - filled, block.shape[1] - self._used)
             cells[:, filled : filled + count] = block[:, self._used : self._used + count]
             filled += count
             self._used += count
             if self._used == block.shape[1]:
-                self._blocks.popleft()
+                del self._blocks[0]
                 self._used = 0

@@ -1,14 +1,10 @@
 """When a rank loads which chunk, and for which of its lanes: numbers to numbers.
 
 A lane crosses chunks from left to right. Where it enters a chunk, the part of the chunk inside the
-lane's span must be in memory. A chunk loaded for one lane is shared with
-
-- the lanes that enter it at the same step, and
-- the lanes that enter it next, after the chunk they are in (at the border of two lanes, or when a
-  table has few chunks for many lanes).
-
-So a lane holds its parts of at most two chunks (or of as many as one step needs, where chunks are
-smaller than that), and a table of one chunk is decoded once.
+lane's span must be in memory. A rank decodes a chunk once, when the first of its lanes enters it,
+and gives the other lanes that cross it their rows then: only lanes next to each other share a
+chunk, at their border, so a lane holds at most its parts of the chunk it is in and of its last one
+(or of as many as one step needs, where chunks are smaller than that).
 """
 
 from bisect import bisect_right
@@ -56,18 +52,10 @@ def plan_loads(
     entries = sorted(
         entry for lane in lanes for entry in _entries(plan, chunks, starts, lane, start_step)
     )
-    loads: list[tuple[int, int, list[Piece]]] = []
-    newest: dict[int, int] = {}  # chunk -> its newest place in `loads`
-    entered: dict[int, int] = {}  # lane -> the step at which it entered the chunk before
+    loads: dict[int, tuple[int, list[Piece]]] = {}  # by chunk, in the order of their steps
     for step, chunk, piece in entries:
-        place = newest.get(chunk)
-        if place is not None and entered.get(piece.lane, start_step) <= loads[place][0]:
-            loads[place][2].append(piece)
-        else:
-            newest[chunk] = len(loads)
-            loads.append((step, chunk, [piece]))
-        entered[piece.lane] = step
-    return [Load(step, chunk, tuple(pieces)) for step, chunk, pieces in loads]
+        loads.setdefault(chunk, (step, []))[1].append(piece)
+    return [Load(step, chunk, tuple(pieces)) for chunk, (step, pieces) in loads.items()]
 
 
 def _entries(

@@ -39,7 +39,7 @@ def chunk_order(
     seed: int,
     epoch: int,
     shuffle: str = "chunk",
-    parts_per_chunk: int = 2,
+    parts_per_chunk: int = 1,
 ) -> list[Chunk]:
     """The chunks of an epoch, in the order of its line.
 

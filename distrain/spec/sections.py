@@ -41,7 +41,7 @@ class DataSpec(Section):
     shuffle: Literal["chunk", "none"] = Field(
         "chunk", description="`chunk`: row groups permuted, rows permuted inside a chunk."
     )
-    parts_per_chunk: PositiveInt = Field(2, description="Row groups that are shuffled together.")
+    parts_per_chunk: PositiveInt = Field(1, description="Row groups that are shuffled together.")
     prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
     decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
     drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")

@@ -27,6 +27,7 @@ def test_each_lane_gets_its_rows_in_time_and_in_order(
     start_step = plan.num_steps * percent // 100
     loads = plan_loads(plan, chunks, range(lanes), start_step)
     assert [load.step for load in loads] == sorted(load.step for load in loads)
+    assert len({load.chunk for load in loads}) == len(loads)  # no chunk is decoded twice
 
     held: dict[int, list[int]] = defaultdict(list)  # lane -> rows of the line
     waiting = list(loads)
@@ -35,7 +36,7 @@ def test_each_lane_gets_its_rows_in_time_and_in_order(
             load = waiting.pop(0)
             for lane, start, stop in load.pieces:
                 first = chunks[load.chunk].start
-                held[lane] += range(first + start, first + stop)
+                held[lane] = sorted([*held[lane], *range(first + start, first + stop)])
         for lane in range(lanes):
             wanted = list(range(*plan.lane_slice(lane, step)))
             assert held[lane][: len(wanted)] == wanted
