@@ -1,6 +1,7 @@
 """A job's progress on the screen: one live line on a terminal, plain lines elsewhere."""
 
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -49,21 +50,29 @@ class LiveProgress:
 
     def say(self, text: str) -> None:
         """Print a line above the progress."""
-        # As it is: not wrapped, and a path's brackets are no markup.
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        # As it is: not wrapped, and a path's brackets are no markup. Whoever reads may have had
+        # enough (`| head`): rich then falls silent and wants to exit, but the job goes on.
+        with suppress(SystemExit):
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, view: "JobView") -> None:
         """Show a view of the job."""
-        state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
-        if state != self._told_state:
-            self._told_state = state
-            self.say(f"job {view.job_id}: {state}")
+        if not view.state.is_final:
+            self._show_state(view)
         for record in view.records:
             if record.split == "valid":
                 self.say(f"validated at step {record.step}: {_scores(record)}")
         train = [record for record in view.records if record.split == "train"]
         if train:
             self._show_progress(view, train[-1])
+        if view.state.is_final:  # said last, after what led there
+            self._show_state(view)
+
+    def _show_state(self, view: "JobView") -> None:
+        state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
+        if state != self._told_state:
+            self._told_state = state
+            self.say(f"job {view.job_id}: {state}")
 
     def _show_progress(self, view: "JobView", record: "Record") -> None:
         line = progress_line(record, view.num_steps, view.total_rows)

@@ -28,7 +28,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("AUC", _bounded(summary.auc, summary.auc_bound)),
         ("log loss", _number(summary.log_loss)),
         ("normalised entropy", _number(summary.normalised_entropy)),
-        ("model", summary.model or "-"),
+        ("model", str(paths.model) if summary.model else "-"),
         ("curves", str(paths.curves)),
         ("metrics", str(paths.metrics)),
         ("summary", str(paths.summary)),

@@ -61,7 +61,8 @@ def train(run: Run, progress: LiveProgress) -> "Summary":
             raise
         # What ended the job matters more, and may have the same cause.
         progress.say(f"warning: {error}")
-    raise_for_state(view)
+    logs = recorder.paths.logs
+    raise_for_state(view, logs if logs.is_dir() else None)
     return summary
 
 

@@ -45,7 +45,7 @@ def command(
       distrain train job.yaml
       distrain train job.yaml --set train.optimizer.lr=0.02 --set resources.num_ranks=4
       distrain train job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
-      distrain train job.yaml --set resources.backend=inline    # one rank, this process
+      distrain train job.yaml --set 'resources={backend: inline}'    # one rank, in this process
     """
     from rich.console import Console
 

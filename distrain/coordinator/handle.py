@@ -102,8 +102,12 @@ def _absolute(path: str) -> str:
     return path if "://" in path or path.startswith("~") else str(Path(path).absolute())
 
 
-def raise_for_state(view: JobView) -> None:
+def raise_for_state(view: JobView, logs: Path | None = None) -> None:
     """Raise if the job ended badly.
+
+    Args:
+        view: Its last view.
+        logs: The folder of the ranks' logs, if there is one to name.
 
     Raises:
         JobCancelled: Somebody cancelled it.
@@ -114,5 +118,6 @@ def raise_for_state(view: JobView) -> None:
     kind = JobCancelled if view.state.value == "cancelled" else JobError
     raise kind(
         view.message or view.reason,
-        where={"job": view.job_id, "attempt": view.attempt, "reason": view.reason},
+        where={"job": view.job_id, "attempt": view.attempt, "reason": view.reason}
+        | ({"logs": logs} if logs else {}),
     )

@@ -5,11 +5,12 @@ of an epoch out as one line of rows; `plan` cuts the line into lanes and deals t
 last two are pure functions from numbers to numbers.
 """
 
-from distrain.partition.footers import RowGroup, Table, read_footers
+from distrain.partition.footers import PARQUET_SUFFIXES, RowGroup, Table, read_footers
 from distrain.partition.order import SHUFFLES, Chunk, chunk_order, row_permutation
 from distrain.partition.plan import EpochPlan
 
 __all__ = [
+    "PARQUET_SUFFIXES",
     "RowGroup",
     "Table",
     "read_footers",

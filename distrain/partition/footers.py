@@ -18,7 +18,7 @@ from distrain.storage import InputFile, list_inputs, open_input
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-_SUFFIXES = (".parquet", ".parq", ".pq")
+PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _MOST_LISTED = 5
 _READERS = 16
 
@@ -84,7 +84,7 @@ def read_footers(
             target when the label is needed.
     """
     wanted = wanted_columns(schema, need_label=need_label)
-    files = list_inputs(patterns, suffixes=_SUFFIXES)
+    files = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
     with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
         footers = list(readers.map(partial(_read_footer, wanted=wanted), files))
     _raise_problems([problem for footer in footers for problem in footer.problems])

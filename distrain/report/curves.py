@@ -1,5 +1,6 @@
 """A run as a picture."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
         title: The run's name.
         path: Where to write; the format is PNG whatever the name.
     """
+    # Where the home folder takes no cache, matplotlib says so in two lines on every start.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

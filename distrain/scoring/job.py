@@ -7,7 +7,7 @@ from typing import Any
 
 from distrain.errors import DataError
 from distrain.models import load_model
-from distrain.partition import read_footers
+from distrain.partition import PARQUET_SUFFIXES, read_footers
 from distrain.scoring.file import SCORE_COLUMN, score_file
 from distrain.storage import InputFile, check_free, list_inputs, whole_dir
 
@@ -92,7 +92,7 @@ def check_request(request: PredictRequest) -> list[InputFile]:
     """
     check_free(request.out, request.overwrite)
     saved = load_model(request.model_dir)
-    files = list_inputs(request.inputs, suffixes=(".parquet", ".pq"))
+    files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
     read_footers([file.path for file in files], saved.schema, need_label=False)
     if SCORE_COLUMN in request.keep:
         raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrain.errors import SchemaError, SpecError
-from distrain.partition import Table, read_footers
+from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.schema import Schema, criteo_schema
 from distrain.schema.files import find_schema
 from distrain.spec import DataSpec, JobSpec
+from distrain.storage import list_inputs
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def check_inputs(spec: JobSpec) -> Inputs:
     except SchemaError as error:
         where = {"schema": path or spec.data.schema_path, **error.where}
         raise SchemaError(error.message, where=where, hint=error.hint) from None
+    if valid is not None:
+        _check_disjoint(train, valid)
     return Inputs(schema, train, valid)
 
 
@@ -66,7 +69,8 @@ def find_data_schema(data: DataSpec) -> Path | None:
     if data.schema_path not in ("auto", "criteo"):
         path = Path(data.schema_path)
         return find_schema(path) if path.is_dir() else path
-    for folder in _folders_of(data.train[0]):
+    first = Path(list_inputs(data.train, suffixes=PARQUET_SUFFIXES)[0].path)
+    for folder in (first.parent, first.parent.parent):
         try:
             return find_schema(folder)
         except SchemaError:
@@ -80,13 +84,11 @@ def find_data_schema(data: DataSpec) -> Path | None:
     )
 
 
-def _folders_of(pattern: str) -> list[Path]:
-    fixed = pattern.removeprefix("file://")
-    for mark in "*?[":
-        fixed = fixed.split(mark)[0]
-    path = Path(fixed)
-    return (
-        [path, path.parent, path.parent.parent]
-        if path.is_dir()
-        else [path.parent, path.parent.parent]
-    )
+def _check_disjoint(train: Table, valid: Table) -> None:
+    common = {group.file for group in train.row_groups} & {g.file for g in valid.row_groups}
+    if common:
+        raise SpecError(
+            "data.train and data.valid name the same file",
+            where={"file": min(common)},
+            hint="Rows that were trained on say nothing about new ones.",
+        )

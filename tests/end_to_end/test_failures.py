@@ -88,6 +88,7 @@ def test_kill_9_on_one_rank_ends_the_command_within_10_s_and_names_it(
     killed = re.search(r"rank (\d) \(pid (\d+) on tcp://\S+\) was killed by SIGKILL", output)
     assert killed, output
     assert int(killed[2]) == victim.pid
+    assert f"logs: {tmp_path / 'run' / 'logs'}" in output
     _, alive = psutil.wait_procs(family, timeout=0)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE], output
     assert '"reason": "RankDied"' in (tmp_path / "run" / "summary.json").read_text()

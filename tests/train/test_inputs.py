@@ -1,0 +1,42 @@
+"""What is found out about a job's data before anything is trained."""
+
+import os
+from pathlib import Path
+
+import pytest
+from small_jobs import make_spec, write_prepared
+
+from distrain.errors import DataError, SchemaError, SpecError
+from distrain.train.inputs import check_inputs
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    return write_prepared(tmp_path / "day [1] für alle")
+
+
+def test_the_schema_is_found_beside_a_folder_a_glob_and_a_file(prepared: Path) -> None:
+    os.rename(prepared, plain := prepared.parent / "plain")
+    for train in (plain / "train", plain / "train" / "*.parquet", plain / "train/part-0.parquet"):
+        assert len(check_inputs(make_spec(plain, f"data.train={train}")).schema) == 40
+
+
+def test_brackets_in_a_folder_that_exists_are_no_pattern(prepared: Path) -> None:
+    assert check_inputs(make_spec(prepared)).train.num_rows == 10_500
+
+
+def test_a_missing_file_is_told_before_a_missing_schema(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        check_inputs(make_spec(tmp_path / "nowhere"))
+
+
+def test_a_schema_that_is_nowhere_is_asked_for(prepared: Path) -> None:
+    (prepared / "schema.pbtxt").unlink()
+    with pytest.raises(SchemaError, match="found no schema beside the training data"):
+        check_inputs(make_spec(prepared))
+
+
+def test_validating_on_training_rows_is_refused(prepared: Path) -> None:
+    valid = prepared / "train" / "part-1.parquet"
+    with pytest.raises(SpecError, match="name the same file"):
+        check_inputs(make_spec(prepared, f"data.valid='{valid}'"))
