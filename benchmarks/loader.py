@@ -11,7 +11,7 @@ process of its own, in turns; every batch's memory is touched. Figures are media
   torch, batched `DataLoader` over tensors held in memory, whole shuffled batches (no decoding)
   torch, items   `DataLoader` over the same tensors, item by item, as its tutorials do
   merlin         merlin-dataloader 23.8, shuffled, on the CPU: runs where `--merlin` names a Python
-                 that has it (docs/loader.md says how to make one)
+                 that has it (docs/benchmarks.md says how to make one)
 
 Rates are of whole passes, after one batch has been seen; "first batch" is the wait for that one.
 """

@@ -9,6 +9,10 @@ from typing import Any
 from distrain.cluster.connect import connect
 from distrain.errors import ClusterError
 
+# Dask checks each event loop's health 50 times a second. Where training wants every core, that is
+# half of what scheduler and workers cost (docs/log.md).
+_QUIET_LOOPS = {"distributed.admin.tick.interval": "500ms"}
+
 
 @contextmanager
 def open_cluster(
@@ -44,6 +48,7 @@ def local_cluster(
     num_workers: int, threads_per_worker: int, device: str, dashboard_address: str
 ) -> Iterator[Any]:
     """Yield a client of a new cluster of worker processes on this machine."""
+    import dask
     from distributed import Client, LocalCluster
 
     from distrain.cluster.interrupts import IgnoreInterrupts
@@ -63,10 +68,11 @@ def local_cluster(
             f"{num_workers} workers need a GPU each, this machine has {gpus}",
             hint="Lower resources.num_ranks, set resources.device to cpu, or use --scheduler.",
         )
-    if device != "cpu" and gpus >= num_workers:
-        cluster = _cuda_cluster(options)
-    else:
-        cluster = LocalCluster(processes=True, **options)
+    with dask.config.set(_QUIET_LOOPS):
+        if device != "cpu" and gpus >= num_workers:
+            cluster = _cuda_cluster(options)
+        else:
+            cluster = LocalCluster(processes=True, **options)
     with cluster, Client(cluster) as client:
         client.register_plugin(IgnoreInterrupts())
         yield client

@@ -1,5 +1,6 @@
 """The parts that models are made of."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +18,30 @@ def mlp(*widths: int) -> nn.Sequential:
     """
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise(widths):
-        layers += [nn.Linear(width_in, width_out), nn.ReLU()]
+        # In place: no gradient needs what a linear layer put out before its ReLU.
+        layers += [nn.Linear(width_in, width_out), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers)
+
+
+def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
+    """`layer(torch.cat(parts, dim=1))` without the copy: the weight is cut instead.
+
+    The embeddings of a batch are its largest tensor by far, and a step that never copies them, nor
+    their gradient, is about a tenth faster for it (docs/log.md).
+
+    Args:
+        layer: Takes the sum of the parts' widths.
+        parts: Each `[rows, width]`; at least one.
+
+    >>> layer, (a, b) = nn.Linear(5, 2), (torch.ones(4, 3), torch.ones(4, 2))
+    >>> torch.allclose(linear_over(layer, [a, b]), layer(torch.cat([a, b], dim=1)))
+    True
+    """
+    weights = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
+    output = functional.linear(parts[0], weights[0], layer.bias)
+    for part, weight in zip(parts[1:], weights[1:], strict=True):
+        output = torch.addmm(output, part, weight.t())
+    return output
 
 
 class DotInteraction(nn.Module):

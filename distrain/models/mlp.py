@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-from distrain.models.blocks import mlp
+from distrain.models.blocks import linear_over, mlp
 
 
 class MlpDense(nn.Module):
@@ -32,6 +31,10 @@ class MlpDense(nn.Module):
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
         """The logits, `[rows]`."""
-        inputs = torch.cat([*(values.flatten(1) for values in embedded), continuous], dim=1)
-        logits: Tensor = self.logit(self.hidden(inputs))
+        inputs = [*(values.flatten(1) for values in embedded), continuous]
+        first, *others = (*self.hidden, self.logit)
+        assert isinstance(first, nn.Linear)
+        logits = linear_over(first, inputs)
+        for layer in others:
+            logits = layer(logits)
         return logits.squeeze(1)
