@@ -53,7 +53,7 @@ def chunk_order(
     Raises:
         SpecError: `shuffle`, `seed` or `parts_per_chunk` cannot be used.
 
-    >>> chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none")
+    >>> chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none", parts_per_chunk=2)
     [Chunk(row_groups=(0, 1), start=0, num_rows=8), Chunk(row_groups=(2,), start=8, num_rows=4)]
     """
     if shuffle not in SHUFFLES:

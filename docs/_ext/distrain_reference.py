@@ -12,6 +12,7 @@
 A directive's text is Markdown; a picture is SVG in the page itself.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -38,9 +39,9 @@ class Generated(SphinxDirective):
             raise ExtensionError(f"{self.name}: {error}") from error
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
+    @abstractmethod
     def text(self) -> str:
         """The Markdown."""
-        raise NotImplementedError
 
 
 class Record(Generated):
