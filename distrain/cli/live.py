@@ -26,7 +26,6 @@ class LiveProgress:
         self._task: Any = None
         self._told_state = ""
         self._last_line_s = 0.0
-        self._valid = ""
 
     def __enter__(self) -> "LiveProgress":
         if self.console.is_terminal:

@@ -7,7 +7,6 @@ one default process group per process, and NCCL's watchdog ends the process it r
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import signal
 import sys
@@ -35,8 +34,6 @@ _ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30),
     "MALLOC_TOP_PAD_": str(64 * 2**20),
 }
-
-log = logging.getLogger("distrain.supervisor")
 
 
 class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
