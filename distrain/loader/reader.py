@@ -19,7 +19,7 @@ class Decoded:
         cells: One array per flat column, `[rows]`, of any int, float or bool dtype, without nulls,
             C-contiguous. They may be unaligned and may lie in a buffer that the reader uses again:
             they hold until the same thread reads the next row group.
-        lists: One `pa.ListArray` per list column, after the flat ones, without null lists or values.
+        lists: One `pa.ListArray` per list column, after the flat ones, without nulls at any level.
         bytes_read: Compressed bytes of the columns read.
     """
 
