@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from distrain.errors import DataError
-from distrain.partition.columns import Wanted, id_hint, type_problem
+from distrain.partition.columns import Wanted, type_hint, type_problem, value_problem
 
 if TYPE_CHECKING:
     from pyarrow import Schema as ArrowSchema
     from pyarrow.parquet import ColumnChunkMetaData, FileMetaData
 
-_PREPARED = "Prepare the raw table first; a prepared one holds integer ids and plain numbers."
+_DAY_0 = date(1970, 1, 1).toordinal()
 
 
 def column_problems(
@@ -28,17 +28,19 @@ def column_problems(
         schema: Its Arrow schema.
         wanted: The columns to check.
     """
-    leaf_of = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    leaves = _leaves(metadata)
     for column in wanted:
         where = {"file": file, "column": column.name}
         if schema.get_field_index(column.name) < 0:
             yield _missing(column, schema.names, where)
             continue
-        mismatch = type_problem(column, schema.field(column.name).type)
+        kind = schema.field(column.name).type
+        mismatch = type_problem(column, kind)
         if mismatch:
-            yield DataError(mismatch, where=where, hint=_PREPARED)
+            yield DataError(mismatch, where=where, hint=type_hint(column, kind))
             continue
-        problem = _statistics_problem(file, metadata, leaf_of[column.name], column)
+        leaf = _leaf_of(leaves, column)
+        problem = None if leaf is None else _statistics_problem(file, metadata, leaf, column)
         if problem:
             yield problem
 
@@ -50,6 +52,24 @@ def _missing(column: Wanted, names: Sequence[str], where: Mapping[str, object]) 
         where=where,
         hint=f"Did you mean {near[0]!r}?" if near else f"The file has: {', '.join(names[:50])}.",
     )
+
+
+def _leaves(metadata: FileMetaData) -> list[tuple[str, bool]]:
+    """The path of each leaf column, and whether it holds lists."""
+    leaves = (metadata.schema.column(index) for index in range(metadata.num_columns))
+    return [(leaf.path, leaf.max_repetition_level > 0) for leaf in leaves]
+
+
+def _leaf_of(leaves: Sequence[tuple[str, bool]], column: Wanted) -> int | None:
+    """Which of the file's leaf columns holds the values; `None` if that cannot be told."""
+    found = [
+        index
+        for index, (path, repeated) in enumerate(leaves)
+        if repeated == column.is_list
+        # A list's leaf is `tags.list.element`, `tags.bag.array_element`, ... by its writer.
+        and (path == column.name or (repeated and path.startswith(f"{column.name}.")))
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _statistics_problem(
@@ -69,6 +89,9 @@ def _statistics_problem(
 
 def _null_problem(chunk: ColumnChunkMetaData, column: Wanted) -> tuple[str, str] | None:
     statistics = chunk.statistics
+    # Writers count empty lists among the nulls, so of lists only their reader can tell.
+    if column.fill is not None or column.is_list:
+        return None
     if not statistics.has_null_count or not statistics.null_count:
         return None
     message = f"column {column.name!r} has {statistics.null_count} nulls"
@@ -79,17 +102,13 @@ def _range_problem(chunk: ColumnChunkMetaData, column: Wanted) -> tuple[str, str
     statistics = chunk.statistics
     if not statistics.has_min_max:
         return None
-    least, greatest = statistics.min, statistics.max
-    if isinstance(least, bytes):  # Arrow leaves the statistics of float16 undecoded
-        return None
-    if column.kind == "value":
-        bad = next((v for v in (least, greatest) if not math.isfinite(v)), None)
-        message = f"column {column.name!r} holds {bad}, which is not a finite number"
-        return None if bad is None else (message, "Clip or fill it when the table is prepared.")
-    limit = 1 if column.kind == "label" else column.id_limit - 1
-    bad = least if least < 0 else greatest if greatest > limit else None
-    if bad is None:
-        return None
-    if column.kind == "label":
-        return f"label {column.name!r} is {bad}, not 0 or 1", "Is it the right target column?"
-    return f"id {bad} of column {column.name!r} is not in 0..{limit}", id_hint(column, bad)
+    bounds = [_number(bound) for bound in (statistics.min, statistics.max)]
+    problems = (value_problem(column, bound) for bound in bounds if bound is not None)
+    return next((problem for problem in problems if problem), None)
+
+
+def _number(bound: object) -> float | int | None:
+    if isinstance(bound, date):
+        return bound.toordinal() - _DAY_0
+    # Arrow leaves the statistics of float16 undecoded.
+    return bound if isinstance(bound, (int, float)) else None

@@ -67,23 +67,37 @@ class _Footer:
 
 
 def read_footers(
-    patterns: str | Sequence[str], schema: Schema, *, need_label: bool = True
+    patterns: str | Sequence[str],
+    schema: Schema,
+    *,
+    need_label: bool = True,
+    fill_null_id: int | None = None,
+    fill_null_value: float | None = None,
 ) -> Table:
     """Find the row groups of a table and check all that footers can tell.
 
     Args:
         patterns: Paths, folders, globs or URLs, as `distrain.storage.list_inputs` takes them.
-        schema: Names the columns (tags categorical, continuous, target) and the cardinalities.
-        need_label: Whether the target column must be there.
+        schema: Names the columns (tags categorical, continuous, target, weight), the cardinalities
+            and which columns hold lists.
+        need_label: Whether the target columns, and the weight column if the schema has one, must be
+            there.
+        fill_null_id: What a null id becomes; `None` refuses nulls.
+        fill_null_value: What a null value becomes; `None` refuses nulls.
 
     Raises:
         DataError: A file is missing, empty, truncated or no parquet file; a column is missing, of
-            a wrong type, or has nulls; an id or a label is out of its range by the footer's
-            statistics; there are no rows at all. The first few mistakes are listed.
-        SchemaError: The schema has no feature columns, a column with two roles, or not exactly one
-            target when the label is needed.
+            a wrong type, or has nulls that are not filled; an id, a label or a weight is out of its
+            range by the footer's statistics; there are no rows at all. The first few
+            mistakes are listed.
+        SchemaError: The schema cannot be used (see `wanted_columns`).
     """
-    wanted = wanted_columns(schema, need_label=need_label)
+    wanted = wanted_columns(
+        schema,
+        need_label=need_label,
+        fill_null_id=fill_null_id,
+        fill_null_value=fill_null_value,
+    )
     files = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
     with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
         footers = list(readers.map(partial(_read_footer, wanted=wanted), files))

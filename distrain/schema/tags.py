@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Tags(StrEnum):
-    """The tags that Merlin's tools write; any other lower-case word is allowed as well."""
+    """The tags that Merlin's tools write, and `weight`; any other lower-case word is allowed."""
 
     CATEGORICAL = "categorical"
     CONTINUOUS = "continuous"
@@ -27,3 +27,4 @@ class Tags(StrEnum):
     BINARY_CLASSIFICATION = "binary_classification"
     MULTI_CLASS_CLASSIFICATION = "multi_class_classification"
     REGRESSION = "regression"
+    WEIGHT = "weight"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from distrain.errors import SchemaError, SpecError
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
-from distrain.schema import Schema, criteo_schema
+from distrain.schema import Schema, Tags, criteo_schema
 from distrain.schema.files import find_schema
 from distrain.spec import DataSpec, JobSpec
 from distrain.storage import list_inputs
@@ -37,7 +37,8 @@ def check_inputs(spec: JobSpec) -> Inputs:
     The command line calls this before it asks for a cluster, every rank before it builds a model.
 
     Raises:
-        SchemaError: No schema was found, or it lacks a target or features.
+        SchemaError: No schema was found, it has no features or not exactly one target, or it has
+            columns that no model takes (lists, a weight).
         DataError: A file is missing, damaged, or does not fit the schema.
         SpecError: The spec asks for validation without validation data.
     """
@@ -49,6 +50,7 @@ def check_inputs(spec: JobSpec) -> Inputs:
             hint="Name validation files, or leave evaluate.every_steps out.",
         )
     try:
+        _check_trainable(schema)
         train = read_footers(spec.data.train, schema)
         valid = read_footers(spec.data.valid, schema) if spec.data.valid else None
     except SchemaError as error:
@@ -82,6 +84,24 @@ def find_data_schema(data: DataSpec) -> Path | None:
         where={"data.train": data.train[0]},
         hint="Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
     )
+
+
+def _check_trainable(schema: Schema) -> None:
+    """Refuse what files can hold and loaders can read, but the models of today cannot use."""
+    _ = schema.target  # raises unless there is exactly one
+    features = (*schema.categorical, *schema.continuous)
+    lists = [column.name for column in features if column.is_list or column.is_ragged]
+    if lists:
+        raise SchemaError(
+            f"the models take one value per row, not lists: {', '.join(lists)}",
+            hint="Leave these columns out of the schema, or reduce each list to one value.",
+        )
+    weights = schema.select_by_tag(Tags.WEIGHT).names
+    if weights:
+        raise SchemaError(
+            f"training counts every row once and takes no weight column: {', '.join(weights)}",
+            hint="Leave the column, or its tag `weight`, out of the schema.",
+        )
 
 
 def _check_disjoint(train: Table, valid: Table) -> None:

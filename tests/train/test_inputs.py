@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_jobs import make_spec, write_prepared
 
 from distrain.errors import DataError, SchemaError, SpecError
+from distrain.schema import ColumnSchema, Schema
 from distrain.train.inputs import check_inputs
 
 
@@ -40,3 +42,20 @@ def test_validating_on_training_rows_is_refused(prepared: Path) -> None:
     valid = prepared / "train" / "part-1.parquet"
     with pytest.raises(SpecError, match="name the same file"):
         check_inputs(make_spec(prepared, f"data.valid='{valid}'"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tags": ("target",)}, "2 target columns, not one: label, I1"),
+        ({"tags": ("weight",)}, "no weight column: I1"),
+        ({"tags": ("continuous",), "is_list": True}, "one value per row, not lists: I1"),
+    ],
+)
+def test_columns_that_no_model_takes_are_refused(
+    prepared: Path, changes: dict[str, Any], message: str
+) -> None:
+    file = prepared / "schema.pbtxt"
+    Schema.load(file).with_columns(ColumnSchema("I1", "float32", **changes)).save(file)
+    with pytest.raises(SchemaError, match=message):
+        check_inputs(make_spec(prepared))
