@@ -1,12 +1,13 @@
 """Parquet footers to lanes: which rows each rank trains on at each step of an epoch.
 
-`footers` finds the row groups and every mistake that footers can tell; `order` lays the row groups
-of an epoch out as one line of rows; `plan` cuts the line into lanes and deals them to steps. The
-last two are pure functions from numbers to numbers.
+`footers` finds the row groups and every mistake that footers can tell; `parts` joins small ones;
+`order` lays the row groups of an epoch out as one line of rows; `plan` cuts the line into lanes and
+deals them to steps. The last three are pure functions from numbers to numbers.
 """
 
 from distrain.partition.footers import PARQUET_SUFFIXES, RowGroup, Table, read_footers
 from distrain.partition.order import SHUFFLES, Chunk, chunk_order, row_permutation
+from distrain.partition.parts import parts_of
 from distrain.partition.plan import EpochPlan
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "Chunk",
     "chunk_order",
     "row_permutation",
+    "parts_of",
     "EpochPlan",
 ]

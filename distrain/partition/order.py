@@ -1,7 +1,13 @@
 """The order of an epoch: row groups to one line of rows.
 
-The row groups are permuted by (seed, epoch); every `parts_per_chunk` of them in a row form a chunk;
-the rows of a chunk are permuted by (seed, epoch, chunk). The line is the chunks one after another.
+The line is chunks one after another. A chunk is some row groups, whose rows are permuted by (seed,
+epoch, chunk). How row groups come to chunks is told by `shuffle`:
+
+- `"none"`: in the order of the files; rows keep their order as well.
+- `"chunk"`: a part is a row group, or several of a file that stay together (see `parts`). Parts are
+  permuted by (seed, epoch), and every `parts_per_chunk` of them in a row form a chunk.
+- `"full"`: one chunk holds all row groups in the order of the files, so the line is a uniform
+  permutation of all rows.
 
 Permutations come from sorting distinct keys, raw Philox output above and the row's own number
 below, and not from NumPy's `Generator`: NumPy keeps the raw streams of its bit generators the same
@@ -10,6 +16,7 @@ after an upgrade finds the same order.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +24,7 @@ from numpy.typing import NDArray
 
 from distrain.errors import SpecError
 
-SHUFFLES = ("chunk", "none")
+SHUFFLES = ("none", "chunk", "full")
 
 
 class Chunk(NamedTuple):
@@ -40,6 +47,7 @@ def chunk_order(
     epoch: int,
     shuffle: str = "chunk",
     parts_per_chunk: int = 1,
+    parts: Sequence[Sequence[int]] | None = None,
 ) -> list[Chunk]:
     """The chunks of an epoch, in the order of its line.
 
@@ -47,11 +55,15 @@ def chunk_order(
         num_rows_per_group: Rows of each row group, in file order.
         seed: The job's seed, 0 or more.
         epoch: Which epoch, from 0.
-        shuffle: `"chunk"` permutes the row groups; `"none"` keeps the order of the files.
-        parts_per_chunk: Row groups of a chunk (the last chunk may have fewer).
+        shuffle: `"chunk"` permutes the parts; `"none"` keeps the order of the files; `"full"` puts
+            all row groups into one chunk, whatever the parts.
+        parts_per_chunk: Parts of a chunk (the last chunk may have fewer).
+        parts: The row groups of each part, as `parts_of` joins them: each row group once, in file
+            order. By default each row group is a part.
 
     Raises:
         SpecError: `shuffle`, `seed` or `parts_per_chunk` cannot be used.
+        ValueError: `parts` are not the row groups in their order.
 
     >>> chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none", parts_per_chunk=2)
     [Chunk(row_groups=(0, 1), start=0, num_rows=8), Chunk(row_groups=(2,), start=8, num_rows=4)]
@@ -60,15 +72,22 @@ def chunk_order(
         raise SpecError(f"unknown shuffle {shuffle!r}", hint=f"Allowed: {', '.join(SHUFFLES)}.")
     if parts_per_chunk < 1:
         raise SpecError(f"parts_per_chunk is {parts_per_chunk}, not 1 or more")
-    groups = list(range(len(num_rows_per_group)))
-    if shuffle != "none":
-        groups = _permutation(len(groups), seed, epoch, stream=0).tolist()
+    every_group = range(len(num_rows_per_group))
+    parts = [(group,) for group in every_group] if parts is None else parts
+    if list(chain.from_iterable(parts)) != list(every_group):
+        raise ValueError(f"parts do not hold the row groups 0..{len(every_group) - 1} in order")
+    places = list(range(len(parts)))
+    if shuffle == "chunk":
+        places = _permutation(len(parts), seed, epoch, stream=0).tolist()
+    if shuffle == "full":
+        parts_per_chunk = max(len(parts), 1)
     chunks = []
     start = 0
-    for first in range(0, len(groups), parts_per_chunk):
-        members = tuple(groups[first : first + parts_per_chunk])
-        num_rows = sum(num_rows_per_group[group] for group in members)
-        chunks.append(Chunk(members, start, num_rows))
+    for first in range(0, len(places), parts_per_chunk):
+        members = places[first : first + parts_per_chunk]
+        groups = tuple(chain.from_iterable(parts[place] for place in members))
+        num_rows = sum(num_rows_per_group[group] for group in groups)
+        chunks.append(Chunk(groups, start, num_rows))
         start += num_rows
     return chunks
 
@@ -94,8 +113,9 @@ def _permutation(size: int, seed: int, epoch: int, stream: int) -> NDArray[np.in
     # The spawn key stands apart from the seed, so no two (seed, epoch, stream) share a stream.
     source = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
     keys: NDArray[np.uint64] = source.random_raw(size)
-    # The keys are distinct, so any correct sort gives the same result. At 2^24 rows the 40 random
-    # bits left above the row number still tie too rarely to matter.
+    # The keys are distinct, so any correct sort gives the same result. Rows whose random bits above
+    # the row number tie keep their order among themselves; which rows tie is chance, and of 2^24
+    # rows (40 random bits) one in 65,000 does, of 2^28 rows (36 bits) one in 256.
     number_bits = np.uint64(max(size - 1, 1).bit_length())
     keys >>= number_bits
     keys <<= number_bits

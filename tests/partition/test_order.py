@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import SpecError
-from distrain.partition import chunk_order, row_permutation
+from distrain.partition import RowGroup, chunk_order, parts_of, row_permutation
 
 group_sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
@@ -51,6 +51,93 @@ def test_seed_epoch_and_chunk_each_change_the_order() -> None:
     assert len(groups) == len({key[:2] for key in keys})
 
 
+@settings(deadline=None, max_examples=60)
+@given(sizes=group_sizes, seed=st.integers(0, 2**70), parts=st.integers(1, 6))
+def test_a_full_shuffle_is_one_chunk_of_all_rows(sizes: list[int], seed: int, parts: int) -> None:
+    for epoch in range(3):
+        (chunk,) = chunk_order(sizes, seed, epoch, "full", parts)
+        assert chunk == (tuple(range(len(sizes))), 0, sum(sizes))
+    assert chunk_order([], seed, 0, "full", parts) == []
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=10).filter(lambda s: sum(s) >= 20),
+    seed=st.integers(0, 2**70),
+    shuffle=st.sampled_from(["chunk", "full"]),
+    parts=st.integers(1, 6),
+)
+def test_no_two_epochs_are_alike(sizes: list[int], seed: int, shuffle: str, parts: int) -> None:
+    # A chunk of one row has one order, so the rows of small tables are shuffled as one chunk.
+    parts = max(parts, len(sizes)) if shuffle == "chunk" else parts
+    lines = {tuple(line_of(sizes, seed, epoch, shuffle, parts)) for epoch in range(20)}
+    assert len(lines) == 20
+    assert all(sorted(line) == list(range(sum(sizes))) for line in lines)
+
+
+def line_of(sizes: list[int], seed: int, epoch: int, shuffle: str, parts: int) -> list[int]:
+    """The rows of an epoch, by their numbers in file order, as the line has them."""
+    starts = np.cumsum([0, *sizes])
+    line: list[int] = []
+    for number, chunk in enumerate(chunk_order(sizes, seed, epoch, shuffle, parts)):
+        rows = [row for g in chunk.row_groups for row in range(starts[g], starts[g + 1])]
+        order = row_permutation(chunk.num_rows, seed, epoch, number).tolist()
+        line += [rows[place] for place in order] if shuffle != "none" else rows
+    return line
+
+
+tables = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30).map(
+    lambda drawn: [RowGroup(f, i, n) for i, (f, n) in enumerate(sorted(drawn, key=str))]
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(groups=tables, part_rows=st.one_of(st.none(), st.integers(1, 40)))
+def test_parts_are_a_cover_and_as_large_as_they_may_be(
+    groups: list[RowGroup], part_rows: int | None
+) -> None:
+    parts = parts_of(groups, part_rows)
+    assert [place for part in parts for place in part] == list(range(len(groups)))
+    rows = [sum(groups[place].num_rows for place in part) for part in parts]
+    for part, num_rows in zip(parts, rows, strict=True):
+        assert len({groups[place].file for place in part}) == 1
+        assert len(part) == 1 or (part_rows is not None and num_rows <= part_rows)
+    for part, following, num_rows in zip(parts, parts[1:], rows, strict=False):
+        first = groups[following[0]]
+        if part_rows is not None and first.file == groups[part[0]].file:
+            assert num_rows + first.num_rows > part_rows
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    groups=tables.filter(bool),
+    part_rows=st.integers(1, 40),
+    seed=st.integers(0, 2**70),
+    parts_per_chunk=st.integers(1, 4),
+    shuffle=st.sampled_from(["none", "chunk", "full"]),
+)
+def test_row_groups_of_a_part_stay_together(
+    groups: list[RowGroup], part_rows: int, seed: int, parts_per_chunk: int, shuffle: str
+) -> None:
+    sizes = [group.num_rows for group in groups]
+    parts = parts_of(groups, part_rows)
+    chunks = chunk_order(sizes, seed, 1, shuffle, parts_per_chunk, parts)
+    laid = [place for chunk in chunks for place in chunk.row_groups]
+    assert sorted(laid) == list(range(len(groups)))
+    for part in parts:
+        first = laid.index(part[0])
+        assert tuple(laid[first : first + len(part)]) == part
+    # Parts are laid as row groups of the same number would be.
+    plain = chunk_order([1] * len(parts), seed, 1, shuffle, parts_per_chunk)
+    assert [c.row_groups for c in chunks] == [
+        tuple(place for part in c.row_groups for place in parts[part]) for c in plain
+    ]
+    single = [(place,) for place in range(len(sizes))]
+    assert chunk_order(sizes, seed, 1, shuffle, parts_per_chunk) == chunk_order(
+        sizes, seed, 1, shuffle, parts_per_chunk, single
+    )
+
+
 def test_every_order_of_three_rows_is_about_as_likely() -> None:
     counts: dict[tuple[int, ...], int] = {}
     for seed in range(3000):
@@ -68,6 +155,10 @@ def test_orders_stay_the_same_from_release_to_release() -> None:
     ] == GOLDEN_GROUPS
 
 
+def test_full_orders_stay_the_same_as_well() -> None:
+    assert line_of([3, 5], 0, 0, "full", 1) == GOLDEN_ROWS
+
+
 GOLDEN_ROWS = [2, 5, 1, 6, 7, 0, 4, 3]
 GOLDEN_GROUPS = [(3, 2), (0, 4), (5, 1)]
 
@@ -75,8 +166,13 @@ GOLDEN_GROUPS = [(3, 2), (0, 4), (5, 1)]
 def test_unusable_arguments_are_refused() -> None:
     with pytest.raises(SpecError, match="unknown shuffle 'rows'") as caught:
         chunk_order([1], 0, 0, "rows")
-    assert "chunk, none" in str(caught.value)
+    assert "none, chunk, full" in str(caught.value)
     with pytest.raises(SpecError, match="parts_per_chunk is 0"):
         chunk_order([1], 0, 0, parts_per_chunk=0)
     with pytest.raises(SpecError, match="seed is -1"):
         chunk_order([1], -1, 0)
+    with pytest.raises(SpecError, match="part_rows is 0"):
+        parts_of([], 0)
+    for parts in ([[0]], [[1], [0]], [[0, 1], [1]], [[0, 1, 2]]):
+        with pytest.raises(ValueError, match=r"do not hold the row groups 0\.\.1 in order"):
+            chunk_order([4, 4], 0, 0, parts=parts)
