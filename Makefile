@@ -42,10 +42,10 @@ clean: ## Remove the environment and everything made
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt distrain/loader/_fill.c
 	$(PIP) install --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt distrain/loader/_fill.c
 	$(PIP) install --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@ $(VENV)/.runtime

@@ -2,11 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor, device
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """A list column: as many values in each row as it has.
+
+    Row `i` holds `values[offsets[i]:offsets[i + 1]]`, as `torch.nn.functional.embedding_bag` wants
+    it (with `include_last_offset=True`).
+
+    Attributes:
+        values: `[sum of the rows' lengths]`, int32 ids or float32 numbers.
+        offsets: `[rows + 1]`, int32, from 0 to the number of values.
+    """
+
+    values: Tensor
+    offsets: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many values each row has, `[rows]`, int32."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def padded(self, length: int, fill: float = 0) -> Tensor:
+        """The rows cut or filled up to one length.
+
+        Args:
+            length: Values per row of the result; later ones are cut off.
+            fill: What stands where a row has no value.
+
+        Returns:
+            `[rows, length]`, of the values' type.
+
+        >>> import torch
+        >>> clicks = Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3]))
+        >>> clicks.padded(2).tolist()
+        [[7, 8], [0, 0], [9, 0]]
+        """
+        import torch
+
+        places = torch.arange(length, device=self.values.device)
+        inside = places < self.lengths[:, None]
+        result = self.values.new_full(inside.shape, fill)
+        result[inside] = self.values[(self.offsets[:-1, None] + places)[inside]]
+        return result
+
+    def to(self, target: device) -> Ragged:
+        """The same rows on another device."""
+        return Ragged(
+            self.values.to(target, non_blocking=True), self.offsets.to(target, non_blocking=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -19,9 +70,15 @@ class Batch:
     Attributes:
         categorical: `[rows, num_categorical]`, int32, each value in `0 .. cardinality-1`.
         continuous: `[rows, num_continuous]`, float32.
-        label: `[rows]`, float32, 0.0 or 1.0; `None` when rows are scored without labels.
+        label: `[rows]`, float32, 0.0 or 1.0: the first target; `None` when rows are scored without
+            labels.
         categorical_names: The columns of `categorical`, in order.
         continuous_names: The columns of `continuous`, in order.
+        labels: `[rows, num_targets]`, float32: all targets; `None` where there are no labels, or
+            where whoever made the batch knows of one target only.
+        label_names: The columns of `labels`, in order.
+        weight: `[rows]`, float32, 0 or more: how much each row counts; `None` if all count alike.
+        lists: The list columns, by name.
     """
 
     categorical: Tensor
@@ -29,6 +86,10 @@ class Batch:
     label: Tensor | None
     categorical_names: tuple[str, ...]
     continuous_names: tuple[str, ...]
+    labels: Tensor | None = None
+    label_names: tuple[str, ...] = ()
+    weight: Tensor | None = None
+    lists: Mapping[str, Ragged] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -36,23 +97,34 @@ class Batch:
         return int(self.categorical.shape[0])
 
     def __getitem__(self, name: str) -> Tensor:
-        """One feature column by name, `[rows]`.
+        """One flat column by name, `[rows]`: a feature or a target.
 
         Raises:
-            KeyError: There is no such column.
+            KeyError: There is no such column; list columns are in `lists`.
         """
         if name in self.categorical_names:
             return self.categorical[:, self.categorical_names.index(name)]
         if name in self.continuous_names:
             return self.continuous[:, self.continuous_names.index(name)]
+        if self.labels is not None and name in self.label_names:
+            return self.labels[:, self.label_names.index(name)]
         raise KeyError(name)
 
     def to(self, target: device) -> Batch:
         """The same rows on another device."""
+
+        def moved(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(target, non_blocking=True)
+
+        labels = moved(self.labels)
         return Batch(
             self.categorical.to(target, non_blocking=True),
             self.continuous.to(target, non_blocking=True),
-            None if self.label is None else self.label.to(target, non_blocking=True),
+            moved(self.label) if labels is None else labels[:, 0],
             self.categorical_names,
             self.continuous_names,
+            labels,
+            self.label_names,
+            moved(self.weight),
+            {name: column.to(target) for name, column in self.lists.items()},
         )

@@ -1,0 +1,76 @@
+"""What `_fill.c` does, in NumPy: for machines without a compiler, and to test it against."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DTYPES = {"i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
+
+
+def fill(
+    sources: Sequence[NDArray[Any]],
+    blocks: Sequence[NDArray[np.int32]],
+    roles: bytes,
+    types: bytes,
+    limits: NDArray[np.uint64],
+    rows: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    places: NDArray[np.int32] | bytes,
+) -> bytes:
+    """Gather rows of columns into blocks.
+
+    Run `k` takes the next `counts[k]` entries of `rows` and writes these rows of every column to
+    `blocks[k]`, from cell `starts[k]` on.
+
+    Args:
+        sources: The columns, each `[rows of the row group]`.
+        blocks: For each run a block `[columns, rows of the batch]` of 4-byte cells.
+        roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
+        types: A letter per column, as in `array.array`: `i` int32, `q` int64, `f` float32, `d`
+            float64. Ids are integers, all else is not.
+        limits: Ids must lie below these, one a column; at most 2^31.
+        rows: Which rows, for all runs.
+        starts: Where each run begins in its block.
+        counts: Rows of each run.
+        places: For each entry of `rows` its place in the run; empty if they follow each other.
+
+    Returns:
+        A byte per column: 1 if it holds a suspicious value among these rows (an id not below its
+        limit, a value that is not finite as float32, a label other than 0 and 1, a weight that is
+        negative or not finite). A weight of -0.0 is suspicious too, though it is good.
+    """
+    suspicious = bytearray(len(sources))
+    stops = np.cumsum(counts)
+    for column, source in enumerate(sources):
+        values = np.asarray(source).view(_DTYPES[chr(types[column])])
+        for block, start, stop, count in zip(blocks, starts, stops, counts, strict=True):
+            run = slice(int(stop - count), int(stop))
+            taken = values[rows[run]]
+            cells = _cells(taken)
+            where: Any = slice(int(start), int(start + count))
+            if len(places):
+                where = start + np.asarray(places)[run]
+            block[column, where] = cells
+            suspicious[column] |= _is_suspicious(chr(roles[column]), taken, cells, limits[column])
+    return bytes(suspicious)
+
+
+def _cells(values: NDArray[Any]) -> NDArray[np.int32]:
+    if values.dtype.kind == "i":
+        return values.astype(np.int32, copy=False)
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32, copy=False).view(np.int32)
+
+
+def _is_suspicious(
+    role: str, values: NDArray[Any], cells: NDArray[np.int32], limit: np.uint64
+) -> bool:
+    if role == "i":
+        return bool((values.view(f"u{values.itemsize}") >= limit).any())
+    if role == "l":
+        return not ((values == 0) | (values == 1)).all()
+    floats = cells.view(np.float32)
+    return not (np.isfinite(floats) & (True if role == "v" else ~np.signbit(floats))).all()
