@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from distrain.errors import DataError
 from distrain.partition.columns import Wanted, wanted_columns
 from distrain.partition.footer_checks import column_problems
+from distrain.partition.hive import Constants, ambiguous_columns, read_constants
 from distrain.schema import Schema
 from distrain.storage import InputFile, list_inputs, open_input
 
@@ -31,11 +32,14 @@ class RowGroup:
         file: A local path, or a URL as fsspec takes it.
         index: Which row group of the file, from 0.
         num_rows: Its rows, at least 1.
+        constants: Columns that are not in the file, since the names of its folders give one value
+            for all rows: integers for ids, floats for others.
     """
 
     file: str
     index: int
     num_rows: int
+    constants: Constants = ()
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ class Table:
     Attributes:
         row_groups: In the order of the files, without empty ones.
         fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group
-            and the types of the columns that are used. It does not depend on where the files lie,
-            and it does not read their rows.
+            the types of the columns that are used, and the columns that its folders give. It does
+            not depend on where the files lie otherwise, and it does not read their rows.
     """
 
     row_groups: tuple[RowGroup, ...]
@@ -64,6 +68,7 @@ class _Footer:
     rows_per_group: tuple[int, ...]
     types: tuple[str, ...]
     problems: tuple[DataError, ...]
+    constants: Constants = ()
 
 
 def read_footers(
@@ -71,6 +76,7 @@ def read_footers(
     schema: Schema,
     *,
     need_label: bool = True,
+    hive: bool = False,
     fill_null_id: int | None = None,
     fill_null_value: float | None = None,
 ) -> Table:
@@ -82,6 +88,8 @@ def read_footers(
             and which columns hold lists.
         need_label: Whether the target columns, and the weight column if the schema has one, must be
             there.
+        hive: Whether folders that are named `key=value` give the files below them a column of one
+            value (see `distrain.partition.hive`). Without it, such names mean nothing.
         fill_null_id: What a null id becomes; `None` refuses nulls.
         fill_null_value: What a null value becomes; `None` refuses nulls.
 
@@ -100,11 +108,11 @@ def read_footers(
     )
     files = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
     with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
-        footers = list(readers.map(partial(_read_footer, wanted=wanted), files))
+        footers = list(readers.map(partial(_read_footer, wanted=wanted, hive=hive), files))
     _raise_problems([problem for footer in footers for problem in footer.problems])
     table = Table(
         tuple(
-            RowGroup(footer.file.path, index, num_rows)
+            RowGroup(footer.file.path, index, num_rows, footer.constants)
             for footer in footers
             for index, num_rows in enumerate(footer.rows_per_group)
             if num_rows
@@ -120,13 +128,13 @@ def read_footers(
     return table
 
 
-def _read_footer(file: InputFile, wanted: Sequence[Wanted]) -> _Footer:
+def _read_footer(file: InputFile, wanted: Sequence[Wanted], hive: bool) -> _Footer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with open_input(file.path) as handle, pq.ParquetFile(handle) as parquet:
-            return _checked_footer(file, parquet, wanted)
+            return _checked_footer(file, parquet, wanted, hive)
     except DataError as missing:
         return _Footer(file, (), (), (missing,))
     except (OSError, pa.ArrowException) as error:
@@ -138,13 +146,21 @@ def _read_footer(file: InputFile, wanted: Sequence[Wanted]) -> _Footer:
         return _Footer(file, (), (), (problem,))
 
 
-def _checked_footer(file: InputFile, parquet: ParquetFile, wanted: Sequence[Wanted]) -> _Footer:
+def _checked_footer(
+    file: InputFile, parquet: ParquetFile, wanted: Sequence[Wanted], hive: bool
+) -> _Footer:
     metadata, schema = parquet.metadata, parquet.schema_arrow
+    constants, keys, problems = read_constants(file.path, wanted) if hive else ((), (), [])
+    problems += ambiguous_columns(file.path, keys, schema.names)
+    problems += column_problems(
+        file.path, metadata, schema, [column for column in wanted if column.name not in keys]
+    )
     return _Footer(
         file,
         tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
         tuple(f"{c.name}={schema.field(c.name).type}" for c in wanted if c.name in schema.names),
-        tuple(column_problems(file.path, metadata, schema, wanted)),
+        tuple(problems),
+        constants,
     )
 
 
@@ -152,7 +168,14 @@ def _fingerprint(footers: Iterable[_Footer]) -> str:
     digest = hashlib.sha256()
     for footer in footers:
         base_name = footer.file.path.rsplit("/", 1)[-1]
-        parts = (base_name, footer.file.size_bytes, footer.rows_per_group, footer.types)
+        parts: tuple[object, ...] = (
+            base_name,
+            footer.file.size_bytes,
+            footer.rows_per_group,
+            footer.types,
+        )
+        if footer.constants:  # what has none keeps the fingerprint that it always had
+            parts += (footer.constants,)
         digest.update(repr(parts).encode())
     return digest.hexdigest()
 

@@ -1,6 +1,7 @@
 """Input patterns to files, on any filesystem that fsspec knows."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ class InputFile:
 def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) -> list[InputFile]:
     """List the files that patterns name, in the order of the patterns, sorted within each.
 
+    A file that several patterns name is listed once, where the first of them names it.
+
     Numbers in names are sorted as numbers: `day_2` comes before `day_10`.
 
     A folder is listed with its subfolders; a glob that matches folders only lists those. Names
@@ -45,6 +48,7 @@ def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) 
         if not matches:
             raise _nothing(pattern, suffixes)
         found += matches
+    found = _once(found)
     for file in found:
         if file.size_bytes == 0:
             raise DataError(
@@ -53,6 +57,18 @@ def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) 
                 hint="Its writer may have died; write it again or leave it out.",
             )
     return found
+
+
+def _once(files: Sequence[InputFile]) -> list[InputFile]:
+    """Each file where it comes first, whatever way its folder is written or linked to."""
+    real: dict[str, str] = {}
+    first: dict[tuple[str, str], InputFile] = {}
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        if folder not in real:
+            real[folder] = folder if "://" in folder else os.path.realpath(folder)
+        first.setdefault((real[folder], name), file)
+    return list(first.values())
 
 
 def _nothing(pattern: str, suffixes: Sequence[str]) -> DataError:

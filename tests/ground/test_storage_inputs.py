@@ -95,6 +95,18 @@ def test_patterns_keep_their_order_and_files_are_sorted_within(tree):
     assert found(tree, "odd*", "day_*") == ["odd[1].parquet", "day_0.parquet", "day_1.parquet"]
 
 
+def test_a_file_that_several_patterns_name_is_listed_once(tree, memory):
+    patterns = ("day_1.parquet", "day_*.parquet", "./day_0.parquet", "")
+    files = found(tree, *patterns, suffixes=(".parquet",))
+    assert files[:2] == ["day_1.parquet", "day_0.parquet"]
+    assert sorted(files) == sorted(found(tree, "", suffixes=(".parquet",)))
+    (tree / "linked").symlink_to(tree / "by_hour")
+    assert found(tree, "by_hour", "linked") == found(tree, "by_hour")
+    memory.pipe({"/days/b": b"bb", "/days/a": b"a"})
+    sizes = [file.size_bytes for file in list_inputs(["memory://days/b", "memory://days"])]
+    assert sizes == [2, 1]
+
+
 def test_numbers_are_sorted_as_numbers_since_later_days_come_last(tmp_path):
     names = ["day_0", "day_2", "day_02.gz", "day_10", "month_1/day_9", "month_12/day_1"]
     for name in reversed(names):

@@ -1,0 +1,129 @@
+"""Columns whose values are in the names of folders: `.../day=2026-11/hour=7/part-0.parquet`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from distrain.errors import DataError
+from distrain.partition.columns import Wanted, value_problem
+
+Constants = tuple[tuple[str, int | float], ...]
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_TRUTHS = {"true": 1, "false": 0}
+
+
+def folder_values(path: str) -> tuple[tuple[str, str], ...]:
+    """What the folders straight above a file say, outermost first.
+
+    Only the unbroken run of `key=value` folders that ends at the file counts: where a table lies
+    says nothing about its rows.
+
+    Args:
+        path: A local path or a URL. Keys and values are URL-decoded (`%2F` is a slash).
+
+    >>> folder_values("s3://runs/try=3/clicks/day=7/name=a%20b/part-0.parquet")
+    (('day', '7'), ('name', 'a b'))
+    """
+    found = []
+    for folder in reversed(path.split("/")[:-1]):
+        key, equals, value = folder.partition("=")
+        if not key or not equals:
+            break
+        found.append((unquote(key), unquote(value)))
+    return tuple(reversed(found))
+
+
+def read_constants(
+    path: str, wanted: Sequence[Wanted]
+) -> tuple[Constants, tuple[str, ...], list[DataError]]:
+    """The wanted columns that a file's folders give.
+
+    Args:
+        path: The file.
+        wanted: The columns to look for; other keys are of no interest.
+
+    Returns:
+        The columns' values in the order of `wanted` (integers for ids, floats for others), the
+        names of all wanted columns among the keys, and what is wrong with any of them.
+    """
+    said = folder_values(path)
+    constants: list[tuple[str, int | float]] = []
+    problems: list[DataError] = []
+    columns = [column for column in wanted if any(key == column.name for key, _ in said)]
+    for column in columns:
+        texts = {text for key, text in said if key == column.name}
+        value = _constant(column, texts)
+        if isinstance(value, _Problem):
+            where = {"file": path, "column": column.name}
+            problems.append(DataError(value.message, where=where, hint=value.hint))
+        else:
+            constants.append((column.name, value))
+    return tuple(constants), tuple(column.name for column in columns), problems
+
+
+def ambiguous_columns(path: str, keys: Sequence[str], names: Sequence[str]) -> Iterator[DataError]:
+    """Complain about columns that are given by folders as well as by the file itself."""
+    for key in keys:
+        if key in names:
+            yield DataError(
+                f"column {key!r} is in the file and in the name of a folder above it",
+                where={"file": path, "column": key},
+                hint="Either may be meant: drop the column from the files, rename the folders, "
+                "or read the table without hive.",
+            )
+
+
+class _Problem(NamedTuple):
+    message: str
+    hint: str
+
+
+def _constant(column: Wanted, texts: set[str]) -> int | float | _Problem:
+    """Parse what folders say of a column."""
+    name = repr(column.name)
+    if column.is_list:
+        return _Problem(
+            f"column {name} is in a folder's name, but the schema says that each row holds a list",
+            "Leave is_list (value_count) out of the schema.",
+        )
+    if len(texts) > 1:
+        return _Problem(
+            f"the folders give column {name} more than one value: {', '.join(sorted(texts))}",
+            "Move the file below one folder of that name.",
+        )
+    (text,) = texts
+    if text == NULL and column.fill is None:
+        return _Problem(
+            f"column {name} is null in the name of a folder ({NULL})",
+            "Leave that folder out, or fill nulls.",
+        )
+    value = column.fill if text == NULL else _parse(column, text)
+    if value is None:
+        needed = "an integer id" if column.kind == "id" else "a number"
+        return _Problem(
+            f"column {name} is {text!r} in the name of a folder, but {needed} is needed",
+            "Write it to the files instead, prepared as a number, and rename the folders.",
+        )
+    problem = value_problem(column, value)
+    if problem:
+        return _Problem(*problem)
+    return int(value) if column.kind == "id" else float(value)
+
+
+def _parse(column: Wanted, text: str) -> int | float | None:
+    """The number that a text spells; `None` if it spells none."""
+    truth = _TRUTHS.get(text.lower())
+    if truth is not None:
+        return truth
+    if column.kind == "id":
+        return int(text) if _INTEGER.fullmatch(text) else None
+    try:
+        # Python reads `1_000` as a number, which nobody else does.
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
