@@ -1,0 +1,177 @@
+"""How well does each shuffle mix the rows of a table, beside a uniform permutation?
+
+    python benchmarks/shuffle.py [--quick]
+
+A table of 64 row groups of 4,096 rows is laid out in global batches of 4,096 rows, epoch by epoch,
+as a loader would (no rows are read). Rows that are neighbours in the files are followed: such rows
+are often alike, since they were written in the same minute or by the same user.
+
+  distance      median distance of two neighbours in the order in which rows are trained on, as a
+                share of a uniform permutation's, N (1 - sqrt(1/2))
+  together      how often two neighbours are in one global batch, as a multiple of a uniform
+                permutation's
+  row groups    row groups that a global batch has rows of, on average; a uniform permutation's: 64
+  correlation   absolute rank correlation of a row's place in the epoch with its place in the
+                files; a uniform permutation's is within a few thousandths
+
+Figures are means over epochs.
+"""
+
+import argparse
+import json
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.partition import EpochPlan, chunk_order, row_permutation
+
+NUM_ROW_GROUPS = 64
+ROWS_PER_GROUP = 4096
+BATCH_ROWS = 4096
+NUM_ROWS = NUM_ROW_GROUPS * ROWS_PER_GROUP
+SEED = 0
+GOALS = {"chunk_24_lanes_row_groups": 24, "full_off_uniform": 0.02}
+
+
+class Case(NamedTuple):
+    """A way to lay out an epoch."""
+
+    shuffle: str
+    parts_per_chunk: int
+    lanes: int
+
+
+class Mixing(NamedTuple):
+    """What the module's docstring says, of one epoch or as a mean."""
+
+    distance: float
+    together: float
+    row_groups: float
+    correlation: float
+
+
+CASES = [
+    Case(shuffle, parts_per_chunk, lanes)
+    for shuffle, all_parts in (("none", (1,)), ("chunk", (1, 4, 16)), ("full", (1,)))
+    for parts_per_chunk in all_parts
+    for lanes in (1, 24)
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="16 epochs instead of 64")
+    epochs = 16 if parser.parse_args().quick else 64
+    results = {case: mean_mixing(case, epochs) for case in CASES}
+    print_table(results)
+    print(json.dumps(summary(results, epochs)))
+
+
+def mean_mixing(case: Case, epochs: int) -> Mixing:
+    """A case's figures, as means over epochs."""
+    plan = EpochPlan(NUM_ROWS, case.lanes, BATCH_ROWS)
+    if case.shuffle == "none":
+        epochs = 1  # all are the same
+    mixings = [mixing(trained_rows(case, plan, epoch), plan) for epoch in range(epochs)]
+    return Mixing(*np.mean(mixings, axis=0).tolist())
+
+
+def trained_rows(case: Case, plan: EpochPlan, epoch: int) -> NDArray[np.int64]:
+    """Rows, by their places in the files, in the order of the global batches: `[NUM_ROWS]`."""
+    line = line_of_rows(case, epoch)
+    slices = [
+        plan.lane_slice(lane, step) for step in range(plan.num_steps) for lane in range(plan.lanes)
+    ]
+    return np.concatenate([line[start:stop] for start, stop in slices])
+
+
+def line_of_rows(case: Case, epoch: int) -> NDArray[np.int64]:
+    """The epoch's line of rows, by their places in the files: `[NUM_ROWS]`."""
+    sizes = [ROWS_PER_GROUP] * NUM_ROW_GROUPS
+    chunks = chunk_order(sizes, SEED, epoch, case.shuffle, case.parts_per_chunk)
+    rows_of_group = np.arange(NUM_ROWS).reshape(NUM_ROW_GROUPS, ROWS_PER_GROUP)
+    line = []
+    for number, chunk in enumerate(chunks):
+        rows = rows_of_group[list(chunk.row_groups)].reshape(-1)
+        if case.shuffle != "none":
+            rows = rows[row_permutation(chunk.num_rows, SEED, epoch, number)]
+        line.append(rows)
+    return np.concatenate(line)
+
+
+def mixing(rows: NDArray[np.int64], plan: EpochPlan) -> Mixing:
+    """How well rows in this order are mixed.
+
+    Args:
+        rows: Their places in the files, `[NUM_ROWS]`.
+        plan: Says which of them share a global batch.
+    """
+    place = np.empty(NUM_ROWS, np.int64)
+    place[rows] = np.arange(NUM_ROWS)
+    step = place // plan.global_batch_size
+    uniform_distance = NUM_ROWS * (1 - math.sqrt(0.5))
+    pairs_together = sum(math.comb(plan.rows_in_step(t), 2) for t in range(plan.num_steps))
+    uniform_together = pairs_together / math.comb(NUM_ROWS, 2)
+    groups_in_steps = np.unique(step * NUM_ROW_GROUPS + np.arange(NUM_ROWS) // ROWS_PER_GROUP)
+    return Mixing(
+        distance=float(np.median(np.abs(np.diff(place)))) / uniform_distance,
+        together=float(np.mean(np.diff(step) == 0)) / uniform_together,
+        row_groups=len(groups_in_steps) / plan.num_steps,
+        correlation=abs(float(np.corrcoef(place, np.arange(NUM_ROWS))[0, 1])),
+    )
+
+
+def summary(results: dict[Case, Mixing], epochs: int) -> dict[str, Any]:
+    full = [found for case, found in results.items() if case.shuffle == "full"]
+    figures = {
+        "chunk_24_lanes_row_groups": results[Case("chunk", 1, 24)].row_groups,
+        "full_off_uniform": max(off_uniform(found) for found in full),
+    }
+    met = (
+        figures["chunk_24_lanes_row_groups"] >= GOALS["chunk_24_lanes_row_groups"]
+        and figures["full_off_uniform"] <= GOALS["full_off_uniform"]
+    )
+    cases = [
+        {**case._asdict(), **{name: round(value, 4) for name, value in found._asdict().items()}}
+        for case, found in results.items()
+    ]
+    return {
+        "benchmark": "shuffle",
+        "rows": NUM_ROWS,
+        "row_groups": NUM_ROW_GROUPS,
+        "batch_rows": BATCH_ROWS,
+        "epochs": epochs,
+        "cases": cases,
+        **{name: round(value, 4) for name, value in figures.items()},
+        "goals": GOALS,
+        "met": met,
+    }
+
+
+def off_uniform(found: Mixing) -> float:
+    """By how much the figure that is farthest from a uniform permutation's differs from it."""
+    return max(
+        abs(found.distance - 1),
+        abs(found.together - 1),
+        abs(found.row_groups / NUM_ROW_GROUPS - 1),
+        found.correlation,
+    )
+
+
+def print_table(results: dict[Case, Mixing]) -> None:
+    print(
+        f"{'shuffle':9}{'parts_per_chunk':>15}{'lanes':>7}"
+        f"{'distance':>10}{'together':>10}{'row groups':>12}{'correlation':>13}"
+    )
+    for case, found in results.items():
+        parts = str(case.parts_per_chunk) if case.shuffle == "chunk" else "-"
+        print(
+            f"{case.shuffle:9}{parts:>15}{case.lanes:>7}{found.distance:>10.3f}"
+            f"{found.together:>10.2f}{found.row_groups:>12.1f}{found.correlation:>13.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
