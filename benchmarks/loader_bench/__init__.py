@@ -1,0 +1,1 @@
+"""What `benchmarks/loader.py` is made of."""

@@ -1,0 +1,68 @@
+"""All contenders by name."""
+
+from dataclasses import dataclass
+
+from loader_bench.floors import copy_to_gpu, decoding, memcpy, reading
+from loader_bench.measure import Open
+from loader_bench.ours import ours, ours_to_gpu
+from loader_bench.peers import hugging_face, merlin, torch_batched, torch_items, torch_iterable
+
+MEMCPY, ITEMS, MERLIN = "memcpy", "torch, items", "merlin"
+HUGGING_FACE = "HF datasets"
+COPY_TO_GPU, OURS_TO_GPU = "copy to GPU", "distrain, to GPU"
+LAYOUTS = ("ordinary", "prep", "fast", "int64")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A contender.
+
+    Attributes:
+        open: Opens the data in a process of its own.
+        family: `floor`, `distrain` or `peer`.
+        layout: The parquet files it reads, if it reads them.
+        quick: Whether it is run in the quick form too.
+        floor: The case that it cannot exceed, if one reads the same files with the same threads.
+    """
+
+    open: Open
+    family: str
+    layout: str | None = None
+    quick: bool = True
+    floor: str | None = None
+
+
+def floor_name(layout: str, threads: int) -> str:
+    """The name of the case that decodes, or only reads what needs no decoding, and drops."""
+    return f"floor, {layout}, {threads}t"
+
+
+def ours_name(layout: str, threads: int, shuffle: str = "chunk") -> str:
+    """The name of a case of distrain's loader."""
+    return f"distrain, {layout}, {threads}t" + ("" if shuffle == "chunk" else ", in order")
+
+
+def all_cases() -> dict[str, Case]:
+    """In the order of the table."""
+    cases = {MEMCPY: Case(memcpy, "floor")}
+    for layout in LAYOUTS:
+        floor_of = reading if layout == "fast" else decoding
+        for threads in (1, 2):
+            quick = layout in ("ordinary", "fast") or (layout == "prep" and threads == 2)
+            floor = floor_name(layout, threads)
+            cases[floor] = Case(floor_of(layout, threads), "floor", layout, quick)
+            loader = ours(layout, threads)
+            cases[ours_name(layout, threads)] = Case(loader, "distrain", layout, quick, floor)
+        in_order = ours(layout, 2, "none")
+        quick = layout == "ordinary"
+        cases[ours_name(layout, 2, "none")] = Case(in_order, "distrain", layout, quick, floor)
+    cases |= {
+        "torch, iterable": Case(torch_iterable, "peer", "ordinary"),
+        "torch, batched": Case(torch_batched, "peer", "ordinary"),
+        ITEMS: Case(torch_items, "peer", "ordinary"),
+        MERLIN: Case(merlin, "peer", "ordinary"),
+        HUGGING_FACE: Case(hugging_face, "peer", "ordinary"),
+        COPY_TO_GPU: Case(copy_to_gpu, "floor"),
+        OURS_TO_GPU: Case(ours_to_gpu("ordinary", 2), "distrain", "ordinary", True, COPY_TO_GPU),
+    }
+    return cases

@@ -1,0 +1,134 @@
+"""The same Criteo-shaped rows in several parquet layouts.
+
+Ids are drawn as `distrain synth` draws them: Zipf laws, at full scale with the cardinalities of
+Criteo's 1TB logs, 4 to 10,000,000. They stay ranks of frequency, as prepared ids are, so no text
+is written and read on the way. Counts become logarithms, as `distrain prep` makes them.
+"""
+
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROW_BYTES = 160  # 26 ids, 13 values and a label, 4 bytes each
+NUM_FILES = 8
+GROUP_ROWS = 65_536
+FIRST_ID = 2  # 0 and 1 are for missing and rare values, as `Categorify` has it
+
+
+def make_data(
+    folder: Path, rows: int, layouts: Collection[str] | None = None, scale: float = 1.0
+) -> None:
+    """Write rows to `folder`/LAYOUT/part-*.parquet, and what they mean to `folder`/schema.pbtxt.
+
+    Args:
+        folder: Where to write; it exists.
+        rows: How many rows each layout gets, the same ones.
+        layouts: Of `WRITERS`; all if `None`.
+        scale: Factor on the cardinalities of long columns, as in `SynthRequest`.
+    """
+    schema(scale).save(folder / "schema.pbtxt")
+    chosen = {name: write for name, write in WRITERS.items() if layouts is None or name in layouts}
+    for layout in chosen:
+        (folder / layout).mkdir()
+
+    def write_file(number: int) -> None:
+        num_rows = rows * (number + 1) // NUM_FILES - rows * number // NUM_FILES
+        table = draw_table(number, num_rows, scale)
+        for layout, write in chosen.items():
+            write(table, folder / layout / f"part-{number:05d}.parquet")
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write_file, range(NUM_FILES)))
+
+
+def schema(scale: float) -> Any:
+    """The columns' meaning, as `distrain prep` would save it."""
+    from distrain.schema import LABEL, ColumnSchema, Schema, Tags
+    from distrain.synth.columns import CATEGORIES, INTEGERS
+
+    columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
+    columns += [ColumnSchema(column.name, "float32", (Tags.CONTINUOUS,)) for column in INTEGERS]
+    for column in CATEGORIES:
+        cardinality = column.cardinality(scale) + FIRST_ID
+        columns.append(ColumnSchema(column.name, "int32", (Tags.CATEGORICAL,), cardinality))
+    return Schema(tuple(columns))
+
+
+def draw_table(number: int, rows: int, scale: float) -> Any:
+    """The rows of file `number`: label, I1 .. I13 (float32), C1 .. C26 (int32), none missing."""
+    import pyarrow as pa
+
+    num_chunks = -(-rows // GROUP_ROWS)
+    first = number * (num_chunks + 1)  # files may differ by a row, and so by a chunk
+    chunks = [draw_chunk(chunk, scale) for chunk in range(first, first + num_chunks)]
+    return pa.concat_tables(chunks).slice(0, rows)
+
+
+def draw_chunk(chunk: int, scale: float) -> Any:
+    """65,536 rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    from distrain.synth.draw import draw_features
+
+    features = draw_features(0, "train", chunk, scale)
+    columns = {"label": (features.coin < 0.03).astype(np.float32)}
+    for name, counts in features.integers.items():
+        present = np.where(features.missing.get(name, False), 0, np.maximum(counts, 0))
+        columns[name] = np.log1p(present).astype(np.float32)
+    for name, ids in features.ids.items():
+        columns[name] = np.where(features.missing.get(name, False), 0, ids + FIRST_ID)
+        columns[name] = columns[name].astype(np.int32)
+    return pa.table(columns)
+
+
+def write_ordinary(table: Any, path: Path) -> None:
+    """As pyarrow writes where nobody tells it more: nullable, snappy, dictionaries."""
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, path, row_group_size=GROUP_ROWS)
+
+
+def write_int64(table: Any, path: Path) -> None:
+    """The same with ids of 64 bits, as pandas and NVTabular leave them."""
+    import pyarrow as pa
+
+    wide = [
+        field.with_type(pa.int64()) if pa.types.is_integer(field.type) else field
+        for field in table.schema
+    ]
+    write_ordinary(table.cast(pa.schema(wide)), path)
+
+
+def write_prep(table: Any, path: Path) -> None:
+    """With the settings of `distrain.etl.transforming.transform_part`."""
+    import pyarrow as pa
+
+    from distrain.etl import PrepRequest
+    from distrain.etl.parts import write_parquet
+
+    write_parquet(
+        table.cast(pa.schema([field.with_nullable(False) for field in table.schema])),
+        path,
+        compression="lz4",
+        use_dictionary=True,
+        row_group_size=PrepRequest.row_group_rows,
+        write_page_checksum=True,
+    )
+
+
+WRITERS: dict[str, Callable[[Any, Path], None]] = {
+    "ordinary": write_ordinary,
+    "prep": write_prep,
+    "int64": write_int64,
+}
+
+
+def bytes_per_row(folder: Path, rows: int) -> dict[str, float]:
+    """How large each layout's files are."""
+    return {
+        layout.name: sum(file.stat().st_size for file in layout.iterdir()) / rows
+        for layout in sorted(folder.iterdir())
+        if layout.is_dir()
+    }

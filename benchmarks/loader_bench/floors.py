@@ -1,0 +1,114 @@
+"""What no loader on this machine can exceed: copying rows, reading them, decoding them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from loader_bench.data import ROW_BYTES
+from loader_bench.measure import BATCH_ROWS, Open, Pass
+
+COPIES = 400
+
+
+def memcpy(data: Path) -> Pass:
+    """One thread copies batches of 160-byte rows from block to block, more than caches hold."""
+    import numpy as np
+
+    blocks = np.zeros((16, BATCH_ROWS * ROW_BYTES), np.uint8)
+
+    def copies(number: int) -> Iterator[int]:
+        for copy in range(COPIES):
+            np.copyto(blocks[(copy + 8) % 16], blocks[copy % 16])
+            yield BATCH_ROWS
+
+    blocks[:] = 1  # every page is there
+    return copies
+
+
+def copy_to_gpu(data: Path) -> Pass:
+    """Copies batches of 160-byte rows from page-locked memory to the GPU."""
+    import torch
+
+    source = torch.ones((8, BATCH_ROWS * ROW_BYTES), dtype=torch.uint8).pin_memory()
+    target = torch.empty_like(source, device="cuda")
+
+    def copies(number: int) -> Iterator[int]:
+        for copy in range(COPIES):
+            target[copy % 8].copy_(source[copy % 8], non_blocking=True)
+            yield BATCH_ROWS
+        torch.cuda.synchronize()
+
+    return copies
+
+
+def decoding(layout: str, threads: int) -> Open:
+    """Arrow decodes all columns of all row groups, a row group per thread, and drops them."""
+
+    def open_files(data: Path) -> Pass:
+        import threading
+        from concurrent.futures import ThreadPoolExecutor
+
+        import pyarrow.parquet as pq
+
+        paths = sorted((data / layout).iterdir())
+        footers = {path: pq.read_metadata(path) for path in paths}
+        groups = [(path, index) for path in paths for index in range(footers[path].num_row_groups)]
+        own = threading.local()  # a file handle per thread: threads that share one wait
+
+        def decode(group: tuple[Path, int]) -> int:
+            path, index = group
+            if getattr(own, "path", None) != path:
+                own.path = path
+                own.file = pq.ParquetFile(path, metadata=footers[path], pre_buffer=False)
+            rows: int = own.file.read_row_group(index, use_threads=False).num_rows
+            return rows
+
+        def decoded(number: int) -> Iterator[int]:
+            with ThreadPoolExecutor(threads) as pool:
+                yield from pool.map(decode, groups)
+
+        return decoded
+
+    return open_files
+
+
+def reading(layout: str, threads: int) -> Open:
+    """The bytes of all row groups are read into a buffer per thread, and nothing is decoded."""
+
+    def open_files(data: Path) -> Pass:
+        import threading
+        from concurrent.futures import ThreadPoolExecutor
+
+        spans = [
+            span for path in sorted((data / layout).glob("*.parquet")) for span in group_spans(path)
+        ]
+        size_bytes = max(size for _, _, size, _ in spans)
+        own = threading.local()
+
+        def read(span: tuple[int, int, int, int]) -> int:
+            file, start, size, rows = span
+            if not hasattr(own, "buffer"):
+                own.buffer = memoryview(bytearray(size_bytes))
+            if os.preadv(file, [own.buffer[:size]], start) != size:
+                raise OSError("a file became shorter")
+            return rows
+
+        def were_read(number: int) -> Iterator[int]:
+            with ThreadPoolExecutor(threads) as pool:
+                yield from pool.map(read, spans)
+
+        return were_read
+
+    return open_files
+
+
+def group_spans(path: Path) -> Iterator[tuple[int, int, int, int]]:
+    """Per row group: its file's descriptor, where its bytes begin, how many, and its rows."""
+    import pyarrow.parquet as pq
+
+    file, footer = os.open(path, os.O_RDONLY), pq.read_metadata(path)
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        columns = [group.column(number) for number in range(group.num_columns)]
+        start = min(column.dictionary_page_offset or column.data_page_offset for column in columns)
+        yield file, start, sum(column.total_compressed_size for column in columns), group.num_rows

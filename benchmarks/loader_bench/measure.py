@@ -1,0 +1,86 @@
+"""One contender, measured in a process of its own. Imports nothing that a peer's Python lacks."""
+
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Pass = Callable[[int], Iterator[int]]
+"""Starts pass 0, 1, ... over the data; yields the rows of each batch once its memory is touched."""
+Open = Callable[[Path], Pass]
+"""Imports what the contender needs, and opens the data."""
+
+BATCH_ROWS = 65_536
+PASSES = 2
+SAMPLE_S = 0.005
+
+
+def measure(open_case: Open, data: Path) -> dict[str, float]:
+    """Time `PASSES` whole passes, each from its start, after importing and opening."""
+    one_pass = open_case(data)
+    rows, first_s = 0, None
+    with AnonymousMemory() as memory:
+        cpu, start = cpu_s(), time.perf_counter()
+        for number in range(PASSES):
+            for count in one_pass(number):
+                first_s = first_s or time.perf_counter() - start
+                rows += count
+        wall_s = time.perf_counter() - start
+        spent_s = cpu_s() - cpu
+    assert first_s is not None
+    return {
+        "rows": rows,
+        "rows_per_s": rows / wall_s,
+        "cpu_s_per_m_rows": spent_s / rows * 1e6,
+        "first_batch_s": first_s,
+        "own_mb": memory.growth_mb,
+        "peak_mb": status_mb("VmHWM"),
+    }
+
+
+def touch(*tensors: Any) -> None:
+    """Read something from every page of memory."""
+    for tensor in tensors:
+        tensor.reshape(-1)[::512].sum()
+
+
+def cpu_s() -> float:
+    """CPU time of this process and of the worker processes that ended."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
+def status_mb(field: str) -> float:
+    """A line of /proc/self/status, in MB of 2**20 bytes."""
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+
+
+class AnonymousMemory:
+    """How far this process's anonymous memory (RssAnon) grows.
+
+    Files that are mapped into memory, libraries included, do not count. A thread looks every 5 ms,
+    so shorter peaks may escape it.
+    """
+
+    def __enter__(self) -> "AnonymousMemory":
+        self._before = self._peak = status_mb("RssAnon")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(SAMPLE_S):
+            self._peak = max(self._peak, status_mb("RssAnon"))
+
+    @property
+    def growth_mb(self) -> float:
+        """The most that was held at once, less what was held at the start."""
+        return self._peak - self._before

@@ -1,0 +1,116 @@
+"""From the rounds' figures to a table, a picture, and whether the goals are met."""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from loader_bench.cases import (
+    COPY_TO_GPU,
+    ITEMS,
+    MERLIN,
+    OURS_TO_GPU,
+    all_cases,
+    floor_name,
+    ours_name,
+)
+from loader_bench.data import ROW_BYTES
+
+Rounds = dict[str, list[dict[str, float]]]
+"""Per contender, each round's figures."""
+
+OURS, FAST = ours_name("ordinary", 2), ours_name("fast", 2)
+RATIOS = {
+    "of_floor": (OURS, floor_name("ordinary", 2)),
+    "x_merlin": (OURS, MERLIN),
+    "x_torch_items": (OURS, ITEMS),
+    "fast_x_merlin": (FAST, MERLIN),
+    "of_gpu_copy": (OURS_TO_GPU, COPY_TO_GPU),
+}
+AT_LEAST = {"of_floor": 0.6, "x_merlin": 5.0, "x_torch_items": 80.0, "fast_x_merlin": 10.0}
+AT_MOST = {"first_batch_s": 0.3, "own_memory_mb": 600.0}
+COLOURS = {"floor": "#c7c7c7", "distrain": "#3b6fb6", "peer": "#edae49"}
+
+
+def summary(results: Rounds) -> dict[str, Any]:
+    """Rates, ratios and goals, for the last line; `met` is false too where a figure is missing."""
+    figures = {name: ratio(results, *pair) for name, pair in RATIOS.items()}
+    figures["first_batch_s"] = median(results, OURS, "first_batch_s")
+    figures["own_memory_mb"] = median(results, OURS, "own_mb")
+    known = {name: value for name, value in figures.items() if value is not None}
+    met = {name: name in known and known[name] >= goal for name, goal in AT_LEAST.items()}
+    met |= {name: name in known and known[name] <= goal for name, goal in AT_MOST.items()}
+    return {
+        "rows_per_s": {name: round(median(results, name, "rows_per_s") or 0) for name in results},
+        "of_own_floor": of_own_floor(results),
+        **{name: round(value, 3) for name, value in known.items()},
+        "goals": {name: f">= {goal}" for name, goal in AT_LEAST.items()}
+        | {name: f"<= {goal}" for name, goal in AT_MOST.items()},
+        "missing": [name for name in met if name not in known],
+        "missed": [name for name, reached in met.items() if name in known and not reached],
+        "met": all(met.values()),
+    }
+
+
+def of_own_floor(results: Rounds) -> dict[str, float]:
+    """Each of distrain's rates, as a share of the floor of the same files and threads."""
+    shares = {
+        name: ratio(results, name, case.floor)
+        for name, case in all_cases().items()
+        if case.floor is not None
+    }
+    return {name: round(share, 3) for name, share in shares.items() if share is not None}
+
+
+def ratio(results: Rounds, name: str, to: str) -> float | None:
+    """The median of the rounds' ratios of rows/s; `None` where one of the two was not run."""
+    pairs = zip(results.get(name, ()), results.get(to, ()), strict=False)
+    ratios = [one["rows_per_s"] / other["rows_per_s"] for one, other in pairs]
+    return statistics.median(ratios) if ratios else None
+
+
+def median(results: Rounds, name: str, figure: str) -> float | None:
+    """A contender's median; `None` where it was not run."""
+    rounds = results.get(name, ())
+    return statistics.median(each[figure] for each in rounds) if rounds else None
+
+
+def print_table(results: Rounds) -> None:
+    """A line per contender."""
+    heads = ("rows/s", "GB/s", "CPU s/M rows", "first batch s", "own MB", "peak MB")
+    print(f"{'':34}" + "".join(f"{head:>14}" for head in heads))
+    for name, rounds in results.items():
+        middle = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+        gb_per_s = middle["rows_per_s"] * ROW_BYTES / 1e9
+        print(
+            f"{name:34}{middle['rows_per_s']:>14,.0f}{gb_per_s:>14.2f}"
+            f"{middle['cpu_s_per_m_rows']:>14.3f}{middle['first_batch_s']:>14.3f}"
+            f"{middle['own_mb']:>14,.0f}{middle['peak_mb']:>14,.0f}"
+        )
+    print(f"GB/s: of rows of {ROW_BYTES} bytes, as they lie in a batch.")
+
+
+def draw(results: Rounds, path: Path) -> None:
+    """A bar per contender, with a mark at the floor of those that have one, as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    cases = all_cases()
+    names = list(reversed(results))
+    rates = [(median(results, name, "rows_per_s") or 0.0) / 1e6 for name in names]
+    figure = Figure(figsize=(10, 1.2 + 0.32 * len(names)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.barh(names, rates, color=[COLOURS[cases[name].family] for name in names])
+    # What reads no files runs out of the picture, or nothing else could be told apart.
+    widest = 1.1 * max([r for n, r in zip(names, rates, strict=True) if cases[n].layout] or rates)
+    axes.set_xlim(0, widest)
+    for place, (name, rate) in enumerate(zip(names, rates, strict=True)):
+        floor = cases[name].floor
+        mark = median(results, floor, "rows_per_s") if floor else None
+        if mark:
+            axes.plot([mark / 1e6] * 2, [place - 0.4, place + 0.4], color="#d1495b", linewidth=2)
+        axes.annotate(f" {rate:.3g}", (min(rate, 0.94 * widest), place), va="center", fontsize=8)
+    axes.set_xlabel("million rows/s (red: the floor of the same files and threads)")
+    axes.grid(axis="x", alpha=0.25)
+    axes.set_axisbelow(True)
+    figure.savefig(path, format="png", dpi=120)

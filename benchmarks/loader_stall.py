@@ -1,0 +1,125 @@
+"""How long does training wait for data, and does a rank's account of its time add up?
+
+    python benchmarks/loader_stall.py [--quick]
+
+A job as `distrain train` runs it: the MLP of the Criteo notebooks (three layers of 128, embeddings
+of 16, SGD) on 2 ranks with one thread each, one epoch of generated rows, as `distrain prep` writes
+them, read by the loader with its default settings. Ranks account for their time by phase; the wall
+time beside it is taken elsewhere: when the scheduler's process hears that a rank starts to train,
+and when it hears that it finished. Starting processes is in neither.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+from loader_bench.data import make_data
+
+from distrain.cluster import local_cluster
+from distrain.coordinator.handle import JobHandle, raise_for_state
+from distrain.coordinator.plugin import ensure_coordinator
+from distrain.coordinator.supervisor import EVENT_OP
+from distrain.coordinator.view import JobView
+from distrain.events import PHASES, RankFinished, TrainingStarted
+from distrain.run_paths import new_job_id
+from distrain.spec import parse_spec
+
+NUM_RANKS = 2
+GLOBAL_BATCH_ROWS = 65_536
+SCALE = 0.01  # of Criteo's cardinalities: `distrain synth`'s default, and a model of 40 MB or so
+GOALS = {"data_wait_share": 0.01, "unaccounted_share": 0.02}
+
+
+class HeardEvents:
+    """When the scheduler of a local cluster, which runs in this process, hears what ranks say."""
+
+    def __init__(self, client: Any):
+        ensure_coordinator(client)
+        handlers = client.cluster.scheduler.stream_handlers
+        self._pass_on: Callable[..., None] = handlers[EVENT_OP]
+        self._heard_s: dict[tuple[str, int], float] = {}
+        handlers[EVENT_OP] = self._hear
+
+    def _hear(self, *, event: dict[str, Any], **told: Any) -> None:
+        self._heard_s[event["kind"], event["rank"]] = time.perf_counter()
+        self._pass_on(event=event, **told)
+
+    def wall_s(self, rank: int) -> float:
+        """From a rank's start of training to its end."""
+        finished_s = self._heard_s[RankFinished.kind, rank]
+        return finished_s - self._heard_s[TrainingStarted.kind, rank]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rows")
+    rows = 2_000_000 if parser.parse_args().quick else 20_000_000
+    workers = local_cluster(NUM_RANKS, 1, "cpu", ":0")
+    with tempfile.TemporaryDirectory() as folder, workers as client:
+        data = Path(folder)
+        make_data(data, rows, ["prep"], SCALE)
+        heard = HeardEvents(client)
+        view = train(client, data)
+        walls_s = [heard.wall_s(rank) for rank in range(NUM_RANKS)]
+    print_table(view, walls_s)
+    busy_pct = psutil.cpu_percent(interval=2.0)
+    about = {"benchmark": "loader_stall", "rows": rows, "machine_busy_pct_afterwards": busy_pct}
+    print(json.dumps(about | summary(view, walls_s, rows)))
+
+
+def train(client: Any, data: Path) -> JobView:
+    """Run the job to its end; its run directory is in the data's folder."""
+    spec = parse_spec(
+        {
+            "name": "stall",
+            "data": {"train": str(data / "prep")},
+            "model": {"kind": "mlp", "embedding_dim": 16, "hidden": [128, 128, 128]},
+            "train": {"global_batch_size": GLOBAL_BATCH_ROWS, "optimizer": {"kind": "sgd"}},
+            "resources": {"num_ranks": NUM_RANKS, "threads_per_rank": 1, "device": "cpu"},
+        }
+    )
+    job = JobHandle(client, new_job_id(spec.name))
+    job.submit(spec, data / job.job_id)
+    view = job.watch(lambda _: None)
+    raise_for_state(view)
+    return view
+
+
+def summary(view: JobView, walls_s: list[float], rows: int) -> dict[str, Any]:
+    """Each rank's shares, the worst of them, and whether the goals are met."""
+    waits = [seconds["data_wait"] / sum(seconds.values()) for seconds in view.rank_seconds]
+    gaps = [
+        abs(sum(seconds.values()) - wall_s) / wall_s
+        for seconds, wall_s in zip(view.rank_seconds, walls_s, strict=True)
+    ]
+    figures = {"data_wait_share": max(waits), "unaccounted_share": max(gaps)}
+    return {
+        "wall_s": [round(wall_s, 3) for wall_s in walls_s],
+        "rows_per_s": round(rows / max(walls_s)),
+        "data_wait_share_per_rank": [round(share, 5) for share in waits],
+        "unaccounted_share_per_rank": [round(share, 5) for share in gaps],
+        **{name: round(value, 5) for name, value in figures.items()},
+        "goals": {name: f"< {goal}" for name, goal in GOALS.items()},
+        "met": all(figures[name] < goal for name, goal in GOALS.items()),
+    }
+
+
+def print_table(view: JobView, walls_s: list[float]) -> None:
+    """A line per phase, a column per rank."""
+    ranks = range(view.num_ranks)
+    print(f"{'seconds':20}" + "".join(f"{f'rank {rank}':>10}" for rank in ranks))
+    for phase in PHASES:
+        spent = [view.rank_seconds[rank].get(phase, 0.0) for rank in ranks]
+        print(f"{phase:20}" + "".join(f"{seconds:>10.3f}" for seconds in spent))
+    sums = [sum(seconds.values()) for seconds in view.rank_seconds]
+    for name, row in (("sum of phases", sums), ("wall, by the events", walls_s)):
+        print(f"{name:20}" + "".join(f"{seconds:>10.3f}" for seconds in row))
+
+
+if __name__ == "__main__":
+    main()
