@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from loader_bench.floors import copy_to_gpu, decoding, memcpy, reading
 from loader_bench.measure import Open
-from loader_bench.ours import ours, ours_to_gpu
+from loader_bench.ours import ours
 from loader_bench.peers import hugging_face, merlin, torch_batched, torch_items, torch_iterable
 
 MEMCPY, ITEMS, MERLIN = "memcpy", "torch, items", "merlin"
@@ -63,6 +63,8 @@ def all_cases() -> dict[str, Case]:
         MERLIN: Case(merlin, "peer", "ordinary"),
         HUGGING_FACE: Case(hugging_face, "peer", "ordinary"),
         COPY_TO_GPU: Case(copy_to_gpu, "floor"),
-        OURS_TO_GPU: Case(ours_to_gpu("ordinary", 2), "distrain", "ordinary", True, COPY_TO_GPU),
+        OURS_TO_GPU: Case(
+            ours("ordinary", 2, device="cuda"), "distrain", "ordinary", True, COPY_TO_GPU
+        ),
     }
     return cases
