@@ -101,13 +101,14 @@ def draw(results: Rounds, path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.barh(names, rates, color=[COLOURS[cases[name].family] for name in names])
-    # What reads no files runs out of the picture, or nothing else could be told apart.
-    widest = 1.1 * max([r for n, r in zip(names, rates, strict=True) if cases[n].layout] or rates)
+    # Copying and reading alone run out of the picture, or loaders could not be told apart.
+    loaders = [r for n, r in zip(names, rates, strict=True) if cases[n].family != "floor"]
+    widest = 2.2 * max(loaders or rates)
     axes.set_xlim(0, widest)
     for place, (name, rate) in enumerate(zip(names, rates, strict=True)):
         floor = cases[name].floor
         mark = median(results, floor, "rows_per_s") if floor else None
-        if mark:
+        if mark and mark / 1e6 < widest:
             axes.plot([mark / 1e6] * 2, [place - 0.4, place + 0.4], color="#d1495b", linewidth=2)
         axes.annotate(f" {rate:.3g}", (min(rate, 0.94 * widest), place), va="center", fontsize=8)
     axes.set_xlabel("million rows/s (red: the floor of the same files and threads)")
