@@ -42,15 +42,14 @@ def command(
     import torch
 
     from distrain.cli.models import find_model
-    from distrain.loader import Loader
+    from distrain.loader import Dataset, Loader
     from distrain.models import load_model
-    from distrain.partition import read_footers
     from distrain.train.evaluate import evaluate
 
     torch.set_num_threads(threads)
     saved = load_model(find_model(model))
-    table = read_footers(data, saved.schema)
-    loader = Loader(table, saved.schema, global_batch_size=batch_size, lanes=1, shuffle="none")
+    dataset = Dataset(data, saved.schema)
+    loader = Loader(dataset, batch_size=batch_size, lanes=1, shuffle="none")
     report = evaluate(saved.model, loader, torch.device("cpu")).compute()
     if as_json:
         click.echo(json.dumps(asdict(report)))

@@ -8,10 +8,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
+from distrain.loader.reader import Decoded
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted, type_problem
 from distrain.storage import open_input
@@ -27,23 +31,48 @@ class ArrowReader:
     of a file share its footer, which is read once. A thread keeps its 32 latest files open.
     """
 
+    name = "arrow"
+
     def __init__(self, columns: Sequence[Wanted]):
         self._columns = tuple(columns)
-        self._names = [column.name for column in columns]
         self._footers: dict[str, pq.FileMetaData] = {}
         self._own = threading.local()
         self._handles_of_threads: list[OrderedDict[str, _Handle]] = []
 
-    def read(self, group: RowGroup) -> pa.Table:
-        """The wanted columns of a row group, in their order.
+    def read(self, group: RowGroup) -> Decoded:
+        """The wanted columns of a row group.
 
         Raises:
-            DataError: The file cannot be read any more, or is not the one that was planned with.
+            DataError: The file cannot be read any more, or is not the one that was planned with, or
+                a column holds a null that nothing is to be put in place of.
         """
         where = {"file": group.file, "row group": group.index}
+        table = self._read(group, where)
+        self._check(table, group, where)
+        constants = dict(group.constants)
+        flat = tuple(
+            np.full(group.num_rows, constants[column.name])
+            if column.name in constants
+            else _cells(column, table.column(column.name), where)
+            for column in self._columns
+            if not column.is_list
+        )
+        lists = tuple(
+            _lists(column, table.column(column.name), where)
+            for column in self._columns
+            if column.is_list
+        )
+        return Decoded(flat, lists, self._bytes_of(group))
+
+    def _names_in(self, group: RowGroup) -> list[str]:
+        """The columns to read from the file; others come from its path."""
+        constants = dict(group.constants)
+        return [column.name for column in self._columns if column.name not in constants]
+
+    def _read(self, group: RowGroup, where: dict[str, object]) -> pa.Table:
         try:
-            table = self._handle(group.file).parquet.read_row_group(
-                group.index, columns=self._names, use_threads=False
+            return self._handle(group.file).parquet.read_row_group(
+                group.index, columns=self._names_in(group), use_threads=False
             )
         except (DistrainError, MemoryError):
             raise
@@ -54,18 +83,30 @@ class ArrowReader:
                 where=where | self._damaged_columns(group),
                 hint="The file is damaged, or was removed or changed since the run began.",
             ) from error
-        self._check(table, group, where)
-        return table.select(self._names)
+
+    def _bytes_of(self, group: RowGroup) -> int:
+        """Compressed bytes of the wanted columns of a row group."""
+        handle = self._handle(group.file)
+        if handle.column_numbers is None:
+            names = set(self._names_in(group))
+            row_group = handle.parquet.metadata.row_group(group.index)
+            paths = [row_group.column(i).path_in_schema for i in range(row_group.num_columns)]
+            handle.column_numbers = [
+                number for number, path in enumerate(paths) if path.split(".", 1)[0] in names
+            ]
+        row_group = handle.parquet.metadata.row_group(group.index)
+        return sum(row_group.column(i).total_compressed_size for i in handle.column_numbers)
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
         """The columns that cannot be read, where others can."""
         damaged = []
-        for name in self._names:
+        names = self._names_in(group)
+        for name in names:
             try:
                 self._handle(group.file).parquet.read_row_group(group.index, columns=[name])
             except Exception:  # the error is known; now it is about where
                 damaged.append(name)
-        if len(damaged) == len(self._names):
+        if len(damaged) == len(names):
             return {}
         return {"column": ", ".join(damaged[:_MOST_LISTED])}
 
@@ -80,7 +121,10 @@ class ArrowReader:
         problem = None
         if table.num_rows != group.num_rows:
             problem = f"the row group has {table.num_rows} rows, not {group.num_rows} as planned"
+        constants = dict(group.constants)
         for column in self._columns:
+            if column.name in constants:
+                continue
             if column.name not in table.schema.names:
                 problem = problem or f"column {column.name!r} is missing"
             else:
@@ -108,6 +152,7 @@ class _Handle:
 
     def __init__(self, file: str, footer: pq.FileMetaData | None):
         remote = "://" in file
+        self.column_numbers: list[int] | None = None
         # Arrow opens local files itself and reads them without holding Python's lock.
         self._stream: IO[bytes] | None = open_input(file) if remote else None
         try:
@@ -129,3 +174,60 @@ class _Handle:
         if self._stream is not None:
             with contextlib.suppress(OSError):
                 self._stream.close()
+
+
+def _cells(column: Wanted, values: pa.ChunkedArray, where: dict[str, object]) -> NDArray[Any]:
+    if values.null_count:
+        values = _without_nulls(column, values, where)
+    array = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
+    cells: NDArray[Any] = _plain(array).to_numpy(zero_copy_only=False)
+    return cells
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Dates as whole numbers: days since 1970, or milliseconds."""
+    if pa.types.is_date32(array.type):
+        return array.view(pa.int32())
+    return array.view(pa.int64()) if pa.types.is_date64(array.type) else array
+
+
+def _without_nulls(
+    column: Wanted, values: pa.ChunkedArray, where: dict[str, object]
+) -> pa.ChunkedArray:
+    if column.fill is None:
+        row = int(np.flatnonzero(values.is_null().to_numpy())[0])
+        raise DataError(
+            f"column {column.name!r} holds a null",
+            where=where | {"row in the group": row, "column": column.name},
+            hint="Fill the missing values when the table is prepared, or let the loader do it: "
+            "fill_null_id for ids, fill_null_value for numbers.",
+        )
+    if pa.types.is_date(values.type):
+        values = pa.chunked_array([_plain(chunk) for chunk in values.chunks])
+    return pc.fill_null(values, pa.scalar(column.fill, values.type))
+
+
+def _lists(column: Wanted, values: pa.ChunkedArray, where: dict[str, object]) -> pa.Array:
+    """Lists without nulls: a null list is an empty one where nulls are filled."""
+    rows = pa.concat_arrays(values.chunks)
+    if not pa.types.is_list(rows.type):  # large, or of fixed size
+        rows = rows.cast(pa.list_(rows.type.value_type))
+    lengths = pc.fill_null(rows.value_lengths(), 0).to_numpy(zero_copy_only=False)
+    items = pa.chunked_array([rows.flatten()])
+    if rows.null_count and column.fill is None:
+        _without_nulls(column, pa.chunked_array([rows]), where)
+    if items.null_count and column.fill is None:
+        row_of_item = np.repeat(np.arange(len(rows)), lengths)
+        row = int(row_of_item[np.flatnonzero(items.is_null().to_numpy())[0]])
+        raise DataError(
+            f"column {column.name!r} holds a list with a null in it",
+            where=where | {"row in the group": row, "column": column.name},
+            hint="Drop or fill it when the table is prepared, or set fill_null_id or "
+            "fill_null_value.",
+        )
+    if items.null_count:
+        items = _without_nulls(column, items, where)
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    flat = items.chunk(0) if items.num_chunks == 1 else pa.concat_arrays(items.chunks)
+    return pa.ListArray.from_arrays(pa.array(offsets), _plain(flat))

@@ -1,15 +1,14 @@
 """A bounded channel from one producing thread to one consumer.
 
-Every item is a batch, a `Failure` or the `End`: the consumer learns what became of the producer
-from the items alone, never from whether its thread lives. Nobody polls: both sides sleep on a
-condition and are woken by the other, or by `close`.
+Every item is a `Ready` batch, a `Failure` or the `End`: the consumer learns what became of the
+producer from the items alone, never from whether its thread lives. Nobody polls: both sides sleep
+on a condition and are woken by the other, or by `close`.
 """
 
 import threading
 from collections import deque
 from dataclasses import dataclass
-
-from distrain.batch import Batch
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,14 @@ class End:
     """The producer gave all it had."""
 
 
-Item = Batch | Failure | End
+@dataclass(frozen=True)
+class Ready:
+    """A batch, or what was made of it."""
+
+    batch: Any
+
+
+Item = Ready | Failure | End
 
 
 class Channel:
@@ -62,6 +68,11 @@ class Channel:
             item = self._items.popleft() if self._items else End()
             self._changed.notify_all()
             return item
+
+    @property
+    def depth(self) -> int:
+        """How many items wait."""
+        return len(self._items)
 
     def close(self) -> None:
         """Drop what is held, and let both sides go."""

@@ -6,10 +6,11 @@ import threading
 import time
 import weakref
 from types import TracebackType
+from typing import Any
 
-from distrain.batch import Batch
 from distrain.loader.channel import Channel, End, Failure
 from distrain.loader.producer import EpochWork, in_own_thread, produce
+from distrain.loader.stats import StatsRecorder
 
 
 class EpochIterator:
@@ -22,10 +23,18 @@ class EpochIterator:
         wait_s: Seconds the consumer has waited for batches so far.
     """
 
-    def __init__(self, work: EpochWork, prefetch_batches: int):
+    def __init__(self, work: EpochWork, prefetch_batches: int, stats: StatsRecorder):
         self.wait_s = 0.0
         self._error: BaseException | None = None
         self._channel = Channel(prefetch_batches)
+        self._hand_over = work.delivery.hand_over
+        self._stats = stats
+        self._stats.add(epochs=1)
+        self._start_s: float | None = time.perf_counter()
+        self._rows_ahead = iter(
+            work.plan.rank_rows(step, work.rank, work.num_ranks)
+            for step in range(work.start_step, work.plan.num_steps)
+        )
         # The thread knows the channel but not this object, which can so be collected. It is a
         # daemon only to let the interpreter exit: the finalizer ends and joins it there, too.
         thread = threading.Thread(
@@ -37,8 +46,8 @@ class EpochIterator:
     def __iter__(self) -> EpochIterator:
         return self
 
-    def __next__(self) -> Batch:
-        """The next batch.
+    def __next__(self) -> Any:
+        """The next batch, or what the loader's transforms made of it.
 
         Raises:
             StopIteration: The epoch is over, or the iterator was closed.
@@ -49,17 +58,31 @@ class EpochIterator:
             raise self._error
         if not self._stop.alive:
             raise StopIteration
+        depth = self._channel.depth
         start_s = time.perf_counter()
         item = self._channel.get()
-        self.wait_s += time.perf_counter() - start_s
-        if isinstance(item, Batch):
-            return item
-        self.close()
-        if isinstance(item, Failure):
+        now_s = time.perf_counter()
+        self.wait_s += now_s - start_s
+        if isinstance(item, Failure | End):
+            self._stats.add(wait_s=now_s - start_s)
+            self.close()
+            if isinstance(item, End):
+                raise StopIteration
             self._error = item.error
             raise item.error
-        assert isinstance(item, End)
-        raise StopIteration
+        self._count(depth, now_s - start_s, now_s)
+        return self._hand_over(item.batch)
+
+    def _count(self, depth: int, wait_s: float, now_s: float) -> None:
+        first_s = 0.0 if self._start_s is None else now_s - self._start_s
+        self._start_s = None
+        self._stats.add(
+            batches=1,
+            rows=next(self._rows_ahead),
+            wait_s=wait_s,
+            first_batch_s=first_s,
+            queue_depth_sum=depth,
+        )
 
     def __enter__(self) -> EpochIterator:
         return self

@@ -2,95 +2,146 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
 from distrain.errors import SpecError
-from distrain.loader.batches import BatchLayout, current_cuda_device
+from distrain.loader.backends import new_backend
+from distrain.loader.blocks import BatchLayout, BlockPool
+from distrain.loader.choose import ReaderChoice, choose_reader
+from distrain.loader.dataset import Dataset
+from distrain.loader.delivery import Transform
+from distrain.loader.device import new_delivery
 from distrain.loader.epoch import EpochIterator
+from distrain.loader.options import CacheOptions, LoaderOptions
 from distrain.loader.producer import EpochWork
-from distrain.partition import SHUFFLES, EpochPlan, Table, chunk_order
-from distrain.partition.columns import wanted_columns
-from distrain.schema import Schema
-from distrain.world import World
+from distrain.loader.stats import LoaderStats, StatsRecorder
+from distrain.partition import EpochPlan, chunk_order
+
+_RUN_TIME_STATE = ("_stats", "_pool", "_running")
 
 
-class Loader:
-    """One rank's share of a table, as batches.
+class Loader(IterableDataset[Any]):
+    """One rank's share of a dataset, as batches on a device.
 
-    The rows of a global step depend on the table, the seed, the epoch, the step, the global batch
-    size and the lanes (and on `parts_per_chunk`), never on the ranks or threads. Within a batch,
-    rows stand lane by lane; the ranks' batches in rank order make up the global batch.
+    The rows of a global step depend on the dataset, the seed, the epoch, the step, the global batch
+    size, the lanes and `parts_per_chunk`, never on the ranks or threads. Within a batch, rows stand
+    lane by lane; the ranks' batches in rank order make up the global batch.
 
-    Memory: a row has 4 bytes per column (`row_bytes`). With S lanes on W ranks, chunks of K rows
-    (`parts_per_chunk` row groups), T decoding threads, P prefetched batches and B rows per global
-    batch, a rank holds at most
+    Each `iter(loader)` is the next epoch. Background threads read ahead; leaving a loop early, by
+    an exception or by dropping the iterator ends them.
 
-        (2 S/W K + 2 T K + (P + 2) B/W) row_bytes
-
-    and what Arrow needs to decode T chunks. A lane holds the rest of the chunk it is in and its
-    part of its last chunk, each half a chunk on average, so half of the first term is typical, and
-    never more than the rank's rows. (Where a lane's share of one step is more than two chunks, the
-    first term is that share.) A rank decodes each chunk once per epoch.
+        loader = Loader(Dataset("data/train"), batch_size=65536, device="cuda")
+        for batch in loader:
+            train(batch.categorical, batch.continuous, batch.label)
 
     Args:
-        table: The row groups, as `read_footers` gives them.
-        schema: Names the columns.
-        global_batch_size: Rows of a step over all ranks.
-        world: Which rank this is.
-        lanes: How many spans an epoch is cut into; the number of ranks must divide it.
+        dataset: What to load.
+        batch_size: Rows of a step on this rank; times `num_ranks` over all ranks.
+        global_batch_size: Rows of a step over all ranks; give this or `batch_size`.
+        shuffle: `"chunk"` permutes parts, and rows within chunks; `"full"` permutes all rows, for
+            which a rank decodes every row group and holds its whole share of an epoch; `"none"`
+            keeps the order of the files within each lane (with one lane, the order of the files).
+            `True` means `"chunk"`, `False` `"none"`.
         seed: Of the order of rows, 0 or more.
-        shuffle: `"chunk"` permutes row groups, and rows within chunks; `"none"` keeps the order of
-            the files within each lane (with one lane, the order of the files).
-        parts_per_chunk: Row groups whose rows are shuffled together.
-        prefetch_batches: How many finished batches may wait for the consumer.
+        lanes: How many spans an epoch is cut into; the number of ranks must divide it.
+        rank: Which rank this is, from 0.
+        num_ranks: Of how many.
+        device: Where batches go; `None` leaves them on the host. Copies to a GPU run beside the
+            consumer's work, on a stream of their own.
         drop_last: Whether a last step with fewer rows is left out.
-        decode_threads: How many chunks are decoded at a time.
-        need_label: Whether to read the target column; if not, batches have no label.
-        pin_memory: Whether batches lie in page-locked memory; ignored where there is no GPU.
+        parts_per_chunk: Parts whose rows are shuffled together.
+        prefetch_batches: How many finished batches may wait for the consumer.
+        decode_threads: How many row groups are decoded at a time.
+        reader: `"auto"`, `"arrow"`, `"packed"` or `"cudf"`; see `reader_choice`.
+        cache: A folder on a local disk that keeps decoded row groups for later epochs; `None` does
+            without.
+        cache_size: What the folder may grow to, in bytes or like `"50GB"`.
+        transforms: Functions applied to each batch, one after another, in the loader's thread and
+            before it goes to the device.
+        pin_memory: Whether batches that stay on the host lie in page-locked memory; ignored where
+            there is no GPU.
 
     Raises:
-        SpecError: A number is out of its range, the ranks do not divide the lanes, or the table has
-            no full batch and `drop_last` is set.
-        SchemaError: The schema has no feature columns, or not exactly one target.
+        SpecError: A number is out of its range, the ranks do not divide the lanes, the reader
+            cannot serve the dataset, or there is no full batch and `drop_last` is set.
     """
 
     def __init__(
         self,
-        table: Table,
-        schema: Schema,
+        dataset: Dataset,
         *,
-        global_batch_size: int,
-        world: World | None = None,
-        lanes: int = 24,
+        batch_size: int | None = None,
+        global_batch_size: int | None = None,
+        shuffle: str | bool = "chunk",
         seed: int = 0,
-        shuffle: str = "chunk",
+        lanes: int = 24,
+        rank: int = 0,
+        num_ranks: int = 1,
+        device: torch.device | str | None = None,
+        drop_last: bool = False,
         parts_per_chunk: int = 1,
         prefetch_batches: int = 4,
-        drop_last: bool = False,
-        decode_threads: int = 1,
-        need_label: bool = True,
+        decode_threads: int = 2,
+        reader: str = "auto",
+        cache: str | None = None,
+        cache_size: int | str = "100GB",
+        transforms: Sequence[Transform] = (),
         pin_memory: bool = False,
     ):
-        world = world or World()
-        _check_positive(parts_per_chunk=parts_per_chunk, prefetch_batches=prefetch_batches)
-        _check_positive(decode_threads=decode_threads)
-        if seed < 0:
-            raise SpecError(f"seed is {seed}, not 0 or more")
-        if shuffle not in SHUFFLES:
-            raise SpecError(f"unknown shuffle {shuffle!r}", hint=f"Allowed: {', '.join(SHUFFLES)}.")
-        self._plan = EpochPlan(table.num_rows, lanes, global_batch_size, drop_last)
+        self.dataset = dataset
+        self.options = LoaderOptions.checked(
+            global_batch_size=_global_batch_size(batch_size, global_batch_size, num_ranks),
+            shuffle=shuffle,
+            seed=seed,
+            lanes=lanes,
+            rank=rank,
+            num_ranks=num_ranks,
+            drop_last=drop_last,
+            parts_per_chunk=parts_per_chunk,
+            prefetch_batches=prefetch_batches,
+            decode_threads=decode_threads,
+            pin_memory=pin_memory and torch.cuda.is_available(),
+        )
+        self._plan = EpochPlan(len(dataset), lanes, self.options.global_batch_size, drop_last)
+        self._plan.lanes_of_rank(rank, num_ranks)  # raises if there is no such rank
         if not self._plan.num_steps:
             raise SpecError(
-                f"{table.num_rows} rows do not fill one global batch of {global_batch_size}",
+                f"{len(dataset)} rows do not fill one global batch of "
+                f"{self.options.global_batch_size}",
                 hint="Choose a smaller global_batch_size, or keep the last batch (drop_last).",
             )
-        self._table = table
-        self._lanes = self._plan.lanes_of_rank(world.rank, world.num_ranks)
-        self._columns = wanted_columns(schema, need_label=need_label)
-        self._layout = BatchLayout.of(self._columns, pin_memory=pin_memory)
-        self._seed = seed
-        self._shuffle = shuffle
-        self._parts_per_chunk = parts_per_chunk
-        self._prefetch_batches = prefetch_batches
-        self._decode_threads = decode_threads
+        self.device = torch.device(device) if device is not None else None
+        self.reader_choice: ReaderChoice = choose_reader(
+            reader, dataset.table, dataset.columns, self.device.type if self.device else "cpu"
+        )
+        self._cache = CacheOptions.of(cache, cache_size)
+        self._transforms = tuple(transforms)
+        self._next_epoch = 0
+        self._position = (0, 0)
+        self._set_up_run_time_state()
+
+    def _set_up_run_time_state(self) -> None:
+        self._stats = StatsRecorder()
+        on_gpu = self.device is not None and self.device.type == "cuda"
+        self._pool = BlockPool(
+            BatchLayout.of(self.dataset.columns).num_columns,
+            pinned=self.options.pin_memory or on_gpu,
+        )
+        self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in _RUN_TIME_STATE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._set_up_run_time_state()
 
     @property
     def num_rows(self) -> int:
@@ -99,12 +150,20 @@ class Loader:
 
     @property
     def num_steps(self) -> int:
-        """Steps of an epoch, the same on every rank."""
+        """Steps of an epoch, the same on every rank; `len(loader)` as well."""
         return self._plan.num_steps
 
+    def __len__(self) -> int:
+        return self.num_steps
+
     def rows_in_step(self, step: int) -> int:
-        """Rows of a step, over all ranks."""
+        """Rows of a step, over all ranks: what a loss that is summed is divided by."""
         return self._plan.rows_in_step(step)
+
+    @property
+    def stats(self) -> LoaderStats:
+        """What this loader has done so far, over all its epochs."""
+        return self._stats.read()
 
     def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator:
         """Start to prepare an epoch's batches, from `start_step` on; close the result after use.
@@ -118,26 +177,148 @@ class Loader:
             raise ValueError(f"epoch is {epoch}, not 0 or more")
         if not 0 <= start_step <= self.num_steps:
             raise ValueError(f"start_step {start_step} is not in 0..{self.num_steps}")
-        rows_per_group = [group.num_rows for group in self._table.row_groups]
+        options = self.options
+        row_groups = self.dataset.table.row_groups
         work = EpochWork(
             plan=self._plan,
             chunks=chunk_order(
-                rows_per_group, self._seed, epoch, self._shuffle, self._parts_per_chunk
+                [group.num_rows for group in row_groups],
+                options.seed,
+                epoch,
+                options.shuffle,
+                # Without a shuffle, larger chunks are the same line in fewer, larger steps.
+                options.parts_per_chunk if options.shuffle == "chunk" else 1,
+                parts=self.dataset.parts if options.shuffle == "chunk" else None,
             ),
-            row_groups=self._table.row_groups,
-            lanes=self._lanes,
-            columns=self._columns,
-            layout=self._layout,
-            seed=None if self._shuffle == "none" else self._seed,
+            row_groups=row_groups,
+            rank=options.rank,
+            num_ranks=options.num_ranks,
+            seed=None if options.shuffle == "none" else options.seed,
             epoch=epoch,
             start_step=start_step,
-            decode_threads=self._decode_threads,
-            cuda_device=current_cuda_device(self._layout),
+            decode_threads=options.decode_threads,
+            new_backend=partial(
+                new_backend,
+                self.reader_choice.name,
+                self.dataset,
+                self._pool,
+                self._stats,
+                cache=self._cache,
+            ),
+            delivery=new_delivery(self.device, self._transforms),
         )
-        return EpochIterator(work, self._prefetch_batches)
+        iterator = EpochIterator(work, options.prefetch_batches, self._stats)
+        self._running.add(iterator)
+        return iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        _refuse_many_workers()
+        epoch, step = self._next_epoch, self._position[1]
+        if self._position[0] != epoch or step == self.num_steps:
+            step = 0
+        self._next_epoch = epoch + 1
+        self._position = (epoch, step)
+        return self._batches(epoch, step)
+
+    def _batches(self, epoch: int, step: int) -> Iterator[Any]:
+        with self.epoch(epoch, start_step=step) as batches:
+            for number, batch in enumerate(batches, step + 1):
+                self._position = (epoch, number)
+                yield batch
+
+    def epochs(self, count: int) -> Iterator[Any]:
+        """The batches of the next `count` epochs, each in an order of its own."""
+        for _ in range(count):
+            yield from self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next `iter(loader)` this epoch, from its first step on."""
+        self._next_epoch = epoch
+        self._position = (epoch, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands, as plain values: enough to go on after the last batch given.
+
+        It does not depend on the rank, and may be loaded with any number of ranks.
+        """
+        epoch, step = self._position
+        if step == self.num_steps:
+            epoch, step = epoch + 1, 0
+        order = self.options.order_of_rows()
+        return {
+            "epoch": epoch,
+            "step": step,
+            "fingerprint": self.dataset.table.fingerprint,
+            "part_rows": self.dataset.part_rows,
+            **order,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next `iter(loader)` go on where another loader stood.
+
+        Raises:
+            SpecError: The state is of other data, or of a loader with another order of rows.
+        """
+        mine = self.state_dict()
+        different = [
+            f"{name} is {mine[name]!r} here and {state.get(name)!r} in the state"
+            for name in mine
+            if name not in ("epoch", "step") and mine[name] != state.get(name)
+        ]
+        if different:
+            raise SpecError(
+                f"the state belongs to another stream of rows: {'; '.join(different)}",
+                hint="Load it with the same data, seed, shuffle, lanes and global batch size; only "
+                "the number of ranks may differ.",
+            )
+        self._next_epoch, step = int(state["epoch"]), int(state["step"])
+        if self._next_epoch < 0 or not 0 <= step <= self.num_steps:
+            raise SpecError(f"the state names epoch {self._next_epoch}, step {step}")
+        self._position = (self._next_epoch, step)
+
+    def map(self, transform: Transform) -> Loader:
+        """A loader of the same stream whose batches go through one more function."""
+        mapped = self.__class__.__new__(self.__class__)
+        mapped.__setstate__(self.__getstate__())
+        mapped._transforms = (*self._transforms, transform)
+        return mapped
+
+    def sample_batch(self) -> Any:
+        """The first batch of the first epoch, without a step forward."""
+        with self.epoch(0) as batches:
+            return next(batches)
+
+    def close(self) -> None:
+        """End all epochs that are running, and let go of memory; may be called again."""
+        for iterator in list(self._running):
+            iterator.close()
+        self._pool.clear()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
-def _check_positive(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise SpecError(f"{name} is {number}, not 1 or more")
+def _global_batch_size(batch_size: int | None, global_batch_size: int | None, ranks: int) -> int:
+    if (batch_size is None) == (global_batch_size is None):
+        raise SpecError(
+            "give either batch_size or global_batch_size",
+            hint="batch_size counts the rows of a step on one rank, global_batch_size on all.",
+        )
+    return batch_size * ranks if batch_size is not None else global_batch_size  # type: ignore[return-value]
+
+
+def _refuse_many_workers() -> None:
+    worker = get_worker_info()
+    if worker is not None and worker.num_workers > 1:
+        raise SpecError(
+            f"a DataLoader with {worker.num_workers} workers would give each batch so many times",
+            hint="Use num_workers=0 or 1: the loader has threads of its own (decode_threads).",
+        )

@@ -1,28 +1,56 @@
-"""The background work of an epoch: load chunks ahead, cut batches from the lanes' rows.
+"""The background work of an epoch: load row groups ahead, hand out batches when they are whole.
 
-One thread (`produce`) makes the batches in order. Chunks are decoded by a pool, whose threads run
-ahead by as many loads as there are threads; since the order of loads is fixed beforehand, the
-stream is the same for any number of them.
+A pool of threads loads row groups in an order fixed beforehand, and each puts its rows to their
+final places in the batches of the coming steps. One thread (`produce`) hands these out in the order
+of the steps: a batch is whole when all loads that its step needs are done. Who decodes when does
+not matter to what is in the batches, so the stream is the same for any number of threads.
 """
 
+from __future__ import annotations
+
 import threading
-from bisect import insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from operator import itemgetter
+from typing import Any, Protocol
 
 from distrain.batch import Batch
-from distrain.loader.arrow import ArrowReader
-from distrain.loader.batches import BatchLayout, use_cuda_device
-from distrain.loader.channel import Channel, End, Failure
-from distrain.loader.decode import Block, decode_pieces
-from distrain.loader.schedule import Load, plan_loads
-from distrain.partition import Chunk, EpochPlan, RowGroup, row_permutation
-from distrain.partition.columns import Wanted
+from distrain.loader.channel import Channel, End, Failure, Ready
+from distrain.loader.dealing import ChunkDealer, Deal
+from distrain.loader.delivery import Delivery
+from distrain.loader.open_batches import OpenBatch, OpenBatches
+from distrain.loader.schedule import plan_loads
+from distrain.partition import Chunk, EpochPlan, RowGroup
 
 _this_thread = threading.local()
+
+
+class Backend(Protocol):
+    """Where row groups become batches: on the host, or on a device.
+
+    Attributes:
+        num_lists: How many list columns batches have.
+    """
+
+    @property
+    def num_lists(self) -> int: ...  # noqa: D102
+
+    def new_block(self, num_rows: int) -> Any:
+        """Memory for a batch's flat columns."""
+        ...
+
+    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
+        """Put a row group's rows into the batches of the deal's runs; from any thread."""
+        ...
+
+    def finish(self, batch: OpenBatch[Any]) -> Batch:
+        """The batch whose rows are all there."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and memory; no thread is loading any more."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,41 +61,45 @@ class EpochWork:
         plan: Deals the epoch's rows to lanes and steps.
         chunks: The epoch's order.
         row_groups: What the chunks' numbers mean.
-        lanes: The rank's lanes.
-        columns: The columns of a block, in order.
-        layout: How a batch is laid out.
+        rank: Which rank.
+        num_ranks: Of how many.
         seed: Of the permutation of each chunk's rows; `None` leaves them as they are.
         epoch: Which epoch.
         start_step: The first step to make.
-        decode_threads: How many chunks are decoded at a time.
-        cuda_device: The device that pinned memory is for.
+        decode_threads: How many row groups are loaded at a time.
+        new_backend: Makes what loads them; called in the producer's thread.
+        delivery: How finished batches get to the consumer.
     """
 
     plan: EpochPlan
     chunks: Sequence[Chunk]
     row_groups: Sequence[RowGroup]
-    lanes: range
-    columns: tuple[Wanted, ...]
-    layout: BatchLayout
+    rank: int
+    num_ranks: int
     seed: int | None
     epoch: int
     start_step: int
     decode_threads: int
-    cuda_device: int | None = None
+    new_backend: Callable[[], Backend]
+    delivery: Delivery
+
+    @property
+    def lanes(self) -> range:
+        """The rank's lanes."""
+        return self.plan.lanes_of_rank(self.rank, self.num_ranks)
 
 
 def produce(work: EpochWork, channel: Channel) -> None:
     """Put the batches of an epoch into a channel, then the error that ended them, or the end."""
     mark_own_thread()
     try:
-        use_cuda_device(work.cuda_device)
-        reader = ArrowReader(work.columns)
+        backend = work.new_backend()
         pool = ThreadPoolExecutor(work.decode_threads, "decode", initializer=mark_own_thread)
         try:
-            _make_batches(work, channel, reader, pool)
+            _make_batches(work, channel, backend, pool)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-            reader.close()
+            backend.close()
     except BaseException as error:
         channel.put(Failure(error))
     else:
@@ -85,28 +117,20 @@ def in_own_thread() -> bool:
 
 
 def _make_batches(
-    work: EpochWork, channel: Channel, reader: ArrowReader, pool: ThreadPoolExecutor
+    work: EpochWork, channel: Channel, backend: Backend, pool: ThreadPoolExecutor
 ) -> None:
-    loads = plan_loads(work.plan, work.chunks, work.lanes, work.start_step)
-    loaded = _LoadsAhead(work, loads, reader, pool)
-    lanes = {lane: _LaneRows() for lane in work.lanes}
-    for step in range(work.start_step, work.plan.num_steps):
+    plan = work.plan
+    batches: OpenBatches[Any] = OpenBatches(
+        lambda step: plan.rank_rows(step, work.rank, work.num_ranks),
+        backend.new_block,
+        backend.num_lists,
+    )
+    loads = _LoadsAhead(work, batches, backend, pool)
+    for step in range(work.start_step, plan.num_steps):
         if not channel.wait_for_room():
             return
-        for chunk, lane, block in loaded.due_at(step):
-            lanes[lane].add(chunk, block)
-        channel.put(_cut_batch(work, step, lanes))
-
-
-def _cut_batch(work: EpochWork, step: int, lanes: dict[int, "_LaneRows"]) -> Batch:
-    slices = [work.plan.lane_slice(lane, step) for lane in work.lanes]
-    counts = [stop - start for start, stop in slices]
-    tensor, cells = work.layout.new_block(sum(counts))
-    place = 0
-    for lane, count in zip(work.lanes, counts, strict=True):
-        lanes[lane].take_into(cells[:, place : place + count])
-        place += count
-    return work.layout.batch(tensor)
+        loads.wait_for(step)
+        channel.put(Ready(work.delivery.prepare(backend.finish(batches.take(step)))))
 
 
 class _LoadsAhead:
@@ -115,61 +139,45 @@ class _LoadsAhead:
     def __init__(
         self,
         work: EpochWork,
-        loads: Sequence[Load],
-        reader: ArrowReader,
+        batches: OpenBatches[Any],
+        backend: Backend,
         pool: ThreadPoolExecutor,
     ):
         self._work = work
-        self._reader = reader
+        self._batches = batches
+        self._backend = backend
         self._pool = pool
-        self._waiting = iter(loads)
-        self._in_flight: deque[tuple[Load, Future[list[tuple[int, Block]]]]] = deque()
+        self._waiting = self._all_loads()
+        self._in_flight: deque[tuple[int, Future[None]]] = deque()
         for _ in range(work.decode_threads):
             self._submit_next()
 
-    def due_at(self, step: int) -> Iterator[tuple[int, int, Block]]:
-        """The new rows without which a step cannot be made: chunk, lane and block."""
-        while self._in_flight and self._in_flight[0][0].step <= step:
-            load, result = self._in_flight.popleft()
-            blocks = result.result()
+    def wait_for(self, step: int) -> None:
+        """Sleep until all rows of a step are in its batch."""
+        while self._in_flight and self._in_flight[0][0] <= step:
+            _, result = self._in_flight.popleft()
+            result.result()
             self._submit_next()
-            for lane, block in blocks:
-                yield load.chunk, lane, block
+
+    def _all_loads(self) -> Iterator[tuple[int, ChunkDealer, int, RowGroup]]:
+        """Every row group to load: the step that needs it, who deals its rows, its number there."""
+        work = self._work
+        for load in plan_loads(work.plan, work.chunks, work.lanes, work.start_step):
+            chunk = work.chunks[load.chunk]
+            groups = [work.row_groups[group] for group in chunk.row_groups]
+            sizes = [group.num_rows for group in groups]
+            dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, work.seed, work.epoch)
+            for number, group in enumerate(groups):
+                yield load.step, dealer, number, group
 
     def _submit_next(self) -> None:
-        load = next(self._waiting, None)
-        if load is not None:
-            self._in_flight.append((load, self._pool.submit(self._run, load)))
+        following = next(self._waiting, None)
+        if following is not None:
+            step, dealer, number, group = following
+            self._in_flight.append((step, self._pool.submit(self._run, dealer, number, group)))
 
-    def _run(self, load: Load) -> list[tuple[int, Block]]:
-        work, chunk = self._work, self._work.chunks[load.chunk]
-        permutation = None
-        if work.seed is not None:
-            permutation = row_permutation(chunk.num_rows, work.seed, work.epoch, load.chunk)
-        groups = [work.row_groups[group] for group in chunk.row_groups]
-        return decode_pieces(self._reader, work.columns, groups, permutation, load.pieces)
-
-
-class _LaneRows:
-    """A lane's rows in memory, in order; the first block is used up to `_used`."""
-
-    def __init__(self) -> None:
-        self._blocks: list[tuple[int, Block]] = []
-        self._used = 0
-
-    def add(self, chunk: int, block: Block) -> None:
-        """Put in the lane's rows of a chunk; its last chunk may come before those between."""
-        insort(self._blocks, (chunk, block), key=itemgetter(0))
-
-    def take_into(self, cells: Block) -> None:
-        """Move the next rows into `[columns, rows]`, as many as it has."""
-        filled, wanted = 0, cells.shape[1]
-        while filled < wanted:
-            _, block = self._blocks[0]
-            count = min(wanted - filled, block.shape[1] - self._used)
-            cells[:, filled : filled + count] = block[:, self._used : self._used + count]
-            filled += count
-            self._used += count
-            if self._used == block.shape[1]:
-                del self._blocks[0]
-                self._used = 0
+    def _run(self, dealer: ChunkDealer, number: int, group: RowGroup) -> None:
+        deal = dealer.deal(number)
+        if len(deal.rows):
+            batches = [self._batches.at(step) for step in deal.steps.tolist()]
+            self._backend.load(group, deal, batches)

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from distrain.loader import Loader
+from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, load_model
 from distrain.models.saved import WEIGHTS_FILE
-from distrain.partition import read_footers
 from distrain.storage import open_input, whole_file
 
 SCORE_COLUMN = "probability"
@@ -39,16 +38,8 @@ def score_file(
         OutputError: The target could not be written.
     """
     saved, device = _model(model_dir, _version(model_dir))
-    table = read_footers([source], saved.schema, need_label=False)
-    loader = Loader(
-        table,
-        saved.schema,
-        global_batch_size=batch_rows,
-        lanes=1,
-        shuffle="none",
-        parts_per_chunk=1,
-        need_label=False,
-    )
+    dataset = Dataset(source, saved.schema, need_label=False)
+    loader = Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none", decode_threads=1)
     kept = _kept_columns(source, keep, batch_rows)
     with whole_file(target) as partial:
         writer = None
@@ -63,7 +54,7 @@ def score_file(
         finally:
             if writer is not None:
                 writer.close()
-    return table.num_rows
+    return len(dataset)
 
 
 def _version(model_dir: str) -> tuple[int, int, int] | None:

@@ -14,7 +14,6 @@ _RESERVED = {
     "checkpoint": "checkpoints during training",
     "restart": "restarts after failures",
     "queue": "priorities (jobs run in the order of their submission)",
-    "data.cache_dir": "local cache of decoded rows",
     "resources.min_ranks": "elastic gangs",
     "resources.memory_per_rank_gib": "memory limits per rank",
 }

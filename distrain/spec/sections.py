@@ -37,11 +37,31 @@ class DataSpec(Section):
         alias="schema",
         description="A schema file or its folder; `auto` looks beside the training data.",
     )
-    reader: Literal["auto", "arrow"] = Field("auto", description="Who decodes parquet.")
-    shuffle: Literal["chunk", "none"] = Field(
-        "chunk", description="`chunk`: row groups permuted, rows permuted inside a chunk."
+    hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
+    reader: Literal["auto", "arrow", "packed", "cudf"] = Field(
+        "auto", description="Who reads row groups; `auto` says what it chose and why."
     )
-    parts_per_chunk: PositiveInt = Field(1, description="Row groups that are shuffled together.")
+    cache_dir: str | None = Field(
+        None, description="A folder on each host's disk that keeps decoded rows; null does without."
+    )
+    cache_size: str = Field("100GB", description="What that folder may grow to.")
+    fill_null_id: int | None = Field(
+        None, ge=0, description="What a null id becomes; null refuses them."
+    )
+    fill_null_value: float | None = Field(
+        None, description="What a null number becomes; null refuses them."
+    )
+    shuffle: Literal["chunk", "full", "none"] = Field(
+        "chunk",
+        description="`chunk`: parts permuted, rows permuted inside a chunk; `full`: all rows, "
+        "with a rank's whole share of an epoch in memory.",
+    )
+    part_size: str | None = Field(
+        None,
+        description="Row groups of a file up to this size stay together, as one part; null: each "
+        "row group is a part.",
+    )
+    parts_per_chunk: PositiveInt = Field(1, description="Parts that are shuffled together.")
     prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
     decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
     drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")

@@ -1,6 +1,7 @@
 """From a spec to checked tables and a schema, before anything is trained."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from distrain.errors import SchemaError, SpecError
@@ -51,8 +52,15 @@ def check_inputs(spec: JobSpec) -> Inputs:
         )
     try:
         _check_trainable(schema)
-        train = read_footers(spec.data.train, schema)
-        valid = read_footers(spec.data.valid, schema) if spec.data.valid else None
+        read = partial(
+            read_footers,
+            schema=schema,
+            hive=spec.data.hive,
+            fill_null_id=spec.data.fill_null_id,
+            fill_null_value=spec.data.fill_null_value,
+        )
+        train = read(spec.data.train)
+        valid = read(spec.data.valid) if spec.data.valid else None
     except SchemaError as error:
         where = {"schema": path or spec.data.schema_path, **error.where}
         raise SchemaError(error.message, where=where, hint=error.hint) from None

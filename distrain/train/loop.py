@@ -16,7 +16,7 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.loader import Loader
+from distrain.loader import Dataset, Loader
 from distrain.metrics.device import DeviceBinaryMetrics
 from distrain.models import build_model, save_model
 from distrain.partition import Table
@@ -194,17 +194,27 @@ class Trainer:
 
     def _loader(self, table: Table, *, shuffle: str) -> Loader:
         data, train = self.spec.data, self.spec.train
-        return Loader(
+        dataset = Dataset.of(
             table,
             self.inputs.schema,
+            part_size=data.part_size,
+            fill_null_id=data.fill_null_id,
+            fill_null_value=data.fill_null_value,
+        )
+        return Loader(
+            dataset,
             global_batch_size=train.global_batch_size,
-            world=self.world,
-            lanes=train.lanes,
-            seed=train.seed,
             shuffle=shuffle,
+            seed=train.seed,
+            lanes=train.lanes,
+            rank=self.world.rank,
+            num_ranks=self.world.num_ranks,
+            device=self.device if self.device.type == "cuda" else None,
+            drop_last=data.drop_last and shuffle != "none",
             parts_per_chunk=data.parts_per_chunk,
             prefetch_batches=data.prefetch_batches,
-            drop_last=data.drop_last and shuffle != "none",
             decode_threads=data.decode_threads,
-            pin_memory=self.device.type == "cuda",
+            reader=data.reader,
+            cache=data.cache_dir,
+            cache_size=data.cache_size,
         )

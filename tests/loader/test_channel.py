@@ -1,13 +1,10 @@
 import threading
 
-import torch
-
-from distrain.batch import Batch
-from distrain.loader.channel import Channel, End, Failure
+from distrain.loader.channel import Channel, End, Failure, Ready
 
 
-def batch() -> Batch:
-    return Batch(torch.zeros(1, 1, dtype=torch.int32), torch.zeros(1, 0), None, ("c",), ())
+def batch() -> Ready:
+    return Ready(object())
 
 
 def test_items_come_in_order() -> None:

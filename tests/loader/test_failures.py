@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from distrain.errors import DataError
-from distrain.loader import EpochIterator, Loader, producer
-from distrain.loader.decode import decode_pieces
+from distrain.loader import Dataset, EpochIterator, Loader, producer
+from distrain.loader.host import HostBackend
 from distrain.partition import RowGroup, Table, read_footers
 from distrain.schema import Schema
 
@@ -24,7 +24,7 @@ ROWS = 100
 
 def in_order(table: Table, schema: Schema, **options: Any) -> Loader:
     defaults = {"global_batch_size": 10, "lanes": 1, "shuffle": "none", "parts_per_chunk": 1}
-    return Loader(table, schema, **{**defaults, **options})
+    return Loader(Dataset.of(table, schema), **{**defaults, **options})
 
 
 def take_until_error(iterator: EpochIterator) -> tuple[int, DataError]:
@@ -163,7 +163,7 @@ def test_an_unexpected_error_in_the_thread_reaches_the_caller(
     def fail(*arguments: Any) -> Any:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(producer, "decode_pieces", fail)
+    monkeypatch.setattr(HostBackend, "load", fail)
     with in_order(table, schema).epoch(0) as batches, pytest.raises(ZeroDivisionError):
         next(batches)
 
@@ -229,12 +229,11 @@ def test_the_interpreter_exits_with_an_iterator_left_open(
     code = f"""
 import sys; sys.path.insert(0, {str(tmp_path)!r})
 from schema import document
-from distrain.loader import Loader
-from distrain.partition import read_footers
+from distrain.loader import Dataset, Loader
 from distrain.schema import Schema
 schema = Schema.from_json(document)
-table = read_footers({folder!r}, schema)
-batches = Loader(table, schema, global_batch_size=10, prefetch_batches=1).epoch(0)
+loader = Loader(Dataset({folder!r}, schema), batch_size=10, prefetch_batches=1)
+batches = loader.epoch(0)
 next(batches)
 print("left open")
 """
@@ -248,20 +247,20 @@ def test_no_more_batches_are_made_than_may_wait(
     table = read_footers(write_table([[20] * 5]), schema)
     made = threading.Semaphore(0)
     full = threading.Event()
-    cut_batch, counted = producer._cut_batch, []
+    finish, counted = HostBackend.finish, []
     wait_for_room = producer.Channel.wait_for_room
 
-    def counting_cut(work: Any, step: int, lanes: Any) -> Any:
-        counted.append(step)
+    def counting_finish(backend: Any, batch: Any) -> Any:
+        counted.append(len(counted))
         made.release()
-        return cut_batch(work, step, lanes)
+        return finish(backend, batch)
 
     def telling_wait(channel: Any) -> bool:
         if len(channel._items) >= channel._capacity:
             full.set()
         return wait_for_room(channel)
 
-    monkeypatch.setattr(producer, "_cut_batch", counting_cut)
+    monkeypatch.setattr(HostBackend, "finish", counting_finish)
     monkeypatch.setattr(producer.Channel, "wait_for_room", telling_wait)
     with in_order(table, schema, prefetch_batches=3).epoch(0) as batches:
         assert full.wait(60)
@@ -282,16 +281,18 @@ def test_loads_run_ahead_by_the_number_of_threads_only(
     begun: list[RowGroup] = []
     wait_for_room = producer.Channel.wait_for_room
 
-    def noting_decode(reader: Any, columns: Any, groups: Any, *rest: Any) -> Any:
-        begun.extend(groups)
-        return decode_pieces(reader, columns, groups, *rest)
+    load = HostBackend.load
+
+    def noting_load(backend: Any, group: RowGroup, *rest: Any) -> Any:
+        begun.append(group)
+        return load(backend, group, *rest)
 
     def telling_wait(channel: Any) -> bool:
         if len(channel._items) >= channel._capacity:
             full.set()
         return wait_for_room(channel)
 
-    monkeypatch.setattr(producer, "decode_pieces", noting_decode)
+    monkeypatch.setattr(HostBackend, "load", noting_load)
     monkeypatch.setattr(producer.Channel, "wait_for_room", telling_wait)
     with in_order(table, schema, prefetch_batches=2, decode_threads=2).epoch(0):
         assert full.wait(60)
@@ -319,7 +320,9 @@ def test_many_files_do_not_exhaust_the_descriptors(
             opened.append(-1)
 
     monkeypatch.setattr(arrow, "_Handle", Counted)
-    with Loader(table, schema, global_batch_size=7, lanes=4).epoch(0) as batches:
+    with Loader(Dataset.of(table, schema), batch_size=7, lanes=4, decode_threads=1).epoch(
+        0
+    ) as batches:
         assert sum(batch.num_rows for batch in batches) == 56
     assert max(np.cumsum(opened)) <= 2 + 1
     assert sum(opened) == 0
@@ -346,9 +349,10 @@ def test_a_collection_inside_a_loader_thread_does_not_wait_for_itself(
     def dropping_decode(*arguments: Any) -> Any:
         assert made.wait(60)
         holder.clear()  # the last reference: the finalizer runs here, in the decoding thread
-        return decode_pieces(*arguments)
+        return load(*arguments)
 
-    monkeypatch.setattr(producer, "decode_pieces", dropping_decode)
+    load = HostBackend.load
+    monkeypatch.setattr(HostBackend, "load", dropping_decode)
     holder.append(in_order(table, schema).epoch(0))
     threads = [thread for thread in threading.enumerate() if thread.name == "loader"]
     made.set()

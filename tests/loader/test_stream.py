@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from distrain.batch import Batch
 from distrain.errors import SpecError
-from distrain.loader import Loader
+from distrain.loader import Dataset, Loader
 from distrain.partition import EpochPlan, Table, chunk_order, read_footers, row_permutation
 from distrain.schema import Schema, Tags
 from distrain.world import World
@@ -21,10 +21,24 @@ from distrain.world import World
 SIZES = [[40, 31, 7], [64], [1, 50, 33]]
 
 
+def make_loader(
+    table: Table,
+    schema: Schema,
+    *,
+    world: World | None = None,
+    need_label: bool = True,
+    **options: Any,
+) -> Loader:
+    world = world or World()
+    dataset = Dataset.of(table, schema, need_label=need_label)
+    options = {"global_batch_size": 32, "lanes": 12, **options}
+    return Loader(dataset, rank=world.rank, num_ranks=world.num_ranks, **options)
+
+
 def stream(
     table: Table, schema: Schema, epoch: int = 0, start_step: int = 0, **options: Any
 ) -> list[Batch]:
-    loader = Loader(table, schema, **{"global_batch_size": 32, "lanes": 12, **options})
+    loader = make_loader(table, schema, **options)
     with loader.epoch(epoch, start_step=start_step) as batches:
         return list(batches)
 
@@ -66,7 +80,7 @@ def oracle(table: Table, schema: Schema, epoch: int, **options: Any) -> list[lis
         chunk_order(sizes, seed, epoch, shuffle, options["parts_per_chunk"])
     ):
         rows = np.concatenate([groups[g] for g in chunk.row_groups], axis=1)
-        if shuffle == "chunk":
+        if shuffle != "none":
             rows = rows[:, row_permutation(chunk.num_rows, seed, epoch, number)]
         line.append(rows)
     whole = np.concatenate(line, axis=1)
@@ -87,7 +101,7 @@ def oracle(table: Table, schema: Schema, epoch: int, **options: Any) -> list[lis
     lanes=st.sampled_from([1, 2, 6, 12, 24]),
     batch_size=st.integers(1, 90),
     parts=st.integers(1, 4),
-    shuffle=st.sampled_from(["chunk", "none"]),
+    shuffle=st.sampled_from(["chunk", "full", "none"]),
     drop_last=st.booleans(),
     decode_threads=st.sampled_from([1, 2, 3]),
     seed=st.integers(0, 2**40),
@@ -131,7 +145,7 @@ def table(write_table: Any, schema: Schema) -> Table:
 
 
 def test_shapes_types_and_layout(table: Table, schema: Schema) -> None:
-    loader = Loader(table, schema, global_batch_size=32)
+    loader = make_loader(table, schema, lanes=24)
     assert (loader.num_rows, loader.num_steps) == (226, 8)
     assert [loader.rows_in_step(step) for step in range(8)] == [32] * 7 + [2]
     with loader.epoch(0) as batches:
@@ -177,7 +191,7 @@ def test_each_row_comes_once_an_epoch_in_another_order_each_time(
 
 
 def test_a_loader_serves_many_epochs_even_at_a_time(table: Table, schema: Schema) -> None:
-    loader = Loader(table, schema, global_batch_size=32)
+    loader = make_loader(table, schema, lanes=24)
     with loader.epoch(0) as first, loader.epoch(0) as second:
         pairs = list(zip(first, second, strict=True))
     assert len(pairs) == 8
@@ -269,11 +283,11 @@ def test_unusable_options_are_refused(
     table: Table, schema: Schema, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SpecError, match=message):
-        Loader(table, schema, **{"global_batch_size": 32, "lanes": 12, **options})
+        make_loader(table, schema, **options)
 
 
 def test_an_epoch_or_step_outside_the_table_is_refused(table: Table, schema: Schema) -> None:
-    loader = Loader(table, schema, global_batch_size=32)
+    loader = make_loader(table, schema, lanes=24)
     with pytest.raises(ValueError, match="epoch is -1"):
         loader.epoch(-1)
     with pytest.raises(ValueError, match=r"start_step 9 is not in 0\.\.8"):

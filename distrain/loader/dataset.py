@@ -1,0 +1,144 @@
+"""A table to load: which files, which columns, and what holds for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from distrain.errors import SchemaError
+from distrain.loader.byte_size import parse_bytes
+from distrain.partition import PARQUET_SUFFIXES, Table, parts_of, read_footers
+from distrain.partition.columns import Wanted, wanted_columns
+from distrain.schema import Schema
+from distrain.schema.files import find_schema
+from distrain.storage import list_inputs
+
+CELL_BYTES = 4
+
+
+class Dataset:
+    """The row groups of a table, checked as far as footers tell, and the columns to read.
+
+    It is small, knows no open files, and can be pickled.
+
+    Args:
+        paths: Parquet files: paths, folders, globs or URLs, one or many.
+        schema: Says what the columns are; or a file or folder to load it from; `None` looks beside
+            the files and in the folder above, where `distrain prep` writes it.
+        part_size: Row groups of a file are kept together up to this size in memory (bytes, or text
+            like `"128MiB"`) when parts are shuffled; `None` takes each row group for itself.
+        hive: Whether folders named `key=value` give columns.
+        need_label: Whether to read targets and the weight; if not, batches have none.
+        fill_null_id: What a null in a categorical column becomes; `None` refuses nulls.
+        fill_null_value: What a null in a continuous column becomes; `None` refuses nulls.
+
+    Attributes:
+        table: The row groups, and the table's fingerprint.
+        schema: The schema.
+        columns: The columns that batches hold, in order.
+        part_rows: Up to how many rows the row groups of a part have; `None`: one row group a part.
+        parts: The row groups of each part, by their numbers in the table.
+
+    Raises:
+        DataError: What footers can tell is wrong with the files; see `read_footers`.
+        SchemaError: There is no schema, it has no features, or it does not fit what is asked for.
+    """
+
+    def __init__(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        schema: Schema | str | Path | None = None,
+        *,
+        part_size: int | str | None = None,
+        hive: bool = False,
+        need_label: bool = True,
+        fill_null_id: int | None = None,
+        fill_null_value: float | None = None,
+    ):
+        patterns = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+        found = schema if isinstance(schema, Schema) else _load_schema(patterns, schema)
+        table = read_footers(
+            patterns,
+            found,
+            need_label=need_label,
+            hive=hive,
+            fill_null_id=fill_null_id,
+            fill_null_value=fill_null_value,
+        )
+        columns = wanted_columns(
+            found,
+            need_label=need_label,
+            fill_null_id=fill_null_id,
+            fill_null_value=fill_null_value,
+        )
+        self._set(table, found, columns, part_size)
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        schema: Schema,
+        *,
+        part_size: int | str | None = None,
+        need_label: bool = True,
+        fill_null_id: int | None = None,
+        fill_null_value: float | None = None,
+    ) -> Dataset:
+        """A dataset over footers that were read before, with the same schema and options."""
+        dataset = cls.__new__(cls)
+        columns = wanted_columns(
+            schema,
+            need_label=need_label,
+            fill_null_id=fill_null_id,
+            fill_null_value=fill_null_value,
+        )
+        dataset._set(table, schema, columns, part_size)
+        return dataset
+
+    def _set(
+        self,
+        table: Table,
+        schema: Schema,
+        columns: tuple[Wanted, ...],
+        part_size: int | str | None,
+    ) -> None:
+        self.table = table
+        self.schema = schema
+        self.columns = columns
+        self.part_rows: int | None = None
+        if part_size is not None:
+            self.part_rows = max(1, parse_bytes(part_size) // max(1, self.row_bytes))
+        self.parts = parts_of(table.row_groups, self.part_rows)
+
+    def __len__(self) -> int:
+        """Rows of the table."""
+        return self.table.num_rows
+
+    def __repr__(self) -> str:
+        files = {group.file for group in self.table.row_groups}
+        return (
+            f"Dataset({len(self)} rows, {len(self.table.row_groups)} row groups, "
+            f"{len(files)} files, {len(self.columns)} columns)"
+        )
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row's flat columns in a batch."""
+        return CELL_BYTES * sum(not column.is_list for column in self.columns)
+
+
+def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
+    if given is not None:
+        path = Path(given)
+        return Schema.load(find_schema(path) if path.is_dir() else path)
+    first = Path(list_inputs(patterns, suffixes=PARQUET_SUFFIXES)[0].path)
+    for folder in (first.parent, first.parent.parent):
+        try:
+            return Schema.load(find_schema(folder))
+        except SchemaError:
+            continue
+    raise SchemaError(
+        "found no schema beside the files",
+        where={"file": str(first)},
+        hint="Pass schema=..., or put the schema.pbtxt that `distrain prep` writes beside them.",
+    )

@@ -1,0 +1,56 @@
+"""List columns: dealt row by row with Arrow, joined to values and offsets when a batch is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from distrain.batch import Ragged
+from distrain.loader.dealing import Deal
+from distrain.loader.fill import check_values
+from distrain.loader.open_batches import OpenBatch
+from distrain.partition import RowGroup
+from distrain.partition.columns import Wanted
+
+
+def check_lists(column: Wanted, rows: pa.Array, group: RowGroup) -> None:
+    """Look at a row group's lists.
+
+    Raises:
+        DataError: An item cannot be used; it is named with its row.
+    """
+    items = rows.flatten().to_numpy(zero_copy_only=False)
+    row_of_item = np.repeat(np.arange(len(rows)), np.diff(rows.offsets.to_numpy()))
+    check_values(column, items, group, row_of_value=row_of_item)
+
+
+def deal_lists(columns: Sequence[pa.Array], deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
+    """Hand a row group's lists to the batches of a deal's runs."""
+    first = 0
+    for batch, start, count in zip(batches, deal.starts, deal.counts, strict=True):
+        run = slice(first, first + int(count))
+        places = start + (deal.places[run] if len(deal.places) else np.arange(count))
+        for kept, column in zip(batch.lists, columns, strict=True):
+            kept.append((places, column.take(pa.array(deal.rows[run]))))
+        first += int(count)
+
+
+def joined(column: Wanted, parts: Sequence[tuple[NDArray[np.int64], pa.Array]]) -> Ragged:
+    """A batch's list column from the rows that have come, in whatever order they came."""
+    kind = pa.int32() if column.kind == "id" else pa.float32()
+    if not parts:
+        empty = torch.empty(0, dtype=torch.int32 if column.kind == "id" else torch.float32)
+        return Ragged(empty, torch.zeros(1, dtype=torch.int32))
+    places = np.concatenate([places for places, _ in parts])
+    rows = pa.concat_arrays([rows.cast(pa.list_(kind), safe=False) for _, rows in parts])
+    rows = rows.take(pa.array(np.argsort(places)))
+    lengths = rows.value_lengths().to_numpy()
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    values = rows.flatten().to_numpy(zero_copy_only=False)
+    return Ragged(torch.from_numpy(values.copy()), torch.from_numpy(offsets))
