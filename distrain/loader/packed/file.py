@@ -1,0 +1,182 @@
+"""An open packed file: bytes into a buffer, checked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from distrain.errors import DataError
+from distrain.loader.packed.layout import GroupLayout, checksum, group_layout, mark_of
+from distrain.partition.columns import Wanted
+
+_CHANGED = "The file was changed since the run began; start again."
+_FLIPPED = "The disk or a copy damaged the file: pack it again, or copy it again."
+
+
+class Buffers:
+    """A buffer for each thread, kept between reads and grown when needed."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    def take(self, num_bytes: int) -> memoryview:
+        """This thread's buffer, the first `num_bytes` of it; whatever it held is lost."""
+        buffer: memoryview | None = getattr(self._own, "buffer", None)
+        if buffer is None or len(buffer) < num_bytes:
+            self._own.buffer = buffer = memoryview(bytearray(num_bytes))
+        return buffer[:num_bytes]
+
+
+class PackedFile:
+    """A packed file and its footer, for any number of threads.
+
+    The file's bytes are read with `preadv`, never mapped: where a mapped file is cut short, the
+    process dies.
+
+    Args:
+        path: A local path.
+
+    Raises:
+        OSError: It cannot be opened.
+        DataError: It is no whole packed file.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self._descriptor = -1  # for `__del__`, should the next line fail
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.identity = _identity(os.fstat(self._descriptor))
+        try:
+            with os.fdopen(os.dup(self._descriptor), "rb") as handle:
+                self._metadata = pq.read_metadata(handle)
+        except pa.ArrowException as error:
+            raise DataError(
+                f"not a whole parquet file: {str(error).splitlines()[0]}",
+                where={"file": path},
+                hint="It was cut short or changed.",
+            ) from None
+        self._mark = mark_of(self._metadata, path)
+        self._layouts: dict[int, GroupLayout] = {}
+
+    @property
+    def group_rows(self) -> tuple[int, ...]:
+        """Rows of each row group."""
+        return tuple(group.num_rows for group in self._mark.groups)
+
+    def __del__(self) -> None:
+        # Whoever still reads holds a reference, so that nobody's descriptor is closed under them.
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+
+    def is_unchanged(self) -> bool:
+        """Whether the path still leads to this file, as it was when it was opened.
+
+        Raises:
+            OSError: It leads nowhere.
+        """
+        return _identity(os.stat(self.path)) == self.identity
+
+    def check_unchanged(self) -> None:
+        """Raise unless `is_unchanged`.
+
+        Raises:
+            OSError: The path leads nowhere.
+            DataError: It leads to another file, or somebody wrote to it.
+        """
+        if not self.is_unchanged():
+            message = "the file was replaced or written to"
+            raise DataError(message, where={"file": self.path}, hint=_CHANGED)
+
+    def layout(self, index: int, num_rows: int, wanted: Sequence[Wanted]) -> GroupLayout:
+        """How to read the columns of a row group; `wanted` must be the same in every call.
+
+        Raises:
+            DataError: There is no such row group, or it does not hold what is wanted.
+        """
+        known = self._layouts.get(index)
+        if known is None:
+            if index >= len(self._mark.groups):
+                where = {"file": self.path, "row group": index}
+                message = f"the file has {len(self._mark.groups)} row groups"
+                raise DataError(message, where=where, hint=_CHANGED)
+            known = group_layout(self._metadata, self._mark, index, wanted, self.path)
+            self._layouts[index] = known
+        if known.num_rows != num_rows:
+            message = f"the row group has {known.num_rows} rows, not {num_rows} as planned"
+            where = {"file": self.path, "row group": index}
+            raise DataError(message, where=where, hint=_CHANGED)
+        return known
+
+    def read(
+        self,
+        layout: GroupLayout,
+        index: int,
+        buffer: memoryview,
+        *,
+        verify: bool = True,
+        each_column: bool = False,
+    ) -> tuple[NDArray[Any], ...]:
+        """Read a row group into `buffer`, `[layout.num_bytes]`; views of it are returned.
+
+        Args:
+            layout: What to read.
+            index: Which row group that is, for errors.
+            buffer: Where to.
+            verify: Whether to compare checksums.
+            each_column: Whether to compare each column's, though that of all bytes is right.
+
+        Raises:
+            OSError: The disk could not be read.
+            DataError: The file is too short, or a checksum is wrong.
+        """
+        for span in layout.spans:
+            part = buffer[span.place : span.place + span.length]
+            if not self._fill(part, span.start):
+                where = {"file": self.path, "row group": index}
+                raise DataError("the file was cut short", where=where, hint=_CHANGED)
+        if verify:
+            self._verify(layout, index, buffer, each_column)
+        return tuple(
+            np.frombuffer(buffer, column.dtype, layout.num_rows, column.place)
+            for column in layout.values
+        )
+
+    def _fill(self, part: memoryview, start: int) -> bool:
+        done = 0
+        while done < len(part):  # the kernel reads at most 2 GiB at once
+            count = os.preadv(self._descriptor, [part[done:]], start + done)
+            if not count:
+                return False
+            done += count
+        return True
+
+    def _verify(
+        self, layout: GroupLayout, index: int, buffer: memoryview, each_column: bool
+    ) -> None:
+        # One call for all if all was read: each call gives up Python's lock and must get it again.
+        all_good = layout.all_checksum is not None and checksum(buffer) == layout.all_checksum
+        if all_good and not each_column:
+            return
+        for column in layout.values:
+            values = buffer[column.place : column.place + 4 * layout.num_rows]
+            if checksum(values) != column.checksum:
+                self._raise_flipped(index, {"column": column.name})
+        if layout.all_checksum is not None and not all_good:
+            self._raise_flipped(index, {})
+
+    def _raise_flipped(self, index: int, column: dict[str, str]) -> None:
+        where = {"file": self.path, "row group": index, **column}
+        raise DataError("the checksum is wrong", where=where, hint=_FLIPPED)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

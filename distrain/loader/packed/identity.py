@@ -1,0 +1,59 @@
+"""What tells one version of a file from another."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from distrain.errors import DataError
+
+# What filesystems of fsspec call it: S3, GCS, Azure, HTTP, HDFS, SFTP, ...
+_VERSION_KEYS = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "md5",
+    "crc32c",
+    "generation",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "modificationTime",
+    "modified",
+    "mtime",
+)
+
+
+def file_identity(path: str) -> str | None:
+    """A file's name, size and version.
+
+    Args:
+        path: A local path, or a URL as fsspec takes it. Local files are looked at each time; URLs
+            once in the life of the process, for that may take long.
+
+    Returns:
+        A text that is another one after the file was changed; `None` if its server says neither a
+        checksum nor a time.
+
+    Raises:
+        OSError: There is no such file, or its server cannot be asked.
+    """
+    if "://" in path:
+        return _remote_identity(path)
+    status = os.stat(path)
+    return repr((os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ino))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _remote_identity(url: str) -> str | None:
+    from fsspec.core import url_to_fs
+
+    try:
+        fs, path = url_to_fs(url)
+        info = fs.info(path)
+    except (OSError, DataError):
+        raise
+    except Exception as error:  # remote filesystems raise what they like
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    versions = [(key, str(info[key])) for key in _VERSION_KEYS if info.get(key)]
+    return repr((url, info.get("size"), versions)) if versions else None

@@ -1,0 +1,279 @@
+"""Any parquet that the loader can read, as packed files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from distrain.errors import DataError
+from distrain.loader.packed.cells import checked_cells
+from distrain.loader.packed.reader import check_flat, constant_cells
+from distrain.loader.packed.writer import MOST_GROUP_ROWS, PackedWriter, certify
+from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
+from distrain.partition.columns import Wanted, wanted_columns
+from distrain.schema import Schema, Tags
+from distrain.schema.files import save_schema
+from distrain.storage import check_free, list_inputs, open_input, translated_errors, whole_dir
+
+ROW_GROUP_ROWS = 65536
+ROWS_PER_FILE = 64 * ROW_GROUP_ROWS
+_MOST_THREADS = 8
+
+Progress = Callable[[int, int], None]
+_Cells = list[NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class PackReport:
+    """What `pack` did.
+
+    Attributes:
+        rows: Rows written.
+        files: Data files written.
+        bytes_in: Size of the source's files.
+        bytes_out: Size of the written ones.
+        seconds: Wall time.
+    """
+
+    rows: int
+    files: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+
+
+def pack(
+    patterns: str | Sequence[str],
+    schema: Schema,
+    output_dir: str | Path,
+    *,
+    row_group_rows: int = ROW_GROUP_ROWS,
+    rows_per_file: int = ROWS_PER_FILE,
+    overwrite: bool = False,
+    hive: bool = False,
+    fill_null_id: int | None = None,
+    fill_null_value: float | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> PackReport:
+    """Write a table in the fast layout, its rows in their order, and its schema beside it.
+
+    Every value is checked as training checks it, and all that was written is read back. The folder
+    appears whole or not at all. Memory is bounded by one row group of the source and one of the
+    output per thread.
+
+    Args:
+        patterns: Paths, folders, globs or URLs, as `distrain.storage.list_inputs` takes them.
+        schema: Its categorical, continuous, target and weight columns are written, no others.
+        output_dir: The folder to make: `part-00000.parquet`, ..., `.merlin/schema.json`.
+        row_group_rows: Rows per row group, 1 to 2^28.
+        rows_per_file: Rows per file, rounded up to whole row groups.
+        overwrite: Whether an existing folder is replaced.
+        hive: Whether folders named `key=value` give columns (see `read_footers`).
+        fill_null_id: What a null id becomes; `None` refuses nulls.
+        fill_null_value: What a null value becomes; `None` refuses nulls.
+        threads: Files written at once; by default as many as there are processors, at most 8.
+        progress: Called with rows done and rows to do, from one thread at a time.
+
+    Raises:
+        SchemaError: The schema cannot be used, or has list columns.
+        DataError: The source cannot be read, or holds what training would refuse.
+        OutputError: The folder exists, or could not be written.
+        ValueError: A number of rows or threads is out of its range.
+    """
+    if not 1 <= row_group_rows <= MOST_GROUP_ROWS or rows_per_file < 1:
+        raise ValueError(f"row_group_rows={row_group_rows}, rows_per_file={rows_per_file}")
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads={threads}")
+    started_s = time.monotonic()
+    has_targets = bool(len(schema.select_by_tag(Tags.TARGET)))
+    fills: dict[str, Any] = {"fill_null_id": fill_null_id, "fill_null_value": fill_null_value}
+    columns = wanted_columns(schema, need_label=has_targets, **fills)
+    check_flat(columns, "packed files")
+    check_free(output_dir, overwrite)
+    table = read_footers(patterns, schema, need_label=has_targets, hive=hive, **fills)
+    bytes_in = sum(file.size_bytes for file in list_inputs(patterns, suffixes=PARQUET_SUFFIXES))
+    rows_per_file = -(-rows_per_file // row_group_rows) * row_group_rows
+    names = {column.name for column in columns}
+    with whole_dir(output_dir, replace=overwrite) as folder:
+        job = _Job(table, columns, folder, row_group_rows, progress)
+        job.run(rows_per_file, threads or min(os.cpu_count() or 1, _MOST_THREADS))
+        kept = schema.select(name for name in schema.names if name in names)
+        # Where Merlin has it too: a visible file would disturb tools that read a whole folder.
+        save_schema(kept, folder / ".merlin" / "schema.json")
+        written = sorted(folder.glob("*.parquet"))
+        bytes_out = sum(file.stat().st_size for file in written)
+    seconds = time.monotonic() - started_s
+    return PackReport(table.num_rows, len(written), bytes_in, bytes_out, seconds)
+
+
+class _Job:
+    """Writes the files of a table, several at once."""
+
+    def __init__(
+        self,
+        table: Table,
+        columns: tuple[Wanted, ...],
+        folder: Path,
+        row_group_rows: int,
+        progress: Progress | None,
+    ):
+        self._table = table
+        self._columns = columns
+        self._folder = folder
+        self._row_group_rows = row_group_rows
+        self._progress = progress
+        self._rows_done = 0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def run(self, rows_per_file: int, threads: int) -> None:
+        """Write all files; the first error ends all."""
+        firsts = range(0, self._table.num_rows, rows_per_file)
+        with ThreadPoolExecutor(min(threads, len(firsts))) as pool:
+            tasks = [
+                pool.submit(self._write_file, number, first, first + rows_per_file)
+                for number, first in enumerate(firsts)
+            ]
+            try:
+                for task in tasks:
+                    task.result()
+            finally:  # also where somebody presses Ctrl-C
+                self._stop.set()
+                pool.shutdown(cancel_futures=True)
+
+    def _write_file(self, number: int, first: int, end: int) -> None:
+        path = self._folder / f"part-{number:05}.parquet"
+        with translated_errors(path):
+            with (
+                contextlib.closing(_Source(self._table, self._columns)) as source,
+                PackedWriter(path, self._columns, self._table.fingerprint) as writer,
+            ):
+                rows = source.rows(first, min(end, self._table.num_rows))
+                for cells in _in_groups(rows, self._row_group_rows):
+                    if self._stop.is_set():
+                        return
+                    writer.write(cells)
+                    self._tell(len(cells[0]))
+            certify(path, self._columns)
+
+    def _tell(self, rows: int) -> None:
+        with self._lock:
+            self._rows_done += rows
+            if self._progress:
+                self._progress(self._rows_done, self._table.num_rows)
+
+
+class _Source:
+    """The rows of a table from any row on, checked; for one thread."""
+
+    def __init__(self, table: Table, columns: Sequence[Wanted]):
+        self._groups = table.row_groups
+        self._columns = columns
+        self._starts = [0, *accumulate(group.num_rows for group in table.row_groups)]
+        self._open: tuple[str, pq.ParquetFile, IO[bytes] | None] | None = None
+
+    def rows(self, first: int, end: int) -> Iterator[_Cells]:
+        """The columns of rows `first .. end-1`, piece by piece."""
+        number = bisect_right(self._starts, first) - 1
+        while number < len(self._groups) and self._starts[number] < end:
+            start = self._starts[number]
+            cells = self._cells(self._groups[number])
+            yield [column[max(first - start, 0) : end - start] for column in cells]
+            number += 1
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._open is not None:
+            _, parquet, stream = self._open
+            self._open = None
+            with contextlib.suppress(OSError):
+                parquet.close(force=True)
+                if stream is not None:
+                    stream.close()
+
+    def _cells(self, group: RowGroup) -> _Cells:
+        table = self._read(group)
+        constants = constant_cells(self._columns, group)
+        cells = []
+        for column in self._columns:
+            if column.name in constants:
+                values = pa.chunked_array([pa.array(constants[column.name])])
+            else:
+                values = table.column(column.name)
+            cells.append(checked_cells(values, column, group))
+        return cells
+
+    def _read(self, group: RowGroup) -> pa.Table:
+        given = {name for name, _ in group.constants}
+        names = [column.name for column in self._columns if column.name not in given]
+        try:
+            parquet = self._file(group.file)
+            table = parquet.read_row_group(group.index, columns=names, use_threads=False)
+        except (DataError, MemoryError):
+            raise
+        except Exception as error:  # remote filesystems raise what they like
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise DataError(
+                f"could not read a row group: {lines[0]}",
+                where={"file": group.file, "row group": group.index},
+                hint="The file is damaged, or was removed or changed meanwhile.",
+            ) from error
+        if table.num_rows != group.num_rows:
+            message = f"the row group has {table.num_rows} rows, not {group.num_rows} as planned"
+            where = {"file": group.file, "row group": group.index}
+            raise DataError(message, where=where, hint="The file was changed meanwhile.")
+        return table
+
+    def _file(self, path: str) -> pq.ParquetFile:
+        if self._open is None or self._open[0] != path:
+            self.close()
+            remote = "://" in path
+            stream = open_input(path) if remote else None
+            try:
+                parquet = pq.ParquetFile(
+                    stream or path, pre_buffer=remote, page_checksum_verification=True
+                )
+            except BaseException:
+                if stream is not None:
+                    stream.close()
+                raise
+            self._open = (path, parquet, stream)
+        return self._open[1]
+
+
+def _in_groups(pieces: Iterator[_Cells], group_rows: int) -> Iterator[_Cells]:
+    """The same rows in pieces of `group_rows`; the last one may be shorter."""
+    waiting: list[_Cells] = []
+    num_waiting = 0
+    for piece in pieces:
+        while piece and len(piece[0]):
+            taken = min(group_rows - num_waiting, len(piece[0]))
+            waiting.append([column[:taken] for column in piece])
+            piece = [column[taken:] for column in piece]
+            num_waiting += taken
+            if num_waiting == group_rows:
+                yield _joined(waiting)
+                waiting, num_waiting = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(pieces: list[_Cells]) -> _Cells:
+    if len(pieces) == 1:
+        return pieces[0]
+    return [np.concatenate(columns) for columns in zip(*pieces, strict=True)]

@@ -1,0 +1,69 @@
+"""A small table to pack, and a reader of it that is too simple to be wrong."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.loader.reader import Decoded
+from distrain.partition.columns import wanted_columns
+from distrain.schema import ColumnSchema, Schema
+
+SCHEMA = Schema(
+    (
+        ColumnSchema("row_key"),  # has no role, so that nobody packs it
+        ColumnSchema("price", tags=("continuous",)),
+        ColumnSchema("user", tags=("categorical",), cardinality=1000),
+        ColumnSchema("item.id", tags=("categorical",), cardinality=50),
+        ColumnSchema("clicked", tags=("target",)),
+        ColumnSchema("importance", tags=("weight",)),
+    )
+)
+COLUMNS = wanted_columns(SCHEMA, need_label=True)
+
+
+def make_table(num_rows, seed=0):
+    random = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "row_key": [f"r{i}" for i in range(num_rows)],
+            "price": random.normal(size=num_rows),
+            "user": random.integers(0, 1000, num_rows),
+            "item.id": random.integers(0, 50, num_rows).astype(np.uint8),
+            "clicked": random.random(num_rows) < 0.3,
+            "importance": random.random(num_rows).astype(np.float32),
+        }
+    )
+
+
+class PlainReader:
+    """Reads with pyarrow alone, and counts how often."""
+
+    name = "plain"
+
+    def __init__(self, columns=COLUMNS):
+        self.columns = columns
+        self.reads = 0
+        self.closed = False
+
+    def read(self, group):
+        self.reads += 1
+        with pq.ParquetFile(group.file) as parquet:
+            table = parquet.read_row_group(group.index)
+        cells = [table[c.name].to_numpy(zero_copy_only=False) for c in self.columns]
+        return Decoded(tuple(cells), bytes_read=1)
+
+    def close(self):
+        self.closed = True
+
+
+def float32_cells(table, columns=COLUMNS):
+    """What a loader must see of a table: ids as int32, all else as float32."""
+    kinds = {"id": np.int32}
+    return [table[c.name].to_numpy().astype(kinds.get(c.kind, np.float32)) for c in columns]
+
+
+def assert_same_cells(cells, expected):
+    assert len(cells) == len(expected)
+    for got, want in zip(cells, expected, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
