@@ -14,6 +14,7 @@ COMMANDS = {
     "demo": "See the whole way on generated data, in a few minutes.",
     "synth": "Generate Criteo-shaped rows with a known best AUC.",
     "prep": "Turn raw Criteo files into training parquet.",
+    "pack": "Write training parquet in the layout that is read fastest.",
     "init": "Write a job spec to begin with.",
     "train": "Train a model as a job spec says.",
     "evaluate": "Score labelled rows with a saved model and tell its metrics.",
