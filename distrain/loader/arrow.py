@@ -122,13 +122,14 @@ class ArrowReader:
         if table.num_rows != group.num_rows:
             problem = f"the row group has {table.num_rows} rows, not {group.num_rows} as planned"
         constants = dict(group.constants)
+        kinds = {field.name: field.type for field in table.schema}  # to look up, not to ask again
         for column in self._columns:
             if column.name in constants:
                 continue
-            if column.name not in table.schema.names:
+            if column.name not in kinds:
                 problem = problem or f"column {column.name!r} is missing"
             else:
-                problem = problem or type_problem(column, table.schema.field(column.name).type)
+                problem = problem or type_problem(column, kinds[column.name])
         if problem:
             hint = "The file was changed since its footer was read; start again."
             raise DataError(problem, where=where, hint=hint)
