@@ -33,6 +33,7 @@ that both sides met the same machine, and then their median.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--merlin", metavar="PYTHON", help="a Python that has merlin-dataloader")
     parser.add_argument("--hf", metavar="PYTHON", help="a Python that has datasets and torch")
     parser.add_argument("--plot", metavar="FILE.png", help="draw rows/s of all contenders")
-    parser.add_argument("--only", metavar="TEXT", help="contenders whose name has this in it")
+    parser.add_argument("--only", metavar="REGEX", help="contenders whose name matches")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -90,12 +91,12 @@ def main() -> None:
 
 
 def chosen_cases(
-    quick: bool, part_of_name: str, pythons: dict[str, str | None], layouts: set[str]
+    quick: bool, only: str, pythons: dict[str, str | None], layouts: set[str]
 ) -> dict[str, Case]:
     """The contenders that this machine and these options allow; says which are left out and why."""
     chosen, gpu = {}, has_gpu()
     for name, case in all_cases().items():
-        if part_of_name not in name or (quick and not case.quick):
+        if not re.search(only, name) or (quick and not case.quick):
             continue
         if name in pythons and not pythons[name]:
             print(f"Left out: {name} (no option names its Python).", file=sys.stderr)

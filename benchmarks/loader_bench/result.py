@@ -37,12 +37,14 @@ def summary(results: Rounds) -> dict[str, Any]:
     figures["first_batch_s"] = median(results, OURS, "first_batch_s")
     figures["own_memory_mb"] = median(results, OURS, "own_mb")
     known = {name: value for name, value in figures.items() if value is not None}
+    each = {name: ratios(results, *pair) for name, pair in RATIOS.items() if name in known}
     met = {name: name in known and known[name] >= goal for name, goal in AT_LEAST.items()}
     met |= {name: name in known and known[name] <= goal for name, goal in AT_MOST.items()}
     return {
         "rows_per_s": {name: round(median(results, name, "rows_per_s") or 0) for name in results},
         "of_own_floor": of_own_floor(results),
         **{name: round(value, 3) for name, value in known.items()},
+        "per_round": {name: [round(value, 3) for value in values] for name, values in each.items()},
         "goals": {name: f">= {goal}" for name, goal in AT_LEAST.items()}
         | {name: f"<= {goal}" for name, goal in AT_MOST.items()},
         "missing": [name for name in met if name not in known],
@@ -63,9 +65,14 @@ def of_own_floor(results: Rounds) -> dict[str, float]:
 
 def ratio(results: Rounds, name: str, to: str) -> float | None:
     """The median of the rounds' ratios of rows/s; `None` where one of the two was not run."""
+    each = ratios(results, name, to)
+    return statistics.median(each) if each else None
+
+
+def ratios(results: Rounds, name: str, to: str) -> list[float]:
+    """Each round's ratio of rows/s; none where one of the two was not run."""
     pairs = zip(results.get(name, ()), results.get(to, ()), strict=False)
-    ratios = [one["rows_per_s"] / other["rows_per_s"] for one, other in pairs]
-    return statistics.median(ratios) if ratios else None
+    return [one["rows_per_s"] / other["rows_per_s"] for one, other in pairs]
 
 
 def median(results: Rounds, name: str, figure: str) -> float | None:
