@@ -176,6 +176,41 @@ def test_lists_are_refused_in_a_sentence(tmp_path):
         PackedReader(wanted_columns(schema, need_label=True))
 
 
+def test_progress_is_told(source, tmp_path):
+    told = []
+    pack(
+        str(source),
+        SCHEMA,
+        tmp_path / "packed",
+        row_group_rows=70,
+        rows_per_file=140,
+        threads=3,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert told == sorted(told)
+    assert told[-1] == (500, 500)
+    assert len(told) == 8
+
+
+def test_an_error_in_one_file_ends_the_others(tmp_path):
+    table = make_table(600)
+    labels = np.where(np.arange(600) == 590, 2, 0)
+    table = table.set_column(4, "clicked", pa.array(labels))
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=10, write_statistics=False)
+    rows_told = []
+    sizes = {"row_group_rows": 1, "rows_per_file": 585, "threads": 2}
+    with pytest.raises(DataError, match="label 'clicked' is 2"):
+        pack(
+            str(tmp_path / "a.parquet"),
+            SCHEMA,
+            tmp_path / "packed",
+            **sizes,
+            progress=lambda done, _: rows_told.append(done),
+        )
+    assert len(rows_told) < 585
+    assert not (tmp_path / "packed").exists()
+
+
 def test_an_output_is_replaced_only_when_told(packed, source):
     with pytest.raises(OutputError, match="exists"):
         pack(str(source), SCHEMA, packed)

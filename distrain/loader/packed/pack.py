@@ -158,7 +158,7 @@ class _Job:
 
     def _write_file(self, number: int, first: int, end: int) -> None:
         path = self._folder / f"part-{number:05}.parquet"
-        with translated_errors(path):
+        with self._stop_on_error(), translated_errors(path):
             with (
                 contextlib.closing(_Source(self._table, self._columns)) as source,
                 PackedWriter(path, self._columns, self._table.fingerprint) as writer,
@@ -170,6 +170,15 @@ class _Job:
                     writer.write(cells)
                     self._tell(len(cells[0]))
             certify(path, self._columns)
+
+    @contextlib.contextmanager
+    def _stop_on_error(self) -> Iterator[None]:
+        """End the other files too, so that the error is told now and not when they are done."""
+        try:
+            yield
+        except BaseException:
+            self._stop.set()
+            raise
 
     def _tell(self, rows: int) -> None:
         with self._lock:
