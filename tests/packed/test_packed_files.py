@@ -377,6 +377,23 @@ def test_threads_do_not_disturb_each_other(packed):
     assert not problems
 
 
+def test_a_thread_that_ended_leaves_its_buffer_to_the_next(packed):
+    group = first_group(packed)
+    reader = PackedReader(COLUMNS)
+    addresses = []
+
+    def read():
+        cells = reader.read(group).cells
+        assert_same_cells(cells, [c[:64] for c in float32_cells(make_table(500))])
+        addresses.append(cells[0].ctypes.data)
+
+    for _ in range(3):
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+    assert len(set(addresses)) == 1
+
+
 def test_no_file_stays_open(packed):
     reader = PackedReader(COLUMNS)
     reader.read(first_group(packed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,17 +23,37 @@ _FLIPPED = "The disk or a copy damaged the file: pack it again, or copy it again
 
 
 class Buffers:
-    """A buffer for each thread, kept between reads and grown when needed."""
+    """A buffer for each thread, kept between reads and grown when needed.
+
+    When a thread ends, the next new one gets its buffer: fresh memory costs more than a read.
+    """
 
     def __init__(self) -> None:
         self._own = threading.local()
+        self._free: deque[memoryview] = deque()
 
     def take(self, num_bytes: int) -> memoryview:
         """This thread's buffer, the first `num_bytes` of it; whatever it held is lost."""
-        buffer: memoryview | None = getattr(self._own, "buffer", None)
-        if buffer is None or len(buffer) < num_bytes:
-            self._own.buffer = buffer = memoryview(bytearray(num_bytes))
-        return buffer[:num_bytes]
+        lease: _Lease | None = getattr(self._own, "lease", None)
+        if lease is None:
+            lease = self._own.lease = _Lease(self._free)
+        if len(lease.buffer) < num_bytes:
+            lease.buffer = memoryview(bytearray(num_bytes))
+        return lease.buffer[:num_bytes]
+
+
+class _Lease:
+    """A thread's hold of a buffer, which ends with the thread."""
+
+    def __init__(self, free: deque[memoryview]):
+        self._free = free
+        try:
+            self.buffer = free.pop()
+        except IndexError:
+            self.buffer = memoryview(b"")
+
+    def __del__(self) -> None:
+        self._free.append(self.buffer)
 
 
 class PackedFile:

@@ -23,7 +23,8 @@ class PackedReader:
     """Reads packed files on local filesystems, from any thread.
 
     Each thread has one buffer. What `read` returns is views of it, of any alignment, and holds
-    until the same thread reads again.
+    until the same thread reads again, or ends. Keep a reader for as long as its files are read:
+    a new one parses their footers again and needs new buffers.
 
     Args:
         columns: What to read; flat columns only.
