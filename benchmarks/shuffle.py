@@ -20,12 +20,13 @@ Figures are means over epochs.
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.partition import EpochPlan, chunk_order, row_permutation
+from distrain.partition import Chunk, EpochPlan, chunk_order, lane_pieces, row_permutation
 
 NUM_ROW_GROUPS = 64
 ROWS_PER_GROUP = 4096
@@ -80,17 +81,23 @@ def mean_mixing(case: Case, epochs: int) -> Mixing:
 
 def trained_rows(case: Case, plan: EpochPlan, epoch: int) -> NDArray[np.int64]:
     """Rows, by their places in the files, in the order of the global batches: `[NUM_ROWS]`."""
-    line = line_of_rows(case, epoch)
+    sizes = [ROWS_PER_GROUP] * NUM_ROW_GROUPS
+    chunks = chunk_order(sizes, SEED, epoch, case.shuffle, case.parts_per_chunk)
+    line = line_of_rows(case, epoch, chunks)
+    places = [
+        np.arange(piece.start, piece.stop) + chunks[piece.chunk].start
+        for lane in range(plan.lanes)
+        for piece in lane_pieces(plan, chunks, lane)
+    ]
+    line = line[np.concatenate(places)]  # lane by lane, each in its own order
     slices = [
         plan.lane_slice(lane, step) for step in range(plan.num_steps) for lane in range(plan.lanes)
     ]
     return np.concatenate([line[start:stop] for start, stop in slices])
 
 
-def line_of_rows(case: Case, epoch: int) -> NDArray[np.int64]:
+def line_of_rows(case: Case, epoch: int, chunks: Sequence[Chunk]) -> NDArray[np.int64]:
     """The epoch's line of rows, by their places in the files: `[NUM_ROWS]`."""
-    sizes = [ROWS_PER_GROUP] * NUM_ROW_GROUPS
-    chunks = chunk_order(sizes, SEED, epoch, case.shuffle, case.parts_per_chunk)
     rows_of_group = np.arange(NUM_ROWS).reshape(NUM_ROW_GROUPS, ROWS_PER_GROUP)
     line = []
     for number, chunk in enumerate(chunks):

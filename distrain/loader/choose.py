@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import SpecError
@@ -67,7 +68,11 @@ def _why_not_packed(table: Table, columns: Sequence[Wanted]) -> str | None:
     for file in dict.fromkeys(group.file for group in table.row_groups):
         if "://" in file:
             return "the fast layout is read from local files only"
-        if not is_packed(pq.read_metadata(file)):
+        try:
+            packed = is_packed(pq.read_metadata(file))
+        except (OSError, pa.ArrowException):
+            packed = False  # whoever reads its rows will say what is wrong with it
+        if not packed:
             return "the files are ordinary parquet"
     if any(group.constants for group in table.row_groups):
         return "columns come from the names of folders"

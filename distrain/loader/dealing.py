@@ -61,7 +61,7 @@ class ChunkDealer:
         self._bounds = np.cumsum([0, *rows_per_group])
         self._seed = seed
         self._epoch = epoch
-        runs = [runs_of(plan, lanes, chunk, piece) for piece in load.pieces]
+        runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
         self._steps = np.concatenate([run.steps for run in runs])
         self._starts = np.concatenate([run.starts for run in runs])
         self._counts = np.concatenate([run.counts for run in runs])

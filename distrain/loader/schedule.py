@@ -1,11 +1,11 @@
 """When a rank loads which chunk, and where the chunk's rows go: numbers to numbers.
 
-A lane crosses chunks from left to right. Where it enters a chunk, the rest of the chunk inside the
-lane's span is needed. A rank loads a chunk once, when the first of its lanes enters it, and puts
-the rows of all its lanes to their places in the batches of the coming steps.
+Where a lane comes to a chunk, the chunk's part inside the lane's span is needed. A rank loads a
+chunk when the first of its lanes comes to it, and puts the rows of all its lanes to their places in
+the batches of the coming steps; lanes that share a chunk come to it at the same time (see
+`partition.pieces`).
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,15 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.partition import Chunk, EpochPlan
-
-
-class Piece(NamedTuple):
-    """Consecutive rows of a chunk, in its shuffled order, that belong to one lane."""
-
-    lane: int
-    start: int
-    stop: int
+from distrain.partition import Chunk, EpochPlan, Piece, lane_pieces
 
 
 class Load(NamedTuple):
@@ -53,39 +45,30 @@ class Runs:
     counts: NDArray[np.int64]
 
 
-class _Entry(NamedTuple):
-    """A lane enters a chunk."""
-
-    step: int
-    chunk: int
-    piece: Piece
-
-
 def plan_loads(
     plan: EpochPlan, chunks: Sequence[Chunk], lanes: Iterable[int], start_step: int = 0
 ) -> list[Load]:
     """All loads that some lanes need from `start_step` on, in the order of their steps."""
-    starts = [chunk.start for chunk in chunks]
-    entries = sorted(
-        entry for lane in lanes for entry in _entries(plan, chunks, starts, lane, start_step)
-    )
-    loads: dict[int, tuple[int, list[Piece]]] = {}  # by chunk, in the order of their steps
-    for step, chunk, piece in entries:
-        loads.setdefault(chunk, (step, []))[1].append(piece)
-    return [Load(step, chunk, tuple(pieces)) for chunk, (step, pieces) in loads.items()]
+    pieces = [piece for lane in lanes for piece in _pieces_from(plan, chunks, lane, start_step)]
+    steps: dict[int, int] = {}
+    by_chunk: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        step = plan.step_of(piece.lane, piece.offset)
+        steps[piece.chunk] = min(step, steps.get(piece.chunk, step))
+        by_chunk.setdefault(piece.chunk, []).append(piece)
+    order = sorted(steps, key=lambda chunk: (steps[chunk], chunk))
+    return [Load(steps[chunk], chunk, tuple(by_chunk[chunk])) for chunk in order]
 
 
-def runs_of(plan: EpochPlan, lanes: range, chunk: Chunk, piece: Piece) -> Runs:
+def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> Runs:
     """Where the rows of a piece go in the batches of the rank that serves `lanes`.
 
     >>> plan = EpochPlan(num_rows=12, lanes=2, global_batch_size=4)
-    >>> runs = runs_of(plan, range(2), Chunk((0,), 0, 12), Piece(lane=1, start=6, stop=12))
+    >>> runs = runs_of(plan, range(2), Piece(lane=1, chunk=0, start=6, stop=12, offset=0))
     >>> runs.steps.tolist(), runs.starts.tolist(), runs.counts.tolist()
     ([0, 1, 2], [2, 2, 2], [2, 2, 2])
     """
-    lane_start, _ = plan.lane_span(piece.lane)
-    first = chunk.start + piece.start - lane_start
-    last = chunk.start + piece.stop - lane_start
+    first, last = piece.offset, piece.offset + piece.stop - piece.start
     from_step, to_step = plan.step_of(piece.lane, first), plan.step_of(piece.lane, last - 1) + 1
     # How many rows of the epoch were taken before each of these steps, and before the one after.
     taken = np.arange(from_step, to_step + 1, dtype=np.int64) * plan.global_batch_size
@@ -106,18 +89,15 @@ def _taken_below(taken: NDArray[np.int64], lane: int, plan: EpochPlan) -> NDArra
     return below
 
 
-def _entries(
-    plan: EpochPlan, chunks: Sequence[Chunk], starts: Sequence[int], lane: int, start_step: int
-) -> Iterator[_Entry]:
-    lane_start, _ = plan.lane_span(lane)
-    row = lane_start + plan.lane_rows_before(lane, start_step)
-    last = lane_start + plan.lane_rows_before(lane, plan.num_steps)
-    number = bisect_right(starts, row) - 1
-    while row < last:
-        chunk = chunks[number]
-        stop = min(last, chunk.start + chunk.num_rows)
-        if row < stop:
-            piece = Piece(lane, row - chunk.start, stop - chunk.start)
-            yield _Entry(plan.step_of(lane, row - lane_start), number, piece)
-        row = stop
-        number += 1
+def _pieces_from(
+    plan: EpochPlan, chunks: Sequence[Chunk], lane: int, start_step: int
+) -> Iterator[Piece]:
+    """The lane's pieces without the rows that it gives before `start_step`, or never."""
+    first = plan.lane_rows_before(lane, start_step)
+    last = plan.lane_rows_before(lane, plan.num_steps)
+    for piece in lane_pieces(plan, chunks, lane):
+        before = max(first - piece.offset, 0)
+        after = max(piece.offset + piece.stop - piece.start - last, 0)
+        start, stop = piece.start + before, piece.stop - after
+        if start < stop:
+            yield Piece(lane, piece.chunk, start, stop, piece.offset + before)

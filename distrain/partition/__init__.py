@@ -8,6 +8,7 @@ deals them to steps. The last three are pure functions from numbers to numbers.
 from distrain.partition.footers import PARQUET_SUFFIXES, RowGroup, Table, read_footers
 from distrain.partition.order import SHUFFLES, Chunk, chunk_order, row_permutation
 from distrain.partition.parts import parts_of
+from distrain.partition.pieces import Piece, lane_pieces
 from distrain.partition.plan import EpochPlan
 
 __all__ = [
@@ -21,4 +22,6 @@ __all__ = [
     "row_permutation",
     "parts_of",
     "EpochPlan",
+    "Piece",
+    "lane_pieces",
 ]

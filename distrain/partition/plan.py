@@ -80,7 +80,10 @@ class EpochPlan:
         return -((lane - taken) // self.lanes)
 
     def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
-        """The lane's rows of a step: the first on the line, and one past the last.
+        """The lane's rows of a step: the first, and one past the last.
+
+        They are counted from the start of the lane's span on, in the order in which the lane gives
+        its rows; where on the line these are, `lane_pieces` tells.
 
         Raises:
             ValueError: There is no such lane or step.

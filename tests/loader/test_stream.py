@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from distrain.batch import Batch
 from distrain.errors import SpecError
 from distrain.loader import Dataset, Loader
-from distrain.partition import EpochPlan, Table, chunk_order, read_footers, row_permutation
+from distrain.partition import Chunk, EpochPlan, Table, chunk_order, read_footers, row_permutation
 from distrain.schema import Schema, Tags
 from distrain.world import World
 
@@ -61,6 +61,18 @@ def same(left: Sequence[Batch], right: Sequence[Batch]) -> bool:
     )
 
 
+def lane_rows(plan: EpochPlan, chunks: Sequence[Chunk], lane: int, step: int) -> list[int]:
+    """The rows on the line that a lane gives in a step: odd lanes take their chunks backwards."""
+    start, stop = plan.lane_span(lane)
+    pieces = [
+        [row for row in range(chunk.start, chunk.start + chunk.num_rows) if start <= row < stop]
+        for chunk in (chunks[::-1] if lane % 2 else chunks)
+    ]
+    order = [row for piece in pieces for row in piece]
+    first, last = plan.lane_slice(lane, step)
+    return order[first - start : last - start]
+
+
 def oracle(table: Table, schema: Schema, epoch: int, **options: Any) -> list[list[np.ndarray]]:
     """Each step's rows as the columns of one float64 array, from the whole table in memory."""
     names = [*schema.categorical.names, *schema.continuous.names, "label"]
@@ -76,9 +88,9 @@ def oracle(table: Table, schema: Schema, epoch: int, **options: Any) -> list[lis
     shuffle, seed = options["shuffle"], options["seed"]
     sizes = [group.num_rows for group in table.row_groups]
     line = []
-    for number, chunk in enumerate(
-        chunk_order(sizes, seed, epoch, shuffle, options["parts_per_chunk"])
-    ):
+    parts = options["parts_per_chunk"] if shuffle == "chunk" else 1
+    chunks = chunk_order(sizes, seed, epoch, shuffle, parts)
+    for number, chunk in enumerate(chunks):
         rows = np.concatenate([groups[g] for g in chunk.row_groups], axis=1)
         if shuffle != "none":
             rows = rows[:, row_permutation(chunk.num_rows, seed, epoch, number)]
@@ -88,7 +100,7 @@ def oracle(table: Table, schema: Schema, epoch: int, **options: Any) -> list[lis
         table.num_rows, options["lanes"], options["global_batch_size"], options["drop_last"]
     )
     return [
-        [whole[:, slice(*plan.lane_slice(lane, step))] for lane in range(plan.lanes)]
+        [whole[:, lane_rows(plan, chunks, lane, step)] for lane in range(plan.lanes)]
         for step in range(plan.num_steps)
     ]
 

@@ -161,7 +161,6 @@ def test_a_wrong_value_is_shown_on_one_short_line():
         "checkpoint",
         "restart",
         "queue",
-        "data.cache_dir",
         "resources.min_ranks",
         "resources.memory_per_rank_gib",
     ],
@@ -222,7 +221,7 @@ def test_all_mistakes_are_told_at_once(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(
         "queue: {priority: 3}\n"
-        "data: {valid: [], cache_dir: /tmp, radar: auto}\n"
+        "data: {valid: [], radar: auto}\n"
         "model: {kind: mlp, hidden: [0]}\n"
         "train: {epochs: -1}\n"
     )
@@ -233,7 +232,6 @@ def test_all_mistakes_are_told_at_once(tmp_path):
     assert told == [
         "cannot use the override 'oops'; write it as section.field=value",
         "queue",
-        "data.cache_dir",
         "data.train",
         "data.radar",
         "model.hidden.0",
