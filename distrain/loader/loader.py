@@ -19,6 +19,7 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import Transform
 from distrain.loader.device import new_delivery
 from distrain.loader.epoch import EpochIterator
+from distrain.loader.memory import LoaderMemory, memory_of
 from distrain.loader.options import CacheOptions, LoaderOptions
 from distrain.loader.producer import EpochWork
 from distrain.loader.stats import LoaderStats, StatsRecorder
@@ -164,6 +165,17 @@ class Loader(IterableDataset[Any]):
     def stats(self) -> LoaderStats:
         """What this loader has done so far, over all its epochs."""
         return self._stats.read()
+
+    @property
+    def memory(self) -> LoaderMemory:
+        """What this loader holds at most on the host while it prepares one epoch."""
+        on_gpu = self.device is not None and self.device.type == "cuda"
+        return memory_of(
+            self.dataset,
+            self.options,
+            reader=self.reader_choice.name,
+            pinned=self.options.pin_memory or on_gpu,
+        )
 
     def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator:
         """Start to prepare an epoch's batches, from `start_step` on; close the result after use.

@@ -1,0 +1,146 @@
+"""What a loader holds at most in host memory: numbers to numbers, nothing is read.
+
+Rows wait in open batches: the batch of a step is given its memory when the first row for it is
+decoded. With S lanes, W ranks, B rows in a global batch, chunks of at most G rows and T decoding
+threads, a rank serves c = S/W lanes. It works at step s.
+
+- A lane that is in a chunk at step s is at its end at most G rows later.
+- T row groups are loaded ahead. Each lane comes to a new chunk at least every G rows, so these lie
+  among the next ceil(T/c) chunks of each lane.
+- So all rows that have been placed are among each lane's next (1 + ceil(T/c)) G rows, and a lane
+  gives B/S rows a step: `2 + ((1 + ceil(T/c)) G S - 1) // B` steps are open, s included. (Lanes
+  that share a chunk come to it together, see `partition.pieces`.)
+- P finished batches wait in the queue, and the consumer holds one while it takes another.
+
+That many batches, or those of the whole epoch if it has fewer, of B/W rows each: with T <= c and P
+small about 2 c G rows, whatever the table's size. The bound is reached where all lanes come to the
+ends of chunks at the same step, which happens if a lane's rows are a multiple of G; else about
+(c + T) G rows are open. With `shuffle="full"` the chunk is the table, and the bound a rank's share
+of an epoch. Batches that were dropped stay in the pool for the next ones, so this is what is kept
+until `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distrain.loader.dataset import CELL_BYTES, Dataset
+from distrain.loader.options import LoaderOptions
+from distrain.partition import EpochPlan
+
+_SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit
+_CONSUMER_BATCHES = 2
+_WIDEST_CELL_BYTES = 8
+# Philox' keys and the row numbers (8 bytes each), then the order (4) and its cut to lanes (4).
+_ORDER_BYTES_PER_ROW = 24
+
+
+@dataclass(frozen=True)
+class LoaderMemory:
+    """The most that one rank's loader holds on the host for one epoch.
+
+    Lists are not in it: how long they are, nobody knows before they are read. Nor are Arrow's and
+    Python's own memory, or what the consumer keeps.
+
+    Attributes:
+        batches: How many batches are open, finished, or with the consumer.
+        batch_rows: Rows of each.
+        blocks_bytes: Their flat columns; of pinned memory, torch's rounding included.
+        decode_bytes: Row groups between reading and laying out, one a thread.
+        order_bytes: Permutations of chunks while they are dealt, one a thread.
+    """
+
+    batches: int
+    batch_rows: int
+    blocks_bytes: int
+    decode_bytes: int
+    order_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.blocks_bytes + self.decode_bytes + self.order_bytes
+
+
+def memory_of(
+    dataset: Dataset,
+    options: LoaderOptions,
+    *,
+    reader: str = "arrow",
+    pinned: bool | None = None,
+    decoded_row_bytes: int | None = None,
+    compressed_group_bytes: int = 0,
+) -> LoaderMemory:
+    """The most that a loader with these options holds.
+
+    Args:
+        dataset: What it loads.
+        options: How.
+        reader: Its reader's name: packed files hold 4 bytes a value.
+        pinned: Whether blocks are page-locked; by default what the options say.
+        decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default 8 a
+            column, the most that there can be.
+        compressed_group_bytes: Compressed bytes of the largest row group, if known.
+    """
+    plan = EpochPlan(
+        len(dataset), options.lanes, options.global_batch_size, drop_last=options.drop_last
+    )
+    lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
+    chunk_rows = largest_chunk_rows(dataset, options)
+    threads = options.decode_threads
+    steps = open_steps(plan, lanes, chunk_rows, threads)
+    batches = min(plan.num_steps, steps + options.prefetch_batches + _CONSUMER_BATCHES)
+    batch_rows = _most_rank_rows(plan, lanes)
+    num_columns = dataset.row_bytes // CELL_BYTES
+    block_bytes = dataset.row_bytes * (batch_rows + _SPARE_ROWS)
+    if options.pin_memory if pinned is None else pinned:
+        block_bytes = 1 << (dataset.row_bytes * batch_rows - 1).bit_length()
+    if decoded_row_bytes is None:
+        cell_bytes = CELL_BYTES if reader == "packed" else _WIDEST_CELL_BYTES
+        decoded_row_bytes = cell_bytes * num_columns
+    group_rows = max(group.num_rows for group in dataset.table.row_groups)
+    chunks_dealt = 1 if options.shuffle == "full" else threads
+    return LoaderMemory(
+        batches=batches,
+        batch_rows=batch_rows,
+        blocks_bytes=batches * block_bytes,
+        decode_bytes=threads * (group_rows * decoded_row_bytes + compressed_group_bytes),
+        order_bytes=chunks_dealt * _ORDER_BYTES_PER_ROW * chunk_rows,
+    )
+
+
+def largest_chunk_rows(dataset: Dataset, options: LoaderOptions) -> int:
+    """Rows of the largest chunk that an epoch can have.
+
+    Of `parts_per_chunk` parts any may meet, so the largest ones do.
+    """
+    sizes = [group.num_rows for group in dataset.table.row_groups]
+    if options.shuffle == "full":
+        return sum(sizes)
+    if options.shuffle == "none":
+        return max(sizes)
+    parts = _rows_of_parts(sizes, dataset.parts)
+    return sum(sorted(parts)[-options.parts_per_chunk :])
+
+
+def open_steps(plan: EpochPlan, lanes: int, chunk_rows: int, decode_threads: int) -> int:
+    """Steps whose batches may be open at a time on a rank that serves `lanes` lanes.
+
+    >>> plan = EpochPlan(num_rows=1_000_000, lanes=24, global_batch_size=65_536)
+    >>> open_steps(plan, lanes=24, chunk_rows=4_096, decode_threads=2)
+    4
+    """
+    chunks_ahead = -(-decode_threads // lanes)
+    rows_ahead = (1 + chunks_ahead) * chunk_rows
+    return min(plan.num_steps, 2 + (rows_ahead * plan.lanes - 1) // plan.global_batch_size)
+
+
+def _most_rank_rows(plan: EpochPlan, lanes: int) -> int:
+    """The most rows of one step on a rank: each of its lanes may have one more than another."""
+    rounds, rest = divmod(min(plan.global_batch_size, plan.num_rows), plan.lanes)
+    return rounds * lanes + min(lanes, rest)
+
+
+def _rows_of_parts(sizes: Sequence[int], parts: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(sizes[group] for group in part) for part in parts]
