@@ -111,11 +111,16 @@ class ArrowReader:
         return {"column": ", ".join(damaged[:_MOST_LISTED])}
 
     def close(self) -> None:
-        """Close all files, those of other threads as well; no thread may be reading."""
+        """Close all files, those of other threads as well; no thread may be reading.
+
+        The reader may be used again: it still knows the footers.
+        """
         for handles in self._handles_of_threads:
             for handle in handles.values():
                 handle.close()
             handles.clear()
+        self._handles_of_threads.clear()
+        self._own = threading.local()
 
     def _check(self, table: pa.Table, group: RowGroup, where: dict[str, object]) -> None:
         problem = None

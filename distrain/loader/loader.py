@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
-from distrain.loader.backends import new_backend
+from distrain.loader.backends import new_backend, shared_reader
 from distrain.loader.blocks import BatchLayout, BlockPool
 from distrain.loader.choose import ReaderChoice, choose_reader
 from distrain.loader.dataset import Dataset
@@ -25,7 +25,7 @@ from distrain.loader.producer import EpochWork
 from distrain.loader.stats import LoaderStats, StatsRecorder
 from distrain.partition import EpochPlan, chunk_order
 
-_RUN_TIME_STATE = ("_stats", "_pool", "_running")
+_RUN_TIME_STATE = ("_stats", "_pool", "_reader", "_running")
 
 
 class Loader(IterableDataset[Any]):
@@ -135,6 +135,7 @@ class Loader(IterableDataset[Any]):
             BatchLayout.of(self.dataset.columns).num_columns,
             pinned=self.options.pin_memory or on_gpu,
         )
+        self._reader = shared_reader(self.reader_choice.name, self.dataset, self._cache)
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -211,11 +212,10 @@ class Loader(IterableDataset[Any]):
             decode_threads=options.decode_threads,
             new_backend=partial(
                 new_backend,
-                self.reader_choice.name,
+                self._reader,
                 self.dataset,
                 self._pool,
                 self._stats,
-                cache=self._cache,
             ),
             delivery=new_delivery(self.device, self._transforms),
         )

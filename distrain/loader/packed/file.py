@@ -7,6 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
-from distrain.loader.packed.layout import GroupLayout, checksum, group_layout, mark_of
+from distrain.loader.packed.layout import GroupLayout, Mark, checksum, group_layout, mark_of
 from distrain.partition.columns import Wanted
 
+_REPLACED = "the file was replaced or written to"
 _CHANGED = "The file was changed since the run began; start again."
 _FLIPPED = "The disk or a copy damaged the file: pack it again, or copy it again."
 
@@ -56,6 +58,23 @@ class _Lease:
         self._free.append(self.buffer)
 
 
+@dataclass(frozen=True)
+class PackedFooter:
+    """What is known of a packed file, whether it is open or not.
+
+    Attributes:
+        identity: The file it was read from: device, inode, size, time of the last change (ns).
+        metadata: The parquet footer.
+        mark: Where its row groups' bytes are, and their checksums.
+        layouts: How to read the row groups that were read before.
+    """
+
+    identity: tuple[int, int, int, int]
+    metadata: pq.FileMetaData
+    mark: Mark
+    layouts: dict[int, GroupLayout] = field(default_factory=dict)
+
+
 class PackedFile:
     """A packed file and its footer, for any number of threads.
 
@@ -64,33 +83,43 @@ class PackedFile:
 
     Args:
         path: A local path.
+        footer: Its footer, if the file was open before.
 
     Raises:
         OSError: It cannot be opened.
-        DataError: It is no whole packed file.
+        DataError: It is no whole packed file, or not the one that the footer is of.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, footer: PackedFooter | None = None):
         self.path = path
         self._descriptor = -1  # for `__del__`, should the next line fail
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.identity = _identity(os.fstat(self._descriptor))
+        identity = _identity(os.fstat(self._descriptor))
+        if footer is not None and footer.identity != identity:
+            raise DataError(_REPLACED, where={"file": path}, hint=_CHANGED)
+        self.footer = footer or self._read_footer(identity)
+
+    def _read_footer(self, identity: tuple[int, int, int, int]) -> PackedFooter:
         try:
             with os.fdopen(os.dup(self._descriptor), "rb") as handle:
-                self._metadata = pq.read_metadata(handle)
+                metadata = pq.read_metadata(handle)
         except pa.ArrowException as error:
             raise DataError(
                 f"not a whole parquet file: {str(error).splitlines()[0]}",
-                where={"file": path},
+                where={"file": self.path},
                 hint="It was cut short or changed.",
             ) from None
-        self._mark = mark_of(self._metadata, path)
-        self._layouts: dict[int, GroupLayout] = {}
+        return PackedFooter(identity, metadata, mark_of(metadata, self.path))
+
+    @property
+    def identity(self) -> tuple[int, int, int, int]:
+        """Device, inode, size in bytes, time of the last change in ns."""
+        return self.footer.identity
 
     @property
     def group_rows(self) -> tuple[int, ...]:
         """Rows of each row group."""
-        return tuple(group.num_rows for group in self._mark.groups)
+        return tuple(group.num_rows for group in self.footer.mark.groups)
 
     def __del__(self) -> None:
         # Whoever still reads holds a reference, so that nobody's descriptor is closed under them.
@@ -114,8 +143,7 @@ class PackedFile:
             DataError: It leads to another file, or somebody wrote to it.
         """
         if not self.is_unchanged():
-            message = "the file was replaced or written to"
-            raise DataError(message, where={"file": self.path}, hint=_CHANGED)
+            raise DataError(_REPLACED, where={"file": self.path}, hint=_CHANGED)
 
     def layout(self, index: int, num_rows: int, wanted: Sequence[Wanted]) -> GroupLayout:
         """How to read the columns of a row group; `wanted` must be the same in every call.
@@ -123,14 +151,15 @@ class PackedFile:
         Raises:
             DataError: There is no such row group, or it does not hold what is wanted.
         """
-        known = self._layouts.get(index)
+        known = self.footer.layouts.get(index)
         if known is None:
-            if index >= len(self._mark.groups):
+            if index >= len(self.footer.mark.groups):
                 where = {"file": self.path, "row group": index}
-                message = f"the file has {len(self._mark.groups)} row groups"
+                message = f"the file has {len(self.footer.mark.groups)} row groups"
                 raise DataError(message, where=where, hint=_CHANGED)
-            known = group_layout(self._metadata, self._mark, index, wanted, self.path)
-            self._layouts[index] = known
+            footer = self.footer
+            known = group_layout(footer.metadata, footer.mark, index, wanted, self.path)
+            self.footer.layouts[index] = known
         if known.num_rows != num_rows:
             message = f"the row group has {known.num_rows} rows, not {num_rows} as planned"
             where = {"file": self.path, "row group": index}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, SchemaError
-from distrain.loader.packed.file import Buffers, PackedFile
+from distrain.loader.packed.file import Buffers, PackedFile, PackedFooter
 from distrain.loader.reader import Decoded
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted
@@ -23,8 +23,8 @@ class PackedReader:
     """Reads packed files on local filesystems, from any thread.
 
     Each thread has one buffer. What `read` returns is views of it, of any alignment, and holds
-    until the same thread reads again, or ends. Keep a reader for as long as its files are read:
-    a new one parses their footers again and needs new buffers.
+    until the same thread reads again, or ends. Keep a reader for as long as its files are read,
+    closed or not: a new one parses their footers again.
 
     Args:
         columns: What to read; flat columns only.
@@ -43,7 +43,7 @@ class PackedReader:
         self._verify = verify
         self._buffers = Buffers()
         self._files: OrderedDict[str, PackedFile] = OrderedDict()
-        self._identities: dict[str, tuple[int, ...]] = {}
+        self._footers: dict[str, PackedFooter] = {}
         self._lock = threading.Lock()
 
     def read(self, group: RowGroup) -> Decoded:
@@ -72,7 +72,7 @@ class PackedReader:
         return Decoded(cells, bytes_read=layout.num_bytes)
 
     def close(self) -> None:
-        """Close all files; no thread may be reading."""
+        """Close all files; no thread may be reading. The reader may be used again."""
         with self._lock:
             self._files.clear()
         self._buffers = Buffers()
@@ -81,15 +81,8 @@ class PackedReader:
         with self._lock:
             file = self._files.get(path)
             if file is None:
-                file = self._files[path] = PackedFile(path)
-                first = self._identities.setdefault(path, file.identity)
-                if first != file.identity:
-                    del self._files[path]
-                    raise DataError(
-                        "the file was replaced or written to",
-                        where={"file": path},
-                        hint="The file was changed since the run began; start again.",
-                    )
+                file = self._files[path] = PackedFile(path, self._footers.get(path))
+                self._footers[path] = file.footer
                 if len(self._files) > _OPEN_FILES:
                     self._files.popitem(last=False)
             self._files.move_to_end(path)
