@@ -55,7 +55,7 @@ GATHER(gather_int32_ids, int32_t, uint32_t, cell, (uint32_t)value)
 GATHER(gather_int64_ids, int64_t, uint64_t, (uint64_t)value, (uint32_t)value)
 GATHER(gather_float32, float, uint32_t, cell & EXPONENT, bits_of(value))
 GATHER(gather_float64, double, uint32_t, cell & EXPONENT, bits_of((float)value))
-GATHER(gather_labels32, float, uint32_t, cell == 0 || cell == 0x3f800000u ? 0 : EXPONENT, bits_of(value))
+GATHER(gather_labels32, float, uint32_t, cell << 1 == 0 || cell == 0x3f800000u ? 0 : EXPONENT, bits_of(value))
 GATHER(gather_labels64, double, uint32_t, value == 0.0 || value == 1.0 ? 0 : EXPONENT, bits_of((float)value))
 GATHER(gather_weights32, float, uint32_t, cell, bits_of(value))
 GATHER(gather_weights64, double, uint32_t, cell, bits_of((float)value))
@@ -133,6 +133,25 @@ static void fill_all(const Work *work, char *suspicious) {
     }
 }
 
+static int is_one_of(char letter, const char *letters) { return letter && strchr(letters, letter); }
+
+/* Blocks and numbers are read and written as what they are, not byte by byte as the columns. */
+static int is_aligned(const void *memory, size_t item_bytes) {
+    return (uintptr_t)memory % item_bytes == 0;
+}
+
+static const char *problem_of_memory(const Work *work) {
+    int aligned = is_aligned(work->limits, 8) && is_aligned(work->rows, 4) &&
+                  is_aligned(work->starts, 8) && is_aligned(work->counts, 8) &&
+                  is_aligned(work->places, 4);
+    for (Py_ssize_t k = 0; k < work->num_runs; k++) {
+        aligned = aligned && is_aligned(work->blocks[k].buf, 4);
+        if (work->blocks[k].len % (4 * work->num_columns))
+            return "a block does not hold whole columns";
+    }
+    return aligned ? NULL : "a block or an array of numbers is not aligned";
+}
+
 /* No index may leave its memory, whatever the caller got wrong. */
 static const char *problem_of(const Work *work) {
     int32_t last_row = -1;
@@ -144,7 +163,7 @@ static const char *problem_of(const Work *work) {
     if (work->num_rows)
         last_row = (int32_t)largest;
     for (Py_ssize_t c = 0; c < work->num_columns; c++) {
-        if (!strchr("ivlw", work->roles[c]) || !strchr("ifqd", work->types[c]))
+        if (!is_one_of(work->roles[c], "ivlw") || !is_one_of(work->types[c], "ifqd"))
             return "unknown role or type";
         if ((work->roles[c] == 'i') != (work->types[c] == 'i' || work->types[c] == 'q'))
             return "ids are integers, all else is not";
@@ -214,7 +233,9 @@ static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
                args[TYPES].len == work->num_columns && args[LIMITS].len == 8 * work->num_columns &&
                args[STARTS].len == args[COUNTS].len && num_blocks == work->num_runs &&
                (!work->places || args[PLACES].len == args[ROWS].len);
-    const char *problem = fits ? problem_of(work) : "arguments differ in length";
+    const char *problem = fits ? problem_of_memory(work) : "arguments differ in length";
+    if (!problem)
+        problem = problem_of(work);
     if (problem) {
         PyErr_SetString(PyExc_ValueError, problem);
         return NULL;

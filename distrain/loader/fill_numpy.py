@@ -31,7 +31,7 @@ def fill(
         roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
         types: A letter per column, as in `array.array`: `i` int32, `q` int64, `f` float32, `d`
             float64. Ids are integers, all else is not.
-        limits: Ids must lie below these, one a column; at most 2^31.
+        limits: Ids must lie below these, one a column; from 1 to 2^31.
         rows: Which rows, for all runs.
         starts: Where each run begins in its block.
         counts: Rows of each run.

@@ -1,0 +1,236 @@
+"""The kernels that fill batches, C and NumPy, against a naive loop over single values."""
+
+import ctypes
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.loader import fill_numpy
+
+try:
+    from distrain.loader._fill import fill as c_fill
+except ImportError:
+    c_fill = None  # type: ignore[assignment]
+
+needs_c = pytest.mark.skipif(c_fill is None, reason="distrain was built without a compiler")
+KERNELS = [
+    pytest.param(c_fill, id="C", marks=needs_c),
+    pytest.param(fill_numpy.fill, id="NumPy"),
+]
+
+DTYPES = {"i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
+UNTOUCHED = -889275714
+LIMIT = 1000
+IDS = [0, 1, LIMIT - 1, LIMIT, -1, 2**31 - 1, -(2**31)]
+WIDE_IDS = [*IDS, 2**31, 2**32, 2**32 + 5, 2**63 - 1, -(2**63)]
+# Zeros, denormals, the largest float32, what overflows it or not by rounding, NaNs of either sign.
+FLOATS = [0.0, -0.0, 1.0, 0.5, -1.0, 1e-40, -1e-45, 3.4028234e38, 3.4028235677e38, 3.5e38]
+FLOATS += [-1e300, 1e-300, -1e-300, 1 + 1e-12, 16777217.0, math.inf, -math.inf, math.nan, -math.nan]
+GOOD_FLOATS = {"v": [0.0, -0.0, 0.5, -3.25, 1e-40, 3.4e38], "l": [0.0, 1.0], "w": [0.0, 2.5, 1e-40]}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> None:
+    """Nothing here starts threads or opens files, and to look for them takes longer than a case."""
+
+
+@dataclass
+class Call:
+    """The arguments of one call of a kernel, and the memory around its blocks."""
+
+    sources: list[np.ndarray]
+    blocks: list[np.ndarray]
+    roles: bytes
+    types: bytes
+    limits: np.ndarray
+    rows: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+    places: np.ndarray
+
+    def run(self, kernel: Any) -> bytes:
+        return kernel(*vars(self).values())  # type: ignore[no-any-return]
+
+
+def unaligned(values: np.ndarray) -> np.ndarray:
+    """The same values one byte beyond where they should lie."""
+    return np.frombuffer(b"\0" + values.tobytes(), values.dtype, offset=1)
+
+
+def float32_bits(source: np.ndarray, row: int) -> int:
+    item = source[row].tobytes()
+    if source.itemsize == 8:  # C's own conversion, one value at a time
+        item = bytes(ctypes.c_float(struct.unpack("<d", item)[0]))
+    return int(struct.unpack("<I", item)[0])
+
+
+def naive_value(role: str, source: np.ndarray, row: int, limit: int) -> tuple[int, bool]:
+    """The cell's bits of one value, and whether it is suspicious."""
+    value = source[row].item()
+    if role == "i":
+        return value & 0xFFFFFFFF, not 0 <= value < limit
+    bits = float32_bits(source, row)
+    if role == "l":
+        return bits, value not in (0, 1)
+    cell = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return bits, not math.isfinite(cell) or (role == "w" and math.copysign(1, cell) < 0)
+
+
+def naive_fill(call: Call) -> bytes:
+    suspicious = bytearray(len(call.sources))
+    entry = 0
+    for block, start, count in zip(call.blocks, call.starts, call.counts, strict=True):
+        for number in range(count):
+            place = start + (call.places[entry] if len(call.places) else number)
+            for column, source in enumerate(call.sources):
+                role, limit = chr(call.roles[column]), int(call.limits[column])
+                bits, is_bad = naive_value(role, source, int(call.rows[entry]), limit)
+                block.view(np.uint32)[column, place] = bits
+                suspicious[column] |= is_bad
+            entry += 1
+    return bytes(suspicious)
+
+
+def random_column(rng: np.random.Generator, role: str, kind: str, size: int, wild: bool) -> Any:
+    if role == "i":
+        values = rng.integers(0, LIMIT, size).astype(DTYPES[kind])
+        special: list[Any] = (WIDE_IDS if kind == "q" else IDS) if wild else [0, LIMIT - 1]
+    else:
+        values = rng.choice(np.array(GOOD_FLOATS[role]), size).astype(DTYPES[kind])
+        special = FLOATS if wild else GOOD_FLOATS[role]
+    with np.errstate(over="ignore"):
+        chosen = np.array(special, DTYPES[kind])[rng.integers(0, len(special), size)]
+    return np.where(rng.random(size) < 0.3, chosen, values)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    kinds = draw(st.lists(st.sampled_from(["ii", "iq", "vf", "vd", "lf", "ld", "wf", "wd"]),
+                          min_size=1, max_size=4))  # fmt: skip
+    num_rows = draw(st.integers(1, 40))
+    sources = [random_column(rng, *kind, num_rows, draw(st.booleans())) for kind in kinds]
+    widths = draw(st.lists(st.integers(0, 50), max_size=5))
+    blocks = [np.full((len(kinds), width), UNTOUCHED, np.int32) for width in widths]
+    starts = [draw(st.integers(0, width)) for width in widths]
+    counts = [draw(st.integers(0, w - s)) for w, s in zip(widths, starts, strict=True)]
+    places = [rng.permutation(w - s)[:c] for w, s, c in zip(widths, starts, counts, strict=True)]
+    scattered = draw(st.booleans()) and sum(counts) > 0
+    return Call(
+        [unaligned(source) if draw(st.booleans()) else source for source in sources],
+        blocks,
+        "".join(kind[0] for kind in kinds).encode(),
+        "".join(kind[1] for kind in kinds).encode(),
+        np.full(len(kinds), LIMIT, np.uint64),
+        rng.integers(0, num_rows, sum(counts)).astype(np.int32),
+        np.array(starts, np.int64),
+        np.array(counts, np.int64),
+        np.concatenate(places).astype(np.int32) if scattered else np.empty(0, np.int32),
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(deadline=None, max_examples=120)
+@given(call=calls())
+def test_a_kernel_equals_the_naive_loop(kernel: Any, call: Call) -> None:
+    expected = [block.copy() for block in call.blocks]
+    flags = naive_fill(Call(**{**vars(call), "blocks": expected}))
+    assert call.run(kernel) == flags
+    for block, wanted in zip(call.blocks, expected, strict=True):
+        assert np.array_equal(block, wanted)
+
+
+def one_column(role: str, source: np.ndarray, limit: int = LIMIT, **changes: Any) -> Call:
+    """All rows of one column into one block, in their order."""
+    rows = len(source)
+    call = {
+        "sources": [source],
+        "blocks": [np.full((1, rows), UNTOUCHED, np.int32)],
+        "roles": role.encode(),
+        "types": source.dtype.char.replace("l", "q").encode(),
+        "limits": np.array([limit], np.uint64),
+        "rows": np.arange(rows, dtype=np.int32),
+        "starts": np.zeros(1, np.int64),
+        "counts": np.array([rows], np.int64),
+        "places": np.empty(0, np.int32),
+    }
+    return Call(**{**call, **changes})
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("role", "dtype", "value", "is_suspicious"),
+    [
+        ("i", np.int32, LIMIT - 1, False), ("i", np.int32, LIMIT, True), ("i", np.int32, -1, True),
+        ("i", np.int64, LIMIT - 1, False), ("i", np.int64, LIMIT, True), ("i", np.int64, -1, True),
+        ("i", np.int64, 2**31, True), ("i", np.int64, 2**32 + 7, True),
+        ("v", np.float32, math.nan, True), ("v", np.float32, -math.inf, True),
+        ("v", np.float32, -0.0, False), ("v", np.float32, 1e-45, False),
+        ("v", np.float32, -3.4e38, False), ("v", np.float64, 3.5e38, True),
+        ("v", np.float64, math.nan, True), ("v", np.float64, 1e-300, False),
+        ("l", np.float32, -0.0, False), ("l", np.float32, 1.0, False), ("l", np.float32, 0.5, True),
+        ("l", np.float32, -1.0, True), ("l", np.float32, math.nan, True),
+        ("l", np.float32, 1e-45, True), ("l", np.float64, -0.0, False),
+        ("l", np.float64, 1 + 1e-12, True), ("l", np.float64, 1e-300, True),
+        ("l", np.float64, math.nan, True), ("w", np.float32, 0.0, False),
+        ("w", np.float32, -0.0, True), ("w", np.float32, 3.4e38, False),
+        ("w", np.float32, math.inf, True), ("w", np.float64, -1e-300, True),
+        ("w", np.float64, math.nan, True), ("w", np.float64, 1e39, True),
+    ],
+)  # fmt: skip
+def test_a_single_value_is_suspicious_where_documented(
+    kernel: Any, role: str, dtype: Any, value: float, is_suspicious: bool
+) -> None:
+    # Among enough good values that the vectorised part of a loop meets it.
+    for place in (0, 37, 99):
+        source = np.ones(100, dtype)
+        source[place] = value
+        assert one_column(role, source).run(kernel) == bytes([is_suspicious])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_an_id_limit_of_all_int32_ids(kernel: Any) -> None:
+    assert one_column("i", np.array([2**31 - 1], np.int64), 2**31).run(kernel) == b"\0"
+    assert one_column("i", np.array([2**31], np.int64), 2**31).run(kernel) == b"\1"
+    assert one_column("i", np.array([-(2**31)], np.int32), 2**31).run(kernel) == b"\1"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_bits_of_a_nan_are_kept(kernel: Any) -> None:
+    bits = np.array([0x7FC12345, 0xFFC00001, 0x7F800001], np.uint32)
+    call = one_column("v", bits.view(np.float32))
+    assert call.run(kernel) == b"\1"
+    assert call.blocks[0].view(np.uint32).tolist() == [bits.tolist()]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_value_that_no_run_takes_is_not_looked_at(kernel: Any) -> None:
+    source = np.array([5, -1, 6], np.int32)
+    call = one_column("i", source, rows=np.array([2, 0, 0], np.int32))
+    assert call.run(kernel) == b"\0"
+    assert call.blocks[0].tolist() == [[6, 5, 5]]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_call_without_runs_does_nothing(kernel: Any) -> None:
+    none = np.empty(0, np.int64)
+    call = one_column("i", np.empty(0, np.int32), blocks=[], starts=none, counts=none)
+    assert call.run(kernel) == b"\0"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_scattered_run_longer_than_the_kernels_scratch(kernel: Any) -> None:
+    rng = np.random.default_rng(0)
+    size = 3 * 4096 + 5
+    places, rows = (rng.permutation(size).astype(np.int32) for _ in range(2))
+    source = rng.integers(0, LIMIT, size).astype(np.int64)
+    source[rows[-1]] = LIMIT
+    call = one_column("i", source, rows=rows, places=places)
+    assert call.run(kernel) == b"\1"
+    assert np.array_equal(call.blocks[0][0, places], source[rows])

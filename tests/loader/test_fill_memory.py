@@ -1,0 +1,162 @@
+"""The C kernel and arguments that do not fit: refused, and no memory touched."""
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+_fill = pytest.importorskip("distrain.loader._fill", reason="distrain was built without a compiler")
+
+UNTOUCHED = -889275714
+GUARD = 64
+NAMES = ("sources", "blocks", "roles", "types", "limits", "rows", "starts", "counts", "places")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> None:
+    """Nothing here starts threads or opens files, and to look for them takes longer than a case."""
+
+
+def int32(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def int64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def good_call(memory: np.ndarray) -> dict[str, Any]:
+    """Two columns of 4 rows into two blocks of 4 and 3 cells a column, inside guarded memory."""
+    return {
+        "sources": [int32(1, 2, 3, 4), np.ones(4)],
+        "blocks": [
+            memory[GUARD : GUARD + 8].reshape(2, 4),
+            memory[2 * GUARD + 8 : 2 * GUARD + 14].reshape(2, 3),
+        ],
+        "roles": b"iv",
+        "types": b"id",
+        "limits": np.array([9, 9], np.uint64),
+        "rows": int32(3, 0, 1, 2),
+        "starts": int64(1, 0),
+        "counts": int64(2, 2),
+        "places": np.empty(0, np.int32),
+    }
+
+
+@pytest.fixture
+def memory() -> np.ndarray:
+    return np.full(3 * GUARD + 14, UNTOUCHED, np.int32)
+
+
+def test_the_call_that_the_others_spoil_is_good(memory: np.ndarray) -> None:
+    call = good_call(memory)
+    assert _fill.fill(*call.values()) == b"\0\0"
+    assert call["blocks"][0][0].tolist() == [UNTOUCHED, 4, 1, UNTOUCHED]
+    assert call["blocks"][1][0].tolist() == [2, 3, UNTOUCHED]
+    call["places"] = int32(2, 0, 2, 1)
+    assert _fill.fill(*call.values()) == b"\0\0"
+    assert call["blocks"][0][0].tolist() == [UNTOUCHED, 1, 1, 4]
+    assert call["blocks"][1][0].tolist() == [2, 3, 2]
+    assert (memory[:GUARD] == UNTOUCHED).all()
+    assert (memory[GUARD + 8 : 2 * GUARD + 8] == UNTOUCHED).all()
+    assert (memory[-GUARD:] == UNTOUCHED).all()
+
+
+def odd(values: np.ndarray) -> np.ndarray:
+    return np.frombuffer(b"\0" + values.tobytes(), values.dtype, offset=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": int32(3, 0, 1, 4)}, "a row is beyond its column"),
+        ({"rows": int32(3, 0, 1, 2**31 - 1)}, "a row is beyond its column"),
+        ({"rows": int32(3, 0, 1, -1)}, "a row is negative"),
+        ({"rows": int32(3, 0, 1, -(2**31))}, "a row is negative"),
+        ({"sources": [int32(1, 2, 3, 4), np.ones(3)]}, "a row is beyond its column"),
+        ({"sources": [int32(1, 2, 3, 4), np.ones(4, np.float32)]}, "a row is beyond its column"),
+        ({"types": b"qd"}, "a row is beyond its column"),
+        ({"sources": [int32(1, 2, 3, 4)]}, "arguments differ in length"),
+        ({"sources": []}, "arguments differ in length"),
+        ({"roles": b"i"}, "arguments differ in length"),
+        ({"types": b"idd"}, "arguments differ in length"),
+        ({"limits": np.array([9], np.uint64)}, "arguments differ in length"),
+        ({"limits": np.array([9, 9], np.uint32)}, "arguments differ in length"),
+        ({"starts": int64(1)}, "arguments differ in length"),
+        ({"starts": int32(1, 0)}, "arguments differ in length"),
+        ({"counts": int64(2, 2, 0)}, "arguments differ in length"),
+        ({"starts": int64(1, 0, 0), "counts": int64(2, 2, 0)}, "arguments differ in length"),
+        ({"places": int32(0, 1, 0)}, "arguments differ in length"),
+        ({"roles": b"xv"}, "unknown role or type"),
+        ({"roles": b"i\0"}, "unknown role or type"),
+        ({"types": b"ih"}, "unknown role or type"),
+        ({"types": b"i\0"}, "unknown role or type"),
+        ({"roles": b"vv"}, "ids are integers"),
+        ({"roles": b"ii"}, "ids are integers"),
+        ({"counts": int64(4, 0)}, "a run leaves its block"),
+        ({"counts": int64(2**62, 2)}, "a run leaves its block"),
+        ({"counts": int64(-1, 2)}, "a run leaves its block"),
+        ({"starts": int64(3, 0)}, "a run leaves its block"),
+        ({"starts": int64(-1, 0)}, "a run leaves its block"),
+        ({"starts": int64(2**63 - 1, 0)}, "a run leaves its block"),
+        ({"starts": int64(-(2**63), 0)}, "a run leaves its block"),
+        ({"counts": int64(3, 2)}, "runs take more rows than there are"),
+        ({"counts": int64(2, 1)}, "runs take fewer rows than there are"),
+        ({"places": int32(0, 3, 0, 1)}, "a place leaves its block"),
+        ({"places": int32(0, -1, 0, 1)}, "a place leaves its block"),
+        ({"places": int32(0, 1, 0, 2**31 - 1)}, "a place leaves its block"),
+        ({"rows": odd(int32(3, 0, 1, 2))}, "not aligned"),
+        ({"starts": odd(int64(1, 0))}, "not aligned"),
+        ({"counts": odd(int64(2, 2))}, "not aligned"),
+        ({"places": odd(int32(0, 1, 0, 1))}, "not aligned"),
+        ({"limits": odd(np.array([9, 9], np.uint64))}, "not aligned"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    memory: np.ndarray, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        _fill.fill(*{**good_call(memory), **changes}.values())
+    assert (memory == UNTOUCHED).all()
+
+
+def test_blocks_that_do_not_fit_are_refused(memory: np.ndarray) -> None:
+    call = good_call(memory)
+    first = call["blocks"][0]
+    with pytest.raises(ValueError, match="arguments differ in length"):
+        _fill.fill(*{**call, "blocks": [first]}.values())
+    with pytest.raises(ValueError, match="whole columns"):
+        _fill.fill(*{**call, "blocks": [first, memory[:7]]}.values())
+    shifted = memory.view(np.uint8)[1:25].view(np.int32).reshape(2, 3)
+    with pytest.raises(ValueError, match="not aligned"):
+        _fill.fill(*{**call, "blocks": [first, shifted]}.values())
+    with pytest.raises(ValueError, match="contiguous"):
+        _fill.fill(*{**call, "blocks": [first, memory[:12].reshape(2, 6)[:, ::2]]}.values())
+    fixed = memory[:6].reshape(2, 3).view()
+    fixed.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        _fill.fill(*{**call, "blocks": [first, fixed]}.values())
+    assert (memory == UNTOUCHED).all()
+
+
+def test_what_is_no_array_is_refused(memory: np.ndarray) -> None:
+    call = good_call(memory)
+    for name in NAMES:
+        with pytest.raises(TypeError):
+            _fill.fill(*{**call, name: 7}.values())
+    with pytest.raises(TypeError):
+        _fill.fill(*{**call, "sources": [call["sources"][0], None]}.values())
+    with pytest.raises(ValueError, match="contiguous"):
+        _fill.fill(*{**call, "sources": [call["sources"][0], np.ones(8)[::2]]}.values())
+    assert (memory == UNTOUCHED).all()
+
+
+def test_buffers_are_let_go_after_good_and_bad_calls(memory: np.ndarray) -> None:
+    held = bytearray(struct.pack("<4i", 1, 2, 3, 4))
+    call = good_call(memory) | {"sources": [held, np.ones(4)]}
+    _fill.fill(*call.values())
+    for spoilt in ({"rows": int32(9, 9, 9, 9)}, {"blocks": [call["blocks"][0], 7]}):
+        with pytest.raises((ValueError, TypeError)):
+            _fill.fill(*{**call, **spoilt}.values())
+    held.append(0)  # raises BufferError while anybody holds the buffer
