@@ -2,7 +2,7 @@
 
     python benchmarks/shuffle.py [--quick]
 
-A table of 64 row groups of 4,096 rows is laid out in global batches of 4,096 rows, epoch by epoch,
+A table of 256 row groups of 2,048 rows is laid out in global batches of 4,096 rows, epoch by epoch,
 as a loader would (no rows are read). Rows that are neighbours in the files are followed: such rows
 are often alike, since they were written in the same minute or by the same user.
 
@@ -10,7 +10,7 @@ are often alike, since they were written in the same minute or by the same user.
                 share of a uniform permutation's, N (1 - sqrt(1/2))
   together      how often two neighbours are in one global batch, as a multiple of a uniform
                 permutation's
-  row groups    row groups that a global batch has rows of, on average; a uniform permutation's: 64
+  row groups    row groups that a global batch has rows of, on average; a uniform permutation's: 256
   correlation   absolute rank correlation of a row's place in the epoch with its place in the
                 files; a uniform permutation's is within a few thousandths
 
@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from distrain.partition import Chunk, EpochPlan, chunk_order, lane_pieces, row_permutation
 
-NUM_ROW_GROUPS = 64
-ROWS_PER_GROUP = 4096
+NUM_ROW_GROUPS = 256
+ROWS_PER_GROUP = 2048
 BATCH_ROWS = 4096
 NUM_ROWS = NUM_ROW_GROUPS * ROWS_PER_GROUP
 SEED = 0
