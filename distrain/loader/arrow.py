@@ -201,16 +201,26 @@ def _without_nulls(
     column: Wanted, values: pa.ChunkedArray, where: dict[str, object]
 ) -> pa.ChunkedArray:
     if column.fill is None:
-        row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-        raise DataError(
-            f"column {column.name!r} holds a null",
-            where=where | {"row in the group": row, "column": column.name},
-            hint="Fill the missing values when the table is prepared, or let the loader do it: "
-            "fill_null_id for ids, fill_null_value for numbers.",
-        )
+        raise null_error(column, int(np.flatnonzero(values.is_null().to_numpy())[0]), where)
     if pa.types.is_date(values.type):
         values = pa.chunked_array([_plain(chunk) for chunk in values.chunks])
     return pc.fill_null(values, pa.scalar(column.fill, values.type))
+
+
+def null_error(column: Wanted, row: int, where: dict[str, object]) -> DataError:
+    """What to raise about the first null of a column without a fill value.
+
+    Args:
+        column: The column.
+        row: The null's row in the row group.
+        where: File and row group.
+    """
+    return DataError(
+        f"column {column.name!r} holds a null",
+        where=where | {"row in the group": row, "column": column.name},
+        hint="Fill the missing values when the table is prepared, or let the loader do it: "
+        "fill_null_id for ids, fill_null_value for numbers.",
+    )
 
 
 def _lists(column: Wanted, values: pa.ChunkedArray, where: dict[str, object]) -> pa.Array:

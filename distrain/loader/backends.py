@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
+
 from distrain.loader.arrow import ArrowReader
 from distrain.loader.blocks import BlockPool
+from distrain.loader.cudf import CudfBackend
 from distrain.loader.dataset import Dataset
+from distrain.loader.device import CudaStreams
 from distrain.loader.host import HostBackend
 from distrain.loader.options import CacheOptions
 from distrain.loader.packed import CachingReader, PackedReader
@@ -28,7 +32,19 @@ def shared_reader(name: str, dataset: Dataset, cache: CacheOptions | None) -> Sh
 
 
 def new_backend(
-    reader: SharedReader, dataset: Dataset, pool: BlockPool, stats: StatsRecorder
+    name: str,
+    reader: SharedReader,
+    dataset: Dataset,
+    pool: BlockPool,
+    stats: StatsRecorder,
+    *,
+    device: torch.device | None,
+    streams: CudaStreams | None,
+    gpu_memory_fraction: float,
 ) -> Backend:
-    """What loads a dataset's row groups into batches."""
+    """What loads a dataset's row groups into batches; `cudf` has a reader of its own."""
+    if name == "cudf":
+        assert device is not None
+        assert streams is not None
+        return CudfBackend(dataset.columns, device, streams, stats, gpu_memory_fraction)
     return HostBackend(dataset.columns, reader.lease(), pool, stats)

@@ -16,6 +16,14 @@ from distrain.partition.columns import Wanted
 
 READERS = ("auto", "arrow", "packed", "cudf")
 
+# A date64 counts milliseconds for Arrow, days for cuDF, and so changes with the reader.
+_CUDF_TYPES = frozenset(
+    (
+        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.date32()),
+        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64()),
+    )
+)
+
 
 class ReaderChoice(NamedTuple):
     """A reader and why it was chosen.
@@ -30,7 +38,12 @@ class ReaderChoice(NamedTuple):
 
 
 def choose_reader(
-    wish: str, table: Table, columns: Sequence[Wanted], device_type: str
+    wish: str,
+    table: Table,
+    columns: Sequence[Wanted],
+    device_type: str,
+    *,
+    has_cache: bool = False,
 ) -> ReaderChoice:
     """Say who reads a table.
 
@@ -39,6 +52,7 @@ def choose_reader(
         table: The row groups.
         columns: The columns of a batch.
         device_type: Where batches go, `"cpu"` or `"cuda"`.
+        has_cache: Whether decoded row groups are to be kept on a disk.
 
     Raises:
         SpecError: There is no such reader, or it cannot read this table here.
@@ -47,7 +61,7 @@ def choose_reader(
         raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(READERS)}.")
     against = {
         "packed": _why_not_packed(table, columns),
-        "cudf": _why_not_cudf(table, columns, device_type),
+        "cudf": _why_not_cudf(table, columns, device_type, has_cache),
         "arrow": None,
     }
     if wish != "auto":
@@ -79,13 +93,34 @@ def _why_not_packed(table: Table, columns: Sequence[Wanted]) -> str | None:
     return None
 
 
-def _why_not_cudf(table: Table, columns: Sequence[Wanted], device_type: str) -> str | None:
+def _why_not_cudf(
+    table: Table, columns: Sequence[Wanted], device_type: str, has_cache: bool
+) -> str | None:
     if device_type != "cuda":
         return "batches stay on the host"
-    if importlib.util.find_spec("cudf") is None:
+    if any(importlib.util.find_spec(name) is None for name in ("pylibcudf", "rmm")):
         return "cuDF is not installed"
+    if has_cache:
+        return "the cache keeps what Arrow decodes"
     if any(column.is_list for column in columns):
         return "list columns are read by Arrow"
+    if any("." in column.name for column in columns):
+        return "cuDF takes a name with a dot for a field of a struct"
     if any(group.constants for group in table.row_groups):
         return "columns come from the names of folders"
+    files = dict.fromkeys(group.file for group in table.row_groups)
+    return next((reason for file in files if (reason := _why_not_cudf_file(file, columns))), None)
+
+
+def _why_not_cudf_file(file: str, columns: Sequence[Wanted]) -> str | None:
+    if "://" in file:
+        return "remote files are read by Arrow"
+    try:
+        kinds = {field.name: field.type for field in pq.read_schema(file)}
+    except (OSError, pa.ArrowException) as error:
+        return f"{file} cannot be read: {str(error).splitlines()[0]}"
+    for column in columns:
+        kind = kinds.get(column.name)
+        if kind is not None and kind not in _CUDF_TYPES:  # a missing one is told by who reads
+            return f"column {column.name!r} holds {kind}, which cuDF and Arrow count differently"
     return None

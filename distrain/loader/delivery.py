@@ -21,6 +21,10 @@ class Delivery(Protocol):
         """In the consumer's thread: what the consumer gets."""
         ...
 
+    def close(self) -> None:
+        """In the producer's thread, after the last batch: let go of what was held."""
+        ...
+
 
 class HostDelivery:
     """Applies transforms in the producer's thread; the batch stays where it is.
@@ -42,3 +46,6 @@ class HostDelivery:
     def hand_over(self, item: Any) -> Any:
         """The same."""
         return item
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -17,7 +17,7 @@ from distrain.loader.blocks import BatchLayout, BlockPool
 from distrain.loader.choose import ReaderChoice, choose_reader
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import Transform
-from distrain.loader.device import new_delivery
+from distrain.loader.device import new_delivery, new_streams, resolve_device, thread_set_up
 from distrain.loader.epoch import EpochIterator
 from distrain.loader.memory import LoaderMemory, memory_of
 from distrain.loader.options import CacheOptions, LoaderOptions
@@ -25,7 +25,7 @@ from distrain.loader.producer import EpochWork
 from distrain.loader.stats import LoaderStats, StatsRecorder
 from distrain.partition import EpochPlan, chunk_order
 
-_RUN_TIME_STATE = ("_stats", "_pool", "_reader", "_running")
+_RUN_TIME_STATE = ("_stats", "_pool", "_reader", "_running", "_streams", "_set_up_thread")
 
 
 class Loader(IterableDataset[Any]):
@@ -68,10 +68,13 @@ class Loader(IterableDataset[Any]):
             before it goes to the device.
         pin_memory: Whether batches that stay on the host lie in page-locked memory; ignored where
             there is no GPU.
+        gpu_memory_fraction: How much of a GPU's memory the reader `cudf` may use to decode; batches
+            come on top of it.
 
     Raises:
-        SpecError: A number is out of its range, the ranks do not divide the lanes, the reader
-            cannot serve the dataset, or there is no full batch and `drop_last` is set.
+        SpecError: A number is out of its range, the device cannot be used, the ranks do not divide
+            the lanes, the reader cannot serve the dataset, or there is no full batch and
+            `drop_last` is set.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Loader(IterableDataset[Any]):
         cache_size: int | str = "100GB",
         transforms: Sequence[Transform] = (),
         pin_memory: bool = False,
+        gpu_memory_fraction: float = 0.1,
     ):
         self.dataset = dataset
         self.options = LoaderOptions.checked(
@@ -118,11 +122,18 @@ class Loader(IterableDataset[Any]):
                 f"{self.options.global_batch_size}",
                 hint="Choose a smaller global_batch_size, or keep the last batch (drop_last).",
             )
-        self.device = torch.device(device) if device is not None else None
-        self.reader_choice: ReaderChoice = choose_reader(
-            reader, dataset.table, dataset.columns, self.device.type if self.device else "cpu"
-        )
+        self.device = resolve_device(device)
         self._cache = CacheOptions.of(cache, cache_size)
+        self.reader_choice: ReaderChoice = choose_reader(
+            reader,
+            dataset.table,
+            dataset.columns,
+            self.device.type if self.device else "cpu",
+            has_cache=self._cache is not None,
+        )
+        if not 0 < gpu_memory_fraction < 1:
+            raise SpecError(f"gpu_memory_fraction is {gpu_memory_fraction}, not between 0 and 1")
+        self._gpu_memory_fraction = gpu_memory_fraction
         self._transforms = tuple(transforms)
         self._next_epoch = 0
         self._position = (0, 0)
@@ -130,11 +141,10 @@ class Loader(IterableDataset[Any]):
 
     def _set_up_run_time_state(self) -> None:
         self._stats = StatsRecorder()
-        on_gpu = self.device is not None and self.device.type == "cuda"
-        self._pool = BlockPool(
-            BatchLayout.of(self.dataset.columns).num_columns,
-            pinned=self.options.pin_memory or on_gpu,
-        )
+        self._streams = new_streams(self.device)
+        pinned = self.options.pin_memory or self._streams is not None
+        self._pool = BlockPool(BatchLayout.of(self.dataset.columns).num_columns, pinned=pinned)
+        self._set_up_thread = thread_set_up(self.device, pinned=pinned)
         self._reader = shared_reader(self.reader_choice.name, self.dataset, self._cache)
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
@@ -212,12 +222,17 @@ class Loader(IterableDataset[Any]):
             decode_threads=options.decode_threads,
             new_backend=partial(
                 new_backend,
+                self.reader_choice.name,
                 self._reader,
                 self.dataset,
                 self._pool,
                 self._stats,
+                device=self.device,
+                streams=self._streams,
+                gpu_memory_fraction=self._gpu_memory_fraction,
             ),
-            delivery=new_delivery(self.device, self._transforms),
+            delivery=new_delivery(self._streams, self._transforms),
+            set_up_thread=self._set_up_thread,
         )
         iterator = EpochIterator(work, options.prefetch_batches, self._stats)
         self._running.add(iterator)

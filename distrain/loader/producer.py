@@ -69,6 +69,7 @@ class EpochWork:
         decode_threads: How many row groups are loaded at a time.
         new_backend: Makes what loads them; called in the producer's thread.
         delivery: How finished batches get to the consumer.
+        set_up_thread: What each thread calls first.
     """
 
     plan: EpochPlan
@@ -82,6 +83,7 @@ class EpochWork:
     decode_threads: int
     new_backend: Callable[[], Backend]
     delivery: Delivery
+    set_up_thread: Callable[[], None] = lambda: None
 
     @property
     def lanes(self) -> range:
@@ -93,13 +95,17 @@ def produce(work: EpochWork, channel: Channel) -> None:
     """Put the batches of an epoch into a channel, then the error that ended them, or the end."""
     mark_own_thread()
     try:
+        work.set_up_thread()
         backend = work.new_backend()
-        pool = ThreadPoolExecutor(work.decode_threads, "decode", initializer=mark_own_thread)
+        pool = ThreadPoolExecutor(
+            work.decode_threads, "decode", initializer=_set_up_decode_thread, initargs=(work,)
+        )
         try:
             _make_batches(work, channel, backend, pool)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             backend.close()
+            work.delivery.close()
     except BaseException as error:
         channel.put(Failure(error))
     else:
@@ -109,6 +115,11 @@ def produce(work: EpochWork, channel: Channel) -> None:
 def mark_own_thread() -> None:
     """Note that the calling thread is one of the loader's."""
     _this_thread.is_own = True
+
+
+def _set_up_decode_thread(work: EpochWork) -> None:
+    mark_own_thread()
+    work.set_up_thread()
 
 
 def in_own_thread() -> bool:
