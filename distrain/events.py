@@ -4,7 +4,7 @@ A rank writes events; its supervisor adds the job and the attempt; the coordinat
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 PHASES = (
@@ -61,6 +61,8 @@ class StepsDone:
         seconds: This window's wall time by phase (`PHASES`).
         metrics: A `BinaryMetrics` state as JSON: this rank's rows, scored before their update.
         lr: Learning rate of the last step.
+        loader: What the rank's loader did in this window: `LoaderStats` by field, and their mean
+            queue depth.
     """
 
     kind: ClassVar[str] = "steps_done"
@@ -71,6 +73,7 @@ class StepsDone:
     seconds: Mapping[str, float]
     metrics: Mapping[str, Any]
     lr: float
+    loader: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ class RankFinished:
         rows: Rows this rank trained, each counted once per epoch.
         elapsed_s: Wall time of training.
         seconds: Wall time by phase, summing to `elapsed_s`.
+        setup_s: Wall time before training: opening the data and building the model.
+        loader: What the rank's loader did in all, like `StepsDone.loader`.
     """
 
     kind: ClassVar[str] = "rank_finished"
@@ -116,6 +121,8 @@ class RankFinished:
     rows: int
     elapsed_s: float
     seconds: Mapping[str, float]
+    setup_s: float = 0.0
+    loader: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

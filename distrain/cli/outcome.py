@@ -17,13 +17,12 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
     table.add_column(style="bold")
     table.add_column()
     what = {"valid": "validation rows", "train": "training rows, before their update"}
-    stalls = ", ".join(f"rank {r}: {pct:.1f} %" for r, pct in enumerate(summary.stall_pct))
     rows = [
         ("ranks", str(summary.num_ranks)),
         ("parameters", _count(summary.parameters)),
         ("rows trained", _count(summary.rows)),
         ("rows/s", _count(summary.rows_per_s)),
-        ("waiting for data", stalls or "-"),
+        ("waiting for data", "\n".join(_waiting(summary)) or "-"),
         ("scored on", f"{_count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
         ("AUC", _bounded(summary.auc, summary.auc_bound)),
         ("log loss", _number(summary.log_loss)),
@@ -37,6 +36,23 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
     for name, value in rows:
         table.add_row(name, value)
     console.print(table, highlight=False)
+
+
+def _waiting(summary: "Summary") -> list[str]:
+    """A line for each rank: how long it waited for data, and what its loader worked for that."""
+    lines = []
+    for rank, pct in enumerate(summary.stall_pct):
+        line = f"rank {rank}: {pct:.1f} % of the time"
+        loader = summary.loader[rank] if rank < len(summary.loader) else {}
+        if loader.get("rows"):
+            million = loader["rows"] / 1e6
+            line += (
+                f"; decoding {loader['decode_s'] / million:.2f} and filling "
+                f"{loader['fill_s'] / million:.2f} s per million rows, "
+                f"{loader['mean_queue_depth']:.1f} batches ready"
+            )
+        lines.append(line)
+    return lines
 
 
 def _count(value: float | None) -> str:

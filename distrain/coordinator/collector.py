@@ -66,9 +66,22 @@ class Collector:
     @property
     def rank_seconds(self) -> tuple[Mapping[str, float], ...]:
         """Per rank, wall time by phase over the whole training; empty before all finished."""
+        return tuple(event.seconds for event in self._all_finished())
+
+    @property
+    def rank_setup_s(self) -> tuple[float, ...]:
+        """Per rank, wall time between meeting its peers and training; empty before all finished."""
+        return tuple(event.setup_s for event in self._all_finished())
+
+    @property
+    def rank_loader(self) -> tuple[Mapping[str, float], ...]:
+        """Per rank, what its loader did; empty before all finished."""
+        return tuple(event.loader for event in self._all_finished())
+
+    def _all_finished(self) -> list[RankFinished]:
         if len(self._finished) < self.num_ranks:
-            return ()
-        return tuple(self._finished[rank].seconds for rank in range(self.num_ranks))
+            return []
+        return [self._finished[rank] for rank in range(self.num_ranks)]
 
     def _merge_window(self, reports: Sequence[StepsDone]) -> None:
         last = reports[-1]
@@ -93,6 +106,7 @@ class Collector:
                 stall_pct=tuple(stall_pct(report.seconds) for report in reports),
                 seconds=_mean_seconds([report.seconds for report in reports]),
                 lr=last.lr,
+                loader=add_up_loaders([report.loader for report in reports]),
             )
         )
 
@@ -123,6 +137,20 @@ def stall_pct(seconds: Mapping[str, float]) -> float:
     """
     total_s = sum(seconds.values())
     return 100.0 * seconds.get("data_wait", 0.0) / total_s if total_s > 0 else 0.0
+
+
+def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What several loaders did together.
+
+    >>> add_up_loaders([{"batches": 2, "queue_depth_sum": 6}, {"batches": 1, "queue_depth_sum": 0}])
+    {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
+    """
+    names = dict.fromkeys(name for of_rank in per_rank for name in of_rank)
+    total = {name: sum(of_rank.get(name, 0) for of_rank in per_rank) for name in names}
+    if "queue_depth_sum" in total:  # a mean of means would not be one of batches
+        depth_sum, batches = total["queue_depth_sum"], total.get("batches", 0)
+        total["mean_queue_depth"] = depth_sum / max(1, batches)
+    return total
 
 
 def _training_s(seconds: Mapping[str, float]) -> float:

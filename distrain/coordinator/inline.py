@@ -52,6 +52,8 @@ def run_inline(
             model_path=collector.model_path,
             rank_stall_pct=tuple(stall_pct(of_rank) for of_rank in seconds),
             rank_seconds=seconds,
+            rank_setup_s=collector.rank_setup_s,
+            rank_loader=collector.rank_loader,
         )
 
     def report(event: Event) -> None:

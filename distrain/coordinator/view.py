@@ -26,6 +26,8 @@ class Record:
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
         seconds: Per phase, seconds of the mean rank since the last record.
         lr: Learning rate of the last step; `None` for validation.
+        loader: What the ranks' loaders did since the last record, added up over the ranks;
+            `None` for validation.
     """
 
     split: str
@@ -42,6 +44,7 @@ class Record:
     stall_pct: tuple[float, ...] = ()
     seconds: Mapping[str, float] | None = None
     lr: float | None = None
+    loader: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class JobView:
         model_path: Where rank 0 saved the model.
         rank_stall_pct: Per rank, the share of the whole training spent waiting for data.
         rank_seconds: Per rank, wall time by phase over the whole training.
+        rank_setup_s: Per rank, wall time between meeting its peers and training.
+        rank_loader: Per rank, what its loader did over the whole training.
     """
 
     job_id: str
@@ -80,6 +85,8 @@ class JobView:
     model_path: str | None = None
     rank_stall_pct: tuple[float, ...] = ()
     rank_seconds: tuple[Mapping[str, float], ...] = ()
+    rank_setup_s: tuple[float, ...] = ()
+    rank_loader: tuple[Mapping[str, float], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -94,6 +101,6 @@ class JobView:
             Record(**{**record, "stall_pct": tuple(record["stall_pct"])})
             for record in fields["records"]
         )
-        for name in ("pids", "rank_stall_pct", "rank_seconds"):
+        for name in ("pids", "rank_stall_pct", "rank_seconds", "rank_setup_s", "rank_loader"):
             fields[name] = tuple(fields[name])
         return cls(**fields)

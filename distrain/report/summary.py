@@ -18,6 +18,8 @@ class Summary:
         wall_s: Wall time of training on the slowest rank, validation included.
         rows_per_s: Rows trained per second of wall time that was not spent on validation.
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
+        setup_s: Per rank, wall time before training: opening the data, building the model.
+        loader: Per rank, what its loader did over the whole training.
         train_loss: Mean log loss over the last epoch's rows, scored before their update (and over
             the rows before them in the first of these records, if the epoch began inside it).
         scored_on: What the following figures are of: `valid`, or `train` (each row scored before
@@ -41,6 +43,8 @@ class Summary:
     rows_per_s: float | None
     stall_pct: tuple[float, ...]
     seconds: tuple[dict[str, float], ...]
+    setup_s: tuple[float, ...]
+    loader: tuple[dict[str, float], ...]
     train_loss: float | None
     scored_on: str | None
     scored_rows: int | None
@@ -86,6 +90,8 @@ def summarise(view: JobView, records: Sequence[Record]) -> Summary:
         rows_per_s=rows / busy_s if busy_s > 0 else None,
         stall_pct=view.rank_stall_pct,
         seconds=tuple(dict(of_rank) for of_rank in view.rank_seconds),
+        setup_s=view.rank_setup_s,
+        loader=tuple(dict(of_rank) for of_rank in view.rank_loader),
         train_loss=_mean_loss(last_epoch),
         scored_on=scored.split if scored else None,
         scored_rows=scored.rows if scored else None,

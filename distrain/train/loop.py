@@ -1,6 +1,7 @@
 """The training loop of one rank."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,12 +17,14 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.loader import Dataset, Loader
+from distrain.loader import Dataset, Loader, LoaderStats
+from distrain.loader.stats import difference
 from distrain.metrics.device import DeviceBinaryMetrics
 from distrain.models import build_model, save_model
 from distrain.partition import Table
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
+from distrain.train.epochs import EpochsAhead
 from distrain.train.evaluate import evaluate
 from distrain.train.inputs import Inputs
 from distrain.train.phases import PhaseClock
@@ -73,29 +76,36 @@ class Trainer:
             NonFiniteLoss: The loss became NaN or infinite.
             DistrainError: Data, spec or output cannot be used.
         """
+        began_s = time.perf_counter()
+        self.loader = self._loader(self.inputs.train, shuffle=self.spec.data.shuffle)
+        with self.loader:
+            self.num_steps = self._num_steps()
+            # Before the model is built, so that the first batch is ready when that is.
+            self.batches = EpochsAhead(self.loader, self.num_steps, self.spec.data.prefetch_batches)
+            self._build()
+            self.report(self._started())
+            self.clock = PhaseClock()
+            self.setup_s = time.perf_counter() - began_s
+            self._all_steps()
+            self._finish()
+
+    def _build(self) -> None:
         self.model = build_model(self.inputs.schema, self.spec.model, seed=self.spec.train.seed)
         self.model.to(self.device).train()
-        self.loader = self._loader(self.inputs.train, shuffle=self.spec.data.shuffle)
-        self.num_steps = self._num_steps()
         self.step = TrainStep(self.model, self.spec.train.optimizer, self.world.num_ranks)
         self.metrics = DeviceBinaryMetrics(self.device)
         window = min(self.spec.train.log_every_steps, self.num_steps)
         self.losses = torch.zeros(window, dtype=torch.float32, device=self.device)
         self.rows_trained = 0
-        self.report(self._started())
-        self.clock = PhaseClock()
-        self._all_steps()
-        self._finish()
+        self.loader_told = LoaderStats()
 
     def _all_steps(self) -> None:
-        per_epoch = self.loader.num_steps
-        for epoch, first in enumerate(range(0, self.num_steps, per_epoch)):
-            with self.loader.epoch(epoch) as batches:
-                for step in range(first, min(first + per_epoch, self.num_steps)):
-                    with self.clock.phase("data_wait"):
-                        batch = next(batches)
-                    self._one_step(batch, step, self.loader.rows_in_step(step - first))
-                    self._after_step(epoch, step + 1)
+        for step in range(self.num_steps):
+            epoch, of_epoch = divmod(step, self.loader.num_steps)
+            with self.clock.phase("data_wait"):
+                batch = next(self.batches)
+            self._one_step(batch, step, self.loader.rows_in_step(of_epoch))
+            self._after_step(epoch, step + 1)
 
     def _one_step(self, batch: Batch, step: int, global_rows: int) -> None:
         with self.clock.phase("copy"):
@@ -124,10 +134,13 @@ class Trainer:
     def _report_steps(self, epoch: int, steps_done: int) -> None:
         self._check_losses(steps_done)
         metrics = self.metrics.read_and_reset().to_json()
+        stats = self.loader.stats
+        loader, self.loader_told = difference(stats, self.loader_told).to_json(), stats
         seconds = self.clock.lap()
+        elapsed_s = self.clock.elapsed_s
         self.report(
             StepsDone(
-                self.world.rank, epoch, steps_done, self.clock.elapsed_s, seconds, metrics, self.lr
+                self.world.rank, epoch, steps_done, elapsed_s, seconds, metrics, self.lr, loader
             )
         )
 
@@ -166,6 +179,8 @@ class Trainer:
                 self.rows_trained,
                 self.clock.elapsed_s,
                 dict(self.clock.totals),
+                self.setup_s,
+                self.loader.stats.to_json(),
             )
         )
 

@@ -29,6 +29,7 @@ _COMMON = {
     "pid": "Its process id.",
     "rank": "Which rank reports, from 0.",
     "scored_rows": "Rows that the following figures are of.",
+    "loader": "Per rank, what its loader did over the whole training.",
     "seconds": "Per rank, wall time by phase over the whole training.",
     "steps": "Steps taken.",
     "train_loss": "Mean log loss of the training rows.",

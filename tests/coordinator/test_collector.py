@@ -45,10 +45,15 @@ def seconds_of(rank, step):
     return {**seconds, "data_wait": 1.0 + rank, "optimizer": 3.0, "evaluate": float(step % 2)}
 
 
+def loader_of(rank, step):
+    depth = {"queue_depth_sum": 4 * step + rank, "mean_queue_depth": 4.0 + rank / step}
+    return {"batches": step, "rows": 100 * step, "decode_s": 0.5 + rank, **depth}
+
+
 def steps_done(rank, step, epoch=0):
-    seconds = seconds_of(rank, step)
+    metrics, loader = state(rows_of(rank, step)), loader_of(rank, step)
     return StepsDone(
-        rank, epoch, step, 10.0 * step + rank, seconds, state(rows_of(rank, step)), 0.5
+        rank, epoch, step, 10.0 * step + rank, seconds_of(rank, step), metrics, 0.5, loader
     )
 
 
@@ -68,7 +73,7 @@ def story_of(rank):
         steps_done(rank, 30, epoch=1),
         evaluated(rank, 30),
         *([ModelSaved(0, "runs/a/model")] if rank == 0 else []),
-        RankFinished(rank, 30, 75, 40.0, seconds_of(rank, 30)),
+        RankFinished(rank, 30, 75, 40.0, seconds_of(rank, 30), 1.5, loader_of(rank, 30)),
     )
 
 
@@ -126,14 +131,28 @@ def test_a_training_record_tells_speed_stalls_and_the_mean_ranks_time():
     assert record.lr == 0.5
 
 
+def test_a_training_record_tells_what_all_loaders_did():
+    (record,) = collected(steps_done(rank, 5) for rank in range(NUM_RANKS)).records
+    assert record.loader == {
+        "batches": 15,
+        "rows": 1500,
+        "decode_s": 0.5 + 1.5 + 2.5,
+        "queue_depth_sum": 20 + 21 + 22,
+        "mean_queue_depth": 63 / 15,
+    }
+
+
+def test_what_each_loader_did_is_there_when_all_ranks_finished():
+    collector = whole_story()
+    assert collector.rank_loader == tuple(loader_of(rank, 30) for rank in range(NUM_RANKS))
+    assert collector.rank_setup_s == (1.5, 1.5, 1.5)
+    assert Collector(2).rank_loader == Collector(2).rank_setup_s == ()
+
+
 def test_a_validation_record_has_no_speed():
     (record,) = collected(evaluated(rank, 5) for rank in range(NUM_RANKS)).records
-    assert (record.rows_per_s, record.stall_pct, record.seconds, record.lr) == (
-        None,
-        (),
-        None,
-        None,
-    )
+    speed = (record.rows_per_s, record.stall_pct, record.seconds, record.lr, record.loader)
+    assert speed == (None, (), None, None, None)
 
 
 @given(st.data())
@@ -221,6 +240,8 @@ def test_a_view_survives_json(job_state):
         model_path="runs/a/model",
         rank_stall_pct=(1.0, 2.0, 3.0),
         rank_seconds=collector.rank_seconds,
+        rank_setup_s=collector.rank_setup_s,
+        rank_loader=collector.rank_loader,
     )
     assert JobView.from_json(json.loads(json.dumps(view.to_json(), allow_nan=False))) == view
     assert JobView.from_json(view.to_json()) == view

@@ -1,0 +1,54 @@
+"""A job's batches, one epoch after another without a pause."""
+
+from typing import Any
+
+from distrain.loader import Loader
+
+
+class EpochsAhead:
+    """Gives a job's batches; threads already read the next epoch while the last batches train.
+
+    An epoch's first batch needs row groups of all lanes, so it takes longer than any other. The
+    first epoch begins here and now, beside whatever the caller does before it asks for a batch. Any
+    other begins when no more than `ahead_batches` of the one before are left: these have their
+    memory, so at most that many batches are held beyond `Loader.memory`.
+
+    The loader's `close` ends what has begun.
+
+    Args:
+        loader: Where batches come from.
+        num_steps: How many will be asked for, over all epochs: no epoch begins without need.
+        ahead_batches: At most so many are left when the next epoch begins.
+    """
+
+    def __init__(self, loader: Loader, num_steps: int, ahead_batches: int):
+        self._loader = loader
+        self._num_steps = num_steps
+        self._ahead_batches = ahead_batches
+        self._taken = 0
+        self._current = self._following = loader.epoch(0)
+
+    def __iter__(self) -> "EpochsAhead":
+        return self
+
+    def __next__(self) -> Any:
+        """The next batch.
+
+        Raises:
+            StopIteration: All `num_steps` were given.
+            DataError: The loader met data that cannot be used.
+        """
+        if self._taken == self._num_steps:
+            raise StopIteration
+        per_epoch = self._loader.num_steps
+        if self._taken and self._taken % per_epoch == 0:
+            self._current.close()
+            self._current = self._following
+        batch = next(self._current)
+        self._taken += 1
+        epoch = (self._taken - 1) // per_epoch
+        end = (epoch + 1) * per_epoch
+        begun = self._following is not self._current
+        if not begun and end < self._num_steps and end - self._taken <= self._ahead_batches:
+            self._following = self._loader.epoch(epoch + 1)
+        return batch

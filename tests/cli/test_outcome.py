@@ -1,0 +1,42 @@
+"""The table that ends a run."""
+
+import io
+
+from rich.console import Console
+
+from distrain.cli.outcome import print_summary
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import JobView
+from distrain.report import summarise
+from distrain.run_paths import RunPaths
+
+LOADER = {"rows": 2_000_000, "decode_s": 1.0, "fill_s": 0.5, "mean_queue_depth": 3.25}
+
+
+def printed(tmp_path, **fields):
+    view = JobView("clicks-1", "clicks", JobState.SUCCEEDED, 1, 2, **fields)
+    text = io.StringIO()
+    print_summary(Console(file=text, width=160), summarise(view, []), RunPaths(tmp_path))
+    return text.getvalue()
+
+
+def test_each_rank_has_a_line_about_its_loader(tmp_path):
+    text = printed(
+        tmp_path, rank_stall_pct=(0.25, 1.0), rank_loader=(LOADER, {**LOADER, "fill_s": 2.0})
+    )
+    lines = [line.split("rank ")[1].strip() for line in text.splitlines() if "rank " in line]
+    work = "of the time; decoding 0.50 and filling {} s per million rows, 3.2 batches ready"
+    assert [line.rstrip(" │") for line in lines] == [
+        "0: 0.2 % " + work.format("0.25"),
+        "1: 1.0 % " + work.format("1.00"),
+    ]
+
+
+def test_ranks_that_tell_nothing_of_their_loaders_have_a_shorter_line(tmp_path):
+    assert "rank 1: 1.0 % of the time" in printed(tmp_path, rank_stall_pct=(0.0, 1.0))
+    assert "filling" not in printed(tmp_path, rank_stall_pct=(0.0, 1.0))
+
+
+def test_a_run_that_never_trained_has_a_dash(tmp_path):
+    (line,) = [line for line in printed(tmp_path).splitlines() if "waiting for data" in line]
+    assert "-" in line

@@ -1,0 +1,217 @@
+"""Where a rank's time goes, and what its loader did meanwhile."""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_jobs import make_spec, write_prepared
+
+from distrain.coordinator.inline import run_inline
+from distrain.errors import DataError
+from distrain.events import Event, RankFinished, StepsDone, TrainingStarted
+from distrain.report import open_run
+from distrain.run_paths import RunPaths
+from distrain.train import loop
+from distrain.train.epochs import EpochsAhead
+from distrain.train.inputs import check_inputs
+from distrain.train.loop import Trainer
+from distrain.world import World
+
+INLINE = "resources={backend: inline, num_ranks: 1}"
+TRAINED = 10_500  # rows of an epoch
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+def trainer_of(prepared: Path, root: Path, events: list[Event], *overrides: str) -> Trainer:
+    spec = make_spec(prepared, INLINE, *overrides)
+    inputs = check_inputs(spec)
+    return Trainer(spec, inputs, World(), torch.device("cpu"), RunPaths(root), events.append)
+
+
+def of_kind(events: list[Event], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+@pytest.fixture(scope="module")
+def told(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Event], float]:
+    """The events of two epochs with validation, and the wall time measured from outside."""
+    events: list[Event] = []
+    trainer = trainer_of(
+        prepared,
+        tmp_path_factory.mktemp("run"),
+        events,
+        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5}",
+        "evaluate.every_steps=10",
+    )
+    start_s = time.perf_counter()
+    trainer.run()
+    return events, time.perf_counter() - start_s
+
+
+def test_setup_and_phases_sum_to_the_wall_time_measured_from_outside(
+    told: tuple[list[Event], float],
+) -> None:
+    events, wall_s = told
+    (finished,) = of_kind(events, RankFinished)
+    assert sum(finished.seconds.values()) == pytest.approx(finished.elapsed_s, abs=1e-6)
+    accounted_s = finished.setup_s + sum(finished.seconds.values())
+    # After the last lap the loader's threads end: that is not training.
+    assert wall_s * 0.98 - 0.05 <= accounted_s <= wall_s
+
+
+def test_the_windows_of_the_loader_sum_to_its_totals(told: tuple[list[Event], float]) -> None:
+    events, _ = told
+    (finished,) = of_kind(events, RankFinished)
+    windows = [event.loader for event in of_kind(events, StepsDone)]
+    for name in ("batches", "rows", "row_groups", "bytes_read", "epochs", "queue_depth_sum"):
+        assert sum(window[name] for window in windows) == finished.loader[name], name
+    assert finished.loader["rows"] == finished.rows == 2 * TRAINED
+    assert finished.loader["batches"] == finished.steps == 42
+    assert finished.loader["epochs"] == 2
+    assert finished.loader["row_groups"] >= 2 * 12
+    assert min(finished.loader[name] for name in ("bytes_read", "decode_s", "fill_s")) > 0
+    # What the loader says that the consumer waited is inside what the clock says.
+    assert finished.loader["wait_s"] <= finished.seconds["data_wait"]
+
+
+def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowTime:
+        """A clock that leaps whenever the first batch of an epoch is asked for."""
+
+        leaps_s = 0.0
+
+        def perf_counter(self) -> float:
+            return time.perf_counter() + self.leaps_s
+
+    slow = SlowTime()
+    monkeypatch.setattr("distrain.train.phases.time", slow)
+    take = EpochsAhead.__next__
+
+    def leap(self: EpochsAhead) -> Any:
+        slow.leaps_s += 100.0 if self._taken % self._loader.num_steps == 0 else 0.0
+        return take(self)
+
+    monkeypatch.setattr(EpochsAhead, "__next__", leap)
+    events: list[Event] = []
+    trainer_of(
+        prepared,
+        tmp_path,
+        events,
+        "train={global_batch_size: 3500, epochs: 3}",
+        "evaluate.at_end=false",
+    ).run()
+    (finished,) = of_kind(events, RankFinished)
+    assert 300.0 <= finished.seconds["data_wait"] <= 310.0
+    assert finished.seconds["other"] < 50.0
+
+
+def test_metrics_and_summary_tell_what_the_loader_did(prepared: Path, tmp_path: Path) -> None:
+    spec = make_spec(prepared, INLINE, "train.max_steps=10", "train.log_every_steps=5")
+    recorder = open_run(tmp_path / "run", spec)
+    view = run_inline(spec, tmp_path / "run", "job", recorder.add)
+    summary = recorder.finish(view)
+    lines = [json.loads(line) for line in recorder.paths.metrics.read_text().splitlines()]
+    train = [line["loader"] for line in lines if line["split"] == "train"]
+    assert [loader["rows"] for loader in train] == [1000, 1000]
+    assert all(0 <= loader["mean_queue_depth"] <= 4 for loader in train)
+    assert [line["loader"] for line in lines if line["split"] == "valid"] == [None]
+    written = json.loads(recorder.paths.summary.read_text())
+    assert written["loader"] == [dict(of_rank) for of_rank in summary.loader]
+    assert summary.loader[0]["rows"] == 2000
+    assert summary.setup_s[0] > 0
+
+
+@dataclass
+class FakeEpoch:
+    """An epoch that hands out its numbers, as (epoch, step)."""
+
+    epoch: int
+    steps: int
+    log: list[str]
+    taken: int = 0
+
+    def __next__(self) -> tuple[int, int]:
+        self.taken += 1
+        return self.epoch, self.taken - 1
+
+    def close(self) -> None:
+        self.log.append(f"close {self.epoch} after {self.taken}")
+
+
+@dataclass
+class FakeLoader:
+    """What `EpochsAhead` knows of a loader."""
+
+    num_steps: int
+    log: list[str] = field(default_factory=list)
+
+    def epoch(self, epoch: int) -> FakeEpoch:
+        self.log.append(f"begin {epoch}")
+        return FakeEpoch(epoch, self.num_steps, self.log)
+
+
+@pytest.mark.parametrize("per_epoch", [1, 2, 5])
+@pytest.mark.parametrize("num_steps", [1, 4, 5, 10, 12])
+@pytest.mark.parametrize("ahead", [1, 2, 7])
+def test_epochs_follow_each_other_and_none_begins_without_need(
+    per_epoch: int, num_steps: int, ahead: int
+) -> None:
+    loader = FakeLoader(per_epoch)
+    batches = EpochsAhead(loader, num_steps, ahead)  # type: ignore[arg-type]
+    assert list(batches) == [divmod(step, per_epoch) for step in range(num_steps)]
+    epochs = -(-num_steps // per_epoch)
+    assert [line for line in loader.log if "begin" in line] == [f"begin {e}" for e in range(epochs)]
+    assert [line for line in loader.log if "close" in line] == [
+        f"close {e} after {per_epoch}" for e in range(epochs - 1)
+    ]
+
+
+def test_an_epoch_begins_when_so_many_batches_of_the_one_before_are_left() -> None:
+    loader = FakeLoader(5)
+    batches = EpochsAhead(loader, 10, 2)  # type: ignore[arg-type]
+    begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
+    assert begun == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+def loader_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
+
+
+def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_model(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(loop, "build_model", no_model)
+    events: list[Event] = []
+    with pytest.raises(MemoryError):
+        trainer_of(prepared, tmp_path, events).run()
+    assert loader_threads() == []
+    assert not of_kind(events, TrainingStarted)
+
+
+def test_a_job_that_fails_on_its_way_leaves_no_thread(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Event] = []
+    trainer = trainer_of(prepared, tmp_path, events, "train={global_batch_size: 3500, epochs: 3}")
+
+    def fail(*_: Any) -> None:
+        raise DataError("gone")
+
+    monkeypatch.setattr(trainer, "_one_step", fail)
+    with pytest.raises(DataError, match="gone"):
+        trainer.run()
+    assert loader_threads() == []
