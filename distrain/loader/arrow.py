@@ -202,9 +202,16 @@ def _without_nulls(
 ) -> pa.ChunkedArray:
     if column.fill is None:
         raise null_error(column, int(np.flatnonzero(values.is_null().to_numpy())[0]), where)
-    if pa.types.is_date(values.type):
-        values = pa.chunked_array([_plain(chunk) for chunk in values.chunks])
-    return pc.fill_null(values, pa.scalar(column.fill, values.type))
+    values = pa.chunked_array([_plain(chunk) for chunk in values.chunks])
+    kind = _type_with_room(column, values.type)
+    return pc.fill_null(values.cast(kind, safe=False), pa.scalar(column.fill, kind))
+
+
+def _type_with_room(column: Wanted, kind: pa.DataType) -> pa.DataType:
+    """A type for the column's values and for what nulls become: 0.5 is no int32, 300 no int8."""
+    if column.kind == "id":
+        return kind if kind.bit_width >= 32 else pa.int32()
+    return kind if kind == pa.float64() else pa.float32()
 
 
 def null_error(column: Wanted, row: int, where: dict[str, object]) -> DataError:

@@ -1,0 +1,210 @@
+"""Flat columns of every type, from real files to batches."""
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from distrain.batch import Batch
+from distrain.errors import DataError, SchemaError
+from distrain.loader import Dataset, Loader
+from distrain.schema import ColumnSchema, Schema, Tags
+
+ROWS = 60
+TRUTHS = np.arange(ROWS) % 3 == 0
+
+
+def write(path: Path, columns: Mapping[str, Any], row_group_size: int = 25, **options: Any) -> str:
+    """A file; columns are arrays, with nulls where they are masked or `None`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(dict(columns)), path, row_group_size=row_group_size, **options)
+    return str(path)
+
+
+def schema_of(**tags: str) -> Schema:
+    return Schema(tuple(ColumnSchema(name, tags=(tag,)) for name, tag in tags.items()))
+
+
+def batches_of(dataset: Dataset, **options: Any) -> list[Batch]:
+    options = {"global_batch_size": 16, "lanes": 4, **options}
+    with Loader(dataset, **options).epoch(0) as batches:
+        return list(batches)
+
+
+def in_file_order(dataset: Dataset, name: str) -> list[Any]:
+    batches = batches_of(dataset, shuffle="none", lanes=1)
+    return torch.cat([batch[name] for batch in batches]).tolist()
+
+
+NUMBER_TYPES = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
+                pa.uint64(), pa.bool_(), pa.float16(), pa.float32(), pa.float64()]  # fmt: skip
+
+
+def test_ids_values_labels_and_weights_of_every_type(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"row": np.arange(ROWS, dtype=np.int16)}
+    tags = {"row": Tags.CATEGORICAL}
+    for kind in NUMBER_TYPES:
+        numbers = TRUTHS if kind == pa.bool_() else np.arange(ROWS) * 2
+        if not pa.types.is_floating(kind):
+            columns[f"id_{kind}"] = pa.array(numbers).cast(kind)
+            tags[f"id_{kind}"] = Tags.CATEGORICAL
+        columns[f"value_{kind}"] = pa.array(numbers).cast(kind)
+        columns[f"label_{kind}"] = pa.array(TRUTHS.astype(np.uint8)).cast(kind)
+        tags[f"value_{kind}"], tags[f"label_{kind}"] = Tags.CONTINUOUS, Tags.TARGET
+    write(tmp_path / "a.parquet", columns)
+    batches = batches_of(Dataset(tmp_path, schema_of(**tags)))
+    assert sum(batch.num_rows for batch in batches) == ROWS
+    for batch in batches:
+        rows = batch["row"].numpy()
+        assert batch.labels is not None
+        assert batch.labels.shape == (batch.num_rows, len(NUMBER_TYPES))
+        for name, column in columns.items():
+            dtype = torch.float32 if name.startswith(("value", "label")) else torch.int32
+            assert batch[name].dtype == dtype
+            expected = pa.array(column).to_numpy(zero_copy_only=False)[rows].astype(np.float64)
+            assert np.array_equal(batch[name].numpy(), expected), name
+
+
+@pytest.mark.parametrize("kind", [k for k in NUMBER_TYPES if k not in (pa.uint16(), pa.int16())])
+def test_weights_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
+    weights = TRUTHS if kind == pa.bool_() else np.arange(ROWS)
+    path = write(tmp_path / "a.parquet", {
+        "row": np.arange(ROWS), "y": TRUTHS, "w": pa.array(weights).cast(kind),
+    })  # fmt: skip
+    schema = schema_of(w=Tags.WEIGHT, row=Tags.CATEGORICAL, y=Tags.TARGET)
+    for batch in batches_of(Dataset(path, schema)):
+        assert batch.weight is not None
+        assert batch.weight.dtype == torch.float32
+        assert batch.weight.tolist() == weights[batch["row"].numpy()].tolist()
+    for batch in batches_of(Dataset(path, schema, need_label=False)):
+        assert (batch.label, batch.labels, batch.weight) == (None, None, None)
+        assert batch.label_names == ()
+
+
+def test_several_targets(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", {
+        "row": np.arange(ROWS), "bought": ~TRUTHS, "clicked": TRUTHS.astype(np.int64),
+    })  # fmt: skip
+    schema = schema_of(clicked=Tags.TARGET, row=Tags.CONTINUOUS, bought=Tags.TARGET)
+    for batch in batches_of(Dataset(path, schema)):
+        rows = batch["row"].long().numpy()
+        assert batch.label_names == ("clicked", "bought")
+        assert batch.labels is not None
+        assert batch.label is not None
+        assert batch.labels[:, 0].tolist() == batch["clicked"].tolist() == TRUTHS[rows].tolist()
+        assert batch.labels[:, 1].tolist() == batch["bought"].tolist() == (~TRUTHS[rows]).tolist()
+        assert batch.label.tolist() == batch["clicked"].tolist()
+        assert batch["bought"].is_contiguous()
+        with pytest.raises(KeyError, match="sold"):
+            batch["sold"]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])
+def test_dates_are_days(tmp_path: Path, kind: pa.DataType) -> None:
+    days = [datetime.date(1970, 1, 1) + datetime.timedelta(days=n * 300) for n in range(ROWS)]
+    path = write(tmp_path / "a.parquet", {
+        "day": pa.array(days, kind), "when": pa.array(days, kind),
+    })  # fmt: skip
+    dataset = Dataset(path, schema_of(day=Tags.CATEGORICAL, when=Tags.CONTINUOUS), need_label=False)
+    assert in_file_order(dataset, "day") == [n * 300 for n in range(ROWS)]
+    assert in_file_order(dataset, "when") == [float(n * 300) for n in range(ROWS)]
+    early = pa.array([datetime.date(1969, 12, 31)] * 2, kind)
+    path = write(tmp_path / "b.parquet", {"day": early}, write_statistics=False)
+    old = Dataset(path, schema_of(day=Tags.CATEGORICAL), need_label=False)
+    with pytest.raises(DataError, match="id -1 of column 'day' is not in"):
+        batches_of(old)
+
+
+def test_a_null_is_refused_at_construction_by_the_footer(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", {"user": pa.array([1, None, 3])})
+    with pytest.raises(DataError, match="column 'user' has 1 nulls") as caught:
+        Dataset(path, schema_of(user=Tags.CATEGORICAL), need_label=False)
+    assert caught.value.where == {"file": path, "row group": 0, "column": "user"}
+
+
+@pytest.mark.parametrize("tag", [Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.TARGET, Tags.WEIGHT])
+def test_a_null_that_no_footer_tells_of_is_refused_with_its_place(tmp_path: Path, tag: str) -> None:
+    values = [1] * ROWS
+    values[25 + 7] = values[25 + 9] = None  # type: ignore[call-overload]
+    path = write(
+        tmp_path / "a.parquet", {"x": pa.array(values), "row": range(ROWS), "y": TRUTHS},
+        write_statistics=False,
+    )  # fmt: skip
+    dataset = Dataset(path, schema_of(row=Tags.CATEGORICAL, y=Tags.TARGET, x=tag))
+    with pytest.raises(DataError, match="column 'x' holds a null") as caught:
+        batches_of(dataset)
+    where = {"file": path, "row group": 1, "row in the group": 7, "column": "x"}
+    assert caught.value.where == where
+    filling = Dataset(
+        path, schema_of(row=Tags.CATEGORICAL, y=Tags.TARGET, x=tag),
+        fill_null_id=0, fill_null_value=0,
+    )  # fmt: skip
+    if tag in (Tags.TARGET, Tags.WEIGHT):  # whatever a null label would become is an invention
+        with pytest.raises(DataError, match="column 'x' holds a null"):
+            batches_of(filling)
+    else:
+        expected = [0 if value is None else 1 for value in values]
+        assert in_file_order(filling, "x") == expected
+
+
+@pytest.mark.parametrize("kind", NUMBER_TYPES)
+def test_nulls_are_filled_whatever_the_type(tmp_path: Path, kind: pa.DataType) -> None:
+    """With ids and numbers, too, that the column's own type does not hold."""
+    numbers = pa.array([1, None, 0, 1, None]).cast(pa.bool_() if kind == pa.bool_() else kind)
+    is_id = not pa.types.is_floating(kind)
+    path = write(tmp_path / "a.parquet", {"user": numbers, "age": numbers}, row_group_size=3)
+    tags = {"age": Tags.CONTINUOUS} | ({"user": Tags.CATEGORICAL} if is_id else {})
+    dataset = Dataset(
+        path, schema_of(**tags), need_label=False, fill_null_id=70_000, fill_null_value=-0.5
+    )
+    assert in_file_order(dataset, "age") == [1, -0.5, 0, 1, -0.5]
+    if is_id:
+        assert in_file_order(dataset, "user") == [1, 70_000, 0, 1, 70_000]
+
+
+def test_null_dates_are_filled_and_null_columns(tmp_path: Path) -> None:
+    day = pa.array([datetime.date(1970, 1, 3), None], pa.date32())
+    path = write(tmp_path / "a.parquet", {"day": day, "age": day, "gone": pa.nulls(2, pa.int8())})
+    dataset = Dataset(
+        path, schema_of(day=Tags.CATEGORICAL, age=Tags.CONTINUOUS, gone=Tags.CATEGORICAL),
+        need_label=False, fill_null_id=9, fill_null_value=1.5,
+    )  # fmt: skip
+    assert in_file_order(dataset, "day") == [2, 9]
+    assert in_file_order(dataset, "age") == [2, 1.5]
+    assert in_file_order(dataset, "gone") == [9, 9]
+
+
+def test_filling_leaves_bad_values_bad(tmp_path: Path) -> None:
+    ids = pa.array([1, None, 2**32 + 1])
+    path = write(tmp_path / "a.parquet", {"user": ids}, write_statistics=False)
+    dataset = Dataset(path, schema_of(user=Tags.CATEGORICAL), need_label=False, fill_null_id=0)
+    with pytest.raises(DataError, match="id 4294967297 of column 'user'"):
+        batches_of(dataset)
+
+
+def test_a_fill_that_is_no_id_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", {"user": pa.array([1, None])})
+    schema = Schema((ColumnSchema("user", tags=(Tags.CATEGORICAL,), cardinality=5),))
+    with pytest.raises(SchemaError, match="fill_null_id is 5, which is no id of: user"):
+        Dataset(path, schema, need_label=False, fill_null_id=5)
+
+
+@pytest.mark.parametrize("tag", [Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.TARGET])
+@pytest.mark.parametrize(
+    "words", [pa.array(["a", "b"]), pa.array(["a", "b"]).dictionary_encode()], ids=["text", "dict"]
+)
+def test_words_are_refused_with_the_advice_to_prepare(
+    tmp_path: Path, tag: str, words: pa.Array
+) -> None:
+    path = write(tmp_path / "a.parquet", {"x": words, "row": [0, 1], "y": [0, 1]})
+    schema = schema_of(x=tag, row=Tags.CATEGORICAL, y=Tags.TARGET)
+    with pytest.raises(DataError, match="column 'x' holds") as caught:
+        Dataset(path, schema)
+    assert "distrain prep" in (caught.value.hint or "")
+    assert caught.value.where == {"file": path, "column": "x"}
