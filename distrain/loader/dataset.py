@@ -129,16 +129,34 @@ class Dataset:
 
 def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
     if given is not None:
+        if "://" in str(given):
+            raise SchemaError(
+                "schemas are read from local files only",
+                where={"file": given},
+                hint="Copy it here and name the copy.",
+            )
         path = Path(given)
         return Schema.load(find_schema(path) if path.is_dir() else path)
-    first = Path(list_inputs(patterns, suffixes=PARQUET_SUFFIXES)[0].path)
-    for folder in (first.parent, first.parent.parent):
-        try:
-            return Schema.load(find_schema(folder))
-        except SchemaError:
-            continue
-    raise SchemaError(
-        "found no schema beside the files",
-        where={"file": str(first)},
-        hint="Pass schema=..., or put the schema.pbtxt that `distrain prep` writes beside them.",
-    )
+    first = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)[0].path
+    if "://" in first:
+        raise SchemaError(
+            "there is no schema, and none is looked for beside files that are not local",
+            where={"file": first},
+            hint="Pass schema=..., a local file or a Schema.",
+        )
+    found = _schema_beside(Path(first).parent) or _schema_beside(Path(first).parent.parent)
+    if found is None:
+        raise SchemaError(
+            "found no schema beside the files",
+            where={"file": first},
+            hint="Pass schema=..., or put the schema.pbtxt that `distrain prep` writes beside "
+            "them.",
+        )
+    return Schema.load(found)
+
+
+def _schema_beside(folder: Path) -> Path | None:
+    try:
+        return find_schema(folder)
+    except SchemaError:
+        return None
