@@ -16,6 +16,7 @@ COMMANDS = {
     "prep": "Turn raw Criteo files into training parquet.",
     "pack": "Write training parquet in the layout that is read fastest.",
     "init": "Write a job spec to begin with.",
+    "plan": "Say what a job's ranks will read and hold, and start nothing.",
     "train": "Train a model as a job spec says.",
     "evaluate": "Score labelled rows with a saved model and tell its metrics.",
     "predict": "Write a saved model's scores of parquet files.",

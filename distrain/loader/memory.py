@@ -83,23 +83,53 @@ def memory_of(
             column, the most that there can be.
         compressed_group_bytes: Compressed bytes of the largest row group, if known.
     """
-    plan = EpochPlan(
-        len(dataset), options.lanes, options.global_batch_size, drop_last=options.drop_last
+    if decoded_row_bytes is None:
+        cell_bytes = CELL_BYTES if reader == "packed" else _WIDEST_CELL_BYTES
+        decoded_row_bytes = cell_bytes * dataset.row_bytes // CELL_BYTES
+    return memory_bound(
+        len(dataset),
+        dataset.row_bytes,
+        options,
+        chunk_rows=largest_chunk_rows(dataset, options),
+        group_rows=max(group.num_rows for group in dataset.table.row_groups),
+        pinned=options.pin_memory if pinned is None else pinned,
+        decoded_row_bytes=decoded_row_bytes,
+        compressed_group_bytes=compressed_group_bytes,
     )
+
+
+def memory_bound(
+    num_rows: int,
+    row_bytes: int,
+    options: LoaderOptions,
+    *,
+    chunk_rows: int,
+    group_rows: int,
+    pinned: bool,
+    decoded_row_bytes: int,
+    compressed_group_bytes: int,
+) -> LoaderMemory:
+    """The same from numbers alone, of a table that need not be there.
+
+    Args:
+        num_rows: Rows of the table.
+        row_bytes: Bytes of a row in a batch.
+        options: The loader's.
+        chunk_rows: Rows of the largest chunk.
+        group_rows: Rows of the largest row group.
+        pinned: Whether blocks are page-locked.
+        decoded_row_bytes: Bytes of a decoded row.
+        compressed_group_bytes: Compressed bytes of the largest row group; 0 if unknown.
+    """
+    plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
-    chunk_rows = largest_chunk_rows(dataset, options)
     threads = options.decode_threads
     steps = open_steps(plan, lanes, chunk_rows, threads)
     batches = min(plan.num_steps, steps + options.prefetch_batches + _CONSUMER_BATCHES)
     batch_rows = _most_rank_rows(plan, lanes)
-    num_columns = dataset.row_bytes // CELL_BYTES
-    block_bytes = dataset.row_bytes * (batch_rows + _SPARE_ROWS)
-    if options.pin_memory if pinned is None else pinned:
-        block_bytes = 1 << (dataset.row_bytes * batch_rows - 1).bit_length()
-    if decoded_row_bytes is None:
-        cell_bytes = CELL_BYTES if reader == "packed" else _WIDEST_CELL_BYTES
-        decoded_row_bytes = cell_bytes * num_columns
-    group_rows = max(group.num_rows for group in dataset.table.row_groups)
+    block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
+    if pinned:
+        block_bytes = 1 << (row_bytes * batch_rows - 1).bit_length()  # as torch rounds it
     chunks_dealt = 1 if options.shuffle == "full" else threads
     return LoaderMemory(
         batches=batches,

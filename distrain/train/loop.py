@@ -17,7 +17,7 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.loader import Dataset, Loader, LoaderStats
+from distrain.loader import Loader, LoaderStats
 from distrain.loader.stats import difference
 from distrain.metrics.device import DeviceBinaryMetrics
 from distrain.models import build_model, save_model
@@ -27,6 +27,7 @@ from distrain.spec import JobSpec
 from distrain.train.epochs import EpochsAhead
 from distrain.train.evaluate import evaluate
 from distrain.train.inputs import Inputs
+from distrain.train.loaders import job_loader
 from distrain.train.phases import PhaseClock
 from distrain.train.schedule import lr_at
 from distrain.train.step import TrainStep
@@ -208,28 +209,6 @@ class Trainer:
         return steps
 
     def _loader(self, table: Table, *, shuffle: str) -> Loader:
-        data, train = self.spec.data, self.spec.train
-        dataset = Dataset.of(
-            table,
-            self.inputs.schema,
-            part_size=data.part_size,
-            fill_null_id=data.fill_null_id,
-            fill_null_value=data.fill_null_value,
-        )
-        return Loader(
-            dataset,
-            global_batch_size=train.global_batch_size,
-            shuffle=shuffle,
-            seed=train.seed,
-            lanes=train.lanes,
-            rank=self.world.rank,
-            num_ranks=self.world.num_ranks,
-            device=self.device if self.device.type == "cuda" else None,
-            drop_last=data.drop_last and shuffle != "none",
-            parts_per_chunk=data.parts_per_chunk,
-            prefetch_batches=data.prefetch_batches,
-            decode_threads=data.decode_threads,
-            reader=data.reader,
-            cache=data.cache_dir,
-            cache_size=data.cache_size,
+        return job_loader(
+            self.spec, self.inputs.schema, table, self.world, self.device, shuffle=shuffle
         )

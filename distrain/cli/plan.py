@@ -1,0 +1,98 @@
+"""`distrain plan`: what a job's ranks will read and hold."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from distrain.train.plan import JobPlan
+
+
+@click.command()
+@click.argument("spec_file", metavar="SPEC.yaml", type=click.Path(path_type=Path))
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.FIELD=VALUE",
+    help="Set one field of the spec; may be repeated. The value is read as YAML.",
+)
+@click.option(
+    "--memory-budget",
+    default="1GB",
+    show_default=True,
+    metavar="SIZE",
+    help="What a rank's loader may hold before advice is given, like 600MB or 1.5GiB.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(spec_file: Path, overrides: tuple[str, ...], memory_budget: str, as_json: bool) -> None:
+    """Say what the ranks of a job will read, and hold in memory; start nothing.
+
+    Footers are read, rows are not. Memory is that of the loader on the host, at most and for one
+    epoch; model, optimizer and torch come on top. Advice follows where the files, or how they are
+    read, could be better.
+
+    \b
+    Examples:
+      distrain plan job.yaml
+      distrain plan job.yaml --set resources.num_ranks=8 --set data.parts_per_chunk=4
+      distrain plan job.yaml --memory-budget 600MB --json
+    """
+    from distrain.loader.byte_size import parse_bytes
+    from distrain.spec import load_spec
+    from distrain.train.inputs import check_inputs
+    from distrain.train.machine import choose_device
+    from distrain.train.plan import plan_job
+
+    spec = load_spec(spec_file, overrides)
+    budget_bytes = parse_bytes(memory_budget)
+    inputs = check_inputs(spec)
+    plan = plan_job(spec, inputs, choose_device(spec.resources), budget_bytes)
+    if as_json:
+        click.echo(json.dumps(plan.to_json()))
+        return
+    for line in plan_lines(plan):
+        click.echo(line)
+
+
+def plan_lines(plan: "JobPlan") -> list[str]:
+    """A plan for people."""
+    smallest, largest = plan.row_group_rows
+    share, memory = plan.share, plan.memory
+    facts = {
+        "rows": f"{plan.rows:,} in {plan.files:,} files, {_size(plan.compressed_bytes)} compressed",
+        "row groups": f"{plan.row_groups:,}, of {smallest:,} to {largest:,} rows",
+        "fingerprint": plan.fingerprint,
+        "steps": f"{plan.steps_per_epoch:,} an epoch, {plan.steps:,} in all, "
+        f"of {plan.global_batch_size:,} rows",
+        "ranks": f"{share.num_ranks}, each with {share.lanes} of {plan.lanes} lanes and up to "
+        f"{share.rows_per_step:,} rows a step",
+        "reader": f"{plan.reader}: {plan.reader_reason}",
+        "shuffle": f"{plan.shuffle}, chunks of up to {plan.chunk_rows:,} rows",
+        "ahead": f"{plan.prefetch_batches} finished batches, {plan.decode_threads} row groups "
+        "decoded at a time",
+        "memory": f"{_size(memory.total_bytes)} a rank at most",
+    }
+    lines = [f"{name:12}{value}" for name, value in facts.items()]
+    lines += [
+        f"{'':12}{_size(size):>10}  {what}"
+        for size, what in (
+            (memory.blocks_bytes, f"{memory.batches} batches of {memory.batch_rows:,} rows"),
+            (memory.decode_bytes, "decoded row groups"),
+            (memory.order_bytes, "permutations"),
+        )
+    ]
+    if plan.other_numbers:
+        lines += ["", f"{'ranks':>5}{'lanes':>7}{'rows a step':>13}{'memory':>11}"]
+        lines += [
+            f"{other.num_ranks:5}{other.lanes:7}{other.rows_per_step:13,}"
+            f"{_size(other.memory_bytes):>11}"
+            for other in plan.other_numbers
+        ]
+    return [*lines, "", *(f"note: {advice}" for advice in plan.advice)] if plan.advice else lines
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"

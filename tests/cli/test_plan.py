@@ -1,0 +1,77 @@
+"""`distrain plan` says what will be read and held, and starts nothing."""
+
+import json
+import threading
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from small_jobs import small_document, write_prepared
+
+from distrain.cli.main import cli
+from distrain.errors import SpecError
+from distrain.loader import Loader
+from distrain.spec import parse_spec
+from distrain.train.inputs import check_inputs
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    root = tmp_path_factory.mktemp("plan")
+    document = small_document(write_prepared(root / "prepared"))
+    (root / "job.yaml").write_text(yaml.safe_dump(document))
+    return root / "job.yaml"
+
+
+def planned(job, *options):
+    done = CliRunner().invoke(cli, ["plan", str(job), *options], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_the_plan_tells_what_the_footers_and_the_spec_say(job):
+    plan = json.loads(planned(job, "--json", "--set", "train.max_steps=null"))
+    assert (plan["rows"], plan["files"], plan["row_groups"]) == (10_500, 3, 12)
+    assert plan["row_group_rows"] == [500, 1000]
+    assert (plan["steps_per_epoch"], plan["steps"]) == (53, 53)
+    assert plan["share"]["num_ranks"] == 2
+    assert (plan["share"]["lanes"], plan["share"]["rows_per_step"]) == (12, 104)
+    assert (plan["reader"], plan["shuffle"], plan["chunk_rows"]) == ("arrow", "chunk", 1000)
+    inputs = check_inputs(parse_spec(yaml.safe_load(job.read_text())))
+    assert plan["fingerprint"] == inputs.train.fingerprint
+    terms = sum(plan["memory"][f"{term}_bytes"] for term in ("blocks", "decode", "order"))
+    assert plan["share"]["memory_bytes"] == terms
+    numbers = [plan["share"], *plan["other_numbers"]]
+    assert sorted(share["num_ranks"] for share in numbers) == [1, 2, 3, 4, 6, 8, 12, 24]
+    assert all(share["num_ranks"] * share["lanes"] == 24 for share in numbers)
+
+
+def test_overrides_count(job):
+    plan = json.loads(
+        planned(job, "--json", "--set", "data.parts_per_chunk=3", "--set", "train.max_steps=7")
+    )
+    assert (plan["chunk_rows"], plan["steps"]) == (3000, 7)
+
+
+def test_people_get_the_same_as_text(job):
+    text = planned(job)
+    assert "rows        10,500 in 3 files" in text
+    assert "reader      arrow: the files are ordinary parquet" in text
+    assert "ranks       2, each with 12 of 24 lanes and up to 104 rows a step" in text
+    assert "note:" not in text
+
+
+def test_a_budget_that_is_exceeded_is_told(job):
+    assert "note: a rank's loader may hold" in planned(job, "--memory-budget", "100kB")
+    with pytest.raises(SpecError, match="no size in bytes"):
+        planned(job, "--memory-budget", "much")
+
+
+def test_nothing_is_read_or_started(job, monkeypatch):
+    def refuse(*args, **options):
+        raise AssertionError("an epoch was begun")
+
+    monkeypatch.setattr(Loader, "epoch", refuse)
+    before = threading.active_count()
+    planned(job)
+    assert threading.active_count() == before
