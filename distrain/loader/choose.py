@@ -16,7 +16,7 @@ from distrain.partition.columns import Wanted
 
 READERS = ("auto", "arrow", "packed", "cudf")
 
-# A date64 counts milliseconds for Arrow, days for cuDF, and so changes with the reader.
+# Of these we know what cuDF makes of them. A date64, for one, is of milliseconds for Arrow.
 _CUDF_TYPES = frozenset(
     (
         *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.date32()),
@@ -122,5 +122,5 @@ def _why_not_cudf_file(file: str, columns: Sequence[Wanted]) -> str | None:
     for column in columns:
         kind = kinds.get(column.name)
         if kind is not None and kind not in _CUDF_TYPES:  # a missing one is told by who reads
-            return f"column {column.name!r} holds {kind}, which cuDF and Arrow count differently"
+            return f"column {column.name!r} holds {kind}, which is not known to be the same by cuDF"
     return None
