@@ -1,0 +1,230 @@
+"""List columns, from real files to values and offsets, against rows kept in Python lists."""
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.batch import Batch, Ragged
+from distrain.errors import DataError
+from distrain.loader import Dataset, Loader
+from distrain.schema import ColumnSchema, Schema, Tags
+
+ROW = ColumnSchema("row", tags=(Tags.CATEGORICAL,))
+TAGS = ColumnSchema("tags", tags=(Tags.CATEGORICAL,), cardinality=1000, is_list=True)
+PRICES = ColumnSchema("prices", tags=(Tags.CONTINUOUS,), is_list=True, is_ragged=True)
+SCHEMA = Schema((ROW, TAGS, PRICES))
+
+
+def dataset_of(path: Path | str, schema: Schema = SCHEMA, **options: Any) -> Dataset:
+    return Dataset(path, schema, need_label=False, **options)
+
+
+def batches_of(dataset: Dataset, **options: Any) -> list[Batch]:
+    with Loader(dataset, **{"global_batch_size": 8, "lanes": 4, **options}).epoch(0) as batches:
+        return list(batches)
+
+
+def lists_of(column: Ragged) -> list[list[float]]:
+    bounds = column.offsets.tolist()
+    return [column.values[a:b].tolist() for a, b in pairwise(bounds)]
+
+
+def in_file_order(dataset: Dataset, name: str) -> list[list[float]]:
+    batches = batches_of(dataset, shuffle="none", lanes=1)
+    return [row for batch in batches for row in lists_of(batch.lists[name])]
+
+
+def check(batch: Batch, tags: list[list[int]], prices: list[list[float]]) -> None:
+    rows = batch["row"].tolist()
+    assert set(batch.lists) == {"tags", "prices"}
+    for name, dtype, expected in (("tags", torch.int32, tags), ("prices", torch.float32, prices)):
+        column = batch.lists[name]
+        assert (column.values.dtype, column.offsets.dtype) == (dtype, torch.int32)
+        assert column.offsets.shape == (batch.num_rows + 1,)
+        assert len(column.values) == column.offsets[-1]
+        assert lists_of(column) == [expected[row] for row in rows]
+        assert column.lengths.tolist() == [len(expected[row]) for row in rows]
+
+
+def list_type(shape: str, item: pa.DataType) -> pa.DataType:
+    shapes = {"list": pa.list_(item), "large": pa.large_list(item), "fixed": pa.list_(item, 3)}
+    return shapes[shape]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    lengths=st.lists(st.sampled_from([0, 0, 1, 2, 5]), min_size=1, max_size=90),
+    shape=st.sampled_from(["list", "large", "fixed"]),
+    types=st.sampled_from([(pa.int32(), pa.float64()), (pa.int64(), pa.float32())]),
+    row_group_size=st.integers(1, 40),
+    shuffle=st.sampled_from(["chunk", "full", "none"]),
+    parts=st.integers(1, 4),
+    lanes_and_ranks=st.sampled_from([(1, 1), (4, 1), (4, 2), (6, 3), (12, 12)]),
+    batch_size=st.integers(1, 30),
+    decode_threads=st.sampled_from([1, 3]),
+)
+def test_lists_equal_the_naive_oracle(
+    lengths: list[int], shape: str, types: tuple[pa.DataType, pa.DataType], row_group_size: int,
+    shuffle: str, parts: int, lanes_and_ranks: tuple[int, int], batch_size: int,
+    decode_threads: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(len(lengths))
+    lengths = [3] * len(lengths) if shape == "fixed" else lengths
+    tags = [rng.integers(0, 1000, length).tolist() for length in lengths]
+    prices = [(rng.integers(-99, 99, length) / 4).tolist() for length in reversed(lengths)]
+    lanes, num_ranks = lanes_and_ranks
+    with tempfile.TemporaryDirectory() as folder:
+        table = pa.table({
+            "prices": pa.array(prices, list_type(shape, types[1])),
+            "row": np.arange(len(lengths)),
+            "tags": pa.array(tags, list_type(shape, types[0])),
+        })  # fmt: skip
+        pq.write_table(table, f"{folder}/a.parquet", row_group_size=row_group_size)
+        dataset = dataset_of(folder)
+        seen: list[int] = []
+        for rank in range(num_ranks):
+            for batch in batches_of(
+                dataset, shuffle=shuffle, parts_per_chunk=parts, lanes=lanes, rank=rank,
+                num_ranks=num_ranks, global_batch_size=batch_size, decode_threads=decode_threads,
+            ):  # fmt: skip
+                check(batch, tags, prices)
+                seen += batch["row"].tolist()
+        assert sorted(seen) == list(range(len(lengths)))
+
+
+def write(path: Path, **columns: Any) -> str:
+    pq.write_table(pa.table(columns), path, row_group_size=4, write_statistics=False)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "item", [pa.int8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.bool_(), pa.date32()], ids=str
+)
+def test_items_of_other_types(tmp_path: Path, item: pa.DataType) -> None:
+    rows: list[Any] = [[1, 0], [], [1]]
+    items = pa.array(rows, pa.list_(pa.int32())).cast(pa.list_(item))
+    path = write(tmp_path / "a.parquet", row=[0, 1, 2], tags=items, prices=items)
+    assert in_file_order(dataset_of(path), "tags") == rows
+    assert in_file_order(dataset_of(path), "prices") == rows
+
+
+def test_half_floats_in_lists(tmp_path: Path) -> None:
+    prices = pa.array([[np.float16(0.5)], [], [np.float16(-2)]], pa.list_(pa.float16()))
+    path = write(tmp_path / "a.parquet", row=[0, 1, 2], prices=prices)
+    assert in_file_order(dataset_of(path, Schema((ROW, PRICES))), "prices") == [[0.5], [], [-2]]
+
+
+def test_a_table_of_lists_only_and_of_empty_lists_only(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", tags=pa.array([[]] * 9, pa.list_(pa.int32())))
+    batches = batches_of(dataset_of(path, Schema((TAGS,))))
+    assert [batch.num_rows for batch in batches] == [8, 1]
+    for batch in batches:
+        assert batch.categorical.shape == (batch.num_rows, 0)
+        assert batch.lists["tags"].offsets.tolist() == [0] * (batch.num_rows + 1)
+        assert batch.lists["tags"].values.shape == (0,)
+
+
+def test_a_rank_without_rows_has_empty_lists_of_the_right_types(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", row=range(9), tags=[[7]] * 9, prices=[[0.5]] * 9)
+    last = batches_of(dataset_of(path), rank=3, num_ranks=4)[-1]
+    assert last.num_rows == 0
+    check(last, [], [])
+
+
+@pytest.mark.parametrize("shape", ["list", "large", "fixed"])
+@pytest.mark.parametrize(
+    "schema", [Schema((ROW, TAGS)), Schema((ROW, PRICES))], ids=["id", "value"]
+)
+def test_nulls_are_refused_with_their_row_or_filled(
+    tmp_path: Path, shape: str, schema: Schema
+) -> None:
+    column = schema.names[1]
+    item = pa.int8() if column == "tags" else pa.float32()
+    good, holed = [1, 2, 3], [1, None, 3]
+    kind = list_type(shape, item)
+    null_list = pa.array([good] * 6 + [None, good, None], kind)
+    null_item = pa.array([good] * 5 + [holed, good, good, holed], kind)
+    cases = [(null_list, "holds a null", 2), (null_item, "holds a list with a null in it", 1)]
+    for values, message, row in cases:
+        path = write(tmp_path / "a.parquet", row=range(9), **{column: values})
+        with pytest.raises(DataError, match=f"column '{column}' {message}") as caught:
+            in_file_order(dataset_of(path, schema), column)
+        where = {"file": path, "row group": 1, "row in the group": row, "column": column}
+        assert caught.value.where == where
+        filled = dataset_of(path, schema, fill_null_id=200, fill_null_value=-0.5)
+        fill = 200 if column == "tags" else -0.5
+        expected = [
+            [] if row is None else [fill if value is None else value for value in row]
+            for row in values.to_pylist()
+        ]
+        assert in_file_order(filled, column) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "bad", "message"),
+    [
+        (Schema((ROW, TAGS)), 1000, "id 1000 of column 'tags' is not in 0..999"),
+        (Schema((ROW, TAGS)), -1, "id -1 of column 'tags'"),
+        (Schema((ROW, TAGS)), 2**32 + 3, "id 4294967299 of column 'tags'"),
+        (Schema((ROW, PRICES)), float("nan"), "column 'prices' holds nan"),
+        (Schema((ROW, PRICES)), 1e39, "column 'prices' holds 1e.39, which is not a finite float32"),
+    ],
+)
+def test_a_bad_item_is_named_with_its_row(
+    tmp_path: Path, schema: Schema, bad: float, message: str
+) -> None:
+    column = schema.names[1]
+    values = [[1], [], [2, 3, 4], [5], [], [1, 2], [1, bad], [bad], []]
+    path = write(tmp_path / "a.parquet", row=range(9), **{column: values})
+    with pytest.raises(DataError, match=message) as caught:
+        in_file_order(dataset_of(path, schema), column)
+    where = {"file": path, "row group": 1, "row in the group": 2, "column": column}
+    assert caught.value.where == where
+
+
+def test_lists_where_the_schema_has_none_and_the_other_way_round(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", row=[[1], [2]], tags=[1, 2])
+    with pytest.raises(DataError, match="one value per row is needed, not lists"):
+        dataset_of(path, Schema((ROW,)))
+    with pytest.raises(DataError, match="the schema says that each row holds a list"):
+        dataset_of(path, Schema((TAGS,)))
+
+
+def test_lists_of_words_are_refused_with_the_advice_to_prepare(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", tags=[["a"], ["b", "c"]])
+    with pytest.raises(DataError, match="column 'tags' holds") as caught:
+        dataset_of(path, Schema((TAGS,)))
+    assert "distrain prep" in (caught.value.hint or "")
+
+
+def test_padded() -> None:
+    column = Ragged(torch.tensor([7, 8, 9, 5], dtype=torch.int32), torch.tensor([0, 2, 2, 4]))
+    assert column.lengths.tolist() == [2, 0, 2]
+    assert column.padded(3, -1).tolist() == [[7, 8, -1], [-1, -1, -1], [9, 5, -1]]
+    assert column.padded(1).tolist() == [[7], [0], [9]]
+    assert column.padded(0).shape == (3, 0)
+    assert column.padded(3).dtype == torch.int32
+    empty = Ragged(torch.empty(0), torch.zeros(1, dtype=torch.int32))
+    assert empty.padded(2).shape == (0, 2)
+
+
+def test_to_another_device_moves_lists_as_well(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", row=[0, 1], tags=[[1, 2], []], prices=[[], [0.5]])
+    (batch,) = batches_of(dataset_of(path))
+    moved = batch.to(torch.device("meta"))
+    assert moved.categorical.device.type == "meta"
+    assert moved.num_rows == 2
+    for name, column in moved.lists.items():
+        assert (column.values.device.type, column.offsets.device.type) == ("meta", "meta")
+        assert column.values.shape == batch.lists[name].values.shape
+        assert column.values.dtype == batch.lists[name].values.dtype
+    check(batch.to(torch.device("cpu")), [[1, 2], []], [[], [0.5]])
