@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
+from distrain.loader.packed.identity import version_told
 from distrain.loader.reader import Decoded
+from distrain.loader.same_files import another_version
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted, type_problem
 from distrain.storage import open_input
@@ -36,6 +38,7 @@ class ArrowReader:
     def __init__(self, columns: Sequence[Wanted]):
         self._columns = tuple(columns)
         self._footers: dict[str, pq.FileMetaData] = {}
+        self._versions: dict[str, str | None] = {}
         self._own = threading.local()
         self._handles_of_threads: list[OrderedDict[str, _Handle]] = []
 
@@ -71,7 +74,7 @@ class ArrowReader:
 
     def _read(self, group: RowGroup, where: dict[str, object]) -> pa.Table:
         try:
-            return self._handle(group.file).parquet.read_row_group(
+            return self._handle(group).parquet.read_row_group(
                 group.index, columns=self._names_in(group), use_threads=False
             )
         except (DistrainError, MemoryError):
@@ -86,7 +89,7 @@ class ArrowReader:
 
     def _bytes_of(self, group: RowGroup) -> int:
         """Compressed bytes of the wanted columns of a row group."""
-        handle = self._handle(group.file)
+        handle = self._handle(group)
         if handle.column_numbers is None:
             names = set(self._names_in(group))
             row_group = handle.parquet.metadata.row_group(group.index)
@@ -103,7 +106,7 @@ class ArrowReader:
         names = self._names_in(group)
         for name in names:
             try:
-                self._handle(group.file).parquet.read_row_group(group.index, columns=[name])
+                self._handle(group).parquet.read_row_group(group.index, columns=[name])
             except Exception:  # the error is known; now it is about where
                 damaged.append(name)
         if len(damaged) == len(names):
@@ -139,7 +142,8 @@ class ArrowReader:
             hint = "The file was changed since its footer was read; start again."
             raise DataError(problem, where=where, hint=hint)
 
-    def _handle(self, file: str) -> _Handle:
+    def _handle(self, group: RowGroup) -> _Handle:
+        file = group.file
         handles: OrderedDict[str, _Handle] | None = getattr(self._own, "handles", None)
         if handles is None:
             handles = self._own.handles = OrderedDict()
@@ -147,8 +151,12 @@ class ArrowReader:
         if file not in handles:
             if len(handles) >= _OPEN_FILES_PER_THREAD:
                 handles.popitem(last=False)[1].close()
-            handles[file] = _Handle(file, self._footers.get(file))
-            self._footers[file] = handles[file].parquet.metadata
+            handle = _Handle(file, self._footers.get(file))
+            if self._versions.setdefault(file, handle.version) != handle.version:
+                handle.close()
+                raise another_version(group)
+            handles[file] = handle
+            self._footers[file] = handle.parquet.metadata
         handles.move_to_end(file)
         return handles[file]
 
@@ -161,6 +169,8 @@ class _Handle:
         self.column_numbers: list[int] | None = None
         # Arrow opens local files itself and reads them without holding Python's lock.
         self._stream: IO[bytes] | None = open_input(file) if remote else None
+        # What the server says; for local files `SameFilesReader` looks.
+        self.version = version_told(getattr(self._stream, "details", None) or {})
         try:
             source: Any = self._stream or file
             # Unverified, a flipped bit is a wrong number that nobody notices.

@@ -15,6 +15,7 @@ from distrain.loader.host import HostBackend
 from distrain.loader.options import CacheOptions
 from distrain.loader.packed import CachingReader, PackedReader
 from distrain.loader.producer import Backend
+from distrain.loader.same_files import SameFilesReader
 from distrain.loader.shared_reader import SharedReader
 from distrain.loader.stats import StatsRecorder
 
@@ -25,9 +26,11 @@ def shared_reader(name: str, dataset: Dataset, cache: CacheOptions | None) -> Sh
         return SharedReader(partial(PackedReader, dataset.columns))
     arrow = partial(ArrowReader, dataset.columns)
     if cache is None:
-        return SharedReader(arrow)
+        return SharedReader(lambda: SameFilesReader(arrow()))
     return SharedReader(
-        lambda: CachingReader(arrow(), dataset.columns, cache.directory, cache.max_bytes)
+        lambda: SameFilesReader(
+            CachingReader(arrow(), dataset.columns, cache.directory, cache.max_bytes)
+        )
     )
 
 

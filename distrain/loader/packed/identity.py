@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from distrain.errors import DataError
 
@@ -55,5 +57,11 @@ def _remote_identity(url: str) -> str | None:
         raise
     except Exception as error:  # remote filesystems raise what they like
         raise OSError(f"{type(error).__name__}: {error}") from error
+    version = version_told(info)
+    return repr((url, version)) if version else None
+
+
+def version_told(info: Mapping[str, Any]) -> str | None:
+    """The size and version in what a remote filesystem says of a file; `None` if none is told."""
     versions = [(key, str(info[key])) for key in _VERSION_KEYS if info.get(key)]
-    return repr((url, info.get("size"), versions)) if versions else None
+    return repr((info.get("size"), versions)) if versions else None
