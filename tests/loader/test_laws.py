@@ -1,0 +1,221 @@
+"""The loader's promises about the stream of rows, kept with real files."""
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.batch import Batch
+from distrain.loader import Dataset, Loader
+from distrain.schema import ColumnSchema, Schema, Tags
+
+SCHEMA = Schema(
+    (
+        ColumnSchema("row", tags=(Tags.CATEGORICAL,)),
+        ColumnSchema("tags", tags=(Tags.CATEGORICAL,), is_list=True),
+        ColumnSchema("age", tags=(Tags.CONTINUOUS,)),
+        ColumnSchema("y", tags=(Tags.TARGET,)),
+    )
+)
+
+# A cell of the global batch: everything that is known of one row.
+Row = tuple[int, float, float, tuple[int, ...]]
+Steps = list[list[Row]]
+
+
+def row_of(number: int) -> Row:
+    return number, number / 4, float(number % 3 == 0), (number,) * (number % 4)
+
+
+@contextmanager
+def table(sizes_of_files: list[list[int]], part_size: int | None = None) -> Iterator[Dataset]:
+    """Files of row groups of these sizes, empty ones among them."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = 0
+        for file, sizes in enumerate(sizes_of_files):
+            path = f"{folder}/{file}.parquet"
+            rows = [row_of(number) for number in range(first, first + sum(sizes))]
+            types = {"row": pa.int64(), "age": pa.float64(), "y": pa.float32()}
+            columns = {
+                name: pa.array([row[place] for row in rows], kind)
+                for place, (name, kind) in enumerate(types.items())
+            }
+            columns["tags"] = pa.array([row[3] for row in rows], pa.list_(pa.int32()))
+            whole = pa.table(columns)
+            with pq.ParquetWriter(path, whole.schema) as writer:
+                start = 0
+                for size in sizes:
+                    writer.write_table(whole.slice(start, size), row_group_size=max(size, 1))
+                    start += size
+            assert pq.read_metadata(path).num_row_groups == len(sizes)
+            first += sum(sizes)
+        yield Dataset(folder, SCHEMA, part_size=part_size)
+
+
+def rows_of(batch: Batch) -> list[Row]:
+    bounds, values = batch.lists["tags"].offsets.tolist(), batch.lists["tags"].values.tolist()
+    flat = (batch[name].tolist() for name in ("row", "age", "y"))
+    return [
+        (row, age, y, tuple(values[bounds[i] : bounds[i + 1]]))
+        for i, (row, age, y) in enumerate(zip(*flat, strict=True))
+    ]
+
+
+def rows_in(steps: Iterable[list[Row]]) -> list[Row]:
+    return list(chain.from_iterable(steps))
+
+
+def loaders(dataset: Dataset, num_ranks: int, **options: Any) -> list[Loader]:
+    return [Loader(dataset, rank=rank, num_ranks=num_ranks, **options) for rank in range(num_ranks)]
+
+
+def global_steps(ranks: list[Loader], steps: int | None = None) -> Steps:
+    """The next epoch's global batches, or the first few of them."""
+    streams = [iter(loader) for loader in ranks]
+    per_rank: list[list[list[Row]]] = []
+    for stream in streams:
+        taken = [rows_of(batch) for _, batch in zip(range(steps or 10**9), stream, strict=False)]
+        per_rank.append(taken)
+        stream.close()  # type: ignore[attr-defined]
+    assert len({len(batches) for batches in per_rank}) == 1  # every rank takes as many steps
+    return [rows_in(parts) for parts in zip(*per_rank, strict=True)]
+
+
+FILES = st.lists(
+    st.lists(st.integers(0, 30), min_size=1, max_size=5), min_size=1, max_size=3
+).filter(lambda files: sum(map(sum, files)) > 0)
+LANES = st.sampled_from([1, 2, 4, 6, 12])
+ORDER = st.fixed_dictionaries(
+    {
+        "lanes": LANES,
+        "shuffle": st.sampled_from(["none", "chunk", "full"]),
+        "seed": st.integers(0, 2**40),
+        "parts_per_chunk": st.integers(1, 3),
+        "global_batch_size": st.integers(1, 40),
+    }
+)
+PART_SIZE = st.sampled_from([None, 400])
+
+
+@settings(deadline=None, max_examples=12)
+@given(files=FILES, order=ORDER, part_size=PART_SIZE)
+def test_every_row_comes_once_in_the_same_global_batches_for_any_number_of_ranks(
+    files: list[list[int]], order: dict[str, Any], part_size: int | None
+) -> None:
+    with table(files, part_size) as dataset:
+        one = global_steps(loaders(dataset, 1, **order))
+        size = order["global_batch_size"]
+        num_rows = sum(map(sum, files))
+        assert [len(step) for step in one[:-1]] == [size] * (len(one) - 1)
+        assert len(one) == -(-num_rows // size)
+        assert sorted(rows_in(one)) == [row_of(number) for number in range(num_rows)]
+        for num_ranks in range(2, order["lanes"] + 1):
+            if order["lanes"] % num_ranks == 0:
+                assert global_steps(loaders(dataset, num_ranks, **order)) == one
+
+
+@settings(deadline=None, max_examples=25)
+@given(files=FILES, order=ORDER, part_size=PART_SIZE, percent=st.integers(0, 100), data=st.data())
+def test_a_resumed_stream_equals_the_uninterrupted_one(
+    files: list[list[int]], order: dict[str, Any], part_size: int | None, percent: int,
+    data: st.DataObject,
+) -> None:  # fmt: skip
+    divisors = st.sampled_from([n for n in range(1, 7) if order["lanes"] % n == 0])
+    with table(files, part_size) as dataset:
+        (whole,) = loaders(dataset, 1, **order)
+        uninterrupted = global_steps([whole]) + global_steps([whole])
+        stop = max(1, whole.num_steps * percent // 100)
+        first = loaders(dataset, data.draw(divisors), decode_threads=1, **order)
+        found = global_steps(first, stop)
+        states = [json.dumps(loader.state_dict()) for loader in first]
+        assert len(set(states)) == 1  # any rank's state will do
+        second = loaders(dataset, data.draw(divisors), decode_threads=3, **order)
+        for loader in second:
+            loader.load_state_dict(json.loads(states[0]))
+            assert json.dumps(loader.state_dict()) == states[0]
+        while len(found) < len(uninterrupted):
+            found += global_steps(second)
+        assert found == uninterrupted
+
+
+@settings(deadline=None, max_examples=10)
+@given(files=FILES, lanes=LANES, seed=st.integers(0, 2**40), parts=st.integers(1, 3))
+def test_shuffled_streams_are_permutations_of_the_unshuffled_one(
+    files: list[list[int]], lanes: int, seed: int, parts: int
+) -> None:
+    with table(files) as dataset:
+        options = {"lanes": lanes, "seed": seed, "parts_per_chunk": parts, "batch_size": 16}
+        none, chunk, full = (
+            rows_in(global_steps(loaders(dataset, 1, shuffle=shuffle, **options)))
+            for shuffle in ("none", "chunk", "full")
+        )
+        assert sorted(none) == sorted(chunk) == sorted(full)
+        if lanes == 1:
+            assert none == sorted(none)
+        if len(none) >= 40:  # of fewer rows, a permutation may be the identity by chance
+            assert len({tuple(none), tuple(chunk), tuple(full)}) == 3
+
+
+@pytest.mark.parametrize("shuffle", ["chunk", "full"])
+@pytest.mark.parametrize("lanes", [1, 6])
+def test_no_two_of_five_epochs_are_alike(shuffle: str, lanes: int) -> None:
+    with table([[20, 0, 11], [30, 7]]) as dataset:
+        (loader,) = loaders(dataset, 1, lanes=lanes, shuffle=shuffle, batch_size=10)
+        epochs = [rows_in(global_steps([loader])) for _ in range(5)]
+        (again,) = loaders(dataset, 1, lanes=lanes, shuffle=shuffle, batch_size=10)
+        again.set_epoch(3)
+        assert rows_in(global_steps([again])) == epochs[3]
+        (other,) = loaders(dataset, 1, lanes=lanes, shuffle=shuffle, batch_size=10, seed=1)
+        epochs.append(rows_in(global_steps([other])))
+    assert len({tuple(epoch) for epoch in epochs}) == 6
+    assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
+    # Not merely rotated or cut anew: where a row follows another, it rarely does so again.
+    follows = [set(pairwise(epoch)) for epoch in epochs]
+    for place, pairs in enumerate(follows):
+        assert all(len(pairs & later) < 15 for later in follows[place + 1 :])
+
+
+@settings(deadline=None, max_examples=10)
+@given(files=FILES, order=ORDER, data=st.data())
+def test_drop_last_drops_the_short_step_and_nothing_else(
+    files: list[list[int]], order: dict[str, Any], data: st.DataObject
+) -> None:
+    num_rows = sum(map(sum, files))
+    order = {**order, "global_batch_size": data.draw(st.integers(1, num_rows))}
+    num_ranks = data.draw(st.sampled_from([n for n in range(1, 7) if order["lanes"] % n == 0]))
+    with table(files) as dataset:
+        kept = global_steps(loaders(dataset, num_ranks, **order))
+        full = global_steps(loaders(dataset, num_ranks, drop_last=True, **order))
+    is_short = num_rows % order["global_batch_size"] > 0
+    assert full == (kept[:-1] if is_short else kept)
+
+
+def test_a_state_at_the_end_of_an_epoch_is_the_start_of_the_next() -> None:
+    with table([[20, 11]]) as dataset:
+        (loader,) = loaders(dataset, 1, lanes=1, batch_size=10)
+        global_steps([loader])
+        state = loader.state_dict()
+        assert (state["epoch"], state["step"]) == (1, 0)
+        expected = global_steps([loader])
+        (other,) = loaders(dataset, 1, lanes=1, batch_size=10)
+        other.load_state_dict(state)
+        assert global_steps([other]) == expected
+
+
+def test_leaving_an_epoch_early_makes_the_next_one_another() -> None:
+    with table([[20, 11]]) as dataset:
+        (loader,) = loaders(dataset, 1, lanes=1, batch_size=10)
+        epochs = [global_steps([loader], steps) for steps in (2, None)]
+        (whole,) = loaders(dataset, 1, lanes=1, batch_size=10)
+        expected = [global_steps([whole]) for _ in range(2)]
+    assert epochs[0] == expected[0][:2]
+    assert epochs[1] == expected[1]
+    assert len({row[0] for row in rows_in(epochs[1])}) == 31
