@@ -1,0 +1,39 @@
+"""The Python in the pages about the loader runs, each page from top to bottom."""
+
+import re
+from pathlib import Path
+
+import pytest
+from small_jobs import write_prepared
+
+from distrain.loader import Loader
+
+PAGES = ("docs/loader.md", "docs/migration.md", "docs/data.md")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("examples")
+    write_prepared(root / "criteo")
+    return root
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run(page, sources, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    blocks = re.findall(r"^```python\n(.*?)^```", sources[Path(page)], re.M | re.S)
+    assert blocks
+    names = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    for loader in [value for value in names.values() if isinstance(value, Loader)]:
+        loader.close()
+
+
+def test_outputs_shown_are_those_of_the_examples(sources, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    text = sources[Path("docs/loader.md")]
+    (block,) = (b for b in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "small" in b)
+    exec(compile("from distrain.loader import Dataset\n" + block, "loader.md", "exec"), {})
+    (shown,) = re.findall(r"print\(small\)  # (.*)", block)
+    assert capsys.readouterr().out.strip() == shown
