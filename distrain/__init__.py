@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distrain.errors import DistrainError
+    from distrain.loader import Dataset, Loader
     from distrain.schema import ColumnSchema, Schema, Tags
     from distrain.spec import JobSpec
 
@@ -15,13 +16,24 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ColumnSchema": "distrain.schema",
+    "Dataset": "distrain.loader",
     "DistrainError": "distrain.errors",
     "JobSpec": "distrain.spec",
+    "Loader": "distrain.loader",
     "Schema": "distrain.schema",
     "Tags": "distrain.schema",
 }
 
-__all__ = ["ColumnSchema", "DistrainError", "JobSpec", "Schema", "Tags", "__version__"]
+__all__ = [
+    "ColumnSchema",
+    "Dataset",
+    "DistrainError",
+    "JobSpec",
+    "Loader",
+    "Schema",
+    "Tags",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:
