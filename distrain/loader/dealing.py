@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from distrain.errors import SpecError
 from distrain.loader.schedule import Load, runs_of
 from distrain.partition import Chunk, EpochPlan, row_permutation
 
 _NO_PLACES = np.empty(0, np.int32)
+_MOST_ROWS = 2**31  # of a chunk: its rows are numbered by int32
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class ChunkDealer:
         rows_per_group: Rows of each of the chunk's row groups, in the chunk's order.
         seed: Of the permutation of the chunk's rows; `None` leaves them as they are.
         epoch: Which epoch.
+
+    Raises:
+        SpecError: The chunk has more than 2^31 rows.
     """
 
     def __init__(
@@ -56,6 +61,11 @@ class ChunkDealer:
         seed: int | None,
         epoch: int,
     ):
+        if chunk.num_rows > _MOST_ROWS:
+            raise SpecError(
+                f"{chunk.num_rows} rows are to be shuffled together; at most {_MOST_ROWS} can be",
+                hint='Choose shuffle "chunk" instead of "full", or fewer parts_per_chunk.',
+            )
         self._load = load
         self._chunk = chunk
         self._bounds = np.cumsum([0, *rows_per_group])

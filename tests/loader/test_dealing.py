@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distrain.errors import SpecError
 from distrain.loader.dealing import ChunkDealer, Deal
 from distrain.loader.schedule import Load, plan_loads
 from distrain.partition import Chunk, EpochPlan, Piece, chunk_order, row_permutation
@@ -161,3 +162,11 @@ def test_a_row_group_of_which_a_rank_gets_nothing() -> None:
     dealer = ChunkDealer(plan, range(1, 2), chunk, load, sizes, None, 0)
     assert [len(part) for part in vars(dealer.deal(0)).values()] == [0] * 5
     assert written(dealer.deal(1), 1) == [((0, 0), (1, 0)), ((0, 1), (1, 1)), ((0, 2), (1, 2))]
+
+
+def test_a_chunk_of_more_rows_than_int32_counts_is_refused() -> None:
+    rows = 2**31 + 1
+    plan = EpochPlan(rows, 1, 100)
+    load = Load(0, 0, (Piece(0, 0, 0, 100, 0),))
+    with pytest.raises(SpecError, match="2147483649 rows are to be shuffled together"):
+        ChunkDealer(plan, range(1), Chunk((0, 1), 0, rows), load, [rows - 5, 5], 0, 0)

@@ -52,7 +52,7 @@ def loader_again(loader: Loader) -> Any:
         lambda batch: batch.categorical[3:7],
         lambda batch: batch.categorical[:, 1:2],
         lambda batch: batch.categorical.t()[2],
-        lambda batch: batch.continuous.reshape(-1),
+        lambda batch: batch.continuous.t().reshape(-1),
         lambda batch: batch.label[-1],
         lambda batch: batch.labels,
         lambda batch: batch.continuous.numpy()[1:],
