@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
 from distrain.loader.packed.identity import version_told
-from distrain.loader.reader import Decoded
+from distrain.loader.reader import Decoded, joined
 from distrain.loader.same_files import another_version
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted, type_problem
@@ -24,6 +24,9 @@ from distrain.storage import open_input
 
 _OPEN_FILES_PER_THREAD = 32
 _MOST_LISTED = 5
+# What is decoded at once should fit the processor's cache until it has been gathered from: 65,536
+# rows of five columns are 1.3 MB. Decoding itself gets faster by it, too.
+_COLUMNS_AT_A_TIME = 5
 
 
 class ArrowReader:
@@ -49,33 +52,44 @@ class ArrowReader:
             DataError: The file cannot be read any more, or is not the one that was planned with, or
                 a column holds a null that nothing is to be put in place of.
         """
+        return joined(self.read_in_parts(group))
+
+    def read_in_parts(self, group: RowGroup) -> Iterator[Decoded]:
+        """The same, a few columns at a time."""
+        flat = [column for column in self._columns if not column.is_list]
+        lists = [column for column in self._columns if column.is_list]
+        for first in range(0, len(flat), _COLUMNS_AT_A_TIME):
+            yield self._read_some(group, flat[first : first + _COLUMNS_AT_A_TIME])
+        for column in lists:
+            yield self._read_some(group, [column])
+
+    def _read_some(self, group: RowGroup, columns: Sequence[Wanted]) -> Decoded:
         where = {"file": group.file, "row group": group.index}
-        table = self._read(group, where)
-        self._check(table, group, where)
         constants = dict(group.constants)
-        flat = tuple(
+        names = [column.name for column in columns if column.name not in constants]
+        table = self._read(group, names, where)
+        _check(table, columns, group, where)
+        cells = [
             np.full(group.num_rows, constants[column.name])
             if column.name in constants
             else _cells(column, table.column(column.name), where)
-            for column in self._columns
+            for column in columns
             if not column.is_list
-        )
-        lists = tuple(
-            _lists(column, table.column(column.name), where)
-            for column in self._columns
-            if column.is_list
-        )
-        return Decoded(flat, lists, self._bytes_of(group))
+        ]
+        lists = [
+            _lists(column, table.column(column.name), where) for column in columns if column.is_list
+        ]
+        return Decoded(tuple(cells), tuple(lists), self._bytes_of(group, names))
 
     def _names_in(self, group: RowGroup) -> list[str]:
         """The columns to read from the file; others come from its path."""
         constants = dict(group.constants)
         return [column.name for column in self._columns if column.name not in constants]
 
-    def _read(self, group: RowGroup, where: dict[str, object]) -> pa.Table:
+    def _read(self, group: RowGroup, names: list[str], where: dict[str, object]) -> pa.Table:
         try:
             return self._handle(group).parquet.read_row_group(
-                group.index, columns=self._names_in(group), use_threads=False
+                group.index, columns=names, use_threads=False
             )
         except (DistrainError, MemoryError):
             raise
@@ -87,18 +101,21 @@ class ArrowReader:
                 hint="The file is damaged, or was removed or changed since the run began.",
             ) from error
 
-    def _bytes_of(self, group: RowGroup) -> int:
-        """Compressed bytes of the wanted columns of a row group."""
+    def _bytes_of(self, group: RowGroup, names: Sequence[str]) -> int:
+        """Compressed bytes of some columns of a row group."""
         handle = self._handle(group)
-        if handle.column_numbers is None:
-            names = set(self._names_in(group))
-            row_group = handle.parquet.metadata.row_group(group.index)
-            paths = [row_group.column(i).path_in_schema for i in range(row_group.num_columns)]
-            handle.column_numbers = [
-                number for number, path in enumerate(paths) if path.split(".", 1)[0] in names
-            ]
         row_group = handle.parquet.metadata.row_group(group.index)
-        return sum(row_group.column(i).total_compressed_size for i in handle.column_numbers)
+        if handle.column_numbers is None:
+            handle.column_numbers = {}
+            for number in range(row_group.num_columns):
+                name = row_group.column(number).path_in_schema.split(".", 1)[0]
+                handle.column_numbers.setdefault(name, []).append(number)
+        numbers = handle.column_numbers
+        return sum(
+            row_group.column(number).total_compressed_size
+            for name in names
+            for number in numbers[name]
+        )
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
         """The columns that cannot be read, where others can."""
@@ -125,23 +142,6 @@ class ArrowReader:
         self._handles_of_threads.clear()
         self._own = threading.local()
 
-    def _check(self, table: pa.Table, group: RowGroup, where: dict[str, object]) -> None:
-        problem = None
-        if table.num_rows != group.num_rows:
-            problem = f"the row group has {table.num_rows} rows, not {group.num_rows} as planned"
-        constants = dict(group.constants)
-        kinds = {field.name: field.type for field in table.schema}  # to look up, not to ask again
-        for column in self._columns:
-            if column.name in constants:
-                continue
-            if column.name not in kinds:
-                problem = problem or f"column {column.name!r} is missing"
-            else:
-                problem = problem or type_problem(column, kinds[column.name])
-        if problem:
-            hint = "The file was changed since its footer was read; start again."
-            raise DataError(problem, where=where, hint=hint)
-
     def _handle(self, group: RowGroup) -> _Handle:
         file = group.file
         handles: OrderedDict[str, _Handle] | None = getattr(self._own, "handles", None)
@@ -166,7 +166,7 @@ class _Handle:
 
     def __init__(self, file: str, footer: pq.FileMetaData | None):
         remote = "://" in file
-        self.column_numbers: list[int] | None = None
+        self.column_numbers: dict[str, list[int]] | None = None  # of each top-level column
         # Arrow opens local files itself and reads them without holding Python's lock.
         self._stream: IO[bytes] | None = open_input(file) if remote else None
         # What the server says; for local files `SameFilesReader` looks.
@@ -190,6 +190,26 @@ class _Handle:
         if self._stream is not None:
             with contextlib.suppress(OSError):
                 self._stream.close()
+
+
+def _check(
+    table: pa.Table, columns: Sequence[Wanted], group: RowGroup, where: dict[str, object]
+) -> None:
+    problem = None
+    if table.num_columns and table.num_rows != group.num_rows:
+        problem = f"the row group has {table.num_rows} rows, not {group.num_rows} as planned"
+    constants = dict(group.constants)
+    kinds = {field.name: field.type for field in table.schema}  # to look up, not to ask again
+    for column in columns:
+        if column.name in constants:
+            continue
+        if column.name not in kinds:
+            problem = problem or f"column {column.name!r} is missing"
+        else:
+            problem = problem or type_problem(column, kinds[column.name])
+    if problem:
+        hint = "The file was changed since its footer was read; start again."
+        raise DataError(problem, where=where, hint=hint)
 
 
 def _cells(column: Wanted, values: pa.ChunkedArray, where: dict[str, object]) -> NDArray[Any]:

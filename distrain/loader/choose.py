@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from distrain.partition import Table
 from distrain.partition.columns import Wanted
 
 READERS = ("auto", "arrow", "packed", "cudf")
+
+_READERS_OF_FOOTERS = 16
 
 # Of these we know what cuDF makes of them. A date64, for one, is of milliseconds for Arrow.
 _CUDF_TYPES = frozenset(
@@ -109,7 +113,9 @@ def _why_not_cudf(
     if any(group.constants for group in table.row_groups):
         return "columns come from the names of folders"
     files = dict.fromkeys(group.file for group in table.row_groups)
-    return next((reason for file in files if (reason := _why_not_cudf_file(file, columns))), None)
+    with ThreadPoolExecutor(_READERS_OF_FOOTERS) as pool:
+        reasons = pool.map(partial(_why_not_cudf_file, columns=columns), files)
+        return next((reason for reason in reasons if reason), None)
 
 
 def _why_not_cudf_file(file: str, columns: Sequence[Wanted]) -> str | None:

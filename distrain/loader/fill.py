@@ -42,40 +42,49 @@ class Filler:
         self._limits = np.array([column.id_limit for column in columns], np.uint64)
 
     def fill(
-        self, cells: Sequence[NDArray[Any]], deal: Deal, blocks: Sequence[Block], group: RowGroup
+        self,
+        cells: Sequence[NDArray[Any]],
+        deal: Deal,
+        blocks: Sequence[Block],
+        group: RowGroup,
+        *,
+        first_column: int = 0,
     ) -> None:
-        """Put a row group's rows to their places.
+        """Put rows of some columns of a row group to their places.
 
         Args:
-            cells: Its columns, each `[rows of the row group]`, of any integer, floating or boolean
-                type.
+            cells: Neighbouring columns, each `[rows of the row group]`, of any integer, floating
+                or boolean type.
             deal: Which rows go where.
             blocks: The block of each run of the deal.
             group: The row group, for errors.
+            first_column: The number of the first of these columns in a block.
 
         Raises:
             DataError: A value among the dealt rows cannot be used: an id out of its range, a label
                 other than 0 and 1, a value that is not finite as float32, a negative weight.
         """
-        if not self._columns:
+        if not cells:
             return
+        some = slice(first_column, first_column + len(cells))
+        columns = self._columns[some]
         sources = [
             _as_id(column) if wanted.kind == "id" else _as_float(column)
-            for wanted, column in zip(self._columns, cells, strict=True)
+            for wanted, column in zip(columns, cells, strict=True)
         ]
         suspicious = _fill(
             sources,
-            blocks,
-            self._roles,
+            [block[some] for block in blocks],
+            self._roles[some],
             "".join(source.dtype.char for source in sources).replace("l", "q").encode(),
-            self._limits,
+            self._limits[some],
             deal.rows,
             deal.starts,
             deal.counts,
             deal.places,
         )
         if any(suspicious):
-            for wanted, column, flag in zip(self._columns, cells, suspicious, strict=True):
+            for wanted, column, flag in zip(columns, cells, suspicious, strict=True):
                 if flag:
                     check_values(wanted, column, group, deal.rows)
 

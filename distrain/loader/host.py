@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import pyarrow as pa
 import torch
 
 from distrain.batch import Batch
 from distrain.loader.blocks import BatchLayout, BlockPool
 from distrain.loader.dealing import Deal
 from distrain.loader.fill import Block, Filler
-from distrain.loader.lists import check_lists, deal_lists, joined
+from distrain.loader.lists import check_lists, deal_list, joined
 from distrain.loader.open_batches import OpenBatch
 from distrain.loader.reader import Reader
 from distrain.loader.stats import StatsRecorder
@@ -54,20 +55,36 @@ class HostBackend:
         Raises:
             DataError: The row group cannot be read, or a value in it cannot be used.
         """
-        start_s = time.perf_counter()
-        decoded = self._reader.read(group)
-        decoded_s = time.perf_counter()
-        self._filler.fill(decoded.cells, deal, [batch.block for batch in batches], group)
-        if self._lists:
-            for column, rows in zip(self._lists, decoded.lists, strict=True):
-                check_lists(column, rows, group)
-            deal_lists(decoded.lists, deal, batches)
-        self._stats.add(
-            row_groups=1,
-            bytes_read=decoded.bytes_read,
-            decode_s=decoded_s - start_s,
-            fill_s=time.perf_counter() - decoded_s,
-        )
+        blocks = [batch.block for batch in batches]
+        parts = self._reader.read_in_parts(group)
+        first_flat = first_list = bytes_read = 0
+        decode_s = fill_s = 0.0
+        while True:
+            start_s = time.perf_counter()
+            part = next(parts, None)
+            decoded_s = time.perf_counter()
+            decode_s += decoded_s - start_s
+            if part is None:
+                break
+            self._filler.fill(part.cells, deal, blocks, group, first_column=first_flat)
+            self._deal_lists(part.lists, first_list, deal, batches, group)
+            first_flat += len(part.cells)
+            first_list += len(part.lists)
+            bytes_read += part.bytes_read
+            fill_s += time.perf_counter() - decoded_s
+        self._stats.add(row_groups=1, bytes_read=bytes_read, decode_s=decode_s, fill_s=fill_s)
+
+    def _deal_lists(
+        self,
+        columns: Sequence[pa.Array],
+        first: int,
+        deal: Deal,
+        batches: Sequence[OpenBatch[Block]],
+        group: RowGroup,
+    ) -> None:
+        for number, rows in enumerate(columns, first):
+            check_lists(self._lists[number], rows, group)
+            deal_list(number, rows, deal, batches)
 
     def finish(self, batch: OpenBatch[Block]) -> Batch:
         """The batch whose rows are all there."""

@@ -29,14 +29,13 @@ def check_lists(column: Wanted, rows: pa.Array, group: RowGroup) -> None:
     check_values(column, items, group, row_of_value=row_of_item)
 
 
-def deal_lists(columns: Sequence[pa.Array], deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
-    """Hand a row group's lists to the batches of a deal's runs."""
+def deal_list(number: int, rows: pa.Array, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
+    """Hand a row group's rows of the list column `number` to the batches of a deal's runs."""
     first = 0
     for batch, start, count in zip(batches, deal.starts, deal.counts, strict=True):
         run = slice(first, first + int(count))
         places = start + (deal.places[run] if len(deal.places) else np.arange(count))
-        for kept, column in zip(batch.lists, columns, strict=True):
-            kept.append((places, column.take(pa.array(deal.rows[run]))))
+        batch.lists[number].append((places, rows.take(pa.array(deal.rows[run]))))
         first += int(count)
 
 

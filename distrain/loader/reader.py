@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +29,16 @@ class Decoded:
     bytes_read: int = 0
 
 
+def joined(parts: Iterable[Decoded]) -> Decoded:
+    """A row group's columns from its parts, if they all hold at once."""
+    kept = tuple(parts)
+    return Decoded(
+        tuple(column for part in kept for column in part.cells),
+        tuple(column for part in kept for column in part.lists),
+        sum(part.bytes_read for part in kept),
+    )
+
+
 class Reader(Protocol):
     """Reads row groups, the wanted columns only, from any thread.
 
@@ -43,6 +54,14 @@ class Reader(Protocol):
         Raises:
             DataError: The row group cannot be read, or is not what was planned with; it names file,
                 row group and, where it can, the column.
+        """
+        ...
+
+    def read_in_parts(self, group: RowGroup) -> Iterator[Decoded]:
+        """The same, some columns at a time, in their order: flat ones first.
+
+        A part holds until the next one is asked for. Who decodes gives few columns at a time, so
+        that they are still in the processor's cache when they are used.
         """
         ...
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from distrain.errors import DataError
-from distrain.loader.reader import Decoded, Reader
+from distrain.loader.reader import Decoded, Reader, joined
 from distrain.partition import RowGroup
 
 _Version = tuple[int, int, int, int]
@@ -34,13 +35,20 @@ class SameFilesReader:
         Raises:
             DataError: The file is not the one that was read first, or the inner reader failed.
         """
+        return joined(self.read_in_parts(group))
+
+    def read_in_parts(self, group: RowGroup) -> Iterator[Decoded]:
+        """The same, some columns at a time."""
         if "://" in group.file:
-            return self._inner.read(group)
+            yield from self._inner.read_in_parts(group)
+            return
         self._check(group)
         try:
-            return self._inner.read(group)
-        finally:
+            yield from self._inner.read_in_parts(group)
+        except DataError:
             self._check(group)  # if both went wrong, that the file changed is the reason
+            raise
+        self._check(group)
 
     def close(self) -> None:
         """Close the inner reader; which versions were read first stays known."""

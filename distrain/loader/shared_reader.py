@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from distrain.loader.reader import Decoded, Reader
 from distrain.partition import RowGroup
@@ -46,6 +46,7 @@ class _Lease:
     def __init__(self, reader: Reader, give_back: Callable[[], None]):
         self.name = reader.name
         self.read: Callable[[RowGroup], Decoded] = reader.read
+        self.read_in_parts: Callable[[RowGroup], Iterator[Decoded]] = reader.read_in_parts
         self._give_back: Callable[[], None] | None = give_back
 
     def close(self) -> None:

@@ -118,8 +118,20 @@ class EpochPlan:
 
     def rank_rows(self, step: int, rank: int, num_ranks: int) -> int:
         """Rows of a step that a rank serves; 0 is possible in a short last step."""
-        slices = (self.lane_slice(lane, step) for lane in self.lanes_of_rank(rank, num_ranks))
-        return sum(stop - start for start, stop in slices)
+        self._check_step(step)
+        lanes = self.lanes_of_rank(rank, num_ranks)
+        start = step * self.global_batch_size
+        stop = start + self.rows_in_step(step)
+        of_lanes = [
+            self._taken_below(stop, lane) - self._taken_below(start, lane)
+            for lane in (lanes.start, lanes.stop)
+        ]
+        return of_lanes[1] - of_lanes[0]
+
+    def _taken_below(self, taken: int, lane: int) -> int:
+        """How many of the epoch's first `taken` rows come from the lanes below `lane`."""
+        rounds, rest = divmod(taken, self.lanes)
+        return rounds * lane + min(rest, lane)
 
     def _lane_start(self, lane: int) -> int:
         share, rest = divmod(self.num_rows, self.lanes)
