@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import IO, Any
 
 import numpy as np
@@ -108,14 +109,12 @@ class ArrowReader:
         if handle.column_numbers is None:
             handle.column_numbers = {}
             for number in range(row_group.num_columns):
-                name = row_group.column(number).path_in_schema.split(".", 1)[0]
-                handle.column_numbers.setdefault(name, []).append(number)
-        numbers = handle.column_numbers
-        return sum(
-            row_group.column(number).total_compressed_size
-            for name in names
-            for number in numbers[name]
-        )
+                # A name may hold dots itself, so any beginning of a path may be a column's name.
+                steps = row_group.column(number).path_in_schema.split(".")
+                for name in accumulate(steps, "{}.{}".format):
+                    handle.column_numbers.setdefault(name, []).append(number)
+        numbers = {number for name in names for number in handle.column_numbers[name]}
+        return sum(row_group.column(number).total_compressed_size for number in numbers)
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
         """The columns that cannot be read, where others can."""
@@ -166,7 +165,7 @@ class _Handle:
 
     def __init__(self, file: str, footer: pq.FileMetaData | None):
         remote = "://" in file
-        self.column_numbers: dict[str, list[int]] | None = None  # of each top-level column
+        self.column_numbers: dict[str, list[int]] | None = None  # of each beginning of a path
         # Arrow opens local files itself and reads them without holding Python's lock.
         self._stream: IO[bytes] | None = open_input(file) if remote else None
         # What the server says; for local files `SameFilesReader` looks.

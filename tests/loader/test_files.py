@@ -118,3 +118,44 @@ def test_a_part_size_changes_the_stream_and_so_the_state(tmp_path: Path) -> None
     state = Loader(one, batch_size=10).state_dict()
     with pytest.raises(Exception, match="part_rows is 85 here and None in the state"):
         Loader(other, batch_size=10).load_state_dict(state)
+
+
+def test_names_may_hold_dots(tmp_path: Path) -> None:
+    numbers = np.arange(12)
+    table = {
+        "a.b": numbers,
+        "a": numbers + 100,
+        "a.b.c": numbers / 4,
+        "l.x": [[n] for n in numbers],
+    }
+    pq.write_table(pa.table(table), tmp_path / "a.parquet", row_group_size=5)
+    schema = Schema(
+        (
+            ColumnSchema("a.b", tags=(Tags.CATEGORICAL,)),
+            ColumnSchema("a", tags=(Tags.CATEGORICAL,)),
+            ColumnSchema("a.b.c", tags=(Tags.CONTINUOUS,)),
+            ColumnSchema("l.x", tags=(Tags.CATEGORICAL,), is_list=True),
+        )
+    )
+    loader = Loader(Dataset(tmp_path, schema, need_label=False), batch_size=12)
+    with loader.epoch(0) as batches:
+        (batch,) = batches
+    assert sorted(batch["a.b"].tolist()) == list(range(12))
+    assert batch["a"].tolist() == [row + 100 for row in batch["a.b"].tolist()]
+    assert batch["a.b.c"].tolist() == [row / 4 for row in batch["a.b"].tolist()]
+    assert batch.lists["l.x"].values.tolist() == batch["a.b"].tolist()
+    metadata = pq.read_metadata(tmp_path / "a.parquet")
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    sizes = [g.column(i).total_compressed_size for g in groups for i in range(g.num_columns)]
+    assert loader.stats.bytes_read == sum(sizes)
+
+
+def test_many_columns_of_folders_beside_few_of_the_files(tmp_path: Path) -> None:
+    keys = [f"k{number}" for number in range(11)]
+    folder = tmp_path.joinpath(*(f"{key}={number}" for number, key in enumerate(keys)))
+    write(folder / "a.parquet", 0, 23, ["row", "age", "y"])
+    constant = tuple(ColumnSchema(key, tags=(Tags.CATEGORICAL,)) for key in keys)
+    found = rows_and_columns(Dataset(folder, Schema((*constant, *SCHEMA)), hive=True))
+    assert sorted(found["row"]) == list(range(23))
+    for number, key in enumerate(keys):
+        assert found[key] == [number] * 23
