@@ -42,15 +42,13 @@ def _waiting(summary: "Summary") -> list[str]:
     """A line for each rank: how long it waited for data, and what its loader worked for that."""
     lines = []
     for rank, pct in enumerate(summary.stall_pct):
-        line = f"rank {rank}: {pct:.1f} % of the time"
+        line = f"rank {rank}: {pct:.1f} %"
         loader = summary.loader[rank] if rank < len(summary.loader) else {}
         if loader.get("rows"):
             million = loader["rows"] / 1e6
-            line += (
-                f"; decoding {loader['decode_s'] / million:.2f} and filling "
-                f"{loader['fill_s'] / million:.2f} s per million rows, "
-                f"{loader['mean_queue_depth']:.1f} batches ready"
-            )
+            decode_s, fill_s = loader["decode_s"] / million, loader["fill_s"] / million
+            line += f"; decode {decode_s:.2f}, fill {fill_s:.2f} s/M rows"
+            line += f"; queue {loader['mean_queue_depth']:.1f}"
         lines.append(line)
     return lines
 

@@ -25,16 +25,16 @@ def test_each_rank_has_a_line_about_its_loader(tmp_path):
         tmp_path, rank_stall_pct=(0.25, 1.0), rank_loader=(LOADER, {**LOADER, "fill_s": 2.0})
     )
     lines = [line.split("rank ")[1].strip() for line in text.splitlines() if "rank " in line]
-    work = "of the time; decoding 0.50 and filling {} s per million rows, 3.2 batches ready"
+    work = "decode 0.50, fill {} s/M rows; queue 3.2"
     assert [line.rstrip(" │") for line in lines] == [
-        "0: 0.2 % " + work.format("0.25"),
-        "1: 1.0 % " + work.format("1.00"),
+        "0: 0.2 %; " + work.format("0.25"),
+        "1: 1.0 %; " + work.format("1.00"),
     ]
 
 
 def test_ranks_that_tell_nothing_of_their_loaders_have_a_shorter_line(tmp_path):
-    assert "rank 1: 1.0 % of the time" in printed(tmp_path, rank_stall_pct=(0.0, 1.0))
-    assert "filling" not in printed(tmp_path, rank_stall_pct=(0.0, 1.0))
+    assert "rank 1: 1.0 % " in printed(tmp_path, rank_stall_pct=(0.0, 1.0))
+    assert "fill" not in printed(tmp_path, rank_stall_pct=(0.0, 1.0))
 
 
 def test_a_run_that_never_trained_has_a_dash(tmp_path):
