@@ -24,11 +24,13 @@ Contenders (1t, 2t: with 1 or 2 decoding threads):
   HF datasets    streaming, in order, where `--hf` names a Python that has it, and torch
   to GPU         on a machine with a GPU: batches in its memory, beside copying alone
 
-Rates are of two whole passes, their starts included; imports and opening are not. "First batch" is
-the wait for the first one, "own" what the process's anonymous memory grew by at most (rows that a
-contender holds in memory beforehand and worker processes are left out), "peak" its resident memory
-with libraries and all. Figures are medians over the rounds; ratios are taken round by round, so
-that both sides met the same machine, and then their median.
+Rates are of a whole pass, its start included; imports and opening are not. The first pass of a
+process is "cold": it also pays for fresh memory, which can be most of a short one. The second is
+the rate that is compared. "First batch" is the wait for the first one of the cold pass, "own" what
+the process's anonymous memory grew by at most (rows that a contender holds in memory beforehand and
+worker processes are left out), "peak" its resident memory with libraries and all. Figures are
+medians over the rounds; ratios are taken round by round, so that both sides met the same machine,
+and then their median.
 """
 
 import argparse

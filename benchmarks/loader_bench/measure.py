@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Pass = Callable[[int], Iterator[int]]
 """Starts pass 0, 1, ... over the data; yields the rows of each batch once its memory is touched."""
@@ -13,31 +13,42 @@ Open = Callable[[Path], Pass]
 """Imports what the contender needs, and opens the data."""
 
 BATCH_ROWS = 65_536
-PASSES = 2
 SAMPLE_S = 0.005
 
 
 def measure(open_case: Open, data: Path) -> dict[str, float]:
-    """Time `PASSES` whole passes, each from its start, after importing and opening."""
+    """Time two whole passes, each from its start, after importing and opening."""
     one_pass = open_case(data)
-    rows, first_s = 0, None
     with AnonymousMemory() as memory:
-        cpu, start = cpu_s(), time.perf_counter()
-        for number in range(PASSES):
-            for count in one_pass(number):
-                first_s = first_s or time.perf_counter() - start
-                rows += count
-        wall_s = time.perf_counter() - start
-        spent_s = cpu_s() - cpu
-    assert first_s is not None
+        cold = time_pass(one_pass, 0)
+        warm = time_pass(one_pass, 1)
     return {
-        "rows": rows,
-        "rows_per_s": rows / wall_s,
-        "cpu_s_per_m_rows": spent_s / rows * 1e6,
-        "first_batch_s": first_s,
+        "rows_per_s": warm.rows / warm.wall_s,
+        "cold_rows_per_s": cold.rows / cold.wall_s,
+        "cpu_s_per_m_rows": warm.cpu_s / warm.rows * 1e6,
+        "first_batch_s": cold.first_batch_s,
         "own_mb": memory.growth_mb,
         "peak_mb": status_mb("VmHWM"),
     }
+
+
+class PassTimes(NamedTuple):
+    """What a pass took; rows are those of all its batches."""
+
+    rows: int
+    wall_s: float
+    cpu_s: float
+    first_batch_s: float
+
+
+def time_pass(one_pass: Pass, number: int) -> PassTimes:
+    """Run a pass to its end."""
+    rows, first_s = 0, 0.0
+    cpu, start = cpu_s(), time.perf_counter()
+    for count in one_pass(number):
+        first_s = first_s or time.perf_counter() - start
+        rows += count
+    return PassTimes(rows, time.perf_counter() - start, cpu_s() - cpu, first_s)
 
 
 def touch(*tensors: Any) -> None:

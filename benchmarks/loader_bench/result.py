@@ -83,14 +83,14 @@ def median(results: Rounds, name: str, figure: str) -> float | None:
 
 def print_table(results: Rounds) -> None:
     """A line per contender."""
-    heads = ("rows/s", "GB/s", "CPU s/M rows", "first batch s", "own MB", "peak MB")
+    heads = ("rows/s", "GB/s", "cold rows/s", "CPU s/M rows", "first batch s", "own MB", "peak MB")
     print(f"{'':34}" + "".join(f"{head:>14}" for head in heads))
     for name, rounds in results.items():
         middle = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
         gb_per_s = middle["rows_per_s"] * ROW_BYTES / 1e9
         print(
             f"{name:34}{middle['rows_per_s']:>14,.0f}{gb_per_s:>14.2f}"
-            f"{middle['cpu_s_per_m_rows']:>14.3f}{middle['first_batch_s']:>14.3f}"
+            f"{middle['cold_rows_per_s']:>14,.0f}{middle['cpu_s_per_m_rows']:>14.3f}{middle['first_batch_s']:>14.3f}"
             f"{middle['own_mb']:>14,.0f}{middle['peak_mb']:>14,.0f}"
         )
     print(f"GB/s: of rows of {ROW_BYTES} bytes, as they lie in a batch.")
