@@ -20,7 +20,12 @@ from distrain.loader.delivery import Transform
 from distrain.loader.device import new_delivery, new_streams, resolve_device, thread_set_up
 from distrain.loader.epoch import EpochIterator
 from distrain.loader.memory import LoaderMemory, memory_of
-from distrain.loader.options import CacheOptions, LoaderOptions
+from distrain.loader.options import (
+    CacheOptions,
+    LoaderOptions,
+    rows_over_all_ranks,
+    whole_number,
+)
 from distrain.loader.producer import EpochWork
 from distrain.loader.stats import LoaderStats, StatsRecorder
 from distrain.partition import EpochPlan, chunk_order
@@ -37,6 +42,11 @@ class Loader(IterableDataset[Any]):
 
     Each `iter(loader)` is the next epoch. Background threads read ahead; leaving a loop early, by
     an exception or by dropping the iterator ends them.
+
+    It needs no `torch.utils.data.DataLoader`, but can be put into one, with `batch_size=None` and
+    at most one worker. A worker process that is started anew for each epoch begins where this
+    loader stands, which the worker's work does not change: set `persistent_workers`, or call
+    `set_epoch` before each epoch.
 
         loader = Loader(Dataset("data/train"), batch_size=65536, device="cuda")
         for batch in loader:
@@ -102,7 +112,7 @@ class Loader(IterableDataset[Any]):
     ):
         self.dataset = dataset
         self.options = LoaderOptions.checked(
-            global_batch_size=_global_batch_size(batch_size, global_batch_size, num_ranks),
+            global_batch_size=rows_over_all_ranks(batch_size, global_batch_size, num_ranks),
             shuffle=shuffle,
             seed=seed,
             lanes=lanes,
@@ -114,8 +124,10 @@ class Loader(IterableDataset[Any]):
             decode_threads=decode_threads,
             pin_memory=pin_memory and torch.cuda.is_available(),
         )
-        self._plan = EpochPlan(len(dataset), lanes, self.options.global_batch_size, drop_last)
-        self._plan.lanes_of_rank(rank, num_ranks)  # raises if there is no such rank
+        self._plan = EpochPlan(
+            len(dataset), self.options.lanes, self.options.global_batch_size, drop_last
+        )
+        self._plan.lanes_of_rank(self.options.rank, self.options.num_ranks)  # if they share evenly
         if not self._plan.num_steps:
             raise SpecError(
                 f"{len(dataset)} rows do not fill one global batch of "
@@ -259,7 +271,12 @@ class Loader(IterableDataset[Any]):
             yield from self
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next `iter(loader)` this epoch, from its first step on."""
+        """Make the next `iter(loader)` this epoch, from its first step on.
+
+        Raises:
+            SpecError: `epoch` is negative.
+        """
+        epoch = whole_number("epoch", epoch, 0)
         self._next_epoch = epoch
         self._position = (epoch, 0)
 
@@ -298,10 +315,12 @@ class Loader(IterableDataset[Any]):
                 hint="Load it with the same data, seed, shuffle, lanes and global batch size; only "
                 "the number of ranks may differ.",
             )
-        self._next_epoch, step = int(state["epoch"]), int(state["step"])
-        if self._next_epoch < 0 or not 0 <= step <= self.num_steps:
-            raise SpecError(f"the state names epoch {self._next_epoch}, step {step}")
-        self._position = (self._next_epoch, step)
+        epoch = whole_number("epoch", state.get("epoch"), 0)
+        step = whole_number("step", state.get("step"), 0)
+        if step >= self.num_steps:
+            raise SpecError(f"the state's step {step} is not in 0..{self.num_steps - 1}")
+        self._next_epoch = epoch
+        self._position = (epoch, step)
 
     def map(self, transform: Transform) -> Loader:
         """A loader of the same stream whose batches go through one more function."""
@@ -331,15 +350,6 @@ class Loader(IterableDataset[Any]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _global_batch_size(batch_size: int | None, global_batch_size: int | None, ranks: int) -> int:
-    if (batch_size is None) == (global_batch_size is None):
-        raise SpecError(
-            "give either batch_size or global_batch_size",
-            hint="batch_size counts the rows of a step on one rank, global_batch_size on all.",
-        )
-    return batch_size * ranks if batch_size is not None else global_batch_size  # type: ignore[return-value]
 
 
 def _refuse_many_workers() -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 from distrain.errors import SpecError
 from distrain.loader.byte_size import parse_bytes
 from distrain.partition import SHUFFLES
+
+_LEAST = {
+    "global_batch_size": 1,
+    "seed": 0,
+    "lanes": 1,
+    "rank": 0,
+    "num_ranks": 1,
+    "parts_per_chunk": 1,
+    "prefetch_batches": 1,
+    "decode_threads": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -36,17 +48,50 @@ class LoaderOptions:
         mode = ("chunk" if shuffle else "none") if isinstance(shuffle, bool) else shuffle
         if mode not in SHUFFLES:
             raise SpecError(f"unknown shuffle {mode!r}", hint=f"Allowed: {', '.join(SHUFFLES)}.")
-        for name in ("parts_per_chunk", "prefetch_batches", "decode_threads"):
-            if options[name] < 1:
-                raise SpecError(f"{name} is {options[name]}, not 1 or more")
-        if options["seed"] < 0:
-            raise SpecError(f"seed is {options['seed']}, not 0 or more")
+        for name, least in _LEAST.items():
+            options[name] = whole_number(name, options[name], least)
+        if options["rank"] >= options["num_ranks"]:
+            raise SpecError(f"rank {options['rank']} is not in 0..{options['num_ranks'] - 1}")
         return cls(shuffle=mode, **options)
 
     def order_of_rows(self) -> dict[str, int | str | bool]:
         """The options that the order of rows depends on."""
         names = ("global_batch_size", "shuffle", "seed", "lanes", "drop_last", "parts_per_chunk")
         return {name: getattr(self, name) for name in names}
+
+
+def rows_over_all_ranks(
+    batch_size: int | None, global_batch_size: int | None, num_ranks: int
+) -> int:
+    """The global batch size, from whichever of the two is given.
+
+    Raises:
+        SpecError: Both or none are given, or a number is out of its range.
+    """
+    if (batch_size is None) == (global_batch_size is None):
+        raise SpecError(
+            "give either batch_size or global_batch_size",
+            hint="batch_size counts the rows of a step on one rank, global_batch_size on all.",
+        )
+    num_ranks = whole_number("num_ranks", num_ranks, 1)
+    if batch_size is not None:
+        return num_ranks * whole_number("batch_size", batch_size, 1)
+    return whole_number("global_batch_size", global_batch_size, 1)
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """A number as a plain `int`, whichever integer type it comes in.
+
+    Raises:
+        SpecError: It is no integer, or less than `least`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise SpecError(f"{name} is {value!r}, not a whole number") from None
+    if number < least:
+        raise SpecError(f"{name} is {number}, not {least} or more")
+    return number
 
 
 @dataclass(frozen=True)
