@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -16,6 +17,10 @@ from distrain.loader.copies import move
 from distrain.loader.delivery import Delivery, HostDelivery, Transform
 
 _MOST_COPIES = 2  # one that runs and one that waits keep the link busy
+
+
+_side_streams: dict[torch.device, torch.cuda.Stream] = {}
+_side_streams_lock = threading.Lock()
 
 
 class Event(Protocol):
@@ -70,12 +75,15 @@ class CudaStreams:
 
     def __init__(self, device: torch.device):
         self._device = device
-        self._side = _side_stream(device)
 
     @property
     def side(self) -> torch.cuda.Stream:
-        """The stream for the loader's work."""
-        return self._side
+        """The stream for the loader's work; the first use brings the GPU to life."""
+        with _side_streams_lock:  # else two threads could begin on two streams
+            if self._device not in _side_streams:
+                stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+                _side_streams[self._device] = stream
+            return _side_streams[self._device]
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor is on this GPU."""
@@ -87,13 +95,13 @@ class CudaStreams:
 
     def beside(self) -> AbstractContextManager[Any]:
         """Make the side stream, and this GPU, the calling thread's current ones."""
-        return torch.cuda.stream(self._side)
+        return torch.cuda.stream(self.side)
 
     def mark(self) -> torch.cuda.Event:
         """The end of all that was put onto the side stream so far."""
         # Whoever waits for it sleeps, and does not spin.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        event.record(self._side)
+        event.record(self.side)
         return event
 
     def follow(self, event: Any, memory: Sequence[Tensor]) -> None:
@@ -225,11 +233,6 @@ def thread_set_up(device: torch.device | None, *, pinned: bool) -> Callable[[], 
 def new_delivery(streams: Streams | None, transforms: Sequence[Transform]) -> Delivery:
     """How batches get to the consumer; `None` leaves them on the host."""
     return HostDelivery(transforms) if streams is None else DeviceDelivery(streams, transforms)
-
-
-@cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _nothing() -> None:

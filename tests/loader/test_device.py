@@ -21,6 +21,7 @@ from distrain.loader.blocks import BatchLayout, BlockPool
 from distrain.loader.copies import map_tensors, move
 from distrain.loader.delivery import HostDelivery
 from distrain.loader.device import (
+    CudaStreams,
     DeviceDelivery,
     new_delivery,
     new_streams,
@@ -374,3 +375,21 @@ def test_threads_choose_the_loaders_gpu(four_gpus: list[Any]) -> None:
     thread_set_up(None, pinned=True)()
     thread_set_up(None, pinned=False)()
     assert four_gpus == [torch.device("cuda", 1), 3]
+
+
+def test_loaders_share_one_side_stream_per_gpu_made_at_its_first_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[torch.device] = []
+
+    def stream(device: torch.device) -> object:
+        made.append(device)
+        return object()
+
+    monkeypatch.setattr(torch.cuda, "Stream", stream)
+    monkeypatch.setattr("distrain.loader.device._side_streams", {})
+    first, second = CudaStreams(torch.device("cuda", 1)), CudaStreams(torch.device("cuda", 1))
+    assert made == []
+    assert first.side is second.side
+    assert CudaStreams(torch.device("cuda", 0)).side is not first.side
+    assert made == [torch.device("cuda", 1), torch.device("cuda", 0)]
