@@ -1,5 +1,7 @@
 """`distrain prep`: raw Criteo files to training files."""
 
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +75,13 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     "--row-group-rows", type=COUNT, default=65536, show_default=True, help="Rows per row group."
 )
 @click.option(
+    "--layout",
+    type=click.Choice(["compact", "fast"]),
+    default="compact",
+    show_default=True,
+    help="compact: small files; fast: what the loader reads fastest, two to four times as large.",
+)
+@click.option(
     "--block-mib",
     type=click.IntRange(min=1),
     default=64,
@@ -102,6 +111,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     Examples:
       distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
+      distrain prep train.txt --layout fast --out criteo
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
     """
     from rich.console import Console
@@ -118,8 +128,25 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     console = Console()
     cluster = open_cluster(scheduler=options["scheduler"], num_workers=options["workers"])
     with cluster as client, PhaseProgress(console) as progress:
-        result = prepare(request, client, progress.show)
+        finish = None
+        if options["layout"] == "fast":
+            finish = partial(_pack_splits, row_group_rows=options["row_group_rows"])
+        result = prepare(request, client, progress.show, finish)
     _print_result(result, console)
+
+
+def _pack_splits(folder: Path, row_group_rows: int) -> None:
+    """Write the fast layout in place of what was prepared."""
+    from distrain.loader.packed import pack
+    from distrain.schema import Schema
+
+    schema = Schema.load(folder / "schema.pbtxt")
+    for split in ("train", "valid"):
+        prepared, packed = folder / split, folder / f".{split}.packed"
+        if prepared.is_dir():
+            pack(str(prepared), schema, packed, row_group_rows=row_group_rows)
+            shutil.rmtree(prepared)
+            packed.rename(prepared)
 
 
 def _refuse_what_a_workflow_settles(context: click.Context) -> None:

@@ -53,6 +53,7 @@ def check_machine() -> Iterator[Check]:
         "cores": lambda: [_cores()],
         "memory": lambda: [_memory()],
         "/dev/shm": lambda: [_shared_memory()],
+        "loader kernel": lambda: [_loader_kernel()],
         "gpu": _gpus,
     }
     for name, look in looks.items():
@@ -123,6 +124,19 @@ def _installed(package: str) -> Check:
             package, Verdict.FAIL, f"cannot be imported: {error}", f"pip install -U {package}"
         )
     return Check(package, Verdict.OK, found)
+
+
+def _loader_kernel() -> Check:
+    from distrain.loader.fill import KERNEL
+
+    if KERNEL == "C":
+        return Check("loader kernel", Verdict.OK, "built")
+    return Check(
+        "loader kernel",
+        Verdict.NOTE,
+        "not built: NumPy fills batches, more slowly",
+        "Install a C compiler, then distrain again: pip install --force-reinstall --no-deps .",
+    )
 
 
 def _same_dask() -> Check:

@@ -12,11 +12,12 @@ happens in a folder under a temporary name, staging included, which is renamed a
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,10 @@ from distrain.storage import InputFile, check_writable, list_inputs, whole_dir
 
 
 def prepare(
-    request: PrepRequest, client: Client, on_progress: ProgressCallback | None = None
+    request: PrepRequest,
+    client: Client,
+    on_progress: ProgressCallback | None = None,
+    finish: Callable[[Path], None] | None = None,
 ) -> PrepResult:
     """Prepare training files on a Dask cluster.
 
@@ -46,6 +50,8 @@ def prepare(
         request: What to prepare.
         client: The cluster's client; its workers see `request.out`'s file system.
         on_progress: Told how far each phase is.
+        finish: Called with the folder when rows and schema are written, before it gets its name;
+            it may write the rows of `train` and `valid` anew, to other files.
 
     Raises:
         DataError: An input, a column or a line that cannot be used.
@@ -63,7 +69,7 @@ def prepare(
         whole_dir(request.out, replace=request.overwrite) as folder,
         _nothing_left_behind(folder),
     ):
-        run = _Run(request, workflow, folder, TaskRunner(client), on_progress)
+        run = _Run(request, workflow, folder, TaskRunner(client), on_progress, finish)
         result = run.do(files, valid_files)
         shutil.rmtree(folder / _STAGING)
     client.run(forget_workflow)
@@ -84,12 +90,14 @@ class _Run:
         folder: Path,
         runner: TaskRunner,
         on_progress: ProgressCallback | None,
+        finish: Callable[[Path], None] | None,
     ):
         self._request = request
         self._workflow = workflow
         self._folder = folder
         self._runner = runner
         self._on_progress = on_progress or (lambda phase, done, total, rows: None)
+        self._finish = finish
         self._seconds: dict[str, float] = {}
 
     def do(self, files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> PrepResult:
@@ -102,6 +110,11 @@ class _Run:
         with self._timed("write"):
             train, valid = self._write(train_parts, valid_parts)
         self._save_schema(cardinalities)
+        if self._finish is not None:
+            with self._timed("finish"):
+                self._finish(self._folder)
+            train = self._recounted("train", train)
+            valid = self._recounted("valid", valid) if valid else None
         self._seconds["total"] = round(time.perf_counter() - started, 3)
         result = PrepResult(
             self._request.out,
@@ -115,6 +128,11 @@ class _Run:
         )
         (self._folder / PREP_JSON).write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
+
+    def _recounted(self, split: str, report: SplitReport) -> SplitReport:
+        """The report after somebody may have written the rows to other files."""
+        files = list((self._folder / split).glob("*.parquet"))
+        return dataclasses.replace(report, num_files=len(files))
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

@@ -44,6 +44,8 @@ def seed_everything(seed: int, device: torch.device) -> None:
         # cuBLAS reads it when its first handle is made.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # That would also fill every new tensor first; ours are written whole before they are read.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:

@@ -49,6 +49,15 @@ def test_dask_and_distributed_of_different_versions_are_told(monkeypatch):
     assert found.detail == "2026.7.1 and 2026.3.0"
 
 
+def test_a_loader_without_its_kernel_is_told(monkeypatch):
+    from distrain.loader import fill
+
+    monkeypatch.setattr(checks, "NEEDED", ())
+    for kernel, verdict in (("C", Verdict.OK), ("NumPy", Verdict.NOTE)):
+        monkeypatch.setattr(fill, "KERNEL", kernel)
+        assert by_name(check_machine())["loader kernel"].verdict is verdict
+
+
 @pytest.mark.parametrize("look", ["_same_dask", "_cores", "_memory", "_shared_memory", "_gpus"])
 def test_a_look_that_fails_is_a_finding_and_the_others_go_on(monkeypatch, look):
     def broken():

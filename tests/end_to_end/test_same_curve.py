@@ -45,6 +45,8 @@ def test_one_two_and_four_ranks_follow_the_same_loss_curve(
             f"train.optimizer={{kind: {optimizer}, lr: 0.01, eps: 1.0e-6}}",
             f"train.max_steps={STEPS}",
             "train.log_every_steps=1",
+            # With seed 0 an input of a ReLU comes so close to 0 that rounding decides its sign.
+            "train.seed=1",
             # 200 is no multiple of 24 lanes, and 10,500 rows give a last batch of 100
             f"resources.num_ranks={ranks}",
         )

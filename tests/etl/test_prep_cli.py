@@ -14,6 +14,7 @@ from rich.console import Console
 import distrain.cluster
 from distrain.cli.prep import PhaseProgress, command
 from distrain.errors import DataError
+from distrain.loader.packed import is_packed
 
 
 @pytest.fixture
@@ -105,3 +106,22 @@ def test_bars_on_a_terminal() -> None:
     assert "reading" in screen.getvalue()
     assert "2/2 tasks" in screen.getvalue()
     assert "1,000 rows" in screen.getvalue()
+
+
+def test_the_fast_layout_holds_the_same_rows(
+    in_process: list[dict[str, Any]], tmp_path: Path, raw: Path
+) -> None:
+    for layout in ("compact", "fast"):
+        result = run(
+            raw, "--out", tmp_path / layout, "--delimiter", ",", "--bad-lines", "skip",
+            "--valid-rows", 20, "--layout", layout,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        assert "training rows       179 in 1 files" in result.output
+    for split in ("train", "valid"):
+        compact, fast = (pq.read_table(tmp_path / layout / split) for layout in ("compact", "fast"))
+        assert fast.select(compact.column_names).equals(compact)
+        (file,) = (tmp_path / "fast" / split).glob("*.parquet")
+        assert is_packed(pq.read_metadata(file))
+    names = {path.name for path in (tmp_path / "fast").iterdir()}
+    assert names == {path.name for path in (tmp_path / "compact").iterdir()}
