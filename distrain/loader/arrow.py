@@ -25,6 +25,7 @@ from distrain.storage import open_input
 
 _OPEN_FILES_PER_THREAD = 32
 _MOST_LISTED = 5
+_CHANGED = "The file is damaged, or was changed since its footer was read; start again."
 # What is decoded at once should fit the processor's cache until it has been gathered from: 65,536
 # rows of five columns are 1.3 MB. Decoding itself gets faster by it, too.
 _COLUMNS_AT_A_TIME = 5
@@ -57,30 +58,31 @@ class ArrowReader:
 
     def read_in_parts(self, group: RowGroup) -> Iterator[Decoded]:
         """The same, a few columns at a time."""
+        where = {"file": group.file, "row group": group.index}
+        num_bytes = self._check(group, where)
         flat = [column for column in self._columns if not column.is_list]
         lists = [column for column in self._columns if column.is_list]
         for first in range(0, len(flat), _COLUMNS_AT_A_TIME):
-            yield self._read_some(group, flat[first : first + _COLUMNS_AT_A_TIME])
+            some = flat[first : first + _COLUMNS_AT_A_TIME]
+            yield Decoded(self._read_flat(group, some, where), bytes_read=num_bytes)
+            num_bytes = 0
         for column in lists:
-            yield self._read_some(group, [column])
+            values = self._read(group, [column.name], where).column(0)
+            yield Decoded((), (_lists(column, values, where),), num_bytes)
+            num_bytes = 0
 
-    def _read_some(self, group: RowGroup, columns: Sequence[Wanted]) -> Decoded:
-        where = {"file": group.file, "row group": group.index}
+    def _read_flat(
+        self, group: RowGroup, columns: Sequence[Wanted], where: dict[str, object]
+    ) -> tuple[NDArray[Any], ...]:
         constants = dict(group.constants)
         names = [column.name for column in columns if column.name not in constants]
         table = self._read(group, names, where)
-        _check(table, columns, group, where)
-        cells = [
+        return tuple(
             np.full(group.num_rows, constants[column.name])
             if column.name in constants
             else _cells(column, table.column(column.name), where)
             for column in columns
-            if not column.is_list
-        ]
-        lists = [
-            _lists(column, table.column(column.name), where) for column in columns if column.is_list
-        ]
-        return Decoded(tuple(cells), tuple(lists), self._bytes_of(group, names))
+        )
 
     def _names_in(self, group: RowGroup) -> list[str]:
         """The columns to read from the file; others come from its path."""
@@ -88,10 +90,18 @@ class ArrowReader:
         return [column.name for column in self._columns if column.name not in constants]
 
     def _read(self, group: RowGroup, names: list[str], where: dict[str, object]) -> pa.Table:
-        try:
-            return self._handle(group).parquet.read_row_group(
+        with self._failures_told(group, where):
+            table = self._handle(group).parquet.read_row_group(
                 group.index, columns=names, use_threads=False
             )
+        if names and table.num_rows != group.num_rows:  # pages may hold fewer than the footer says
+            raise _other_rows(table.num_rows, group, where)
+        return table
+
+    @contextlib.contextmanager
+    def _failures_told(self, group: RowGroup, where: dict[str, object]) -> Iterator[None]:
+        try:
+            yield
         except (DistrainError, MemoryError):
             raise
         except Exception as error:  # remote filesystems raise what they like
@@ -102,19 +112,16 @@ class ArrowReader:
                 hint="The file is damaged, or was removed or changed since the run began.",
             ) from error
 
-    def _bytes_of(self, group: RowGroup, names: Sequence[str]) -> int:
-        """Compressed bytes of some columns of a row group."""
-        handle = self._handle(group)
-        row_group = handle.parquet.metadata.row_group(group.index)
-        if handle.column_numbers is None:
-            handle.column_numbers = {}
-            for number in range(row_group.num_columns):
-                # A name may hold dots itself, so any beginning of a path may be a column's name.
-                steps = row_group.column(number).path_in_schema.split(".")
-                for name in accumulate(steps, "{}.{}".format):
-                    handle.column_numbers.setdefault(name, []).append(number)
-        numbers = {number for name in names for number in handle.column_numbers[name]}
-        return sum(row_group.column(number).total_compressed_size for number in numbers)
+    def _check(self, group: RowGroup, where: dict[str, object]) -> int:
+        """Compare a row group with what was planned; compressed bytes of the wanted columns."""
+        with self._failures_told(group, where):
+            handle = self._handle(group)
+            row_group = handle.parquet.metadata.row_group(group.index)
+        if row_group.num_rows != group.num_rows:
+            raise _other_rows(row_group.num_rows, group, where)
+        if handle.problem:
+            raise DataError(handle.problem, where=where, hint=_CHANGED)
+        return sum(row_group.column(n).total_compressed_size for n in handle.column_numbers)
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
         """The columns that cannot be read, where others can."""
@@ -150,7 +157,9 @@ class ArrowReader:
         if file not in handles:
             if len(handles) >= _OPEN_FILES_PER_THREAD:
                 handles.popitem(last=False)[1].close()
-            handle = _Handle(file, self._footers.get(file))
+            constants = dict(group.constants)
+            columns = [column for column in self._columns if column.name not in constants]
+            handle = _Handle(file, columns, self._footers.get(file))
             if self._versions.setdefault(file, handle.version) != handle.version:
                 handle.close()
                 raise another_version(group)
@@ -161,14 +170,18 @@ class ArrowReader:
 
 
 class _Handle:
-    """An open parquet file."""
+    """An open parquet file.
 
-    def __init__(self, file: str, footer: pq.FileMetaData | None):
+    Attributes:
+        version: What a server says that it is; `None` for local files, which others look after.
+        problem: Why its columns are not those that are wanted, if so.
+        column_numbers: The wanted columns' numbers in its row groups.
+    """
+
+    def __init__(self, file: str, columns: Sequence[Wanted], footer: pq.FileMetaData | None):
         remote = "://" in file
-        self.column_numbers: dict[str, list[int]] | None = None  # of each beginning of a path
         # Arrow opens local files itself and reads them without holding Python's lock.
         self._stream: IO[bytes] | None = open_input(file) if remote else None
-        # What the server says; for local files `SameFilesReader` looks.
         self.version = version_told(getattr(self._stream, "details", None) or {})
         try:
             source: Any = self._stream or file
@@ -179,6 +192,8 @@ class _Handle:
         except BaseException:
             self._close_stream()
             raise
+        self.problem = _problem(self.parquet.schema_arrow, columns)
+        self.column_numbers = _column_numbers(self.parquet.metadata, columns)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -191,24 +206,31 @@ class _Handle:
                 self._stream.close()
 
 
-def _check(
-    table: pa.Table, columns: Sequence[Wanted], group: RowGroup, where: dict[str, object]
-) -> None:
-    problem = None
-    if table.num_columns and table.num_rows != group.num_rows:
-        problem = f"the row group has {table.num_rows} rows, not {group.num_rows} as planned"
-    constants = dict(group.constants)
-    kinds = {field.name: field.type for field in table.schema}  # to look up, not to ask again
+def _other_rows(num_rows: int, group: RowGroup, where: dict[str, object]) -> DataError:
+    message = f"the row group has {num_rows} rows, not {group.num_rows} as planned"
+    return DataError(message, where=where, hint=_CHANGED)
+
+
+def _problem(schema: pa.Schema, columns: Sequence[Wanted]) -> str | None:
+    kinds = {field.name: field.type for field in schema}
     for column in columns:
-        if column.name in constants:
-            continue
         if column.name not in kinds:
-            problem = problem or f"column {column.name!r} is missing"
-        else:
-            problem = problem or type_problem(column, kinds[column.name])
-    if problem:
-        hint = "The file was changed since its footer was read; start again."
-        raise DataError(problem, where=where, hint=hint)
+            return f"column {column.name!r} is missing"
+        problem = type_problem(column, kinds[column.name])
+        if problem:
+            return problem
+    return None
+
+
+def _column_numbers(metadata: pq.FileMetaData, columns: Sequence[Wanted]) -> list[int]:
+    names = {column.name for column in columns}
+    numbers = []
+    for number in range(metadata.num_columns):
+        # A name may hold dots itself, so any beginning of a path may be a column's name.
+        steps = metadata.schema.column(number).path.split(".")
+        if not names.isdisjoint(accumulate(steps, "{}.{}".format)):
+            numbers.append(number)
+    return numbers
 
 
 def _cells(column: Wanted, values: pa.ChunkedArray, where: dict[str, object]) -> NDArray[Any]:

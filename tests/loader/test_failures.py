@@ -311,8 +311,8 @@ def test_many_files_do_not_exhaust_the_descriptors(
     real = arrow._Handle
 
     class Counted(real):  # type: ignore[misc, valid-type]
-        def __init__(self, file: str, footer: Any):
-            super().__init__(file, footer)
+        def __init__(self, *arguments: Any):
+            super().__init__(*arguments)
             opened.append(1)
 
         def close(self) -> None:
