@@ -77,10 +77,11 @@ class ArrowReader:
         constants = dict(group.constants)
         names = [column.name for column in columns if column.name not in constants]
         table = self._read(group, names, where)
+        found = dict(zip(table.column_names, table.columns, strict=True))
         return tuple(
             np.full(group.num_rows, constants[column.name])
             if column.name in constants
-            else _cells(column, table.column(column.name), where)
+            else _cells(column, found[column.name], where)
             for column in columns
         )
 
