@@ -41,6 +41,9 @@ class DataSpec(Section):
     reader: Literal["auto", "arrow", "packed", "cudf"] = Field(
         "auto", description="Who reads row groups; `auto` says what it chose and why."
     )
+    gpu_memory_fraction: float = Field(
+        0.1, gt=0, lt=1, description="Share of a GPU's memory that the cudf reader may pool."
+    )
     cache_dir: str | None = Field(
         None, description="A folder on each host's disk that keeps decoded rows; null does without."
     )

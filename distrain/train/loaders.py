@@ -50,6 +50,7 @@ def job_loader(
         prefetch_batches=data.prefetch_batches,
         decode_threads=data.decode_threads,
         reader=data.reader,
+        gpu_memory_fraction=data.gpu_memory_fraction,
         cache=data.cache_dir,
         cache_size=data.cache_size,
     )
