@@ -178,11 +178,11 @@ def test_7_there_is_no_index_to_ignore(dataset: Dataset) -> None:
 
 def test_8_making_loaders_takes_no_memory(dataset: Dataset) -> None:
     """There, users saw memory grow with each loader made."""
-    block_bytes = 64 * 1024
+    block_bytes = 256 * 1024
 
     def make_and_use() -> None:
         loader = Loader(dataset, batch_size=ROWS, decode_threads=1)
-        # 64 KiB that lives as long as the loader does: one that is kept would show.
+        # It lives as long as the loader does: one that is kept shows.
         loader.ballast = np.ones(block_bytes, np.uint8)  # type: ignore[attr-defined]
         next(iter(loader))
 
@@ -192,7 +192,8 @@ def test_8_making_loaders_takes_no_memory(dataset: Dataset) -> None:
     for _ in range(300):
         make_and_use()
     grown = psutil.Process().memory_info().rss - before
-    assert grown < 300 * block_bytes / 4, f"{grown / 2**20:.1f} MiB"
+    # Loaders that are kept make 75 MiB; allocators were seen to settle within 5.
+    assert grown < 10 * 2**20, f"{grown / 2**20:.1f} MiB"
 
 
 def test_9_a_loader_for_the_host_wakes_no_gpu(dataset: Dataset) -> None:
