@@ -40,6 +40,7 @@ class TrainingStarted:
         rows_per_epoch: Rows of one epoch over all ranks.
         total_rows: Rows of the whole job over all ranks.
         parameters: Trainable values, embeddings included.
+        reader: Who reads row groups, and why it was chosen.
     """
 
     kind: ClassVar[str] = "training_started"
@@ -48,6 +49,7 @@ class TrainingStarted:
     rows_per_epoch: int
     total_rows: int
     parameters: int
+    reader: str = ""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("parameters", _count(summary.parameters)),
         ("rows trained", _count(summary.rows)),
         ("rows/s", _count(summary.rows_per_s)),
+        ("read by", summary.reader or "-"),
         ("waiting for data", "\n".join(_waiting(summary)) or "-"),
         ("scored on", f"{_count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
         ("AUC", _bounded(summary.auc, summary.auc_bound)),

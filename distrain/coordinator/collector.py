@@ -34,6 +34,7 @@ class Collector:
         self.num_steps: int | None = None
         self.total_rows: int | None = None
         self.parameters: int | None = None
+        self.reader: str | None = None
         self.model_path: str | None = None
         self.records: list[Record] = []
         self._windows: dict[int, dict[int, StepsDone]] = defaultdict(dict)
@@ -48,6 +49,7 @@ class Collector:
                 self.num_steps = event.num_steps
                 self.total_rows = event.total_rows
                 self.parameters = event.parameters
+                self.reader = event.reader
             case StepsDone():
                 self._windows[event.step][event.rank] = event
                 if len(self._windows[event.step]) == self.num_ranks:

@@ -47,6 +47,7 @@ def run_inline(
             num_steps=collector.num_steps,
             total_rows=collector.total_rows,
             parameters=collector.parameters,
+            reader=collector.reader,
             records=fresh,
             next_record=shown,
             model_path=collector.model_path,

@@ -251,6 +251,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             num_steps=collector.num_steps,
             total_rows=collector.total_rows,
             parameters=collector.parameters,
+            reader=collector.reader,
             pids=tuple(status.pid for status in job.ranks.values()),
             records=tuple(collector.records[since:]) if since is not None else (),
             next_record=len(collector.records),

@@ -58,6 +58,7 @@ class JobView:
         why_pending: Why it has not started yet.
         num_steps: Steps it will take, once known.
         total_rows: Rows it will train, once known.
+        reader: Who reads row groups, and why, once known.
         pids: Per rank, the process id, where known.
         records: Progress since the record that the viewer had last.
         next_record: What to pass as `since` in the next call.
@@ -79,6 +80,7 @@ class JobView:
     num_steps: int | None = None
     total_rows: int | None = None
     parameters: int | None = None
+    reader: str | None = None
     pids: tuple[int | None, ...] = ()
     records: tuple[Record, ...] = ()
     next_record: int = 0

@@ -14,6 +14,7 @@ class Summary:
     Attributes:
         state: `succeeded`, `failed` or `cancelled`.
         reason: One word for why it ended badly.
+        reader: Who read row groups, and why.
         rows: Rows trained, each counted once per epoch.
         wall_s: Wall time of training on the slowest rank, validation included.
         rows_per_s: Rows trained per second of wall time that was not spent on validation.
@@ -37,6 +38,7 @@ class Summary:
     message: str | None
     num_ranks: int
     parameters: int | None
+    reader: str | None
     steps: int
     rows: int
     wall_s: float | None
@@ -84,6 +86,7 @@ def summarise(view: JobView, records: Sequence[Record]) -> Summary:
         message=view.message,
         num_ranks=view.num_ranks,
         parameters=view.parameters,
+        reader=view.reader,
         steps=train[-1].step if train else 0,
         rows=rows,
         wall_s=wall_s,

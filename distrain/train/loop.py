@@ -191,7 +191,14 @@ class Trainer:
         per_epoch = sum(self.loader.rows_in_step(s) for s in range(self.loader.num_steps))
         whole, rest = divmod(self.num_steps, self.loader.num_steps)
         total = whole * per_epoch + sum(self.loader.rows_in_step(s) for s in range(rest))
-        return TrainingStarted(self.world.rank, self.num_steps, per_epoch, total, dense + sparse)
+        return TrainingStarted(
+            self.world.rank,
+            self.num_steps,
+            per_epoch,
+            total,
+            dense + sparse,
+            ": ".join(self.loader.reader_choice),
+        )
 
     def _num_steps(self) -> int:
         steps = self.spec.train.epochs * self.loader.num_steps
