@@ -53,6 +53,24 @@ class Ragged:
         result[inside] = self.values[(self.offsets[:-1, None] + places)[inside]]
         return result
 
+    def dense(self) -> Tensor:
+        """The rows as a matrix, where all have as many values; a view, `[rows, length]`.
+
+        Waits for the device, to compare the lengths.
+
+        Raises:
+            ValueError: They have not; `padded` makes them so.
+
+        >>> import torch
+        >>> Ragged(torch.tensor([7, 8, 9, 6]), torch.tensor([0, 2, 4])).dense().tolist()
+        [[7, 8], [9, 6]]
+        """
+        num_rows = len(self.offsets) - 1
+        length = int(self.values.shape[0]) // max(1, num_rows)
+        if not bool((self.lengths == length).all()):
+            raise ValueError("the lists differ in length; use padded(length)")
+        return self.values.view(num_rows, length)
+
     def to(self, target: device) -> Ragged:
         """The same rows on another device."""
         return Ragged(

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from distrain.batch import Ragged
+from distrain.errors import DataError
 from distrain.loader.dealing import Deal
 from distrain.loader.fill import check_values
 from distrain.loader.open_batches import OpenBatch
@@ -22,10 +23,25 @@ def check_lists(column: Wanted, rows: pa.Array, group: RowGroup) -> None:
     """Look at a row group's lists.
 
     Raises:
-        DataError: An item cannot be used; it is named with its row.
+        DataError: An item cannot be used, or a list is longer than the schema allows; it is named
+            with its row.
     """
+    lengths = np.diff(rows.offsets.to_numpy())
+    if column.max_length and lengths.size and lengths.max() > column.max_length:
+        row = int(np.argmax(lengths > column.max_length))
+        raise DataError(
+            f"a list of column {column.name!r} has {lengths[row]} items, more than the schema's "
+            f"{column.max_length}",
+            where={
+                "file": group.file,
+                "row group": group.index,
+                "row in the group": row,
+                "column": column.name,
+            },
+            hint="Cut the lists when the table is prepared, or raise value_count in the schema.",
+        )
     items = rows.flatten().to_numpy(zero_copy_only=False)
-    row_of_item = np.repeat(np.arange(len(rows)), np.diff(rows.offsets.to_numpy()))
+    row_of_item = np.repeat(np.arange(len(rows)), lengths)
     check_values(column, items, group, row_of_value=row_of_item)
 
 

@@ -228,3 +228,24 @@ def test_to_another_device_moves_lists_as_well(tmp_path: Path) -> None:
         assert column.values.shape == batch.lists[name].values.shape
         assert column.values.dtype == batch.lists[name].values.dtype
     check(batch.to(torch.device("cpu")), [[1, 2], []], [[], [0.5]])
+
+
+def test_dense() -> None:
+    column = Ragged(torch.tensor([7, 8, 9, 5]), torch.tensor([0, 2, 4], dtype=torch.int32))
+    assert column.dense().tolist() == [[7, 8], [9, 5]]
+    empty = Ragged(torch.empty(0), torch.zeros(1, dtype=torch.int32))
+    assert empty.dense().shape == (0, 0)
+    uneven = Ragged(torch.tensor([7, 8]), torch.tensor([0, 0, 2], dtype=torch.int32))
+    with pytest.raises(ValueError, match=r"differ in length; use padded"):
+        uneven.dense()
+
+
+def test_a_list_longer_than_the_schema_allows_is_placed(tmp_path: Path) -> None:
+    tags = ColumnSchema(
+        "tags", tags=(Tags.CATEGORICAL,), cardinality=9, is_list=True, value_count=(0, 2)
+    )
+    rows = pa.table({"tags": pa.array([[1], [], [2, 3], [4, 5, 6]], pa.list_(pa.int32()))})
+    pq.write_table(rows, tmp_path / "part.parquet")
+    with pytest.raises(DataError, match=r"'tags' has 3 items, more than the schema's 2") as caught:
+        batches_of(dataset_of(tmp_path, Schema((tags,))))
+    assert caught.value.where["row in the group"] == 3
