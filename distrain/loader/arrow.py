@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -35,7 +36,8 @@ class ArrowReader:
     """Reads row groups, the wanted columns only, from any thread.
 
     Each thread has its own handle of a file, so that threads don't wait for each other; the handles
-    of a file share its footer, which is read once. A thread keeps its 32 latest files open.
+    of a file share its footer, which is read once. A thread keeps its 32 latest files open until it
+    ends: a loader whose epochs overlap never closes its reader, but each epoch has new threads.
     """
 
     name = "arrow"
@@ -45,7 +47,7 @@ class ArrowReader:
         self._footers: dict[str, pq.FileMetaData] = {}
         self._versions: dict[str, str | None] = {}
         self._own = threading.local()
-        self._handles_of_threads: list[OrderedDict[str, _Handle]] = []
+        self._open_files: weakref.WeakSet[_OpenFiles] = weakref.WeakSet()
 
     def read(self, group: RowGroup) -> Decoded:
         """The wanted columns of a row group.
@@ -142,19 +144,17 @@ class ArrowReader:
 
         The reader may be used again: it still knows the footers.
         """
-        for handles in self._handles_of_threads:
-            for handle in handles.values():
-                handle.close()
-            handles.clear()
-        self._handles_of_threads.clear()
+        for files in list(self._open_files):
+            files.close()
         self._own = threading.local()
 
     def _handle(self, group: RowGroup) -> _Handle:
         file = group.file
-        handles: OrderedDict[str, _Handle] | None = getattr(self._own, "handles", None)
-        if handles is None:
-            handles = self._own.handles = OrderedDict()
-            self._handles_of_threads.append(handles)
+        files: _OpenFiles | None = getattr(self._own, "files", None)
+        if files is None:
+            files = self._own.files = _OpenFiles()
+            self._open_files.add(files)
+        handles = files.handles
         if file not in handles:
             if len(handles) >= _OPEN_FILES_PER_THREAD:
                 handles.popitem(last=False)[1].close()
@@ -168,6 +168,20 @@ class ArrowReader:
             self._footers[file] = handle.parquet.metadata
         handles.move_to_end(file)
         return handles[file]
+
+
+class _OpenFiles:
+    """A thread's handles, latest last; the thread's end closes them."""
+
+    def __init__(self) -> None:
+        self.handles: OrderedDict[str, _Handle] = OrderedDict()
+
+    def close(self) -> None:
+        while self.handles:
+            self.handles.popitem()[1].close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class _Handle:

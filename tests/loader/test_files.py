@@ -1,5 +1,6 @@
 """Tables of several files that differ: order of columns, missing columns, folders, small groups."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,25 @@ def test_many_columns_of_folders_beside_few_of_the_files(tmp_path: Path) -> None
     assert sorted(found["row"]) == list(range(23))
     for number, key in enumerate(keys):
         assert found[key] == [number] * 23
+
+
+def open_files(folder: Path) -> int:
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return sum(os.readlink(link).startswith(str(folder)) for link in links if os.path.exists(link))
+
+
+def test_epochs_that_overlap_leave_no_open_files(tmp_path: Path) -> None:
+    for number in range(6):
+        write(tmp_path / f"{number}.parquet", 20 * number, 20, ["row", "age", "y"])
+    loader = Loader(Dataset(tmp_path, SCHEMA), global_batch_size=7, lanes=2, prefetch_batches=1)
+    current = loader.epoch(0)
+    next(current)
+    for epoch in range(1, 8):
+        following = loader.epoch(epoch)
+        next(following)
+        current.close()
+        current = following
+    most = 2 * 2 * 6  # the threads of the last epoch, and what ends meanwhile
+    assert open_files(tmp_path) <= most
+    loader.close()
+    assert open_files(tmp_path) == 0
