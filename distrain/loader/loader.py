@@ -147,8 +147,8 @@ class Loader(IterableDataset[Any]):
             raise SpecError(f"gpu_memory_fraction is {gpu_memory_fraction}, not between 0 and 1")
         self._gpu_memory_fraction = gpu_memory_fraction
         self._transforms = tuple(transforms)
-        self._next_epoch = 0
-        self._position = (0, 0)
+        self._begin = (0, 0)  # epoch and step of the next `iter`
+        self._position = (0, 0)  # of the batch after the last one given
         self._set_up_run_time_state()
 
     def _set_up_run_time_state(self) -> None:
@@ -252,11 +252,8 @@ class Loader(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_many_workers()
-        epoch, step = self._next_epoch, self._position[1]
-        if self._position[0] != epoch or step == self.num_steps:
-            step = 0
-        self._next_epoch = epoch + 1
-        self._position = (epoch, step)
+        self._position = epoch, step = self._begin
+        self._begin = (epoch + 1, 0)
         return self._batches(epoch, step)
 
     def _batches(self, epoch: int, step: int) -> Iterator[Any]:
@@ -277,8 +274,7 @@ class Loader(IterableDataset[Any]):
             SpecError: `epoch` is negative.
         """
         epoch = whole_number("epoch", epoch, 0)
-        self._next_epoch = epoch
-        self._position = (epoch, 0)
+        self._begin = self._position = (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands, as plain values: enough to go on after the last batch given.
@@ -317,10 +313,9 @@ class Loader(IterableDataset[Any]):
             )
         epoch = whole_number("epoch", state.get("epoch"), 0)
         step = whole_number("step", state.get("step"), 0)
-        if step >= self.num_steps:
-            raise SpecError(f"the state's step {step} is not in 0..{self.num_steps - 1}")
-        self._next_epoch = epoch
-        self._position = (epoch, step)
+        if step > self.num_steps:
+            raise SpecError(f"the state's step {step} is not in 0..{self.num_steps}")
+        self._begin = self._position = (epoch + 1, 0) if step == self.num_steps else (epoch, step)
 
     def map(self, transform: Transform) -> Loader:
         """A loader of the same stream whose batches go through one more function."""

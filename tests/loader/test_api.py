@@ -184,6 +184,29 @@ def test_a_loader_goes_back_to_a_state_of_its_own(dataset: distrain.Dataset) -> 
     assert len(first) + len(rest) == 8
 
 
+def test_a_state_at_the_end_of_an_epoch_begins_the_next_one(dataset: distrain.Dataset) -> None:
+    loader = loader_of(dataset)
+    loader.load_state_dict(loader.state_dict() | {"step": len(loader)})
+    assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (1, 0)
+    with loader.epoch(1) as second:
+        assert rows(loader) == rows(second)
+
+
+def test_an_iterator_that_still_runs_does_not_move_what_was_set(dataset: distrain.Dataset) -> None:
+    with loader_of(dataset).epoch(0) as batches:
+        whole = rows(batches)
+    loader = loader_of(dataset)
+    running = iter(loader)
+    next(running)
+    loader.set_epoch(0)
+    next(running)
+    assert rows(loader) == whole
+    loader.load_state_dict(loader.state_dict() | {"epoch": 0, "step": 5})
+    next(running)
+    loader.sample_batch()
+    assert rows(loader) == whole[5:]
+
+
 def test_a_state_may_be_loaded_by_another_number_of_ranks(dataset: distrain.Dataset) -> None:
     one = loader_of(dataset)
     taken(one, 3)
@@ -238,7 +261,7 @@ def test_the_state_of_other_data_is_refused(
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ({"step": 8}, "step 8 is not in 0..7"),
+        ({"step": 9}, "step 9 is not in 0..8"),
         ({"step": -1}, "step is -1, not 0 or more"),
         ({"epoch": -1}, "epoch is -1, not 0 or more"),
         ({"epoch": None}, "epoch is None, not a whole number"),
