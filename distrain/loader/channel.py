@@ -2,12 +2,17 @@
 
 Every item is a `Ready` batch, a `Failure` or the `End`: the consumer learns what became of the
 producer from the items alone, never from whether its thread lives. Nobody polls: both sides sleep
-on a condition and are woken by the other, or by `close`.
+and are woken by the other, or by `close`.
+
+A garbage collection may drop an iterator, and so close its channel, at any moment in any thread,
+the producer's own included. So there are no locks and conditions here: a thread that closed the
+channel between its look at a condition and its sleep would never be woken. `SimpleQueue` is made
+for this, and keeps a wake-up until somebody takes it.
 """
 
-import threading
-from collections import deque
+import contextlib
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any
 
 
@@ -36,47 +41,48 @@ Item = Ready | Failure | End
 class Channel:
     """Holds at most `capacity` batches.
 
-    The producer asks for room before it makes a batch, so no finished batch waits outside.
+    The producer asks for room before it makes each batch, so no finished batch waits outside.
     """
 
     def __init__(self, capacity: int):
-        self._capacity = capacity
-        self._items: deque[Item] = deque()
+        self._items: SimpleQueue[Item] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
         self._closed = False
-        # Re-entrant, since a garbage collection inside a critical section may call `close`.
-        self._changed = threading.Condition(threading.RLock())
+        for _ in range(capacity):
+            self._room.put(None)
 
     def wait_for_room(self) -> bool:
-        """Sleep until there is room for a batch; false if the channel was closed."""
-        with self._changed:
-            while len(self._items) >= self._capacity and not self._closed:
-                self._changed.wait()
-            return not self._closed
+        """Sleep until there is room for one more batch; false if the channel was closed."""
+        if not self._closed:
+            self._room.get()
+        return not self._closed
 
     def put(self, item: Item) -> None:
         """Hand over an item; it is dropped if the channel was closed."""
-        with self._changed:
-            if not self._closed:
-                self._items.append(item)
-                self._changed.notify_all()
+        self._items.put(item)
+        if self._closed:
+            self.close()  # drops it
 
     def get(self) -> Item:
         """Sleep until there is an item and take it; an `End` if the channel was closed."""
-        with self._changed:
-            while not self._items and not self._closed:
-                self._changed.wait()
-            item = self._items.popleft() if self._items else End()
-            self._changed.notify_all()
-            return item
+        item = End() if self._closed else self._items.get()
+        if self._closed:
+            self._items.put(End())  # for whoever sleeps as well
+            return End()
+        if isinstance(item, Ready):
+            self._room.put(None)
+        return item
 
     @property
     def depth(self) -> int:
         """How many items wait."""
-        return len(self._items)
+        return self._items.qsize()
 
     def close(self) -> None:
         """Drop what is held, and let both sides go."""
-        with self._changed:
-            self._closed = True
-            self._items.clear()
-            self._changed.notify_all()
+        self._closed = True
+        with contextlib.suppress(Empty):
+            while True:
+                self._items.get_nowait()
+        self._items.put(End())
+        self._room.put(None)

@@ -1,4 +1,10 @@
+import sys
 import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
 
 from distrain.loader.channel import Channel, End, Failure, Ready
 
@@ -38,6 +44,7 @@ def test_the_producer_sleeps_until_there_is_room() -> None:
 
 def test_closing_wakes_both_sides() -> None:
     full, empty = Channel(1), Channel(1)
+    assert full.wait_for_room()
     full.put(batch())
     rooms: list[bool] = []
     items: list[object] = []
@@ -55,3 +62,60 @@ def test_closing_wakes_both_sides() -> None:
     assert items == [End()]
     full.put(batch())
     assert full.get() == End()
+
+
+class CloseAtLine:
+    """Closes a channel in the thread that works with it, as a garbage collection there may do."""
+
+    def __init__(self, channel: Channel, line: int):
+        self.channel = channel
+        self.lines_left = line
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> "CloseAtLine":
+        if event == "line":
+            self.lines_left -= 1
+            if self.lines_left == 0:
+                sys.settrace(None)
+                self.channel.close()
+        return self
+
+
+def wait_for_room(channel: Channel) -> object:
+    channel.wait_for_room()
+    channel.put(batch())
+    return channel.wait_for_room()
+
+
+@pytest.mark.parametrize("work", [wait_for_room, Channel.get])
+def test_closing_wakes_the_thread_that_closes_at_any_line(work: Callable[[Channel], Any]) -> None:
+    line = 0
+    asleep = False
+    while not asleep:
+        line += 1
+        channel = Channel(1)
+        close = CloseAtLine(channel, line)
+
+        def run(close: CloseAtLine = close, channel: Channel = channel) -> None:
+            sys.settrace(close)
+            work(channel)
+            sys.settrace(None)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(0.5)
+        asleep = thread.is_alive()
+    assert close.lines_left > 0, f"closed at line {line}, it sleeps for ever"
+    assert line > 1
+    channel.close()
+    thread.join()
+
+
+def test_all_that_sleep_are_woken() -> None:
+    channel = Channel(1)
+    threads = [threading.Thread(target=channel.get, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    channel.close()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
