@@ -1,5 +1,7 @@
 """Packed files: what goes in comes out, for our reader and for anybody's."""
 
+import dataclasses
+import json
 import os
 import threading
 
@@ -13,7 +15,9 @@ from packed_tables import COLUMNS, SCHEMA, assert_same_cells, float32_cells, mak
 
 from distrain.errors import DataError, OutputError, SchemaError
 from distrain.loader.packed import PackedReader, is_packed, pack
+from distrain.loader.packed import layout as layout_module
 from distrain.loader.packed import writer as writer_module
+from distrain.loader.packed.file import Buffers, PackedFile
 from distrain.loader.packed.layout import MARK_KEY
 from distrain.partition import RowGroup, read_footers
 from distrain.partition.columns import Wanted, wanted_columns
@@ -272,6 +276,60 @@ def test_a_flipped_byte_anywhere_in_what_is_read_is_noticed(tmp_path, columns):
                 reader.read(group)
         else:
             reader.read(group)
+
+
+def with_mark(file, mark, num_rows=9):
+    """A parquet file with such a mark in its footer."""
+    table = pa.table({"a": np.arange(num_rows, dtype=np.int32)})
+    table = table.replace_schema_metadata({MARK_KEY: mark})
+    pq.write_table(table, file, compression="none", use_dictionary=False)
+    return RowGroup(str(file), 0, num_rows)
+
+
+def marked(**changes):
+    """A mark that fits its own checksum, whatever it says."""
+    body = {"columns": ["a"], "source": "", "row_groups": [[4, 60, 9, "0" * 16, "0" * 16]]}
+    body |= changes
+    return json.dumps({"version": 1, "checksum": layout_module._checksum_of(body), **body})
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "[" * 100_000,
+        "[]",
+        "7",
+        marked(row_groups=7),
+        marked(row_groups=[7]),
+        marked(row_groups=[["4", 60, 9, "0", "0" * 16]]),
+        marked(row_groups=[[4, "60", 9, "0", "0" * 16]]),
+        marked(row_groups=[[4, 60, "9", "0", "0" * 16]]),
+        marked(row_groups=[[4, 60, 9.0, "0", "0" * 16]]),
+        marked(row_groups=[[-4, 60, 9, "0", "0" * 16]]),
+        marked(row_groups=[[4, 60, 9, 0, "0" * 16]]),
+        marked(row_groups=[[4, 60, 9, "0", ""]]),
+        marked(row_groups=[[4, 10**15, 9, "0", "0" * 16]]),
+        marked(columns=7),
+        marked(columns=["b"]),
+    ],
+    ids=range(15),
+)
+def test_a_mark_made_to_mislead_is_an_error_in_words(tmp_path, mark):
+    group = with_mark(tmp_path / "a.parquet", mark)
+    assert is_packed(pq.read_metadata(group.file))
+    with pytest.raises(DataError):
+        PackedReader([Wanted("a", "id")]).read(group)
+
+
+def test_no_more_memory_is_asked_for_than_the_file_is_long(packed, monkeypatch):
+    group = first_group(packed)
+    layout = PackedFile(group.file).layout(0, group.num_rows, COLUMNS)
+    claimed = [dataclasses.replace(span, start=span.start + 10**9) for span in layout.spans]
+    claimed = dataclasses.replace(layout, spans=tuple(claimed))
+    monkeypatch.setattr("distrain.loader.packed.file.group_layout", lambda *_: claimed)
+    monkeypatch.setattr(Buffers, "take", lambda *_: pytest.fail("asked for memory"))
+    with pytest.raises(DataError, match="cut short"):
+        PackedReader(COLUMNS).read(group)
 
 
 def test_a_flipped_byte_in_the_footer_is_noticed_or_does_no_harm(tmp_path):

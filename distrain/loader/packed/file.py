@@ -159,12 +159,20 @@ class PackedFile:
                 raise DataError(message, where=where, hint=_CHANGED)
             footer = self.footer
             known = group_layout(footer.metadata, footer.mark, index, wanted, self.path)
+            self._check_spans(known, index)
             self.footer.layouts[index] = known
         if known.num_rows != num_rows:
             message = f"the row group has {known.num_rows} rows, not {num_rows} as planned"
             where = {"file": self.path, "row group": index}
             raise DataError(message, where=where, hint=_CHANGED)
         return known
+
+    def _check_spans(self, layout: GroupLayout, index: int) -> None:
+        # Before a buffer of the length that a footer claims is asked for.
+        size = self.identity[2]
+        if any(span.start + span.length > size for span in layout.spans):
+            where = {"file": self.path, "row group": index}
+            raise DataError("the file was cut short", where=where, hint=_CHANGED)
 
     def read(
         self,
