@@ -14,6 +14,7 @@ from distrain.loader.device import CudaStreams
 from distrain.loader.host import HostBackend
 from distrain.loader.options import CacheOptions
 from distrain.loader.packed import CachingReader, PackedReader
+from distrain.loader.packed.reader import check_flat
 from distrain.loader.producer import Backend
 from distrain.loader.same_files import SameFilesReader
 from distrain.loader.shared_reader import SharedReader
@@ -21,12 +22,17 @@ from distrain.loader.stats import StatsRecorder
 
 
 def shared_reader(name: str, dataset: Dataset, cache: CacheOptions | None) -> SharedReader:
-    """The reader of that name, with a cache in front of it if there is one."""
+    """The reader of that name, with a cache in front of it if there is one.
+
+    Raises:
+        SchemaError: List columns are to be cached.
+    """
     if name == "packed":
         return SharedReader(partial(PackedReader, dataset.columns))
     arrow = partial(ArrowReader, dataset.columns)
     if cache is None:
         return SharedReader(lambda: SameFilesReader(arrow()))
+    check_flat(dataset.columns, "caches")  # now, and not in a thread once rows are asked for
     return SharedReader(
         lambda: SameFilesReader(
             CachingReader(arrow(), dataset.columns, cache.directory, cache.max_bytes)

@@ -86,12 +86,14 @@ class BlockPool:
         num_columns: Columns of every block.
         pinned: Whether blocks lie in page-locked memory. They are then kept by torch, not by this
             pool: torch knows which of them a copy to a device still reads.
+        most_idle: How many blocks are kept at most; a consumer that gathers batches and drops them
+            together gives back more than a loader ever needs. `None` keeps all.
     """
 
-    def __init__(self, num_columns: int, *, pinned: bool = False):
+    def __init__(self, num_columns: int, *, pinned: bool = False, most_idle: int | None = None):
         self._num_columns = num_columns
         self._pinned = pinned
-        self._idle: deque[NDArray[np.int32]] = deque()
+        self._idle: deque[NDArray[np.int32]] = deque(maxlen=most_idle)
 
     def lend(self, num_rows: int) -> NDArray[np.int32]:
         """A block of so many rows; what is in it is arbitrary."""

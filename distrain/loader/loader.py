@@ -85,6 +85,7 @@ class Loader(IterableDataset[Any]):
         SpecError: A number is out of its range, the device cannot be used, the ranks do not divide
             the lanes, the reader cannot serve the dataset, or there is no full batch and
             `drop_last` is set.
+        SchemaError: List columns are to be cached.
     """
 
     def __init__(
@@ -155,7 +156,11 @@ class Loader(IterableDataset[Any]):
         self._stats = StatsRecorder()
         self._streams = new_streams(self.device)
         pinned = self.options.pin_memory or self._streams is not None
-        self._pool = BlockPool(BatchLayout.of(self.dataset.columns).num_columns, pinned=pinned)
+        self._pool = BlockPool(
+            BatchLayout.of(self.dataset.columns).num_columns,
+            pinned=pinned,
+            most_idle=self.memory.batches,
+        )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
         self._reader = shared_reader(self.reader_choice.name, self.dataset, self._cache)
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
@@ -300,6 +305,12 @@ class Loader(IterableDataset[Any]):
             SpecError: The state is of other data, or of a loader with another order of rows.
         """
         mine = self.state_dict()
+        missing = [name for name in mine if name not in state]
+        if missing:
+            raise SpecError(
+                f"this is no state of a loader: it lacks {', '.join(missing)}",
+                hint="Give what `state_dict()` of a Loader returned.",
+            )
         different = [
             f"{name} is {mine[name]!r} here and {state.get(name)!r} in the state"
             for name in mine

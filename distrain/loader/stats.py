@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict, dataclass, fields, replace
+from queue import SimpleQueue
+
+_MOST_UNSUMMED = 256
 
 
 @dataclass
@@ -48,22 +51,37 @@ class LoaderStats:
 
 
 class StatsRecorder:
-    """Adds to statistics from any thread."""
+    """Adds to statistics from any thread, none of which ever waits for another to do so.
+
+    If the loader's threads waited for a lock here, a garbage collection in a thread that holds it
+    could drop an iterator, and so wait for these threads, for ever.
+    """
 
     def __init__(self) -> None:
+        self._added: SimpleQueue[dict[str, float]] = SimpleQueue()
         self._stats = LoaderStats()
         self._lock = threading.Lock()
 
     def add(self, **amounts: float) -> None:
         """Add to fields by name."""
-        with self._lock:
-            for name, amount in amounts.items():
-                setattr(self._stats, name, getattr(self._stats, name) + amount)
+        self._added.put(amounts)
+        if self._added.qsize() >= _MOST_UNSUMMED and self._lock.acquire(blocking=False):
+            try:
+                self._sum_up()
+            finally:
+                self._lock.release()
 
     def read(self) -> LoaderStats:
         """What has been added up so far."""
         with self._lock:
+            self._sum_up()
             return replace(self._stats)
+
+    def _sum_up(self) -> None:
+        for _ in range(self._added.qsize()):
+            amounts = self._added.get_nowait()  # only who holds the lock takes any
+            for name, amount in amounts.items():
+                setattr(self._stats, name, getattr(self._stats, name) + amount)
 
 
 def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:

@@ -11,13 +11,15 @@ from typing import Any
 import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from distrain.errors import DataError
+from distrain.errors import DataError, SchemaError
 from distrain.loader import Dataset, EpochIterator, Loader, producer
 from distrain.loader.host import HostBackend
+from distrain.loader.stats import StatsRecorder
 from distrain.partition import RowGroup, Table, read_footers
-from distrain.schema import Schema
+from distrain.schema import ColumnSchema, Schema, Tags
 
 ROWS = 100
 
@@ -288,7 +290,7 @@ def test_loads_run_ahead_by_the_number_of_threads_only(
         return load(backend, group, *rest)
 
     def telling_wait(channel: Any) -> bool:
-        if len(channel._items) >= channel._capacity:
+        if channel.depth >= 2:
             full.set()
         return wait_for_room(channel)
 
@@ -359,3 +361,29 @@ def test_a_collection_inside_a_loader_thread_does_not_wait_for_itself(
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
+
+
+def test_counting_waits_for_nobody() -> None:
+    recorder = StatsRecorder()
+
+    def count() -> None:
+        for _ in range(1000):
+            recorder.add(rows=2, wait_s=0.5)
+
+    thread = threading.Thread(target=count, daemon=True)
+    with recorder._lock:  # as who reads, in whom a collection waits for the loader's threads
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+    count()
+    assert recorder._added.qsize() < 1000
+    stats = recorder.read()
+    assert (stats.rows, stats.wait_s) == (4000, 1000.0)
+
+
+def test_lists_are_not_cached_and_told_at_once(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"tags": [[1, 2], [3]]}), tmp_path / "a.parquet")
+    schema = Schema((ColumnSchema("tags", tags=(Tags.CATEGORICAL,), is_list=True),))
+    dataset = Dataset(tmp_path / "a.parquet", schema, need_label=False)
+    with pytest.raises(SchemaError, match="lists: tags"):
+        Loader(dataset, batch_size=1, lanes=1, cache=str(tmp_path / "cache"))

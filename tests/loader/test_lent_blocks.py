@@ -134,3 +134,21 @@ def test_an_empty_or_a_wider_block_is_lent_after_small_ones() -> None:
     for rows in (0, 1, 0, 500, 3, 0, 2000):
         assert pool.lend(rows).shape == (2, rows)
     assert BlockPool(0).lend(7).shape == (0, 7)
+
+
+def test_no_more_blocks_are_kept_than_a_loader_needs() -> None:
+    pool = BlockPool(3, most_idle=2)
+    gathered = [pool.lend(5) for _ in range(10)]
+    owners = {block.ctypes.data for block in gathered}
+    gathered.clear()
+    again = [pool.lend(5) for _ in range(2)]
+    assert {block.ctypes.data for block in again} <= owners
+    assert not pool._idle
+
+
+def test_a_loader_keeps_no_more_blocks_than_it_says(loader: Loader) -> None:
+    gathered = list(loader.epochs(2 + loader.memory.batches))
+    assert len(gathered) > 2 * loader.memory.batches
+    gathered.clear()
+    gc.collect()
+    assert len(loader._pool._idle) == loader.memory.batches
