@@ -126,7 +126,8 @@ class Batch:
             return self.continuous[:, self.continuous_names.index(name)]
         if self.labels is not None and name in self.label_names:
             return self.labels[:, self.label_names.index(name)]
-        raise KeyError(name)
+        names = (*self.categorical_names, *self.continuous_names, *self.label_names)
+        raise KeyError(f"no flat column {name!r}; there are {', '.join(names)}")
 
     def to(self, target: device) -> Batch:
         """The same rows on another device."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--output",
+    "--out",
+    "output",
     required=True,
     type=click.Path(path_type=Path),
     help="Folder to make; it appears whole or not at all.",

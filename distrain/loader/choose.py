@@ -18,6 +18,11 @@ from distrain.partition.columns import Wanted
 
 READERS = ("auto", "arrow", "packed", "cudf")
 
+_HINTS = {
+    "packed": "`distrain pack` writes files for it; reader 'auto' takes what serves the table.",
+    "cudf": "It decodes on the GPU that batches go to; reader 'auto' takes what serves the table.",
+}
+
 _READERS_OF_FOOTERS = 16
 
 # Of these we know what cuDF makes of them. A date64, for one, is of milliseconds for Arrow.
@@ -71,7 +76,7 @@ def choose_reader(
     if wish != "auto":
         reason = against[wish]
         if reason:
-            raise SpecError(f"reader {wish!r} cannot serve this table: {reason}")
+            raise SpecError(f"reader {wish!r} cannot serve this table: {reason}", hint=_HINTS[wish])
         return ReaderChoice(wish, "asked for")
     if against["packed"] is None:
         return ReaderChoice("packed", "all files are in the fast layout")

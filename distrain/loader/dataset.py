@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from distrain.errors import SchemaError
+from distrain.errors import DataError, SchemaError
 from distrain.loader.byte_size import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, parts_of, read_footers
 from distrain.partition.columns import Wanted, wanted_columns
@@ -56,6 +56,8 @@ class Dataset:
         fill_null_value: float | None = None,
     ):
         patterns = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+        if not patterns:
+            raise DataError("no files are named", hint="Name files, folders, globs or URLs.")
         found = schema if isinstance(schema, Schema) else _load_schema(patterns, schema)
         table = read_footers(
             patterns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,5 +104,17 @@ class CacheOptions:
 
     @classmethod
     def of(cls, directory: str | None, size: int | str) -> CacheOptions | None:
-        """The options, or `None` without a folder."""
-        return None if directory is None else cls(str(directory), parse_bytes(size))
+        """The options, or `None` without a folder.
+
+        Raises:
+            SpecError: The folder's name is that of a file, or the size is none.
+        """
+        if directory is None:
+            return None
+        if os.path.exists(directory) and not os.path.isdir(directory):
+            raise SpecError(
+                "the cache needs a folder, and this is a file",
+                where={"path": directory},
+                hint="Name a folder on a local disk; it is made if it is missing.",
+            )
+        return cls(str(directory), parse_bytes(size))

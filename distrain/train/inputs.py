@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from distrain.errors import SchemaError, SpecError
+from distrain.loader.byte_size import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.schema import Schema, Tags, criteo_schema
 from distrain.schema.files import find_schema
@@ -41,8 +42,9 @@ def check_inputs(spec: JobSpec) -> Inputs:
         SchemaError: No schema was found, it has no features or not exactly one target, or it has
             columns that no model takes (lists, a weight).
         DataError: A file is missing, damaged, or does not fit the schema.
-        SpecError: The spec asks for validation without validation data.
+        SpecError: The spec asks for validation without validation data, or a size is none.
     """
+    _check_sizes(spec.data)
     path = find_data_schema(spec.data)
     schema = criteo_schema() if path is None else Schema.load(path)
     if spec.evaluate.every_steps and not spec.data.valid:
@@ -92,6 +94,15 @@ def find_data_schema(data: DataSpec) -> Path | None:
         where={"data.train": data.train[0]},
         hint="Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
     )
+
+
+def _check_sizes(data: DataSpec) -> None:
+    """Refuse what is no size before anything is started for it."""
+    for field, size in (("part_size", data.part_size), ("cache_size", data.cache_size)):
+        try:
+            parse_bytes(1 if size is None else size)
+        except SpecError as error:
+            raise SpecError(f"data.{field}: {error.message}", hint=error.hint) from None
 
 
 def _check_trainable(schema: Schema) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from distrain.errors import DataError
+from distrain.errors import DataError, OutputError
 from distrain.loader.packed.cells import checked_cells
 from distrain.loader.packed.reader import check_flat, constant_cells
 from distrain.loader.packed.writer import MOST_GROUP_ROWS, PackedWriter, certify
@@ -92,7 +92,7 @@ def pack(
     Raises:
         SchemaError: The schema cannot be used, or has list columns.
         DataError: The source cannot be read, or holds what training would refuse.
-        OutputError: The folder exists, or could not be written.
+        OutputError: The folder exists, holds the source, or could not be written.
         ValueError: A number of rows or threads is out of its range.
     """
     if not 1 <= row_group_rows <= MOST_GROUP_ROWS or rows_per_file < 1:
@@ -106,6 +106,7 @@ def pack(
     check_flat(columns, "packed files")
     check_free(output_dir, overwrite)
     table = read_footers(patterns, schema, need_label=has_targets, hive=hive, **fills)
+    _check_apart(table, output_dir)
     bytes_in = sum(file.size_bytes for file in list_inputs(patterns, suffixes=PARQUET_SUFFIXES))
     rows_per_file = -(-rows_per_file // row_group_rows) * row_group_rows
     names = {column.name for column in columns}
@@ -119,6 +120,18 @@ def pack(
         bytes_out = sum(file.stat().st_size for file in written)
     seconds = time.monotonic() - started_s
     return PackReport(table.num_rows, len(written), bytes_in, bytes_out, seconds)
+
+
+def _check_apart(table: Table, output_dir: str | Path) -> None:
+    """Refuse to replace the source, whose columns without a role would be lost."""
+    output = Path(output_dir).resolve()
+    for group in table.row_groups:
+        if "://" not in group.file and output in Path(group.file).resolve().parents:
+            raise OutputError(
+                "the output folder holds files that are to be packed",
+                where={"path": str(output_dir), "file": group.file},
+                hint="Choose another folder.",
+            )
 
 
 class _Job:
