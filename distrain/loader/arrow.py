@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import IO, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from distrain.loader.packed.identity import version_told
 from distrain.loader.reader import Decoded, joined
 from distrain.loader.same_files import another_version
 from distrain.partition import RowGroup
-from distrain.partition.columns import Wanted, type_problem
+from distrain.partition.columns import Wanted, column_of_leaf, type_problem
 from distrain.storage import open_input
 
 _OPEN_FILES_PER_THREAD = 32
@@ -238,14 +237,13 @@ def _problem(schema: pa.Schema, columns: Sequence[Wanted]) -> str | None:
 
 
 def _column_numbers(metadata: pq.FileMetaData, columns: Sequence[Wanted]) -> list[int]:
-    names = {column.name for column in columns}
-    numbers = []
-    for number in range(metadata.num_columns):
-        # A name may hold dots itself, so any beginning of a path may be a column's name.
-        steps = metadata.schema.column(number).path.split(".")
-        if not names.isdisjoint(accumulate(steps, "{}.{}".format)):
-            numbers.append(number)
-    return numbers
+    flat = {column.name for column in columns if not column.is_list}
+    lists = {column.name for column in columns if column.is_list}
+    return [
+        number
+        for number in range(metadata.num_columns)
+        if column_of_leaf(metadata.schema.column(number).path, flat, lists)
+    ]
 
 
 def _cells(column: Wanted, values: pa.ChunkedArray, where: dict[str, object]) -> NDArray[Any]:

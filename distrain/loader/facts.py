@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from distrain.loader.dataset import Dataset
+from distrain.partition.columns import column_of_leaf
 from distrain.storage import open_input
 
 _READERS = 16
@@ -77,13 +78,13 @@ def _file_facts(file: str, flat: set[str], lists: set[str]) -> _FileFacts:
     with open_input(file) as handle, pq.ParquetFile(handle) as parquet:
         footer = parquet.metadata
         leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
-        names = [leaf.path.split(".", 1)[0] for leaf in leaves]
+        names = [column_of_leaf(leaf.path, flat, lists) for leaf in leaves]
         types = {
             name: leaf.physical_type
             for name, leaf in zip(names, leaves, strict=True)
-            if name in flat
+            if name is not None and name in flat
         }
-        used = [number for number, name in enumerate(names) if name in flat | lists]
+        used = [number for number, name in enumerate(names) if name is not None]
         codecs: Counter[str] = Counter()
         group_bytes = []
         for index in range(footer.num_row_groups):

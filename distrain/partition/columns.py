@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from distrain.errors import SchemaError, SpecError
@@ -102,6 +103,19 @@ def wanted_columns(
         *labels,
         *(column for column in features if column.is_list),
     )
+
+
+def column_of_leaf(path: str, flat: Collection[str], lists: Collection[str]) -> str | None:
+    """Which of some columns a leaf of a parquet schema belongs to; `None` if to none.
+
+    >>> column_of_leaf("tags.list.element", (), ("tags",)), column_of_leaf("a.b", ("a", "a.b"), ())
+    ('tags', 'a.b')
+    """
+    if path in flat:
+        return path
+    # A name may hold dots itself, so any beginning of a path may be a list column's name.
+    beginnings = [*accumulate(path.split("."), "{}.{}".format)]
+    return next((name for name in reversed(beginnings) if name in lists), None)
 
 
 def type_problem(column: Wanted, kind: DataType) -> str | None:

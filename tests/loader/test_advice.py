@@ -128,3 +128,17 @@ def test_files_that_decode_slowly_are_told(dataset: Dataset) -> None:
     wide = dataclasses.replace(facts, wide_ids=tuple("abcdefg"))
     (advice,) = advised(dataset, facts=wide)
     assert "ids are int64 in a, b, c, d, e and 2 more" in advice
+
+
+def test_columns_whose_names_hold_dots_are_counted(tmp_path: Path) -> None:
+    rows = np.arange(50)
+    table = pa.table({"a": rows % 2, "a.b": rows.astype(np.float32), "a.c": ["x"] * 50})
+    pq.write_table(table, tmp_path / "a.parquet")
+    schema = Schema(
+        (ColumnSchema("a", tags=(Tags.TARGET,)), ColumnSchema("a.b", tags=(Tags.CONTINUOUS,)))
+    )
+    facts = table_facts(Dataset(tmp_path, schema))
+    group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
+    used = [group.column(number).total_compressed_size for number in (0, 1)]
+    assert facts.compressed_bytes == sum(used)
+    assert facts.decoded_row_bytes == 8 + 4
