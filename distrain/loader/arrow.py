@@ -58,13 +58,15 @@ class ArrowReader:
         return joined(self.read_in_parts(group))
 
     def read_in_parts(self, group: RowGroup) -> Iterator[Decoded]:
-        """The same, a few columns at a time."""
+        """The same, a few columns at a time; of a remote file all flat ones."""
         where = {"file": group.file, "row group": group.index}
         num_bytes = self._check(group, where)
         flat = [column for column in self._columns if not column.is_list]
         lists = [column for column in self._columns if column.is_list]
-        for first in range(0, len(flat), _COLUMNS_AT_A_TIME):
-            some = flat[first : first + _COLUMNS_AT_A_TIME]
+        # Far away, each read is a journey: then all of them in one.
+        at_a_time = max(1, len(flat)) if "://" in group.file else _COLUMNS_AT_A_TIME
+        for first in range(0, len(flat), at_a_time):
+            some = flat[first : first + at_a_time]
             yield Decoded(self._read_flat(group, some, where), bytes_read=num_bytes)
             num_bytes = 0
         for column in lists:
