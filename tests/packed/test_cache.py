@@ -359,11 +359,14 @@ def test_a_remote_file_has_a_version_or_is_not_kept():
         def info(self, path, **_):
             if "broken" in path:
                 raise RuntimeError("the server is down")
-            version = {} if "bare" in path else {"ETag": '"abc"'}
+            version = {} if "bare" in path else {"ETag": f'"{tags[-1]}"'}
             return {"name": path, "size": 5, "type": "file", **version}
 
+    tags = ["abc"]
     fsspec.register_implementation("versioned", Versioned, clobber=True)
     assert "abc" in file_identity("versioned://bucket/a.parquet")
+    tags.append("def")  # a later run in the same process meets another version
+    assert "def" in file_identity("versioned://bucket/a.parquet")
     assert file_identity("versioned://bucket/bare.parquet") is None
     with pytest.raises(OSError, match="the server is down"):
         file_identity("versioned://bucket/broken.parquet")

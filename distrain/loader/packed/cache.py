@@ -69,7 +69,8 @@ class CachingReader:
         directory: A folder on a local disk; made if missing. It may serve many tables.
         max_bytes: Bound of the entries' total size. What was not used for longest goes first.
         fingerprint_of: A file's identity and version by its path; `None` if there is no telling,
-            then its row groups are not kept. By default `file_identity`.
+            then its row groups are not kept. By default `file_identity`. Of a URL it is asked once,
+            and again when an entry is about to be kept.
 
     Raises:
         SchemaError: A list column is wanted.
@@ -92,6 +93,7 @@ class CachingReader:
         self._policy = repr([(c.name, c.kind, c.fill) for c in columns])
         self._folder = BoundedFolder(Path(directory), max_bytes, _SUFFIX)
         self._fingerprint_of = fingerprint_of
+        self._remote: dict[str, str | None] = {}  # to ask a server may take long
         self._buffers = Buffers()
         self._files: OrderedDict[str, PackedFile] = OrderedDict()
         self._lock = threading.Lock()
@@ -109,7 +111,7 @@ class CachingReader:
         Raises:
             DataError: The inner reader could not read it.
         """
-        fingerprint = self._fingerprint(group)
+        fingerprint = self._first_fingerprint(group)
         if fingerprint is None:
             self._count(misses=1)
             return self._inner.read(group)
@@ -135,6 +137,13 @@ class CachingReader:
             self._files.clear()
         self._buffers = Buffers()
         self._inner.close()
+
+    def _first_fingerprint(self, group: RowGroup) -> str | None:
+        if "://" not in group.file:
+            return self._fingerprint(group)
+        if group.file not in self._remote:
+            self._remote[group.file] = self._fingerprint(group)
+        return self._remote[group.file]
 
     def _fingerprint(self, group: RowGroup) -> str | None:
         try:

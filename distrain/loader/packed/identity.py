@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -30,8 +29,7 @@ def file_identity(path: str) -> str | None:
     """A file's name, size and version.
 
     Args:
-        path: A local path, or a URL as fsspec takes it. Local files are looked at each time; URLs
-            once in the life of the process, for that may take long.
+        path: A local path, or a URL as fsspec takes it, whose server is asked each time.
 
     Returns:
         A text that is another one after the file was changed; `None` if its server says neither a
@@ -46,7 +44,6 @@ def file_identity(path: str) -> str | None:
     return repr((os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ino))
 
 
-@functools.lru_cache(maxsize=1 << 16)
 def _remote_identity(url: str) -> str | None:
     from fsspec.core import url_to_fs
 
