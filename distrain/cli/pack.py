@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     help="Schema file, or a folder with one; by default the one beside the data, or one above it.",
 )
 @click.option(
-    "--output",
     "--out",
     "output",
     required=True,
@@ -67,8 +66,8 @@ def command(
 
     \b
     Examples:
-      distrain pack criteo/train --output packed/train
-      distrain pack 's3://clicks/day=*' --hive --schema schema.pbtxt --output /nvme/clicks
+      distrain pack criteo/train --out packed/train
+      distrain pack 's3://clicks/day=*' --hive --schema schema.pbtxt --out /nvme/clicks
     """
     from distrain.loader.packed import MOST_GROUP_ROWS, pack
 

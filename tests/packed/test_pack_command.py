@@ -17,7 +17,7 @@ def run(*words):
 
 def test_a_folder_is_packed_with_the_schema_beside_it(source, tmp_path):
     SCHEMA.save(source / "schema.pbtxt")
-    result = run(source, "--output", tmp_path / "packed", "--row-group-rows", "0.1k")
+    result = run(source, "--out", tmp_path / "packed", "--row-group-rows", "0.1k")
     assert result.exit_code == 0, result.output
     assert "500 in 1 files" in result.output
     assert str(tmp_path / "packed") in result.output
@@ -30,9 +30,9 @@ def test_a_folder_is_packed_with_the_schema_beside_it(source, tmp_path):
 
 def test_what_was_packed_can_be_packed_again(source, tmp_path):
     SCHEMA.save(tmp_path / "schema.json")  # one above the data
-    assert run(source, "--output", tmp_path / "a" / "packed").exit_code == 0
+    assert run(source, "--out", tmp_path / "a" / "packed").exit_code == 0
     files = ["--rows-per-file", 200, "--row-group-rows", 100]
-    result = run(tmp_path / "a" / "packed", "--output", tmp_path / "again", *files, "--json")
+    result = run(tmp_path / "a" / "packed", "--out", tmp_path / "again", *files, "--json")
     told = json.loads(result.output)
     assert {k: told[k] for k in ("rows", "files", "output")} == {
         "rows": 500,
@@ -49,7 +49,7 @@ def test_what_was_packed_can_be_packed_again(source, tmp_path):
 
 def test_an_existing_output_is_replaced_only_when_told(source, tmp_path):
     SCHEMA.save(source / "schema.json")
-    words = (source, "--output", tmp_path / "packed")
+    words = (source, "--out", tmp_path / "packed")
     assert run(*words).exit_code == 0
     refused = run(*words)
     assert isinstance(refused.exception, OutputError)
@@ -58,11 +58,11 @@ def test_an_existing_output_is_replaced_only_when_told(source, tmp_path):
 
 
 def test_without_a_schema_it_says_how_to_name_one(source, tmp_path):
-    result = run(source, "--output", tmp_path / "packed")
+    result = run(source, "--out", tmp_path / "packed")
     assert isinstance(result.exception, SchemaError)
     assert "--schema" in str(result.exception)
     SCHEMA.save(tmp_path / "meaning.pbtxt")
-    result = run(source, "--output", tmp_path / "packed", "--schema", tmp_path / "meaning.pbtxt")
+    result = run(source, "--out", tmp_path / "packed", "--schema", tmp_path / "meaning.pbtxt")
     assert result.exit_code == 0
 
 
@@ -73,7 +73,7 @@ def test_nulls_are_filled_when_told(source, tmp_path):
     (tmp_path / "gaps").mkdir()
     pq.write_table(make_table(3).from_pydict(table), tmp_path / "gaps" / "a.parquet")
     SCHEMA.save(tmp_path / "gaps" / "schema.json")
-    words = (tmp_path / "gaps", "--output", tmp_path / "packed")
+    words = (tmp_path / "gaps", "--out", tmp_path / "packed")
     assert isinstance(run(*words).exception, DataError)
     result = run(*words, "--fill-null-id", 5, "--fill-null-value", -2.5)
     assert result.exit_code == 0, result.output
@@ -83,6 +83,6 @@ def test_nulls_are_filled_when_told(source, tmp_path):
 
 @pytest.mark.parametrize("words", [["--row-group-rows", "0"], ["--row-group-rows", "1G"]])
 def test_sizes_out_of_range_are_usage_errors(source, tmp_path, words):
-    result = run(source, "--output", tmp_path / "packed", *words)
+    result = run(source, "--out", tmp_path / "packed", *words)
     assert result.exit_code == 2
     assert "--row-group-rows is 1 to 268435456" in result.output
