@@ -1,4 +1,4 @@
-"""The Python in the pages about the loader runs, each page from top to bottom."""
+"""The Python in the pages runs, each page from top to bottom."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,13 @@ from small_jobs import write_prepared
 
 from distrain.loader import Loader
 
-PAGES = ("docs/loader.md", "docs/migration.md", "docs/data.md")
+PAGES = (
+    "README.md",
+    "docs/quickstart.md",
+    "docs/loader.md",
+    "docs/migration.md",
+    "docs/data.md",
+)
 
 
 @pytest.fixture(scope="module")
