@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -137,11 +137,14 @@ def _make_batches(
         backend.num_lists,
     )
     loads = _LoadsAhead(work, batches, backend, pool)
-    for step in range(work.start_step, plan.num_steps):
-        if not channel.wait_for_room():
-            return
-        loads.wait_for(step)
-        channel.put(Ready(work.delivery.prepare(backend.finish(batches.take(step)))))
+    try:
+        for step in range(work.start_step, plan.num_steps):
+            if not channel.wait_for_room():
+                return
+            loads.wait_for(step)
+            channel.put(Ready(work.delivery.prepare(backend.finish(batches.take(step)))))
+    finally:
+        loads.close()
 
 
 class _LoadsAhead:
@@ -170,7 +173,16 @@ class _LoadsAhead:
             result.result()
             self._submit_next()
 
-    def _all_loads(self) -> Iterator[tuple[int, ChunkDealer, int, RowGroup]]:
+    def close(self) -> None:
+        """Forget what is still to be loaded.
+
+        The generator of loads refers to this object, which refers to it: unclosed, an epoch that is
+        ended early would keep its batches until the next garbage collection.
+        """
+        self._waiting.close()
+        self._in_flight.clear()
+
+    def _all_loads(self) -> Generator[tuple[int, ChunkDealer, int, RowGroup], None, None]:
         """Every row group to load: the step that needs it, who deals its rows, its number there."""
         work = self._work
         for load in plan_loads(work.plan, work.chunks, work.lanes, work.start_step):

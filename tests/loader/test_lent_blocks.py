@@ -152,3 +152,20 @@ def test_a_loader_keeps_no_more_blocks_than_it_says(loader: Loader) -> None:
     gathered.clear()
     gc.collect()
     assert len(loader._pool._idle) == loader.memory.batches
+
+
+def test_an_epoch_that_is_ended_early_gives_back_its_memory_at_once(loader: Loader) -> None:
+    with loader.epoch(0) as batches:
+        next(batches)
+    gc.disable()
+    try:
+        with loader.epoch(1) as batches:
+            next(batches)
+        given_back = len(loader._pool._idle)
+        with loader.epoch(2) as batches:
+            next(batches)
+        # Without the collector, only what nothing refers to has come back.
+        assert given_back > 0
+        assert len(loader._pool._idle) == given_back
+    finally:
+        gc.enable()
