@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
-from distrain.loader.packed.identity import version_told
+from distrain.loader.identity import version_told
 from distrain.loader.reader import Decoded, joined
 from distrain.loader.same_files import another_version
 from distrain.partition import RowGroup

@@ -123,7 +123,7 @@ def check_values(
         DataError: There is one; the first is named.
     """
     looked_at = values if rows is None else values[rows]
-    bad = np.flatnonzero(_is_bad(column, looked_at))
+    bad = np.flatnonzero(unusable(column, looked_at))
     if not bad.size:
         return
     place = int((bad if rows is None else rows[bad]).min())
@@ -137,7 +137,8 @@ def check_values(
     raise DataError(message, where=where | {"column": column.name}, hint=hint)
 
 
-def _is_bad(column: Wanted, values: NDArray[Any]) -> NDArray[np.bool_]:
+def unusable(column: Wanted, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values training cannot use, `[values]`."""
     bad: NDArray[np.bool_]
     if column.kind == "id":
         bad = (values < 0) | (values >= column.id_limit)

@@ -14,10 +14,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
+from distrain.loader.identity import file_identity
 from distrain.loader.packed.cells import exact_cells
 from distrain.loader.packed.file import Buffers, PackedFile
 from distrain.loader.packed.folder import BoundedFolder
-from distrain.loader.packed.identity import file_identity
 from distrain.loader.packed.layout import FORMAT_VERSION
 from distrain.loader.packed.reader import check_flat
 from distrain.loader.packed.writer import PackedWriter

@@ -12,22 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from distrain.errors import DataError, OutputError
-from distrain.loader.packed.cells import checked_cells
-from distrain.loader.packed.reader import check_flat, constant_cells
+from distrain.errors import OutputError
+from distrain.loader.arrow import ArrowReader
+from distrain.loader.fill import check_values
+from distrain.loader.packed.cells import cells_of
+from distrain.loader.packed.reader import check_flat
 from distrain.loader.packed.writer import MOST_GROUP_ROWS, PackedWriter, certify
+from distrain.loader.same_files import SameFilesReader
 from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
 from distrain.partition.columns import Wanted, wanted_columns
 from distrain.schema import Schema, Tags
 from distrain.schema.files import save_schema
-from distrain.storage import check_free, list_inputs, open_input, translated_errors, whole_dir
+from distrain.storage import check_free, list_inputs, translated_errors, whole_dir
 
 ROW_GROUP_ROWS = 65536
 ROWS_PER_FILE = 64 * ROW_GROUP_ROWS
@@ -207,7 +208,7 @@ class _Source:
         self._groups = table.row_groups
         self._columns = columns
         self._starts = [0, *accumulate(group.num_rows for group in table.row_groups)]
-        self._open: tuple[str, pq.ParquetFile, IO[bytes] | None] | None = None
+        self._reader = SameFilesReader(ArrowReader(columns))
 
     def rows(self, first: int, end: int) -> Iterator[_Cells]:
         """The columns of rows `first .. end-1`, piece by piece."""
@@ -219,63 +220,15 @@ class _Source:
             number += 1
 
     def close(self) -> None:
-        """Close the file that is open."""
-        if self._open is not None:
-            _, parquet, stream = self._open
-            self._open = None
-            with contextlib.suppress(OSError):
-                parquet.close(force=True)
-                if stream is not None:
-                    stream.close()
+        """Close the files that are open."""
+        self._reader.close()
 
     def _cells(self, group: RowGroup) -> _Cells:
-        table = self._read(group)
-        constants = constant_cells(self._columns, group)
         cells = []
-        for column in self._columns:
-            if column.name in constants:
-                values = pa.chunked_array([pa.array(constants[column.name])])
-            else:
-                values = table.column(column.name)
-            cells.append(checked_cells(values, column, group))
+        for column, values in zip(self._columns, self._reader.read(group).cells, strict=True):
+            check_values(column, values, group)
+            cells.append(cells_of(column, values))
         return cells
-
-    def _read(self, group: RowGroup) -> pa.Table:
-        given = {name for name, _ in group.constants}
-        names = [column.name for column in self._columns if column.name not in given]
-        try:
-            parquet = self._file(group.file)
-            table = parquet.read_row_group(group.index, columns=names, use_threads=False)
-        except (DataError, MemoryError):
-            raise
-        except Exception as error:  # remote filesystems raise what they like
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise DataError(
-                f"could not read a row group: {lines[0]}",
-                where={"file": group.file, "row group": group.index},
-                hint="The file is damaged, or was removed or changed meanwhile.",
-            ) from error
-        if table.num_rows != group.num_rows:
-            message = f"the row group has {table.num_rows} rows, not {group.num_rows} as planned"
-            where = {"file": group.file, "row group": group.index}
-            raise DataError(message, where=where, hint="The file was changed meanwhile.")
-        return table
-
-    def _file(self, path: str) -> pq.ParquetFile:
-        if self._open is None or self._open[0] != path:
-            self.close()
-            remote = "://" in path
-            stream = open_input(path) if remote else None
-            try:
-                parquet = pq.ParquetFile(
-                    stream or path, pre_buffer=remote, page_checksum_verification=True
-                )
-            except BaseException:
-                if stream is not None:
-                    stream.close()
-                raise
-            self._open = (path, parquet, stream)
-        return self._open[1]
 
 
 def _in_groups(pieces: Iterator[_Cells], group_rows: int) -> Iterator[_Cells]:
