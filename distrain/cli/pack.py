@@ -93,17 +93,13 @@ def _schema(inputs: tuple[str, ...], path: Path | None) -> "Schema":
     from distrain.errors import SchemaError
     from distrain.partition import PARQUET_SUFFIXES
     from distrain.schema import Schema
-    from distrain.schema.files import find_schema
+    from distrain.schema.files import find_schema, find_schema_beside
     from distrain.storage import list_inputs
 
     if path is not None:
         return Schema.load(find_schema(path) if path.is_dir() else path)
-    first = Path(list_inputs(inputs, suffixes=PARQUET_SUFFIXES)[0].path)
-    for folder in (first.parent, first.parent.parent):
-        try:
-            found = find_schema(folder)
-        except SchemaError:
-            continue
+    found = find_schema_beside(list_inputs(inputs, suffixes=PARQUET_SUFFIXES)[0].path)
+    if found is not None:
         return Schema.load(found)
     raise SchemaError(
         "found no schema beside the data",

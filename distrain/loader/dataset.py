@@ -10,7 +10,7 @@ from distrain.loader.byte_size import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, parts_of, read_footers
 from distrain.partition.columns import Wanted, wanted_columns
 from distrain.schema import Schema
-from distrain.schema.files import find_schema
+from distrain.schema.files import find_schema, find_schema_beside
 from distrain.storage import list_inputs
 
 CELL_BYTES = 4
@@ -146,7 +146,7 @@ def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
             where={"file": first},
             hint="Pass schema=..., a local file or a Schema.",
         )
-    found = _schema_beside(Path(first).parent) or _schema_beside(Path(first).parent.parent)
+    found = find_schema_beside(first)
     if found is None:
         raise SchemaError(
             "found no schema beside the files",
@@ -155,10 +155,3 @@ def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
             "them.",
         )
     return Schema.load(found)
-
-
-def _schema_beside(folder: Path) -> Path | None:
-    try:
-        return find_schema(folder)
-    except SchemaError:
-        return None

@@ -91,6 +91,19 @@ def find_schema(folder: str | Path) -> Path:
     )
 
 
+def find_schema_beside(file: str | Path) -> Path | None:
+    """The schema file in a data file's folder or in the one above, where `distrain prep` writes it.
+
+    `None` if there is none.
+    """
+    for folder in (Path(file).parent, Path(file).parent.parent):
+        try:
+            return find_schema(folder)
+        except SchemaError:
+            continue
+    return None
+
+
 def _check_ending(path: Path) -> None:
     if path.suffix not in (".pbtxt", ".json"):
         raise SchemaError(

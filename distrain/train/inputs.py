@@ -8,7 +8,7 @@ from distrain.errors import SchemaError, SpecError
 from distrain.loader.byte_size import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.schema import Schema, Tags, criteo_schema
-from distrain.schema.files import find_schema
+from distrain.schema.files import find_schema, find_schema_beside
 from distrain.spec import DataSpec, JobSpec
 from distrain.storage import list_inputs
 
@@ -81,14 +81,9 @@ def find_data_schema(data: DataSpec) -> Path | None:
     if data.schema_path not in ("auto", "criteo"):
         path = Path(data.schema_path)
         return find_schema(path) if path.is_dir() else path
-    first = Path(list_inputs(data.train, suffixes=PARQUET_SUFFIXES)[0].path)
-    for folder in (first.parent, first.parent.parent):
-        try:
-            return find_schema(folder)
-        except SchemaError:
-            continue
-    if data.schema_path == "criteo":
-        return None
+    found = find_schema_beside(list_inputs(data.train, suffixes=PARQUET_SUFFIXES)[0].path)
+    if found is not None or data.schema_path == "criteo":
+        return found
     raise SchemaError(
         "found no schema beside the training data",
         where={"data.train": data.train[0]},

@@ -15,7 +15,7 @@ from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float
 
 from distrain.errors import DataError, SchemaError
 from distrain.loader.packed import CacheCounters, CachingReader
-from distrain.loader.packed.identity import file_identity
+from distrain.loader.identity import file_identity
 from distrain.loader.reader import Decoded
 from distrain.partition import RowGroup, read_footers
 from distrain.partition.columns import Wanted
