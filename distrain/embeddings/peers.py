@@ -1,0 +1,89 @@
+"""The ranks that share embedding tables, and how rows travel between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+
+@dataclass(frozen=True)
+class Peers:
+    """A rank among those that share the tables. `Peers()` is a rank alone.
+
+    Each method is a collective operation: every rank calls it, in the same order.
+
+    Attributes:
+        rank: This rank, `0 .. num_ranks-1`.
+        num_ranks: How many share the tables.
+        group: Their process group; `None` for the default one.
+    """
+
+    rank: int = 0
+    num_ranks: int = 1
+    group: dist.ProcessGroup | None = None
+
+    def gather_counts(self, counts: Tensor) -> Tensor:
+        """Every rank's counts, on the host.
+
+        Args:
+            counts: int64, of the same shape on all ranks, on the device of the backend.
+
+        Returns:
+            `[num_ranks, *counts.shape]`, on the CPU. On a GPU this waits for the device.
+        """
+        return self._all_gather(counts).cpu()
+
+    def gather_rows(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+        """Every rank's rows.
+
+        Args:
+            rows: `[lengths[rank], ...]`, of the same type and inner shape on all ranks.
+            lengths: How many rows each rank has.
+
+        Returns:
+            For each rank `[lengths[r], ...]`.
+        """
+        most = max(lengths)
+        if most == 0:
+            return [rows] * self.num_ranks
+        if len(rows) < most:
+            padded = rows.new_zeros(most, *rows.shape[1:])
+            padded[: len(rows)] = rows
+            rows = padded
+        gathered = self._all_gather(rows)
+        return [gathered[rank, :length] for rank, length in enumerate(lengths)]
+
+    def exchange_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
+        """Give each rank its rows, get this rank's from each.
+
+        Args:
+            rows: `[sum(send), ...]`: those for rank 0, then those for rank 1, ...
+            send: How many rows go to each rank.
+            receive: How many rows come from each rank.
+
+        Returns:
+            `[sum(receive), ...]`: those of rank 0, then those of rank 1, ...
+        """
+        received = rows.new_empty(sum(receive), *rows.shape[1:])
+        dist.all_to_all_single(
+            received, rows.contiguous(), list(receive), list(send), group=self.group
+        )
+        return received
+
+    def add_up(self, values: Tensor) -> Tensor:
+        """The sum over the ranks, in rank order, so that all ranks get the same bits."""
+        if self.num_ranks == 1:
+            return values
+        total = torch.zeros_like(values)
+        for part in self._all_gather(values):
+            total += part
+        return total
+
+    def _all_gather(self, rows: Tensor) -> Tensor:
+        if self.num_ranks == 1:
+            return rows.unsqueeze(0)
+        out = rows.new_empty(self.num_ranks, *rows.shape)
+        dist.all_gather(list(out), rows.contiguous(), group=self.group)
+        return out
