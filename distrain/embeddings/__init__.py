@@ -2,18 +2,27 @@
 
 A step runs through this folder in one line::
 
-    ids ─collection─▶ keys ─gather─▶ embedded (leaves) ─▶ dense model, loss, backward
-                       │                 │ .grad
-                       └─────── merge ◀──┘ ─▶ exchange between ranks ─▶ optimizer: touched rows
+    ids ─route─▶ distinct rows ─fetch─▶ ─expand─▶ embedded (leaves) ─▶ dense model, loss, backward
+                      │                               │ .grad
+                      └────────────── collect ◀───────┘ ─▶ exchange between ranks ─▶ optimizer
 
-The looked-up values are leaves of the autograd graph, so the tables need no gradients of their own
-and `DistributedDataParallel` wraps the dense part alone. Every rank holds every table
-(placement "replicated").
+The looked-up values are leaves of the autograd graph, so the tables need no gradients of their own.
+Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
 """
 
-from distrain.embeddings.collection import EmbeddingCollection, TableColumn
-from distrain.embeddings.exchange import exchange_rows
-from distrain.embeddings.merge import merge_rows
+from distrain.embeddings.collection import PLACEMENTS, EmbeddingCollection, TouchedRows
+from distrain.embeddings.columns import TableColumn
 from distrain.embeddings.optimizers import SparseOptimizer
+from distrain.embeddings.peers import Peers
+from distrain.embeddings.route import Route, Traffic
 
-__all__ = ["EmbeddingCollection", "SparseOptimizer", "TableColumn", "exchange_rows", "merge_rows"]
+__all__ = [
+    "PLACEMENTS",
+    "EmbeddingCollection",
+    "Peers",
+    "Route",
+    "SparseOptimizer",
+    "TableColumn",
+    "TouchedRows",
+    "Traffic",
+]

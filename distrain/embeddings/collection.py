@@ -1,160 +1,324 @@
-"""All embedding tables of a model, those of one width fused into one weight."""
+"""All embedding tables of a model, and the five verbs of a training step on them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from distrain.batch import Ragged
+from distrain.embeddings.columns import TableColumn
+from distrain.embeddings.host_memory import HostMemory, empty
+from distrain.embeddings.initial import draw_tables
+from distrain.embeddings.peers import Peers
+from distrain.embeddings.route import Route, Traffic
+from distrain.embeddings.store import Store
+from distrain.errors import InputError
+
+PLACEMENTS = ("replicated", "row_wise")
 
 
-@dataclass(frozen=True)
-class TableColumn:
-    """One categorical column's table.
+class TouchedRows(NamedTuple):
+    """The rows of one store that this rank must update after a step.
 
     Attributes:
-        name: The column.
-        cardinality: Its ids lie in `0 .. cardinality-1`, which is also the table's row count.
-        dim: The width of its embeddings.
+        keys: `[v]`, int64, distinct: rows of the weight.
+        grads: `[v, dim]`: the sums of their gradients over all ranks.
     """
 
-    name: str
-    cardinality: int
-    dim: int
-
-    def __post_init__(self) -> None:
-        if self.cardinality < 1 or self.dim < 1:
-            raise ValueError(f"a table needs at least one row and one value per row: {self}")
+    keys: Tensor
+    grads: Tensor
 
 
 class EmbeddingCollection(nn.Module):
-    """One table per column; the tables of equal width are slices of one weight.
+    """One table per column; the tables of equal width and placement are slices of one weight.
 
-    The columns of one width are a group. Groups are ordered by width, columns within a group as
-    given. A lookup is then one gather per group instead of one per column.
+    The columns of one width are a *group*; a lookup gives one tensor per group. Groups are ordered
+    by width, columns within a group as given. The tables of a group with the same placement are a
+    *store*, which has one weight. The weights are parameters without gradients: `expand` returns
+    leaves of the autograd graph, from whose gradients a `SparseOptimizer` updates touched rows. A
+    step::
 
-    The weights are parameters without gradients: `lookup` returns leaves of the autograd graph,
-    and `SparseOptimizer` updates the touched rows from the leaves' gradients.
+        route = tables.route(ids)               # needs ids only: may be made ahead
+        rows = tables.fetch(route)              # distinct rows
+        embedded = tables.expand(route, rows)   # leaves for the dense model
+        ...                                     # loss, backward
+        sums = tables.collect(route, [leaf.grad for leaf in embedded])
+        optimizer.apply(tables.exchange(route, sums), lr)
+
+    Where ranks share the tables, `route`, `fetch` and `exchange` are collective operations.
 
     Each value of a table is drawn uniformly from `-1/sqrt(cardinality) .. 1/sqrt(cardinality)`,
     the rule of facebookresearch/dlrm (`create_emb`), column by column in the order given, so the
-    same generator state gives the same tables on every rank.
+    same generator state gives the same tables on every rank, whatever the placement.
 
     Args:
-        columns: The tables, in the order of the columns of `ids`.
+        columns: The tables, in the order of the columns of `ids`, with list columns anywhere.
+        placements: For each column "replicated" (all ranks hold all rows) or "row_wise" (each row
+            lives on one rank); `None` for all replicated. A rank alone holds everything.
+        peers: Who shares the tables.
         generator: Where the initial values come from; `None` for torch's default generator.
-        dtype: Of the weights.
+        dtype: Of the weights: float32, bfloat16 or float64.
 
     Attributes:
         columns: As given.
         groups: For each group, the positions of its columns in `columns`.
-        weights: For each group, `[sum of the cardinalities, dim]`.
+        stores: The stores, group by group.
+        weights: For each store, `[rows on this rank, dim]`.
+        route_peers: Like `peers`; give it a process group of its own to route ahead in a thread.
 
     >>> tables = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("b", 5, 2)])
     >>> [tuple(weight.shape) for weight in tables.weights]
     [(8, 2)]
-    >>> tables.keys(torch.tensor([[2, 0], [0, 4]], dtype=torch.int32))
-    (tensor([[2, 3],
-            [0, 7]]),)
+    >>> ids = torch.tensor([[2, 0], [0, 4], [2, 4]], dtype=torch.int32)
+    >>> tables.route(ids).traffic
+    Traffic(lookups=6, distinct=4, updated=4, sent_bytes=0)
+    >>> [tuple(values.shape) for values in tables(ids)]
+    [(3, 2, 2)]
     """
 
     def __init__(
         self,
         columns: Sequence[TableColumn],
         *,
+        placements: Sequence[str] | None = None,
+        peers: Peers | None = None,
         generator: torch.Generator | None = None,
         dtype: torch.dtype = torch.float32,
     ):
         super().__init__()
         self.columns = tuple(columns)
+        self.peers = self.route_peers = peers or Peers()
+        self._memory = HostMemory()
+        words = self._words(placements)
         dims = sorted({column.dim for column in self.columns})
         self.groups = tuple(
             tuple(i for i, column in enumerate(self.columns) if column.dim == dim) for dim in dims
         )
-        self.weights = nn.ParameterList()
-        for number, (dim, group) in enumerate(zip(dims, self.groups, strict=True)):
-            *starts, rows = accumulate((self.columns[i].cardinality for i in group), initial=0)
-            weight = torch.empty(rows, dim, dtype=dtype)
-            self.weights.append(nn.Parameter(weight, requires_grad=False))
-            # Derived from the columns, so not part of the saved state.
-            self.register_buffer(f"_starts_{number}", torch.tensor(starts), persistent=False)
-            self.register_buffer(f"_positions_{number}", torch.tensor(group), persistent=False)
-        self._initialise(generator)
+        self.stores = tuple(self._make_stores(words))
+        self.weights = nn.ParameterList(
+            nn.Parameter(empty((store.num_local_rows, store.dim), dtype), requires_grad=False)
+            for store in self.stores
+        )
+        draw_tables(self, generator)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names, in the order of the columns of `ids`."""
-        return tuple(column.name for column in self.columns)
+        """The names of the columns with one id per row, in the order of the columns of `ids`."""
+        return tuple(column.name for column in self.columns if column.combiner is None)
+
+    @property
+    def list_names(self) -> tuple[str, ...]:
+        """The names of the columns of lists."""
+        return tuple(column.name for column in self.columns if column.combiner is not None)
 
     def table(self, name: str) -> Tensor:
-        """One column's table, `[cardinality, dim]`: a view of its group's weight.
+        """One column's table, `[cardinality, dim]`: a view of its store's weight.
+
+        Raises:
+            KeyError: There is no such column.
+            InputError: This rank holds a share of it only.
+        """
+        number, keys = self.keys_of_table(name)
+        store = self.stores[number]
+        if store.num_local_rows != store.num_rows:
+            raise InputError(
+                f"a rank holds a share of the rows of {name!r} only",
+                where={"placement": store.placement, "ranks": self.peers.num_ranks},
+            )
+        whole: Tensor = self.weights[number].data
+        return whole[keys]
+
+    def route(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> Route:
+        """Find out which rows a batch needs, whose they are, and who else needs them.
+
+        A collective operation where ranks share the tables.
+
+        Args:
+            ids: `[rows, flat columns]`, int32 or int64. Each must lie in `0 .. cardinality-1` of
+                its column. That is not checked here, where a check would cost as much as the
+                lookup: the loader refuses other ids before they get this far. An id past its
+                column's end would mean a row of another table.
+            lists: The list columns by name; others than the collection's are ignored.
+        """
+        if ids.shape[1] != len(self.names):
+            raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
+        by_column = ids.T if ids.dtype == torch.int32 else ids.T.int()
+        place = {name: i for i, name in enumerate(self.names)}
+        routes = []
+        for store in self.stores:
+            flat = [place[self.columns[i].name] for i in store.flat]
+            own = by_column if flat == list(range(len(by_column))) else by_column[flat]
+            own_lists = [(lists or {})[self.columns[i].name] for i in store.lists]
+            routes.append(store.route(own.contiguous(), own_lists, self.route_peers))
+        traffic = sum(
+            (
+                store.traffic(route, values_dtype(weight).itemsize)
+                for store, route, weight in zip(self.stores, routes, self.weights, strict=True)
+            ),
+            Traffic(),
+        )
+        return Route(len(ids), tuple(routes), traffic)
+
+    @torch.no_grad()
+    def fetch(self, route: Route) -> tuple[Tensor, ...]:
+        """The distinct rows that a batch needs; collective where ranks share row-wise tables.
+
+        Returns:
+            For each store `[u, dim]`, float32 (float64 for float64 tables).
+        """
+        return tuple(
+            store.fetch(weight, own)
+            for store, weight, own in zip(self.stores, self.weights, route.stores, strict=True)
+        )
+
+    def expand(
+        self, route: Route, rows: Sequence[Tensor], part: slice | None = None
+    ) -> tuple[Tensor, ...]:
+        """The embeddings of a batch, or of part of it.
+
+        Args:
+            route: The batch's.
+            rows: From `fetch`.
+            part: Which of the batch's rows, as a slice without a step; `None` for all.
+
+        Returns:
+            For each group `[rows, columns of the group, dim]`. Where gradients are enabled, each
+            is a leaf that requires grad. The memory is used again once they are dropped.
+        """
+        bounded, num_rows = _bounded(part, route.num_rows)
+        with torch.no_grad():
+            embedded = tuple(
+                self._lend((num_rows, len(group), self.columns[group[0]].dim), rows[0])
+                for group in self.groups
+            )
+            for store, own, values in zip(self.stores, route.stores, rows, strict=True):
+                store.expand(values, own, bounded, embedded[self._group_of(store)])
+        if torch.is_grad_enabled():
+            for leaf in embedded:
+                leaf.requires_grad_()
+        return embedded
+
+    @torch.no_grad()
+    def collect(
+        self,
+        route: Route,
+        grads: Sequence[Tensor | None],
+        part: slice | None = None,
+        into: Sequence[Tensor] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Add up the gradients of each distinct row, in the order of the batch's rows.
+
+        Args:
+            route: The batch's.
+            grads: For each group the gradient of what `expand` returned; `None` counts as zeros.
+            part: Which of the batch's rows they belong to; `None` for all.
+            into: Sums of earlier parts, which are added to; `None` begins with zeros.
+
+        Returns:
+            For each store `[u, dim]`: this rank's sums.
+        """
+        bounded, _ = _bounded(part, route.num_rows)
+        sums = []
+        for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
+            grad = grads[self._group_of(store)]
+            shape = (own.num_distinct, store.dim)
+            total = (
+                self._lend(shape, self.weights[number]).zero_() if into is None else into[number]
+            )
+            if grad is not None:
+                store.collect(grad, own, bounded, total)
+            sums.append(total)
+        return tuple(sums)
+
+    @torch.no_grad()
+    def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
+        """Add the ranks' sums, in rank order; collective where ranks share the tables.
+
+        Every rank calls it in every step, also with a batch of no rows.
+
+        Returns:
+            For each store the rows to update on this rank and their gradients: of all touched rows
+            if it is replicated, of those that live here if it is row-wise.
+        """
+        return tuple(
+            TouchedRows(*store.exchange(own_sums, own))
+            for store, own, own_sums in zip(self.stores, route.stores, sums, strict=True)
+        )
+
+    def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
+        """The embeddings of a batch: `route`, `fetch` and `expand` in one."""
+        route = self.route(ids, lists)
+        return self.expand(route, self.fetch(route))
+
+    def forward(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
+        """The same as `lookup`."""
+        return self.lookup(ids, lists)
+
+    def extra_repr(self) -> str:
+        """Sizes, for `print(model)`."""
+        sizes = ", ".join(
+            f"[{store.num_rows:,}, {store.dim}] {store.placement}" for store in self.stores
+        )
+        return f"{len(self.columns)} columns in {sizes}"
+
+    def keys_of_table(self, name: str) -> tuple[int, slice]:
+        """The number of a column's store, and which of the store's keys are the column's.
 
         Raises:
             KeyError: There is no such column.
         """
-        if name not in self.names:
-            raise KeyError(name)
-        position = self.names.index(name)
-        number = next(n for n, group in enumerate(self.groups) if position in group)
-        start = int(self.get_buffer(f"_starts_{number}")[self.groups[number].index(position)])
-        rows: Tensor = self.weights[number].data
-        return rows[start : start + self.columns[position].cardinality]
+        for number, store in enumerate(self.stores):
+            for start, column in zip(store.starts.tolist(), store.columns, strict=True):
+                if column.name == name:
+                    return number, slice(start, start + column.cardinality)
+        raise KeyError(name)
 
-    def keys(self, ids: Tensor) -> tuple[Tensor, ...]:
-        """Which rows of the fused weights the ids mean.
+    def _words(self, placements: Sequence[str] | None) -> tuple[str, ...]:
+        words = ("replicated",) * len(self.columns) if placements is None else tuple(placements)
+        if len(words) != len(self.columns):
+            raise ValueError(f"{len(words)} placements for {len(self.columns)} tables")
+        for word in words:
+            if word not in PLACEMENTS:
+                raise InputError(
+                    f"unknown placement {word!r}", hint=f"Allowed: {', '.join(PLACEMENTS)}."
+                )
+        # A rank alone holds everything, whatever it is called.
+        return words if self.peers.num_ranks > 1 else ("replicated",) * len(words)
 
-        Args:
-            ids: `[rows, columns]`, int32 or int64. Each must lie in `0 .. cardinality-1` of its
-                column. That is not checked here, where a check would cost as much as the lookup:
-                the loader refuses other ids before they get this far. An id past its column's
-                end would mean a row of the next column's table.
+    def _make_stores(self, words: Sequence[str]) -> Iterator[Store]:
+        for group in self.groups:
+            for word in PLACEMENTS:
+                members = [i for i in group if words[i] == word]
+                if not members:
+                    continue
+                flat = tuple(i for i in members if self.columns[i].combiner is None)
+                lists = tuple(i for i in members if self.columns[i].combiner is not None)
+                yield Store(
+                    placement=word,
+                    flat=flat,
+                    lists=lists,
+                    columns=tuple(self.columns[i] for i in flat + lists),
+                    places=tuple(group.index(i) for i in flat + lists),
+                    peers=self.peers,
+                )
 
-        Returns:
-            For each group `[rows, columns of the group]`, int64, contiguous.
-        """
-        if ids.shape[1] != len(self.columns):
-            raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.columns)} tables")
-        keys = []
-        for number in range(len(self.groups)):
-            own = ids
-            if len(self.groups) > 1:
-                own = ids.index_select(1, self.get_buffer(f"_positions_{number}"))
-            keys.append((own + self.get_buffer(f"_starts_{number}")).contiguous())
-        return tuple(keys)
+    def _group_of(self, store: Store) -> int:
+        first = (store.flat + store.lists)[0]
+        return next(n for n, group in enumerate(self.groups) if first in group)
 
-    def gather(self, keys: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The rows that `keys` names, for callers that need the keys again for the update.
+    def _lend(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        dtype = values_dtype(like)
+        if like.device.type == "cpu":
+            return self._memory.lend(shape, dtype)
+        return torch.empty(shape, dtype=dtype, device=like.device)
 
-        Returns:
-            For each group `[rows, columns of the group, dim]`. Where gradients are enabled, each
-            is a leaf that requires grad.
-        """
-        embedded = tuple(
-            functional.embedding(own, weight)
-            for own, weight in zip(keys, self.weights, strict=True)
-        )
-        if torch.is_grad_enabled():
-            for values in embedded:
-                values.requires_grad_()
-        return embedded
 
-    def lookup(self, ids: Tensor) -> tuple[Tensor, ...]:
-        """The embeddings of `[rows, columns]` ids: `gather(keys(ids))`."""
-        return self.gather(self.keys(ids))
+def values_dtype(weight: Tensor) -> torch.dtype:
+    """What a weight's values are computed in: float64 for float64, else float32."""
+    return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
-    def forward(self, ids: Tensor) -> tuple[Tensor, ...]:
-        """The same as `lookup`."""
-        return self.lookup(ids)
 
-    def extra_repr(self) -> str:
-        """Sizes, for `print(model)`."""
-        sizes = ", ".join(f"[{w.shape[0]:,}, {w.shape[1]}]" for w in self.weights)
-        return f"{len(self.columns)} columns in {sizes}"
-
-    @torch.no_grad()
-    def _initialise(self, generator: torch.Generator | None) -> None:
-        for column in self.columns:
-            # In place on the slice: a table of many gigabytes is never held twice.
-            bound = column.cardinality**-0.5
-            self.table(column.name).uniform_(-bound, bound, generator=generator)
+def _bounded(part: slice | None, num_rows: int) -> tuple[slice, int]:
+    start, stop, _ = (part or slice(None)).indices(num_rows)
+    return slice(start, stop), max(0, stop - start)

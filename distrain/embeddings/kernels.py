@@ -7,7 +7,6 @@ of them an id means.
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels_torch
@@ -38,6 +37,7 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
             begins.
         counts: `[columns, segments]`, int64, on the CPU: how long it is.
 
+    >>> import torch
     >>> offsets, counts = torch.tensor([[0], [3]]), torch.tensor([[3], [2]])
     >>> grouping = unique(torch.tensor([7, 2, 7, 7, 7], dtype=torch.int32), offsets, counts)
     >>> grouping.numbers.tolist(), grouping.ids.tolist(), grouping.counts.tolist()

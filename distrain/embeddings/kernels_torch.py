@@ -16,7 +16,7 @@ _PIECE_ROWS = 256
 def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """See `kernels.unique`; returns numbers, distinct ids, and how many each column has."""
     device = ids.device
-    num_columns, num_segments = counts.shape
+    num_columns = len(counts)
     lengths = counts.flatten()
     places = _ranges(offsets.flatten(), lengths).to(device)
     columns = torch.arange(num_columns).repeat_interleave(counts.sum(1)).to(device)
@@ -53,7 +53,7 @@ def expand(rows: Tensor, numbers: Tensor, places: Tensor, out: Tensor) -> None:
 
 def collect(grads: Tensor, numbers: Tensor, places: Tensor, sums: Tensor) -> None:
     """See `kernels.collect`."""
-    num_columns, num_rows = numbers.shape
+    num_rows = numbers.shape[1]
     if numbers.numel() == 0:
         return
     device = grads.device

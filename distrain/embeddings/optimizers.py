@@ -1,10 +1,11 @@
 """Sparse optimizers: a step reads and writes the touched rows, nothing else.
 
-| kind | equals | state per value |
+| kind | equals | state |
 |---|---|---|
 | sgd | `torch.optim.SGD`, exactly: an untouched row has a gradient of zero | none |
-| adagrad | `torch.optim.Adagrad`, exactly, for the same reason | one |
-| adam | `torch.optim.SparseAdam` | two |
+| adagrad | `torch.optim.Adagrad`, exactly, for the same reason | one per value |
+| rowwise_adagrad | fbgemm's EXACT_ROWWISE_ADAGRAD: a row's mean square | one per row |
+| adam | `torch.optim.SparseAdam` | two per value |
 
 Adam is the lazy one: a row's moments stand still while no batch touches it, whereas those of dense
 `torch.optim.Adam` decay at every step and go on moving the row. The two differ for rows that are
@@ -12,34 +13,25 @@ not in every batch; the bias correction counts steps, not touches.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 
-from distrain.embeddings.collection import EmbeddingCollection
-from distrain.embeddings.exchange import exchange_rows
-from distrain.embeddings.merge import merge_rows
+from distrain.embeddings import kernels
+from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
+from distrain.embeddings.host_memory import empty
 from distrain.errors import InputError
 
-# The names of what each kind remembers per weight value.
-_MEMORY = {"sgd": (), "adagrad": ("sum",), "adam": ("exp_avg", "exp_avg_sq")}
-# torch's own defaults.
-_DEFAULT_EPS = {"sgd": 0.0, "adagrad": 1e-10, "adam": 1e-8}
-
-
-class TouchedRows(NamedTuple):
-    """The rows of one weight that a step touched, over all ranks.
-
-    Attributes:
-        keys: `[u]`, int64, distinct, rising.
-        grads: `[u, dim]`, the sum of their gradients.
-    """
-
-    keys: Tensor
-    grads: Tensor
+# The names of what each kind remembers, and whether once per value or once per row.
+_MEMORY = {
+    "sgd": (),
+    "adagrad": ("sum",),
+    "rowwise_adagrad": ("row_sum",),
+    "adam": ("exp_avg", "exp_avg_sq"),
+}
+# torch's own defaults; fbgemm's for the row-wise kind.
+_DEFAULT_EPS = {"sgd": 0.0, "adagrad": 1e-10, "rowwise_adagrad": 1e-8, "adam": 1e-8}
 
 
 class SparseOptimizer:
@@ -47,11 +39,10 @@ class SparseOptimizer:
 
     Args:
         embeddings: The tables. Move them to their device first: the state is made beside them.
-        kind: "sgd", "adagrad" (element-wise) or "adam" (lazy).
+        kind: "sgd", "adagrad" (element-wise), "rowwise_adagrad" or "adam" (lazy).
         eps: Added to the denominator; `None` for torch's default of that kind.
         betas: Adam's decay rates.
         initial_accumulator_value: Where Adagrad's sums start.
-        group: The ranks that train together; `None` for the default process group.
     """
 
     def __init__(
@@ -62,7 +53,6 @@ class SparseOptimizer:
         eps: float | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         initial_accumulator_value: float = 0.0,
-        group: dist.ProcessGroup | None = None,
     ):
         if kind not in _MEMORY:
             raise InputError(
@@ -72,66 +62,64 @@ class SparseOptimizer:
         self.kind = kind
         self.eps = _DEFAULT_EPS[kind] if eps is None else eps
         self.betas = betas
-        self.group = group
         self.num_steps = 0
+        start = {"sum": initial_accumulator_value, "row_sum": initial_accumulator_value}
         self._memory = tuple(
-            {
-                name: torch.full_like(weight, initial_accumulator_value if name == "sum" else 0.0)
-                for name in _MEMORY[kind]
-            }
+            {name: _memory_of(weight, name, start.get(name, 0.0)) for name in _MEMORY[kind]}
             for weight in embeddings.weights
         )
 
-    def step(
-        self,
-        keys: tuple[Tensor, ...],
-        grads: tuple[Tensor, ...],
-        lr: float,
-        exchange_scale: float = 1.0,
+    @torch.no_grad()
+    def apply(
+        self, touched: Sequence[TouchedRows], lr: float, *, scale: float | Tensor = 1.0
     ) -> None:
-        """`exchange` and `apply` in one call, for callers that do not time them apart."""
-        self.apply(self.exchange(keys, grads), lr, scale=exchange_scale)
-
-    @torch.no_grad()
-    def exchange(
-        self, keys: tuple[Tensor, ...], grads: tuple[Tensor, ...]
-    ) -> tuple[TouchedRows, ...]:
-        """Merge one batch's gradients row by row, and add those of the other ranks.
-
-        A collective operation: every rank calls it in every step, also with a batch of no rows.
-
-        Args:
-            keys: From `EmbeddingCollection.keys`: for each group `[rows, columns]`.
-            grads: The gradients of what `lookup` returned: for each group `[rows, columns, dim]`.
-        """
-        touched = []
-        for own_keys, own_grads in zip(keys, grads, strict=True):
-            merged = merge_rows(own_keys.reshape(-1), own_grads.reshape(-1, own_grads.shape[-1]))
-            touched.append(TouchedRows(*exchange_rows(*merged, self.group)))
-        return tuple(touched)
-
-    @torch.no_grad()
-    def apply(self, touched: tuple[TouchedRows, ...], lr: float, *, scale: float = 1.0) -> None:
         """Update the touched rows.
 
         Args:
-            touched: From `exchange`: for each group.
+            touched: From `EmbeddingCollection.exchange`: for each store.
             lr: The learning rate.
             scale: Factor on the gradients. `1 / num_ranks` gives the mean that
                 `DistributedDataParallel` takes of dense gradients.
         """
         self.num_steps += 1
-        update = _UPDATES[self.kind]
         for weight, memory, rows in zip(
             self.embeddings.weights, self._memory, touched, strict=True
         ):
             if len(rows.keys) == 0:
                 continue
-            grads = rows.grads if scale == 1.0 else rows.grads * scale
-            update(self, weight, memory, rows.keys, grads, lr)
+            unscaled = isinstance(scale, float) and scale == 1.0
+            grads = rows.grads if unscaled else rows.grads * scale
+            self._update(weight, memory, rows.keys, grads, lr)
+
+    def _update(
+        self, weight: Tensor, memory: dict[str, Tensor], keys: Tensor, grads: Tensor, lr: float
+    ) -> None:
+        match self.kind:
+            case "sgd":
+                kernels.update_sgd(weight, keys, grads, lr=lr)
+            case "adagrad":
+                kernels.update_adagrad(weight, memory["sum"], keys, grads, lr=lr, eps=self.eps)
+            case "rowwise_adagrad":
+                kernels.update_rowwise_adagrad(
+                    weight, memory["row_sum"], keys, grads, lr=lr, eps=self.eps
+                )
+            case "adam":
+                beta1, beta2 = self.betas
+                # As in SparseAdam, eps is added before the bias correction, not after it.
+                correction = math.sqrt(1 - beta2**self.num_steps) / (1 - beta1**self.num_steps)
+                kernels.update_adam(
+                    weight,
+                    memory["exp_avg"],
+                    memory["exp_avg_sq"],
+                    keys,
+                    grads,
+                    step_size=lr * correction,
+                    betas=self.betas,
+                    eps=self.eps,
+                )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The state as named tensors: `num_steps`, and `GROUP.NAME` for each group's memory.
+        """The state as named tensors: `num_steps`, and `STORE.NAME` for each store's memory.
 
         The tensors are the live ones, not copies.
         """
@@ -164,53 +152,8 @@ class SparseOptimizer:
         self.num_steps = int(state["num_steps"])
 
 
-def _sgd(
-    _: SparseOptimizer,
-    weight: Tensor,
-    memory: dict[str, Tensor],
-    rows: Tensor,
-    grad: Tensor,
-    lr: float,
-) -> None:
-    weight.index_copy_(0, rows, weight.index_select(0, rows).add_(grad, alpha=-lr))
-
-
-def _adagrad(
-    optimizer: SparseOptimizer,
-    weight: Tensor,
-    memory: dict[str, Tensor],
-    rows: Tensor,
-    grad: Tensor,
-    lr: float,
-) -> None:
-    total = memory["sum"].index_select(0, rows).addcmul_(grad, grad)
-    memory["sum"].index_copy_(0, rows, total)
-    denominator = total.sqrt_().add_(optimizer.eps)
-    new = weight.index_select(0, rows).addcdiv_(grad, denominator, value=-lr)
-    weight.index_copy_(0, rows, new)
-
-
-def _adam(
-    optimizer: SparseOptimizer,
-    weight: Tensor,
-    memory: dict[str, Tensor],
-    rows: Tensor,
-    grad: Tensor,
-    lr: float,
-) -> None:
-    beta1, beta2 = optimizer.betas
-    mean = memory["exp_avg"].index_select(0, rows).lerp_(grad, 1 - beta1)
-    memory["exp_avg"].index_copy_(0, rows, mean)
-    square = memory["exp_avg_sq"].index_select(0, rows).mul_(beta2)
-    square.addcmul_(grad, grad, value=1 - beta2)
-    memory["exp_avg_sq"].index_copy_(0, rows, square)
-    # As in SparseAdam, eps is added before the bias correction, not after it as in Adam.
-    steps = optimizer.num_steps
-    step_size = lr * math.sqrt(1 - beta2**steps) / (1 - beta1**steps)
-    denominator = square.sqrt_().add_(optimizer.eps)
-    new = weight.index_select(0, rows).addcdiv_(mean, denominator, value=-step_size)
-    weight.index_copy_(0, rows, new)
-
-
-_Update = Callable[[SparseOptimizer, Tensor, dict[str, Tensor], Tensor, Tensor, float], None]
-_UPDATES: dict[str, _Update] = {"sgd": _sgd, "adagrad": _adagrad, "adam": _adam}
+def _memory_of(weight: Tensor, name: str, start: float) -> Tensor:
+    shape = weight.shape[:1] if name == "row_sum" else weight.shape
+    if weight.device.type == "cpu":
+        return empty(shape, values_dtype(weight)).fill_(start)
+    return torch.full(shape, start, dtype=values_dtype(weight), device=weight.device)

@@ -72,14 +72,14 @@ class TrainStep:
         self.model.check_columns(batch)
         assert batch.label is not None
         with clock.phase("forward_backward"):
-            keys = self.model.embeddings.keys(batch.categorical)
-            embedded = self.model.embeddings.gather(keys)
+            route = self.model.embeddings.route(batch.categorical, batch.lists)
+            embedded = self.model.embeddings.expand(route, self.model.embeddings.fetch(route))
             logits = self.dense(embedded, batch.continuous)
             loss_sum = binary_cross_entropy_with_logits(logits, batch.label, reduction="sum")
             torch.autograd.backward(loss_sum * (self.num_ranks / global_rows))
         with clock.phase("exchange"):
-            grads = tuple(values.grad for values in embedded if values.grad is not None)
-            merged = self.sparse_optimizer.exchange(keys, grads)
+            sums = self.model.embeddings.collect(route, [leaf.grad for leaf in embedded])
+            merged = self.model.embeddings.exchange(route, sums)
         with clock.phase("optimizer"):
             self.sparse_optimizer.apply(merged, lr, scale=1.0 / self.num_ranks)
             for group in self.dense_optimizer.param_groups:

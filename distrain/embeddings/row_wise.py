@@ -1,0 +1,128 @@
+"""Placement "row_wise": each row lives on one rank, `key % W`, at `key // W` there.
+
+Rows go round the ranks one by one rather than in blocks, since ids are often ordered by frequency:
+one block would then hold what everybody asks for. A rank asks each owner for the distinct rows it
+needs, gets them, and later sends their sums of gradients back the same way; owners add the sums in
+rank order and update. A rank with u distinct rows of R bytes sends about
+`(W-1)/W * u * (2R + 4)` bytes: ids, rows that others asked for, sums.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from distrain.embeddings import kernels
+from distrain.embeddings.kernels import Grouping
+from distrain.embeddings.keys import add_parts, keys_of, segments_of
+from distrain.embeddings.peers import Peers
+
+
+@dataclass(frozen=True)
+class RowWiseRoute:
+    """Whose a batch's distinct rows are.
+
+    Attributes:
+        by_owner: `[u]`, int64: this rank's distinct rows in the order in which they are asked for:
+            those of rank 0 first.
+        arrival: `[u]`, int64: the inverse; where each distinct row stands in what arrives.
+        asked: How many rows this rank asks of each.
+        requested: `[sum of wanted]`, int64: rows of the own weight that the ranks ask for, those
+            for rank 0 first.
+        wanted: How many rows each rank asks of this one.
+        touched: `[v]`, int64: the distinct ones among them.
+        numbers: For each rank, int32: where the rows it asked for stand in `touched`.
+        rank: This rank.
+        sent_ids_bytes: What this rank sent to make the route.
+    """
+
+    by_owner: Tensor
+    arrival: Tensor
+    asked: tuple[int, ...]
+    requested: Tensor
+    wanted: tuple[int, ...]
+    touched: Tensor
+    numbers: tuple[Tensor, ...]
+    rank: int
+    sent_ids_bytes: int
+
+    def sent_bytes(self, row_bytes: int) -> int:
+        """What the step sends on this rank, for rows of so many bytes: rows, then sums."""
+        away = sum(self.asked) + sum(self.wanted) - self.asked[self.rank] - self.wanted[self.rank]
+        return self.sent_ids_bytes + away * row_bytes
+
+    @property
+    def num_updated(self) -> int:
+        """How many rows this rank updates."""
+        return len(self.touched)
+
+
+def num_local_rows(num_rows: int, peers: Peers) -> int:
+    """How many of a store's rows this rank holds.
+
+    >>> [num_local_rows(7, Peers(rank, 3)) for rank in range(3)]
+    [3, 2, 2]
+    """
+    return (num_rows - peers.rank + peers.num_ranks - 1) // peers.num_ranks
+
+
+def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute:
+    """Tell the owners which rows this rank needs; a collective operation.
+
+    Args:
+        grouping: This rank's distinct ids.
+        starts: `[columns]`, int64, on the CPU: where each column's keys begin.
+        peers: Who shares the tables.
+    """
+    num_ranks, num_columns = peers.num_ranks, len(starts)
+    keys = keys_of(grouping, starts)
+    owners = keys % num_ranks
+    by_owner = torch.argsort(owners, stable=True)
+    columns = torch.arange(num_columns).repeat_interleave(grouping.counts).to(keys.device)
+    asked = torch.bincount(owners * num_columns + columns, minlength=num_ranks * num_columns)
+    all_asked = peers.gather_counts(asked.view(num_ranks, num_columns))  # [asker, owner, column]
+    wanted = all_asked[:, peers.rank]
+    send = all_asked[peers.rank].sum(1).tolist()
+    receive = wanted.sum(1).tolist()
+    # Rows of the owner's weight fit into int32, whatever the number of keys.
+    local = torch.div(keys[by_owner], num_ranks, rounding_mode="floor").int()
+    requested = peers.exchange_rows(local, send, receive)
+    union = kernels.unique(requested, *segments_of(wanted))
+    arrival = torch.empty_like(by_owner)
+    arrival[by_owner] = torch.arange(len(by_owner), device=keys.device)
+    away = len(keys) - send[peers.rank]
+    return RowWiseRoute(
+        by_owner=by_owner,
+        arrival=arrival,
+        asked=tuple(send),
+        requested=requested.long(),
+        wanted=tuple(receive),
+        touched=union.ids.long(),
+        numbers=tuple(torch.split(union.numbers, receive)),
+        rank=peers.rank,
+        sent_ids_bytes=4 * away + 8 * (num_ranks - 1) * num_ranks * num_columns,
+    )
+
+
+def fetch(weight: Tensor, route: RowWiseRoute, peers: Peers) -> Tensor:
+    """The batch's distinct rows from their owners, `[u, dim]`; a collective operation."""
+    served = kernels.gather(weight, route.requested)
+    arrived = peers.exchange_rows(served, route.wanted, route.asked)
+    return kernels.gather(arrived, route.arrival)
+
+
+def exchange(sums: Tensor, route: RowWiseRoute, peers: Peers) -> tuple[Tensor, Tensor]:
+    """Bring the sums to the rows' owners, which add them in rank order; collective.
+
+    Args:
+        sums: `[u, dim]`: of this rank's gradients.
+        route: The batch's.
+        peers: Who shares the tables.
+
+    Returns:
+        The rows of the own weight to update `[v]`, and their sums over all ranks `[v, dim]`.
+    """
+    arrived = peers.exchange_rows(kernels.gather(sums, route.by_owner), route.asked, route.wanted)
+    total = sums.new_zeros(len(route.touched), sums.shape[1])
+    add_parts(arrived.split(list(route.wanted)), route.numbers, total)
+    return route.touched, total

@@ -1,0 +1,179 @@
+"""The tables of one width and one placement: one weight, and the verbs of a step on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from distrain.batch import Ragged
+from distrain.embeddings import kernels, replicated, row_wise
+from distrain.embeddings.columns import TableColumn
+from distrain.embeddings.peers import Peers
+from distrain.embeddings.route import (
+    ListRoute,
+    RowsRoute,
+    StoreRoute,
+    Traffic,
+    flat_segments,
+)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where the tables of one width and one placement are, and what a step does to them.
+
+    The weight itself is the collection's parameter, and is handed in.
+
+    Attributes:
+        placement: "replicated" or "row_wise".
+        flat: Its columns with one id per row, as positions among all columns.
+        lists: Its columns of lists, likewise.
+        columns: `flat`, then `lists`, as tables.
+        places: For each of `columns`, its place among the columns of its group.
+        peers: Who shares the rows.
+    """
+
+    placement: str
+    flat: tuple[int, ...]
+    lists: tuple[int, ...]
+    columns: tuple[TableColumn, ...]
+    places: tuple[int, ...]
+    peers: Peers
+
+    @property
+    def dim(self) -> int:
+        """The width of its rows."""
+        return self.columns[0].dim
+
+    @property
+    def starts(self) -> Tensor:
+        """`[columns]`, int64, on the CPU: the key at which each column's table begins."""
+        return torch.tensor(self._bounds[:-1], dtype=torch.int64)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all its tables, over all ranks."""
+        return self._bounds[-1]
+
+    @property
+    def num_local_rows(self) -> int:
+        """Rows of the weight on this rank."""
+        if self.placement == "row_wise":
+            return row_wise.num_local_rows(self.num_rows, self.peers)
+        return self.num_rows
+
+    @property
+    def _bounds(self) -> list[int]:
+        return list(accumulate((column.cardinality for column in self.columns), initial=0))
+
+    def local_part(self, keys: slice) -> tuple[slice, slice]:
+        """Which of neighbouring keys this rank holds.
+
+        Args:
+            keys: From key to key, without a step.
+
+        Returns:
+            The slice of the weight that holds them, and where they stand among `keys`.
+        """
+        if self.placement != "row_wise":
+            return keys, slice(0, keys.stop - keys.start)
+        ranks, rank = self.peers.num_ranks, self.peers.rank
+        first = keys.start + (rank - keys.start) % ranks
+        count = max(0, -(-(keys.stop - first) // ranks))
+        return slice(first // ranks, first // ranks + count), slice(first - keys.start, None, ranks)
+
+    def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
+        """Find out which rows are needed; a collective operation where ranks share the tables.
+
+        Args:
+            ids: `[flat columns, rows]`, int32, contiguous.
+            lists: The list columns.
+            peers: Who shares the rows; the process group may be another than that of the values.
+        """
+        num_rows = ids.shape[1]
+        offsets, counts = flat_segments(len(self.flat), num_rows, list(lists))
+        together = torch.cat([ids.reshape(-1), *(r.values for r in lists)]) if lists else ids
+        grouping = kernels.unique(together.reshape(-1), offsets, counts)
+        flat_numbers = grouping.numbers[: ids.numel()].view(ids.shape)
+        list_numbers = torch.split(
+            grouping.numbers[ids.numel() :], [len(ragged.values) for ragged in lists]
+        )
+        routed = tuple(
+            ListRoute(numbers, ragged.offsets)
+            for numbers, ragged in zip(list_numbers, lists, strict=True)
+        )
+        make = row_wise.make_route if self.placement == "row_wise" else replicated.make_route
+        rows: RowsRoute = make(grouping, self.starts, peers)
+        return StoreRoute(flat_numbers, routed, len(grouping.ids), rows)
+
+    def fetch(self, weight: Tensor, route: StoreRoute) -> Tensor:
+        """The distinct rows' values, `[u, dim]`."""
+        if isinstance(route.rows, row_wise.RowWiseRoute):
+            return row_wise.fetch(weight, route.rows, self.peers)
+        return replicated.fetch(weight, route.rows, self.peers)
+
+    def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
+        """Write the embeddings of some of the batch's rows to their places in the group's tensor.
+
+        Args:
+            rows: From `fetch`.
+            route: The batch's.
+            part: Which of the batch's rows.
+            out: `[rows of the part, columns of the group, dim]`.
+        """
+        places = torch.tensor(self.places, dtype=torch.int64)
+        num_flat = len(self.flat)
+        if num_flat:
+            kernels.expand(rows, route.numbers[:, part], places[:num_flat], out)
+        for place, column, whole in zip(
+            self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
+        ):
+            own = whole.part(part)
+            pooled = functional.embedding_bag(
+                own.numbers, rows, own.offsets[:-1], mode=column.combiner or "sum"
+            )
+            out[:, place] = pooled
+
+    def collect(self, grads: Tensor, route: StoreRoute, part: slice, sums: Tensor) -> None:
+        """Add the gradients of some of the batch's rows to the sums of their distinct rows.
+
+        Args:
+            grads: `[rows of the part, columns of the group, dim]`.
+            route: The batch's.
+            part: Which of the batch's rows.
+            sums: `[u, dim]`, added to.
+        """
+        places = torch.tensor(self.places, dtype=torch.int64)
+        num_flat = len(self.flat)
+        if num_flat:
+            kernels.collect(grads, route.numbers[:, part], places[:num_flat], sums)
+        for place, column, whole in zip(
+            self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
+        ):
+            own = whole.part(part)
+            lengths = (own.offsets[1:] - own.offsets[:-1]).long()
+            of_row = grads[:, place]
+            if column.combiner == "mean":
+                of_row = of_row / lengths.clamp(min=1).unsqueeze(1)
+            of_id = of_row.repeat_interleave(lengths, dim=0, output_size=len(own.numbers))
+            kernels.collect(
+                of_id.unsqueeze(1),
+                own.numbers.unsqueeze(0),
+                torch.zeros(1, dtype=torch.int64),
+                sums,
+            )
+
+    def exchange(self, sums: Tensor, route: StoreRoute) -> tuple[Tensor, Tensor]:
+        """The rows to update on this rank `[v]`, and their gradients `[v, dim]`."""
+        if isinstance(route.rows, row_wise.RowWiseRoute):
+            return row_wise.exchange(sums, route.rows, self.peers)
+        return replicated.exchange(sums, route.rows, self.peers)
+
+    def traffic(self, route: StoreRoute, value_bytes: int) -> Traffic:
+        """What a step on this route looks up and sends, for values of so many bytes."""
+        lookups = route.numbers.numel() + sum(len(own.numbers) for own in route.lists)
+        sent = route.rows.sent_bytes(self.dim * value_bytes)
+        return Traffic(lookups, route.num_distinct, route.rows.num_updated, sent)
