@@ -44,7 +44,7 @@ def gather(weight: Tensor, keys: Tensor) -> Tensor:
 
 def expand(rows: Tensor, numbers: Tensor, places: Tensor, out: Tensor) -> None:
     """See `kernels.expand`."""
-    values = rows.index_select(0, numbers.T.reshape(-1)).view(len(out), len(numbers), -1)
+    values = rows.index_select(0, numbers.T.reshape(-1)).view(len(out), len(numbers), rows.shape[1])
     if len(numbers) == out.shape[1]:
         out.copy_(values)
     else:

@@ -47,13 +47,13 @@ def test_no_two_columns_share_a_row(sizes, rows):
     tables = EmbeddingCollection(columns)
     assert sum(len(w) for w in tables.weights) == sum(c.cardinality for c in columns)
     ids = random_ids(columns, rows)
-    for group, keys in zip(tables.groups, tables.keys(ids), strict=True):
-        assert keys.shape == (rows, len(group))
-        assert keys.dtype == torch.int64
-        end = 0
+    # Every row says which column and id it is.
+    for number, column in enumerate(columns):
+        table = tables.table(column.name)
+        table.copy_((torch.arange(column.cardinality) + 100 * number)[:, None].expand_as(table))
+    for group, values in zip(tables.groups, tables(ids), strict=True):
         for place, position in enumerate(group):
-            start, end = end, end + columns[position].cardinality
-            assert torch.equal(keys[:, place], ids[:, position].long() + start)
+            assert torch.equal(values[:, place, 0], ids[:, position].float() + 100 * position)
 
 
 def test_table_is_a_view():
@@ -110,4 +110,4 @@ def test_impossible_tables_and_ids():
     with pytest.raises(ValueError, match="at least one row"):
         TableColumn("a", 0, 4)
     with pytest.raises(ValueError, match="3 columns of ids for 5 tables"):
-        EmbeddingCollection(COLUMNS).keys(torch.zeros(2, 3, dtype=torch.int32))
+        EmbeddingCollection(COLUMNS).route(torch.zeros(2, 3, dtype=torch.int32))

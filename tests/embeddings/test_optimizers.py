@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn, TouchedRows
 from distrain.errors import InputError
 
 COLUMNS = [
@@ -14,6 +14,7 @@ COLUMNS = [
     TableColumn("d", 1, 4),
 ]
 WIDTH = sum(c.dim for c in COLUMNS)
+KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
 TORCH = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
@@ -43,13 +44,18 @@ def by_column(tables, embedded):
     return torch.cat([place[p][0][:, place[p][1]] for p in range(len(COLUMNS))], dim=1)
 
 
+def step_on(tables, optimizer, ids, factors):
+    route = tables.route(ids)
+    embedded = tables.expand(route, tables.fetch(route))
+    loss_of(by_column(tables, embedded), factors).backward()
+    sums = tables.collect(route, [leaf.grad for leaf in embedded])
+    optimizer.apply(tables.exchange(route, sums), 0.1)
+
+
 def train_ours(kind, tables, dtype, optimizer=None, skip=0):
     optimizer = optimizer or SparseOptimizer(tables, kind)
     for ids, factors in list(batches(6, dtype))[skip:]:
-        keys = tables.keys(ids)
-        embedded = tables.gather(keys)
-        loss_of(by_column(tables, embedded), factors).backward()
-        optimizer.step(keys, tuple(e.grad for e in embedded), 0.1)
+        step_on(tables, optimizer, ids, factors)
     return optimizer
 
 
@@ -80,7 +86,7 @@ def largest_difference(tables, plain):
     )
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("kind", sorted(TORCH))
 def test_equals_torch_in_float64(kind):
     tables = new_tables(torch.float64)
     plain = train_torch(kind, tables, torch.float64)
@@ -95,34 +101,32 @@ def test_sgd_equals_torch_bitwise_in_float32():
     assert largest_difference(tables, plain) == 0.0
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_untouched_rows_and_their_memory_stand_still(kind):
     tables = new_tables(torch.float32)
     optimizer = SparseOptimizer(tables, kind)
     before = [w.clone() for w in tables.weights]
     memory = {name: v.clone() for name, v in optimizer.state_dict().items()}
-    keys = tables.keys(torch.tensor([[5, 0, 2, 0], [5, 1, 2, 0]]))
-    grads = tuple(torch.ones(*k.shape, w.shape[1]) for k, w in zip(keys, before, strict=True))
-    optimizer.step(keys, grads, 0.1)
-    for number, (own_keys, old) in enumerate(zip(keys, before, strict=True)):
+    ids = torch.tensor([[5, 0, 2, 0], [5, 1, 2, 0]])
+    step_on(tables, optimizer, ids, torch.ones(2, WIDTH))
+    expected = [[5, 40, 41, 43], [2]]  # a, b, d of width 4; c of width 8
+    for number, (rows, old) in enumerate(zip(expected, before, strict=True)):
         touched = torch.zeros(len(old), dtype=torch.bool)
-        touched[own_keys.flatten()] = True
+        touched[rows] = True
         assert (tables.weights[number] != old).any(dim=1).equal(touched)
         for name, values in optimizer.state_dict().items():
             if name.startswith(f"{number}."):
-                assert (values != memory[name]).any(dim=1).equal(touched)
+                changed = (values != memory[name]).view(len(old), -1)
+                assert changed.any(dim=1).equal(touched)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reloaded_state_goes_on_bitwise(kind):
     whole, first = new_tables(torch.float32), new_tables(torch.float32)
     train_ours(kind, whole, torch.float32)
     optimizer = SparseOptimizer(first, kind)
     for ids, factors in list(batches(6, torch.float32))[:3]:
-        keys = first.keys(ids)
-        embedded = first.gather(keys)
-        loss_of(by_column(first, embedded), factors).backward()
-        optimizer.step(keys, tuple(e.grad for e in embedded), 0.1)
+        step_on(first, optimizer, ids, factors)
     second = new_tables(torch.float32)
     second.load_state_dict(first.state_dict())
     resumed = SparseOptimizer(second, kind)
@@ -131,30 +135,52 @@ def test_a_reloaded_state_goes_on_bitwise(kind):
     assert all(torch.equal(a, b) for a, b in zip(whole.weights, second.weights, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rowwise_adagrad_equals_its_formula_on_whole_tables(dtype):
+    tables = new_tables(dtype)
+    weights = [tables.table(c.name).clone().requires_grad_() for c in COLUMNS]
+    sums = [torch.zeros(len(w), 1, dtype=dtype) for w in weights]
+    train_ours("rowwise_adagrad", tables, dtype)
+    for ids, factors in batches(6, dtype):
+        embedded = [w[ids[:, i].long()] for i, w in enumerate(weights)]
+        grads = torch.autograd.grad(loss_of(torch.cat(embedded, dim=1), factors), weights)
+        with torch.no_grad():
+            for weight, total, grad in zip(weights, sums, grads, strict=True):
+                total += (grad**2).mean(dim=1, keepdim=True)
+                weight -= 0.1 * grad / (total.sqrt() + 1e-8)
+    bound = 1e-9 if dtype == torch.float64 else 1e-5
+    for column, weight in zip(COLUMNS, weights, strict=True):
+        assert (tables.table(column.name) - weight).abs().max().item() < bound
+
+
 def test_options_reach_the_formula():
     tables = EmbeddingCollection([TableColumn("a", 2, 1)], dtype=torch.float64)
-    tables.weights[0].zero_()
-    keys, grads = (torch.tensor([[1]]),), (torch.tensor([[[3.0]]], dtype=torch.float64),)
+    touched = [TouchedRows(torch.tensor([1]), torch.tensor([[3.0]], dtype=torch.float64))]
+
+    def row_after(optimizer, lr, **options):
+        tables.weights[0].zero_()
+        optimizer.apply(touched, lr, **options)
+        return tables.weights[0][1].item()
+
     adagrad = SparseOptimizer(tables, "adagrad", eps=0.5, initial_accumulator_value=16.0)
-    adagrad.step(keys, grads, 1.0)
-    assert tables.weights[0][1].item() == pytest.approx(-3 / (5 + 0.5))
-    tables.weights[0].zero_()
-    SparseOptimizer(tables, "adam", eps=0.0, betas=(0.5, 0.5)).step(keys, grads, 0.25)
-    assert tables.weights[0][1].item() == pytest.approx(-0.25)
-    tables.weights[0].zero_()
-    SparseOptimizer(tables, "sgd").step(keys, grads, 1.0, exchange_scale=0.5)
-    assert tables.weights[0][1].item() == -1.5
+    assert row_after(adagrad, 1.0) == pytest.approx(-3 / (5 + 0.5))
+    rowwise = SparseOptimizer(tables, "rowwise_adagrad", eps=0.5, initial_accumulator_value=16.0)
+    assert row_after(rowwise, 1.0) == pytest.approx(-3 / (5 + 0.5))
+    adam = SparseOptimizer(tables, "adam", eps=0.0, betas=(0.5, 0.5))
+    assert row_after(adam, 0.25) == pytest.approx(-0.25)
+    sgd = SparseOptimizer(tables, "sgd")
+    assert row_after(sgd, 1.0, scale=0.5) == -1.5
+    assert row_after(sgd, 1.0, scale=torch.tensor(0.5, dtype=torch.float64)) == -1.5
 
 
-def test_gradients_are_left_as_they_were():
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_left_as_they_were(kind):
     tables = new_tables(torch.float32)
-    keys = tables.keys(torch.zeros(2, 4, dtype=torch.int32))
-    grads = tuple(
-        torch.ones(*k.shape, w.shape[1]) for k, w in zip(keys, tables.weights, strict=True)
-    )
-    for kind in TORCH:
-        SparseOptimizer(tables, kind).step(keys, grads, 0.1, exchange_scale=0.5)
-    assert all((g == 1).all() for g in grads)
+    touched = [
+        TouchedRows(torch.arange(3), torch.ones(3, weight.shape[1])) for weight in tables.weights
+    ]
+    SparseOptimizer(tables, kind).apply(touched, 0.1, scale=0.5)
+    assert all((rows.grads == 1).all() for rows in touched)
 
 
 def test_mistakes_are_named():

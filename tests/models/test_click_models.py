@@ -97,8 +97,9 @@ def test_dlrm_equals_formula(
 def test_a_step_without_rows_gives_gradients_of_zero(schema_and_batch, spec):
     schema, batch = schema_and_batch(3, 2, 0)
     model = build_model(schema, spec, seed=0)
-    keys = model.embeddings.keys(batch.categorical)
-    embedded = model.embeddings.gather(keys)
+    tables = model.embeddings
+    route = tables.route(batch.categorical)
+    embedded = tables.expand(route, tables.fetch(route))
     losses = binary_cross_entropy_with_logits(
         model.dense(embedded, batch.continuous), batch.label, reduction="sum"
     )
@@ -106,7 +107,8 @@ def test_a_step_without_rows_gives_gradients_of_zero(schema_and_batch, spec):
     assert all((p.grad == 0).all() for p in model.dense.parameters())
     assert all(e.grad is not None and e.grad.shape == e.shape for e in embedded)
     before = [w.clone() for w in model.embeddings.weights]
-    SparseOptimizer(model.embeddings, "adam").step(keys, tuple(e.grad for e in embedded), 0.1)
+    sums = tables.collect(route, [leaf.grad for leaf in embedded])
+    SparseOptimizer(tables, "adam").apply(tables.exchange(route, sums), 0.1)
     assert all(torch.equal(*p) for p in zip(before, model.embeddings.weights, strict=True))
 
 
@@ -125,14 +127,15 @@ def test_random_labels_can_be_learnt_by_heart(schema_and_batch, spec, kind):
     tables = [weight.clone() for weight in model.embeddings.weights]
     losses = []
     for _ in range(150):
-        keys = model.embeddings.keys(batch.categorical)
-        embedded = model.embeddings.gather(keys)
+        route = model.embeddings.route(batch.categorical)
+        embedded = model.embeddings.expand(route, model.embeddings.fetch(route))
         logits = model.dense(embedded, batch.continuous)
         loss = binary_cross_entropy_with_logits(logits, batch.label)
         dense_optimizer.zero_grad()
         loss.backward()
         dense_optimizer.step()
-        optimizer.step(keys, tuple(e.grad for e in embedded), lr)
+        sums = model.embeddings.collect(route, [leaf.grad for leaf in embedded])
+        optimizer.apply(model.embeddings.exchange(route, sums), lr)
         losses.append(loss.item())
     assert losses[0] == pytest.approx(0.69, abs=0.1)
     assert losses[-1] < 0.6 * losses[0]
