@@ -124,5 +124,5 @@ def exchange(sums: Tensor, route: RowWiseRoute, peers: Peers) -> tuple[Tensor, T
     """
     arrived = peers.exchange_rows(kernels.gather(sums, route.by_owner), route.asked, route.wanted)
     total = sums.new_zeros(len(route.touched), sums.shape[1])
-    add_parts(arrived.split(list(route.wanted)), route.numbers, total)
+    add_parts(torch.split(arrived, list(route.wanted)), route.numbers, total)
     return route.touched, total

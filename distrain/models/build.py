@@ -1,6 +1,8 @@
 """From a schema and a model section of a job spec to a model."""
 
 import math
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -14,7 +16,23 @@ from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import DlrmSpec, ModelSpec
 
 
-def build_model(schema: Schema, spec: ModelSpec, *, seed: int) -> ClickModel:
+class TableFactory(Protocol):
+    """Makes the tables, wherever their rows shall live; `EmbeddingCollection` itself is one."""
+
+    def __call__(
+        self, columns: Sequence[TableColumn], *, generator: torch.Generator | None
+    ) -> EmbeddingCollection:
+        """The tables of the columns, their initial values drawn from the generator."""
+        ...
+
+
+def build_model(
+    schema: Schema,
+    spec: ModelSpec,
+    *,
+    seed: int,
+    make_tables: TableFactory = EmbeddingCollection,
+) -> ClickModel:
     """Build a model on the CPU; the same arguments give bitwise the same parameters.
 
     The inputs are the schema's categorical and continuous columns in schema order; the target is
@@ -25,6 +43,7 @@ def build_model(schema: Schema, spec: ModelSpec, *, seed: int) -> ClickModel:
         spec: Which model, and its sizes. `embedding_dim` there outranks the columns' own; where it
             is `None`, a column without one gets `infer_embedding_dim(cardinality)`.
         seed: Of all initial parameters.
+        make_tables: Decides where the tables' rows live; their values do not depend on it.
 
     Raises:
         SchemaError: A cardinality is missing (all such columns are listed), a column holds lists,
@@ -35,10 +54,10 @@ def build_model(schema: Schema, spec: ModelSpec, *, seed: int) -> ClickModel:
     generator = torch.Generator().manual_seed(seed % 2**63)
     dense_seed = int(torch.randint(2**63 - 1, (), generator=generator))
     columns = [
-        TableColumn(c.name, c.cardinality or 1, _embedding_dim(c, spec))
+        TableColumn(c.name, c.cardinality or 1, embedding_dim(c, spec))
         for c in features.categorical
     ]
-    embeddings = EmbeddingCollection(columns, generator=generator)
+    embeddings = make_tables(columns, generator=generator)
     with torch.random.fork_rng(devices=[]):
         # Layers draw from the default generator; torch.manual_seed would reseed the GPUs as well.
         torch.default_generator.manual_seed(dense_seed)
@@ -58,7 +77,8 @@ def infer_embedding_dim(cardinality: int) -> int:
     return min(16, round(1.6 * math.pow(cardinality, 0.56)))
 
 
-def _embedding_dim(column: ColumnSchema, spec: ModelSpec) -> int:
+def embedding_dim(column: ColumnSchema, spec: ModelSpec) -> int:
+    """The width of a column's embeddings: the model's, else the column's own, else inferred."""
     return (
         spec.embedding_dim or column.embedding_dim or infer_embedding_dim(column.cardinality or 1)
     )
