@@ -31,6 +31,7 @@ from distrain.train.loaders import job_loader
 from distrain.train.phases import PhaseClock
 from distrain.train.schedule import lr_at
 from distrain.train.step import TrainStep
+from distrain.train.tables import place_tables, table_factory
 from distrain.world import World
 
 
@@ -91,9 +92,15 @@ class Trainer:
             self._finish()
 
     def _build(self) -> None:
-        self.model = build_model(self.inputs.schema, self.spec.model, seed=self.spec.train.seed)
+        self.placed = place_tables(self.spec, self.inputs.schema, self.world, self.device)
+        self.model = build_model(
+            self.inputs.schema,
+            self.spec.model,
+            seed=self.spec.train.seed,
+            make_tables=table_factory(self.spec, self.placed, self.world),
+        )
         self.model.to(self.device).train()
-        self.step = TrainStep(self.model, self.spec.train.optimizer, self.world.num_ranks)
+        self.step = TrainStep(self.model, self.spec.train, self.world.num_ranks)
         self.metrics = DeviceBinaryMetrics(self.device)
         window = min(self.spec.train.log_every_steps, self.num_steps)
         self.losses = torch.zeros(window, dtype=torch.float32, device=self.device)
