@@ -1,0 +1,48 @@
+"""A plan of tables for people."""
+
+from distrain.embeddings.fitting import gib
+from distrain.embeddings.sharding_plan import ShardingPlan
+
+
+def explain(plan: ShardingPlan) -> list[str]:
+    """Lines: a table of all tables, the totals, and why each placement was taken."""
+    wide = max([5, *(len(table.name) for table in plan.tables)])
+    lines = [
+        f"{'table':{wide}}{'rows':>13}{'dim':>5}  {'placement':12}{'a rank holds':>14}"
+        f"{'rows a step':>13}{'sends a step':>14}"
+    ]
+    lines += [
+        f"{table.name:{wide}}{table.rows:13,}{table.dim:5}  {table.placement:12}"
+        f"{gib(table.weight_bytes + table.optimizer_bytes):>14}{table.unique:13,.0f}"
+        f"{gib(table.sent.total):>14}"
+        for table in plan.tables
+    ]
+    return [*lines, "", *_totals(plan), "", *_reasons(plan)]
+
+
+def _totals(plan: ShardingPlan) -> list[str]:
+    weights = sum(table.weight_bytes for table in plan.tables)
+    state = sum(table.optimizer_bytes for table in plan.tables)
+    limit = "no limit" if plan.budget_bytes is None else f"limit {gib(plan.budget_bytes)}"
+    sent = plan.sent_per_step
+    lines = [
+        f"a rank holds {gib(plan.bytes_per_rank)} of tables: weights {gib(weights)}, "
+        f"optimizer {gib(state)}; {limit}",
+    ]
+    if plan.host_bytes_per_rank:
+        lines.append(f"and {gib(plan.host_bytes_per_rank)} in the host's memory")
+    if plan.num_ranks > 1:
+        lines.append(
+            f"a rank sends {gib(sent.total)} a step: ids {gib(sent.ids)}, rows {gib(sent.rows)}, "
+            f"sums {gib(sent.sums)}; predicted {plan.exchange_s * 1e3:,.2f} ms at "
+            f"{plan.costs.bytes_per_s / 1e9:,.2f} GB/s and {plan.costs.latency_s * 1e6:,.0f} us "
+            "a collective"
+        )
+    return lines
+
+
+def _reasons(plan: ShardingPlan) -> list[str]:
+    named: dict[tuple[str, str], list[str]] = {}
+    for table in plan.tables:
+        named.setdefault((table.placement, table.why), []).append(table.name)
+    return [f"{placement}: {why} ({', '.join(names)})" for (placement, why), names in named.items()]
