@@ -1,4 +1,4 @@
-"""`distrain plan`: what a job's ranks will read and hold."""
+"""`distrain plan`: what a job's ranks will read, hold and exchange."""
 
 import json
 from pathlib import Path
@@ -28,17 +28,20 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def command(spec_file: Path, overrides: tuple[str, ...], memory_budget: str, as_json: bool) -> None:
-    """Say what the ranks of a job will read, and hold in memory; start nothing.
+    """Say what the ranks of a job will read, hold in memory and exchange; start nothing.
 
-    Footers are read, rows are not. Memory is that of the loader on the host, at most and for one
-    epoch; model, optimizer and torch come on top. Advice follows where the files, or how they are
-    read, could be better.
+    Footers are read, rows are not. First comes the loader, with its memory on the host, at most and
+    for one epoch; then each embedding table: where it lives and why, what a rank holds of it with
+    its optimizer state, and sends for it in a step. Without embeddings.memory_gib the tables may
+    take a share of this machine's memory. The dense part and torch come on top. Advice follows
+    where the files, or how they are read, could be better.
 
     \b
     Examples:
       distrain plan job.yaml
       distrain plan job.yaml --set resources.num_ranks=8 --set data.parts_per_chunk=4
       distrain plan job.yaml --memory-budget 600MB --json
+      distrain plan job.yaml --set embeddings.memory_gib=40
     """
     from distrain.loader.byte_size import parse_bytes
     from distrain.spec import load_spec
@@ -59,6 +62,8 @@ def command(spec_file: Path, overrides: tuple[str, ...], memory_budget: str, as_
 
 def plan_lines(plan: "JobPlan") -> list[str]:
     """A plan for people."""
+    from distrain.embeddings.sharding_text import explain
+
     smallest, largest = plan.row_group_rows
     share, memory = plan.share, plan.memory
     facts = {
@@ -91,6 +96,7 @@ def plan_lines(plan: "JobPlan") -> list[str]:
             f"{_size(other.memory_bytes):>11}"
             for other in plan.other_numbers
         ]
+    lines += ["", *explain(plan.tables)]
     return [*lines, "", *(f"note: {advice}" for advice in plan.advice)] if plan.advice else lines
 
 

@@ -5,10 +5,10 @@ W ranks, U distinct rows of a rank's batch and rows of R bytes a rank sends in a
 
 | placement | collectives | bytes |
 |---|---|---|
-| replicated | all-gather of ids and of sums | `(W-1) * U * (4 + R)` |
-| row_wise, host_cached | all-to-all of counts, ids, rows and sums | `(W-1)/W * U * (4 + 2R)` |
+| replicated | counts, ids, sums | `(W-1) * U * (4 + R)` |
+| row_wise, host_cached | counts, ids, rows, sums | `(W-1)/W * U * (4 + 2R)` |
 
-Row-wise sends about 2/W of the bytes in two more collectives, so it is faster above some U:
+Row-wise sends about 2/W of the bytes in one more collective, so it is faster above some U:
 `crossover_unique`. Values travel as fp32, however they are stored. No torch in here:
 `distrain plan` and every rank compute the same.
 """
@@ -23,8 +23,9 @@ Placement = Literal["replicated", "row_wise", "host_cached"]
 
 ID_BYTES = 4
 SENT_BYTES_PER_VALUE = 4
-COLLECTIVES: dict[str, int] = {"replicated": 2, "row_wise": 4, "host_cached": 4}
+COLLECTIVES: dict[str, int] = {"replicated": 3, "row_wise": 4, "host_cached": 4}
 """Collectives of a store in a step."""
+MORE_COLLECTIVES = COLLECTIVES["row_wise"] - COLLECTIVES["replicated"]
 
 ZIPF_EXPONENT = 1.2
 """How uneven ids are taken to be where nobody counted.
@@ -104,14 +105,22 @@ def latency_s(placement: str, num_ranks: int, costs: Costs) -> float:
     return COLLECTIVES[placement] * costs.latency_s if num_ranks > 1 else 0.0
 
 
-def crossover_unique(dim: int, num_ranks: int, costs: Costs) -> float:
+def crossover_unique(
+    dim: int, num_ranks: int, costs: Costs, more_collectives: int = MORE_COLLECTIVES
+) -> float:
     """Distinct rows of a rank's step above which row-wise is faster than replicated.
 
     Infinite on up to two ranks, where both send nearly the same.
 
+    Args:
+        dim: Width of a row.
+        num_ranks: Ranks that share the tables.
+        costs: Of what connects them.
+        more_collectives: How many more row-wise needs.
+
     >>> fast = Costs(350e9, 20e-6)
     >>> round(crossover_unique(16, 4, fast)), round(crossover_unique(16, 8, fast))
-    (133333, 38835)
+    (66667, 19417)
     """
     if num_ranks <= 2:
         return math.inf
@@ -119,8 +128,7 @@ def crossover_unique(dim: int, num_ranks: int, costs: Costs) -> float:
         sent_bytes("replicated", 1, dim, num_ranks).total
         - sent_bytes("row_wise", 1, dim, num_ranks).total
     )
-    more_s = latency_s("row_wise", num_ranks, costs) - latency_s("replicated", num_ranks, costs)
-    return more_s * costs.bytes_per_s / saved
+    return more_collectives * costs.latency_s * costs.bytes_per_s / saved
 
 
 @lru_cache(maxsize=4096)

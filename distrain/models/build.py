@@ -50,7 +50,7 @@ def build_model(
             or there are too few columns for the model.
     """
     features = schema.remove_by_tag(Tags.TARGET)
-    _check(features, spec)
+    check_features(features, spec)
     generator = torch.Generator().manual_seed(seed % 2**63)
     dense_seed = int(torch.randint(2**63 - 1, (), generator=generator))
     columns = [
@@ -90,7 +90,13 @@ def _dense(columns: list[TableColumn], num_continuous: int, spec: ModelSpec) -> 
     return MlpDense(sum(column.dim for column in columns), num_continuous, spec.hidden)
 
 
-def _check(features: Schema, spec: ModelSpec) -> None:
+def check_features(features: Schema, spec: ModelSpec) -> None:
+    """Refuse columns of which a model cannot be built.
+
+    Raises:
+        SchemaError: A cardinality is missing (all such columns are listed), a column holds lists,
+            or there are too few columns for the model.
+    """
     unknown = [c.name for c in features.categorical if c.cardinality is None]
     if unknown:
         raise SchemaError(

@@ -11,6 +11,7 @@ LARGEST = 2**31 - 1
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
 Widths = tuple[PositiveInt, ...]
+Placement = Literal["replicated", "row_wise", "host_cached"]
 
 
 class Section(BaseModel):
@@ -157,10 +158,23 @@ class EvaluateSpec(Section):
 
 
 class EmbeddingsSpec(Section):
-    """Where embedding rows live."""
+    """Where embedding rows live, in what form, and how much memory they may take."""
 
-    placement: Literal["auto", "replicated"] = Field(
-        "auto", description="`replicated`: every rank holds all rows, touched rows are exchanged."
+    placement: Literal["auto", "replicated", "row_wise", "host_cached"] = Field(
+        "auto",
+        description="`replicated`: every rank holds all rows; `row_wise`: a rank owns every "
+        "num_ranks-th row; `host_cached`: rows lie in the host's memory, hot ones on the device; "
+        "`auto` chooses between the first two, as `distrain plan` shows.",
+    )
+    tables: dict[str, Placement] = Field(
+        {}, description="Placements of single tables by column, which outrank `placement`."
+    )
+    storage: Literal["fp32", "bf16"] = Field("fp32", description="The form of stored weights.")
+    memory_gib: float | None = Field(
+        None,
+        gt=0,
+        description="What a rank's tables and their optimizer state may take, in GiB; null: three "
+        "quarters of the GPU's memory, or of a rank's share of the host's available memory.",
     )
 
 

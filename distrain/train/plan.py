@@ -1,10 +1,11 @@
-"""What a job's ranks will read and hold, told before anything is started."""
+"""What a job's ranks will read, hold and exchange, told before anything is started."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
+from distrain.embeddings.sharding_plan import ShardingPlan
 from distrain.loader import Loader
 from distrain.loader.advice import advice_for
 from distrain.loader.facts import TableFacts, table_facts
@@ -12,6 +13,7 @@ from distrain.loader.memory import LoaderMemory, largest_chunk_rows, memory_of
 from distrain.spec import JobSpec
 from distrain.train.inputs import Inputs
 from distrain.train.loaders import job_loader
+from distrain.train.tables_plan import plan_tables, tables_budget_bytes
 from distrain.world import World
 
 _MOST_RANK_NUMBERS = 12
@@ -59,6 +61,7 @@ class JobPlan:
         memory: What the loader of a rank holds at most, by terms.
         other_numbers: The same share for other numbers of ranks that the lanes allow.
         advice: What would be better otherwise, most pressing first.
+        tables: Where the embedding tables live.
     """
 
     rows: int
@@ -81,16 +84,19 @@ class JobPlan:
     memory: LoaderMemory
     other_numbers: tuple[RankShare, ...]
     advice: tuple[str, ...]
+    tables: ShardingPlan
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return asdict(self)
+        return asdict(self) | {"tables": self.tables.to_json()}
 
 
 def plan_job(
     spec: JobSpec, inputs: Inputs, device: torch.device, memory_budget_bytes: int
 ) -> JobPlan:
-    """Plan a job's loading; footers are read, rows are not.
+    """Plan a job's loading and its tables; footers are read, rows are not.
+
+    Without `embeddings.memory_gib` this machine's memory counts, with all ranks on it.
 
     Args:
         spec: The job.
@@ -99,7 +105,7 @@ def plan_job(
         memory_budget_bytes: More than this for a rank's loader is advised against.
 
     Raises:
-        SpecError: The loader cannot serve such a job.
+        SpecError: The loader cannot serve such a job, or its tables do not fit.
     """
 
     def loader_of(num_ranks: int) -> Loader:
@@ -144,6 +150,18 @@ def plan_job(
             if number != spec.resources.num_ranks
         ),
         advice=tuple(advice),
+        tables=_tables(spec, inputs, device),
+    )
+
+
+def _tables(spec: JobSpec, inputs: Inputs, device: torch.device) -> ShardingPlan:
+    num_ranks = spec.resources.num_ranks
+    return plan_tables(
+        spec,
+        inputs.schema,
+        num_ranks=num_ranks,
+        device_type=device.type,
+        budget_bytes=tables_budget_bytes(spec.embeddings, device, num_ranks),
     )
 
 

@@ -6,7 +6,7 @@ import torch
 
 from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.embeddings.calibrate import calibrate, least_over_ranks
-from distrain.embeddings.sharding import ShardingPlan
+from distrain.embeddings.sharding_plan import ShardingPlan
 from distrain.models.build import TableFactory
 from distrain.schema import Schema
 from distrain.spec import JobSpec

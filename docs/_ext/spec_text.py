@@ -99,7 +99,7 @@ def _type(annotation: Any) -> str:
         inner = [a for a in get_args(annotation) if a is not Ellipsis]
         return f"list of {_type(inner[0])}s".replace("texts", "text")
     if get_origin(annotation) is dict:
-        return "mapping of text to text"
+        return f"mapping of text to {_type(get_args(annotation)[1])}"
     if hasattr(annotation, "__metadata__"):
         return _type(get_args(annotation)[0])
     if get_args(annotation):  # a union

@@ -75,3 +75,27 @@ def test_nothing_is_read_or_started(job, monkeypatch):
     before = threading.active_count()
     planned(job)
     assert threading.active_count() == before
+
+
+def test_tables_are_placed_with_bytes_and_reasons(job):
+    options = ["--set", "embeddings.memory_gib=1", "--set", "embeddings.tables={C26: row_wise}"]
+    tables = json.loads(planned(job, "--json", *options))["tables"]
+    assert [table["name"] for table in tables["tables"]] == [f"C{i}" for i in range(1, 27)]
+    last = tables["tables"][-1]
+    rows = last["rows"]
+    assert (last["placement"], last["dim"]) == ("row_wise", 4)
+    # Adagrad: as much state as weights; two ranks own half of the rows each.
+    assert last["weight_bytes"] == last["optimizer_bytes"] == -(-rows // 2) * 16
+    assert tables["budget_bytes"] == 2**30
+    assert tables["bytes_per_rank"] == sum(
+        table["weight_bytes"] + table["optimizer_bytes"] for table in tables["tables"]
+    )
+    text = planned(job, *options)
+    assert "row_wise: embeddings.tables says so (C26)" in text
+    assert "limit 1.00 GiB" in text
+    assert "a rank sends" in text
+
+
+def test_tables_that_do_not_fit_are_refused(job):
+    with pytest.raises(SpecError, match="embedding tables and their optimizer state take"):
+        planned(job, "--set", "embeddings.memory_gib=0.00001")

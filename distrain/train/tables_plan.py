@@ -1,0 +1,94 @@
+"""From a job's spec and schema to its tables' places, for `distrain plan` and for its ranks."""
+
+import math
+from pathlib import Path
+
+import psutil
+import torch
+
+from distrain.embeddings.costs import DEFAULT_COSTS, Costs
+from distrain.embeddings.sharding import plan_placements
+from distrain.embeddings.sharding_plan import ShardingPlan
+from distrain.embeddings.table_bytes import WEIGHT_BYTES, TableSize
+from distrain.models.build import check_features, embedding_dim
+from distrain.schema import Schema, Tags
+from distrain.spec import EmbeddingsSpec, JobSpec
+
+MEMORY_SHARE = 0.75
+"""Of what a device or a host has, for tables; batches, activations and torch take of the rest."""
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def plan_tables(
+    spec: JobSpec,
+    schema: Schema,
+    *,
+    num_ranks: int,
+    device_type: str,
+    budget_bytes: int | None,
+    costs: Costs | None = None,
+) -> ShardingPlan:
+    """Place the tables of a job; the same arguments give the same plan.
+
+    Args:
+        spec: The job.
+        schema: Its data's; each categorical column needs its cardinality.
+        num_ranks: Ranks that share the tables.
+        device_type: "cpu" or "cuda": whose `DEFAULT_COSTS` count where `costs` is `None`.
+        budget_bytes: As `tables_budget_bytes` says, the same on every rank; `None`: no limit.
+        costs: As the ranks measured them.
+
+    Raises:
+        SchemaError: The columns are not such that the model can be built of them.
+        SpecError: The tables do not fit, or `embeddings.tables` names no column.
+    """
+    features = schema.remove_by_tag(Tags.TARGET)
+    check_features(features, spec.model)
+    tables = [
+        TableSize(column.name, column.cardinality or 1, embedding_dim(column, spec.model))
+        for column in features.categorical
+    ]
+    return plan_placements(
+        tables,
+        num_ranks=num_ranks,
+        batch_rows_per_rank=math.ceil(spec.train.global_batch_size / num_ranks),
+        budget_bytes=budget_bytes,
+        optimizer=spec.train.optimizer.kind,
+        weight_bytes_per_value=WEIGHT_BYTES[spec.embeddings.storage],
+        costs=costs or DEFAULT_COSTS.get(device_type, DEFAULT_COSTS["cpu"]),
+        wanted=spec.embeddings.placement,
+        overrides=spec.embeddings.tables,
+    )
+
+
+def tables_budget_bytes(
+    embeddings: EmbeddingsSpec, device: torch.device, ranks_on_host: int
+) -> int:
+    """What a rank's tables may take; looks at this machine if the spec names no number.
+
+    Ranks on unlike machines get unlike answers: before they plan, they must take the least of all
+    (`embeddings.calibrate.least_over_ranks`).
+
+    Args:
+        embeddings: The spec's section.
+        device: Where the rank trains.
+        ranks_on_host: Ranks that share this host's memory.
+    """
+    if embeddings.memory_gib is not None:
+        return int(embeddings.memory_gib * 2**30)
+    if device.type == "cuda":
+        has = torch.cuda.get_device_properties(device).total_memory
+    else:
+        has = _available_host_bytes() // ranks_on_host
+    return int(MEMORY_SHARE * has)
+
+
+def _available_host_bytes() -> int:
+    """What new processes may take: also no more than a container's limit."""
+    available = psutil.virtual_memory().available
+    try:
+        limit = int(_CGROUP_LIMIT.read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return available
+    return min(available, limit)
