@@ -12,6 +12,7 @@ PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
 Widths = tuple[PositiveInt, ...]
 Placement = Literal["replicated", "row_wise", "host_cached"]
+Combiner = Literal["mean", "sum"]
 
 
 class Section(BaseModel):
@@ -103,8 +104,11 @@ ModelSpec = Annotated[MlpSpec | DlrmSpec, Field(discriminator="kind")]
 class OptimizerSpec(Section):
     """The optimizer of dense and embedding parameters alike."""
 
-    kind: Literal["sgd", "adagrad", "adam"] = Field(
-        "adagrad", description="For embeddings each has its sparse form (adam: lazy Adam)."
+    kind: Literal["sgd", "adagrad", "rowwise_adagrad", "adam"] = Field(
+        "adagrad",
+        description="For embeddings each has its sparse form (adam: lazy Adam). "
+        "`rowwise_adagrad` keeps one sum per embedding row, a dim-th of Adagrad's memory; dense "
+        "parameters get Adagrad.",
     )
     lr: float = Field(0.01, gt=0, description="Peak learning rate.")
     eps: float | None = Field(
@@ -139,7 +143,37 @@ class TrainSpec(Section):
     max_steps: PositiveInt | None = Field(None, description="Stop after so many steps in total.")
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
-    precision: Literal["fp32"] = Field("fp32", description="Arithmetic of the dense part.")
+    micro_batches: PositiveInt = Field(
+        1,
+        description="Slices in which a rank's rows of a step go through the dense part, one after "
+        "another; the step still exchanges and updates once. More need less memory.",
+    )
+    clip_grad_norm: float | None = Field(
+        None,
+        gt=0,
+        description="Largest norm of a step's gradient over all parameters, embeddings included; "
+        "null does not clip.",
+    )
+    precision: Literal["fp32", "tf32", "bf16"] = Field(
+        "fp32",
+        description="Arithmetic of the dense part in training. `bf16`: products under autocast, "
+        "parameters and loss in fp32; `tf32`: matrix units of NVIDIA's GPUs, refused elsewhere.",
+    )
+    compile: bool = Field(
+        False, description="Whether torch compiles the dense part, which takes up to a minute."
+    )
+    dense_sync: Literal["flat", "ddp"] = Field(
+        "flat",
+        description="How ranks add up dense gradients: `flat`: one all-reduce beside the "
+        "embeddings' exchange; `ddp`: torch's DistributedDataParallel.",
+    )
+    route_ahead: int = Field(
+        1,
+        ge=0,
+        le=16,
+        description="Batches whose routes through the tables (which rows, on which ranks) are made "
+        "ahead, in a thread; 0 makes them in the training thread. Results do not depend on it.",
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="Seeds parameters and row order.")
     lanes: int = Field(
         24,
@@ -168,6 +202,14 @@ class EmbeddingsSpec(Section):
     )
     tables: dict[str, Placement] = Field(
         {}, description="Placements of single tables by column, which outrank `placement`."
+    )
+    combiner: Combiner = Field(
+        "mean",
+        description="How the embeddings of a row's ids become one, in columns of lists; a row "
+        "without ids gets zeros.",
+    )
+    combiners: dict[str, Combiner] = Field(
+        {}, description="The same for single columns of lists, which outranks `combiner`."
     )
     storage: Literal["fp32", "bf16"] = Field("fp32", description="The form of stored weights.")
     memory_gib: float | None = Field(
@@ -225,6 +267,11 @@ class JobSpec(Section):
             raise ValueError(
                 f"resources.num_ranks {ranks} does not divide train.lanes {lanes}; "
                 f"with {lanes} lanes it may be {', '.join(map(str, allowed))}"
+            )
+        if self.train.precision == "tf32" and self.resources.device == "cpu":
+            raise ValueError(
+                "train.precision tf32 needs NVIDIA's GPUs, but resources.device is cpu; "
+                "fp32 and bf16 run on both"
             )
         if self.resources.backend == "inline" and ranks != 1:
             raise ValueError(

@@ -1,56 +1,56 @@
 """One training step: look up, run the dense part, exchange, update."""
 
-from collections.abc import Iterable
-from inspect import signature
-from typing import Any
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.nn.parallel import DistributedDataParallel
-from torch.optim import SGD, Adagrad, Adam, Optimizer
 
 from distrain.batch import Batch
-from distrain.embeddings import SparseOptimizer
+from distrain.embeddings import Route, SparseOptimizer, TouchedRows
 from distrain.models import ClickModel
-from distrain.spec import OptimizerSpec
+from distrain.spec import TrainSpec
+from distrain.train.clipping import clip_scale, total_sq_norm
+from distrain.train.dense import DenseTraining
 from distrain.train.phases import PhaseClock
-
-_DDP_OPTIONS: dict[str, Any] = {
-    "gradient_as_bucket_view": True,
-    # The dense parts' buffers are constants, which need no exchange. torch 2.13 renamed the switch.
-    "forward_sync_buffers"
-    if "forward_sync_buffers" in signature(DistributedDataParallel).parameters
-    else "broadcast_buffers": False,
-}
 
 
 class TrainStep:
     """Trains a model batch by batch, together with the other ranks.
 
-    The loss is the mean over the global batch. Ranks may hold different numbers of rows, none
-    included, so each rank weights its sum by `num_ranks / global_rows`: the mean over ranks that
-    `DistributedDataParallel` takes is then the gradient of the global mean.
+    The loss is the mean over the global batch. Each rank's share of it is the sum of its rows'
+    losses divided by the rows of all ranks, so gradients are added up over the ranks, not averaged,
+    and ranks may hold different numbers of rows, none included.
+
+    Making one is a collective operation: all ranks begin with rank 0's dense parameters.
 
     Args:
-        model: On its device.
-        optimizer: What updates dense parameters and embedding rows.
+        model: On its device, where it must stay: its dense parameters become views of one vector.
+        train: How to train: optimizer, precision, clipping, micro-batches.
         num_ranks: The gang's size; above 1 a process group must be there.
+
+    Raises:
+        SpecError: The device cannot compute in that precision.
     """
 
-    def __init__(self, model: ClickModel, optimizer: OptimizerSpec, num_ranks: int):
+    def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
         self.model = model
-        self.num_ranks = num_ranks
-        self.dense: nn.Module = model.dense
-        if num_ranks > 1:
-            self.dense = DistributedDataParallel(model.dense, **_DDP_OPTIONS)
-        self.dense_optimizer = dense_optimizer(self.dense.parameters(), optimizer)
+        self.dense = DenseTraining(model.dense, train, num_ranks)
+        optimizer = train.optimizer
         self.sparse_optimizer = SparseOptimizer(
             model.embeddings, optimizer.kind, eps=optimizer.eps, betas=optimizer.betas
         )
+        self._micro_batches = train.micro_batches
+        self._clip_grad_norm = train.clip_grad_norm
 
     def __call__(
-        self, batch: Batch, global_rows: int, lr: float, clock: PhaseClock
+        self,
+        batch: Batch,
+        global_rows: int,
+        lr: float,
+        clock: PhaseClock,
+        route: Route | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Train on one batch.
 
@@ -61,6 +61,7 @@ class TrainStep:
             global_rows: Rows of this step over all ranks.
             lr: The learning rate.
             clock: Learns how long each part took.
+            route: The batch's, if it was made ahead; every rank hands one in, or none does.
 
         Returns:
             The logits before the update, `[rows]`, and the sum of the rows' losses, a scalar,
@@ -68,34 +69,93 @@ class TrainStep:
 
         Raises:
             SchemaError: The batch's columns are not the model's.
+            ModelError: torch could not compile the dense part.
         """
         self.model.check_columns(batch)
-        assert batch.label is not None
+        tables = self.model.embeddings
         with clock.phase("forward_backward"):
-            route = self.model.embeddings.route(batch.categorical, batch.lists)
-            embedded = self.model.embeddings.expand(route, self.model.embeddings.fetch(route))
-            logits = self.dense(embedded, batch.continuous)
-            loss_sum = binary_cross_entropy_with_logits(logits, batch.label, reduction="sum")
-            torch.autograd.backward(loss_sum * (self.num_ranks / global_rows))
+            self.dense.zero_grad()
+            if route is None:
+                route = tables.route(batch.categorical, batch.lists)
+            logits, loss_sum, sums = self._forward_backward(batch, route, global_rows)
         with clock.phase("exchange"):
-            sums = self.model.embeddings.collect(route, [leaf.grad for leaf in embedded])
-            merged = self.model.embeddings.exchange(route, sums)
+            touched = tables.exchange(route, sums)
+            self.dense.finish_sync()
         with clock.phase("optimizer"):
-            self.sparse_optimizer.apply(merged, lr, scale=1.0 / self.num_ranks)
-            for group in self.dense_optimizer.param_groups:
-                group["lr"] = lr
-            self.dense_optimizer.step()
-            self.dense_optimizer.zero_grad(set_to_none=False)
-        return logits.detach(), loss_sum.detach()
+            scale = self._scale(touched)
+            self.sparse_optimizer.apply(touched, lr, scale=1.0 if scale is None else scale)
+            self.dense.step(lr, scale)
+        return logits, loss_sum
+
+    def _forward_backward(
+        self, batch: Batch, route: Route, global_rows: int
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Logits, the sum of losses, and this rank's sums of embedding gradients.
+
+        The exchange of dense gradients has begun when it returns.
+        """
+        tables = self.model.embeddings
+        rows = tables.fetch(route)
+        logits: list[Tensor] = []
+        losses: list[Tensor] = []
+        sums: tuple[Tensor, ...] | None = None
+        *earlier, last = _slices(batch.num_rows, self._micro_batches)
+        for part in earlier:
+            leaves = self._one_slice(batch, route, rows, part, global_rows, logits, losses)
+            sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
+        leaves = self._one_slice(batch, route, rows, last, global_rows, logits, losses, last=True)
+        # Adding up rows takes a while, in which the dense gradients are on their way.
+        self.dense.start_sync()
+        sums = tables.collect(route, [leaf.grad for leaf in leaves], last, sums)
+        if len(logits) == 1:
+            return logits[0], losses[0], sums
+        return torch.cat(logits), torch.stack(losses).sum(), sums
+
+    def _one_slice(
+        self,
+        batch: Batch,
+        route: Route,
+        rows: Sequence[Tensor],
+        part: slice,
+        global_rows: int,
+        logits: list[Tensor],
+        losses: list[Tensor],
+        last: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Run some of the rows; returns the leaves, with gradients."""
+        assert batch.label is not None
+        embedded = self.model.embeddings.expand(route, rows, part)
+        with self.dense.slice(last):
+            output = self.dense.forward(embedded, batch.continuous[part])
+            loss = binary_cross_entropy_with_logits(output, batch.label[part], reduction="sum")
+            self.dense.backward(loss / global_rows)
+        logits.append(output.detach())
+        losses.append(loss.detach())
+        return embedded
+
+    def _scale(self, touched: Sequence[TouchedRows]) -> Tensor | None:
+        """The factor on all gradients that clips their norm, on the device; `None` for 1."""
+        if self._clip_grad_norm is None:
+            return None
+        sq_norm = self.dense.grad_sq_norm()
+        tables = self.model.embeddings
+        whole: list[Tensor] = []
+        shared: list[Tensor] = []
+        for store, rows in zip(tables.stores, touched, strict=True):
+            # A row-wise store's other rows are on other ranks.
+            (shared if store.placement == "row_wise" else whole).append(rows.grads)
+        if whole:
+            sq_norm = sq_norm + total_sq_norm(whole)
+        if shared:
+            sq_norm = sq_norm + tables.peers.add_up(total_sq_norm(shared))
+        return clip_scale(sq_norm, self._clip_grad_norm)
 
 
-def dense_optimizer(parameters: Iterable[nn.Parameter], spec: OptimizerSpec) -> Optimizer:
-    """Torch's optimizer of that name."""
-    parameters = list(parameters)
-    match spec.kind:
-        case "sgd":
-            return SGD(parameters, lr=spec.lr)
-        case "adagrad":
-            return Adagrad(parameters, lr=spec.lr, eps=spec.eps or 1e-10)
-        case "adam":
-            return Adam(parameters, lr=spec.lr, betas=spec.betas, eps=spec.eps or 1e-8)
+def _slices(num_rows: int, count: int) -> list[slice]:
+    """So many slices of nearly equal length, which may be empty.
+
+    >>> _slices(5, 2)
+    [slice(0, 2, None), slice(2, 5, None)]
+    """
+    bounds = [num_rows * i // count for i in range(count + 1)]
+    return [slice(low, high) for low, high in pairwise(bounds)]
