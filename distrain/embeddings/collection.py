@@ -1,6 +1,7 @@
 """All embedding tables of a model, and the five verbs of a training step on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -129,7 +130,13 @@ class EmbeddingCollection(nn.Module):
         whole: Tensor = self.weights[number].data
         return whole[keys]
 
-    def route(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> Route:
+    def route(
+        self,
+        ids: Tensor,
+        lists: Mapping[str, Ragged] | None = None,
+        *,
+        peers: Peers | None = None,
+    ) -> Route:
         """Find out which rows a batch needs, whose they are, and who else needs them.
 
         A collective operation where ranks share the tables.
@@ -139,7 +146,11 @@ class EmbeddingCollection(nn.Module):
                 its column. That is not checked here, where a check would cost as much as the
                 lookup: the loader refuses other ids before they get this far. An id past its
                 column's end would mean a row of another table.
-            lists: The list columns by name; others than the collection's are ignored.
+            lists: The list columns by name; others than the collection's are ignored. Their ids
+                must lie in the same range.
+
+        Raises:
+            ValueError: There are other columns, or lists for another number of rows.
         """
         if ids.shape[1] != len(self.names):
             raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
@@ -149,8 +160,8 @@ class EmbeddingCollection(nn.Module):
         for store in self.stores:
             flat = [place[self.columns[i].name] for i in store.flat]
             own = by_column if flat == list(range(len(by_column))) else by_column[flat]
-            own_lists = [(lists or {})[self.columns[i].name] for i in store.lists]
-            routes.append(store.route(own.contiguous(), own_lists, self.route_peers))
+            own_lists = [_list_of(self.columns[i].name, lists, len(ids)) for i in store.lists]
+            routes.append(store.route(own.contiguous(), own_lists, peers or self.route_peers))
         traffic = sum(
             (
                 store.traffic(route, values_dtype(weight).itemsize)
@@ -248,7 +259,8 @@ class EmbeddingCollection(nn.Module):
 
     def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
         """The embeddings of a batch: `route`, `fetch` and `expand` in one."""
-        route = self.route(ids, lists)
+        # Routes made ahead in a thread may be on their way among `route_peers`.
+        route = self.route(ids, lists, peers=self.peers)
         return self.expand(route, self.fetch(route))
 
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
@@ -288,6 +300,8 @@ class EmbeddingCollection(nn.Module):
 
     def _make_stores(self, words: Sequence[str]) -> Iterator[Store]:
         for group in self.groups:
+            starts = accumulate((self.columns[i].cardinality for i in group), initial=0)
+            start_of = dict(zip(group, starts, strict=False))
             for word in PLACEMENTS:
                 members = [i for i in group if words[i] == word]
                 if not members:
@@ -300,6 +314,7 @@ class EmbeddingCollection(nn.Module):
                     lists=lists,
                     columns=tuple(self.columns[i] for i in flat + lists),
                     places=tuple(group.index(i) for i in flat + lists),
+                    canonical_starts=tuple(start_of[i] for i in flat + lists),
                     peers=self.peers,
                 )
 
@@ -317,6 +332,18 @@ class EmbeddingCollection(nn.Module):
 def values_dtype(weight: Tensor) -> torch.dtype:
     """What a weight's values are computed in: float64 for float64, else float32."""
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+def _list_of(name: str, lists: Mapping[str, Ragged] | None, num_rows: int) -> Ragged:
+    """A list column with int32 ids and offsets, as many rows as the batch has."""
+    column = (lists or {}).get(name)
+    if column is None:
+        raise ValueError(f"no lists for the column {name!r}")
+    if len(column.offsets) != num_rows + 1:
+        raise ValueError(
+            f"{name!r} has lists for {len(column.offsets) - 1} rows, the batch has {num_rows}"
+        )
+    return Ragged(column.values.int(), column.offsets.int())
 
 
 def _bounded(part: slice | None, num_rows: int) -> tuple[slice, int]:

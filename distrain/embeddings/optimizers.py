@@ -14,6 +14,7 @@ not in every batch; the bias correction counts steps, not touches.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ class SparseOptimizer:
         eps: Added to the denominator; `None` for torch's default of that kind.
         betas: Adam's decay rates.
         initial_accumulator_value: Where Adagrad's sums start.
+        seed: Of the stochastic rounding of bfloat16 weights; the same on all ranks.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class SparseOptimizer:
         eps: float | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         initial_accumulator_value: float = 0.0,
+        seed: int = 0,
     ):
         if kind not in _MEMORY:
             raise InputError(
@@ -62,6 +65,7 @@ class SparseOptimizer:
         self.kind = kind
         self.eps = _DEFAULT_EPS[kind] if eps is None else eps
         self.betas = betas
+        self.seed = seed
         self.num_steps = 0
         start = {"sum": initial_accumulator_value, "row_sum": initial_accumulator_value}
         self._memory = tuple(
@@ -82,26 +86,26 @@ class SparseOptimizer:
                 `DistributedDataParallel` takes of dense gradients.
         """
         self.num_steps += 1
-        for weight, memory, rows in zip(
-            self.embeddings.weights, self._memory, touched, strict=True
-        ):
+        for number, rows in enumerate(touched):
             if len(rows.keys) == 0:
                 continue
             unscaled = isinstance(scale, float) and scale == 1.0
             grads = rows.grads if unscaled else rows.grads * scale
-            self._update(weight, memory, rows.keys, grads, lr)
+            self._update(number, rows.keys, grads, lr)
 
-    def _update(
-        self, weight: Tensor, memory: dict[str, Tensor], keys: Tensor, grads: Tensor, lr: float
-    ) -> None:
+    def _update(self, number: int, keys: Tensor, grads: Tensor, lr: float) -> None:
+        weight, memory = self.embeddings.weights[number], self._memory[number]
+        rounding = self._rounding(number, keys)
         match self.kind:
             case "sgd":
-                kernels.update_sgd(weight, keys, grads, lr=lr)
+                kernels.update_sgd(weight, keys, grads, lr=lr, **rounding)
             case "adagrad":
-                kernels.update_adagrad(weight, memory["sum"], keys, grads, lr=lr, eps=self.eps)
+                kernels.update_adagrad(
+                    weight, memory["sum"], keys, grads, lr=lr, eps=self.eps, **rounding
+                )
             case "rowwise_adagrad":
                 kernels.update_rowwise_adagrad(
-                    weight, memory["row_sum"], keys, grads, lr=lr, eps=self.eps
+                    weight, memory["row_sum"], keys, grads, lr=lr, eps=self.eps, **rounding
                 )
             case "adam":
                 beta1, beta2 = self.betas
@@ -116,7 +120,19 @@ class SparseOptimizer:
                     step_size=lr * correction,
                     betas=self.betas,
                     eps=self.eps,
+                    **rounding,
                 )
+
+    def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
+        """How bfloat16 weights are rounded: alike wherever a row lives, otherwise in every step."""
+        if self.embeddings.weights[number].dtype != torch.bfloat16:
+            return {}
+        store = self.embeddings.stores[number]
+        seed = (self.seed * 1_000_003 + self.num_steps) * 1_000_003 + store.dim
+        return {
+            "rounding_seed": seed % 2**64,
+            "global_keys": store.canonical_keys(keys),
+        }
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state as named tensors: `num_steps`, and `STORE.NAME` for each store's memory.

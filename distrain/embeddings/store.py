@@ -33,6 +33,8 @@ class Store:
         lists: Its columns of lists, likewise.
         columns: `flat`, then `lists`, as tables.
         places: For each of `columns`, its place among the columns of its group.
+        canonical_starts: For each of `columns`, where its table begins among all tables of the
+            group in the collection's order, whatever their placement.
         peers: Who shares the rows.
     """
 
@@ -41,6 +43,7 @@ class Store:
     lists: tuple[int, ...]
     columns: tuple[TableColumn, ...]
     places: tuple[int, ...]
+    canonical_starts: tuple[int, ...]
     peers: Peers
 
     @property
@@ -84,6 +87,20 @@ class Store:
         first = keys.start + (rank - keys.start) % ranks
         count = max(0, -(-(keys.stop - first) // ranks))
         return slice(first // ranks, first // ranks + count), slice(first - keys.start, None, ranks)
+
+    def canonical_keys(self, rows: Tensor) -> Tensor:
+        """Which rows of the group's tables, in the collection's order, rows of the weight are.
+
+        Args:
+            rows: int64: rows of the weight on this rank.
+        """
+        keys = rows
+        if self.placement == "row_wise":
+            keys = rows * self.peers.num_ranks + self.peers.rank
+        starts = self.starts.to(rows.device)
+        columns = torch.searchsorted(starts, keys, right=True) - 1
+        moves = torch.tensor(self.canonical_starts, device=rows.device) - starts
+        return keys + moves[columns]
 
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
         """Find out which rows are needed; a collective operation where ranks share the tables.
@@ -157,7 +174,8 @@ class Store:
             lengths = (own.offsets[1:] - own.offsets[:-1]).long()
             of_row = grads[:, place]
             if column.combiner == "mean":
-                of_row = of_row / lengths.clamp(min=1).unsqueeze(1)
+                # Times the reciprocal, as nn.EmbeddingBag does: the same bits for a single id.
+                of_row = of_row * lengths.clamp(min=1).to(of_row.dtype).reciprocal().unsqueeze(1)
             of_id = of_row.repeat_interleave(lengths, dim=0, output_size=len(own.numbers))
             kernels.collect(
                 of_id.unsqueeze(1),

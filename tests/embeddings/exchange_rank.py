@@ -3,76 +3,132 @@
 import os
 import sys
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import torch
 from torch import distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn, exchange_rows
+from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 
-COLUMNS = [TableColumn("a", 50, 4), TableColumn("b", 3, 4), TableColumn("c", 9, 2)]
-KINDS = ("sgd", "adagrad", "adam")
+COLUMNS = [
+    TableColumn("a", 50, 4),
+    TableColumn("b", 3, 4),
+    TableColumn("c", 9, 2),
+    TableColumn("d", 1, 2),
+    TableColumn("e", 200, 16),
+]
+WIDTH = sum(column.dim for column in COLUMNS)
+KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+PLACEMENTS = {
+    "replicated": ["replicated"] * 5,
+    "row_wise": ["row_wise"] * 5,
+    "mixed": ["row_wise", "replicated", "replicated", "row_wise", "row_wise"],
+}
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
 # Shares of 12ths of each global batch that ranks get: even, uneven, one rank empty, all the others.
 SHARES = {1: [(12,)] * 5, 2: [(6, 6), (5, 7), (12, 0), (1, 11), (0, 12)]}
 SHARES[3] = [(4, 4, 4), (5, 0, 7), (0, 12, 0), (1, 1, 10), (0, 0, 12)]
+SHARES[4] = [(3, 3, 3, 3), (5, 0, 6, 1), (0, 12, 0, 0), (1, 1, 9, 1), (0, 0, 0, 12)]
 LR = 0.1
 
 
-class Dense(nn.Module):
-    """A dense part so small that the tables' share of the result shows."""
+def cases():
+    """What every gang trains: dtype, optimizer and placement."""
+    yield from product(["fp32"], KINDS, PLACEMENTS)
+    yield from product(["fp64"], KINDS, ["row_wise"])
+    yield from product(["bf16"], ["sgd", "adam"], ["replicated", "row_wise"])
 
-    def __init__(self):
-        super().__init__()
-        self.logit = nn.Linear(10, 1, dtype=torch.float64)
 
-    def forward(self, embedded):
-        return self.logit(torch.cat([values.flatten(1) for values in embedded], dim=1)).squeeze(1)
+def name_of(dtype, kind, placement):
+    return f"{dtype}-{kind}-{placement}"
 
 
 def global_batches(num_ranks):
-    """Ids `[rows, 3]`, labels `[rows]`, and how many rows each rank gets, for each step."""
+    """Ids `[rows, 5]`, labels `[rows]`, and how many rows each rank gets, for each step."""
     generator = torch.Generator().manual_seed(7)
     for step, shares in enumerate(SHARES[num_ranks]):
         unit = 3 + step
         ids = [torch.randint(0, c.cardinality, (12 * unit,), generator=generator) for c in COLUMNS]
         labels = torch.randint(0, 2, (12 * unit,), generator=generator, dtype=torch.float64)
         yield torch.stack(ids).to(torch.int32).T, labels, [share * unit for share in shares]
-    empty = torch.zeros(0, 3, dtype=torch.int32)
+    empty = torch.zeros(0, 5, dtype=torch.int32)
     yield empty, torch.zeros(0, dtype=torch.float64), [0] * num_ranks
 
 
-def train(kind, rank, num_ranks):
-    """All steps of a small model; returns every parameter."""
-    torch.manual_seed(0)
-    tables = EmbeddingCollection(
-        COLUMNS, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+def new_tables(dtype, placement, peers):
+    return EmbeddingCollection(
+        COLUMNS,
+        placements=PLACEMENTS[placement],
+        peers=peers,
+        generator=torch.Generator().manual_seed(1),
+        dtype=DTYPES[dtype],
     )
-    dense = Dense()
-    step_dense = DistributedDataParallel(dense) if num_ranks > 1 else dense
+
+
+def loss_of(embedded, labels, factors):
+    """A dense part without parameters, so small that the tables' share of the result shows."""
+    joined = torch.cat([values.flatten(1) for values in embedded], dim=1).double()
+    logits = joined @ factors + (joined**2).sum(1)
+    return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+
+
+def train(dtype, kind, placement, rank, num_ranks, split=None):
+    """All steps; returns the tables and what the optimizer remembers.
+
+    `split` makes one process do what so many ranks would, one share after another: the gradients
+    of each are summed by themselves, then the sums are added in order.
+    """
+    tables = new_tables(dtype, placement, Peers(rank, num_ranks))
     optimizer = SparseOptimizer(tables, kind)
-    dense_optimizer = torch.optim.SGD(dense.parameters(), lr=LR)
-    for ids, labels, counts in global_batches(num_ranks):
+    factors = torch.linspace(-1, 1, WIDTH, dtype=torch.float64)
+    for ids, labels, counts in global_batches(split or num_ranks):
         mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
-        keys = tables.keys(ids[mine])
-        embedded = tables.gather(keys)
-        losses = nn.functional.binary_cross_entropy_with_logits(
-            step_dense(embedded), labels[mine], reduction="sum"
-        )
-        dense_optimizer.zero_grad()
-        (losses * num_ranks / max(1, len(labels))).backward()
-        optimizer.step(keys, tuple(e.grad for e in embedded), LR, exchange_scale=1 / num_ranks)
-        dense_optimizer.step()
-    return [*tables.weights, *dense.parameters()]
+        if split:
+            mine = slice(0, len(labels))
+        route = tables.route(ids[mine])
+        rows = tables.fetch(route)
+        scale = num_ranks / max(1, len(labels))
+        sums = None
+        for part in shares_of(counts) if split else [None]:
+            embedded = tables.expand(route, rows, part)
+            (loss_of(embedded, labels[mine][part or slice(None)], factors) * scale).backward()
+            own = tables.collect(route, [leaf.grad for leaf in embedded], part)
+            sums = own if sums is None else tuple(a + b for a, b in zip(sums, own, strict=True))
+        optimizer.apply(tables.exchange(route, sums), LR, scale=1 / num_ranks)
+    return whole(tables, optimizer, num_ranks)
 
 
-def partial_sums(rank):
-    """Keys and fp32 sums of a rank as `merge_rows` would give them; most keys are everybody's."""
-    generator = torch.Generator().manual_seed(rank)
-    count = 50 + rank
-    keys = torch.randperm(60, generator=generator)[:count].sort().values
-    return keys, torch.randn(count, 3, generator=generator)
+def shares_of(counts):
+    ends = torch.tensor(counts).cumsum(0).tolist()
+    return [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
+
+
+def whole(tables, optimizer, num_ranks):
+    """Every table and its optimizer memory with the rows of all ranks, column by column."""
+    state = optimizer.state_dict()
+    result = {}
+    for column in tables.columns:
+        number, keys = tables.keys_of_table(column.name)
+        store = tables.stores[number]
+        tensors = {"weight": tables.weights[number]}
+        tensors |= {k: v for k, v in state.items() if k.startswith(f"{number}.")}
+        for name, local in tensors.items():
+            full = local.data
+            if store.placement == "row_wise" and num_ranks > 1:
+                full = interleaved(local.data, store.num_rows, num_ranks)
+            result[f"{column.name}.{name.split('.')[-1]}"] = full[keys].clone()
+    return result
+
+
+def interleaved(local, num_rows, num_ranks):
+    """The rows of all ranks: key `k` is row `k // W` of rank `k % W`."""
+    padded = local.new_zeros(-(-num_rows // num_ranks), *local.shape[1:])
+    padded[: len(local)] = local
+    parts = [torch.empty_like(padded) for _ in range(num_ranks)]
+    dist.all_gather(parts, padded)
+    return torch.stack(parts, dim=1).flatten(0, 1)[:num_rows]
 
 
 def main(rank, num_ranks, folder):
@@ -80,14 +136,14 @@ def main(rank, num_ranks, folder):
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60)
     )
-    results = {kind: train(kind, rank, num_ranks) for kind in KINDS}
-    results["exchanged"] = list(exchange_rows(*partial_sums(rank)))
-    torch.save({k: [v.detach() for v in vs] for k, vs in results.items()}, folder / f"{rank}.part")
+    results = {name_of(*case): train(*case, rank, num_ranks) for case in cases()}
+    torch.save(results, folder / f"{rank}.part")
     (folder / f"{rank}.part").rename(folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
     # gloo sometimes aborts at interpreter exit, after all work is done.
     os._exit(0)

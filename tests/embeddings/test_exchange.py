@@ -1,15 +1,14 @@
-"""Two and three real gloo ranks against one process."""
+"""One to four real gloo ranks, replicated and row-wise, against each other and one process."""
 
 import importlib.util
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-
-from distrain.embeddings import exchange_rows, merge_rows
 
 SCRIPT = Path(__file__).with_name("exchange_rank.py")
 
@@ -24,7 +23,7 @@ def load_script():
 rank_side = load_script()
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[1, 2, 3, 4])
 def ranks(request, tmp_path_factory):
     """What each rank of a gang ended with."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
@@ -39,7 +38,7 @@ def ranks(request, tmp_path_factory):
         for rank in range(request.param)
     ]
     try:
-        errors = [process.communicate(timeout=120)[1] for process in processes]
+        errors = [process.communicate(timeout=240)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -48,28 +47,45 @@ def ranks(request, tmp_path_factory):
     return [torch.load(file, weights_only=True) for file in files]
 
 
-@pytest.mark.parametrize("kind", [*rank_side.KINDS, "exchanged"])
-def test_ranks_agree_bitwise(ranks, kind):
+def assert_same_bits(one, other):
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("case", list(rank_side.cases()), ids="-".join)
+def test_ranks_agree_bitwise(ranks, case):
     for other in ranks[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(ranks[0][kind], other[kind], strict=True))
+        assert_same_bits(ranks[0][rank_side.name_of(*case)], other[rank_side.name_of(*case)])
+
+
+def pairs_of_placements():
+    """Dtype, optimizer and placement of each case that has a replicated twin."""
+    names = {rank_side.name_of(*case) for case in rank_side.cases()}
+    for dtype, kind, placement in rank_side.cases():
+        if placement != "replicated" and rank_side.name_of(dtype, kind, "replicated") in names:
+            yield dtype, kind, placement
+
+
+@pytest.mark.parametrize(("dtype", "kind", "other"), list(pairs_of_placements()))
+def test_placements_agree_bitwise(ranks, dtype, kind, other):
+    replicated = ranks[0][rank_side.name_of(dtype, kind, "replicated")]
+    assert_same_bits(replicated, ranks[0][rank_side.name_of(dtype, kind, other)])
 
 
 @pytest.mark.parametrize("kind", rank_side.KINDS)
-def test_ranks_equal_one_process(ranks, kind):
-    alone = rank_side.train(kind, rank=0, num_ranks=1)
-    for ours, expected in zip(ranks[0][kind], alone, strict=True):
-        torch.testing.assert_close(ours, expected.detach(), rtol=0, atol=1e-12)
+def test_ranks_equal_one_process_in_float64(ranks, kind):
+    alone = rank_side.train("fp64", kind, "replicated", 0, 1, split=len(ranks))
+    for name, ours in ranks[0][rank_side.name_of("fp64", kind, "row_wise")].items():
+        torch.testing.assert_close(ours, alone[name], rtol=0, atol=1e-12)
 
 
-def test_sums_run_in_rank_order(ranks):
-    parts = [rank_side.partial_sums(rank) for rank in range(len(ranks))]
-    keys, sums = merge_rows(torch.cat([k for k, _ in parts]), torch.cat([s for _, s in parts]))
-    assert torch.equal(ranks[0]["exchanged"][0], keys)
-    assert torch.equal(ranks[0]["exchanged"][1], sums)
-
-
-def test_one_process_exchanges_nothing():
-    keys, sums = torch.tensor([3, 8]), torch.ones(2, 4)
-    same_keys, same_sums = exchange_rows(keys, sums)
-    assert same_keys is keys
-    assert same_sums is sums
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [*product(["fp32"], rank_side.KINDS), ("bf16", "sgd"), ("bf16", "adam")],
+)
+def test_two_ranks_equal_one_process_with_two_micro_batches_bitwise(ranks, dtype, kind):
+    # A mean over ranks that somebody forgot to take, or took twice, would show here.
+    if len(ranks) not in (1, 2, 4):  # dividing by 3 rounds
+        pytest.skip("the division by the number of ranks is exact for powers of two only")
+    alone = rank_side.train(dtype, kind, "replicated", 0, 1, split=len(ranks))
+    assert_same_bits(ranks[0][rank_side.name_of(dtype, kind, "replicated")], alone)
