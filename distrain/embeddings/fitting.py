@@ -28,11 +28,11 @@ def does_not_fit(
     taken = bytes_taken(placed, num_ranks, row)
     largest = max(placed, key=lambda item: bytes_taken([item], num_ranks, row))
     table, placement, _ = largest
-    share = gib(bytes_taken([largest], num_ranks, row))
+    share = size_text(bytes_taken([largest], num_ranks, row))
     ways = _ways(placed, num_ranks, row, budget_bytes)
     return SpecError(
-        f"the embedding tables and their optimizer state take {gib(taken)} on each rank, "
-        f"and may take {gib(budget_bytes)}",
+        f"the embedding tables and their optimizer state take {size_text(taken)} on each rank, "
+        f"and may take {size_text(budget_bytes)}",
         where={
             "ranks": num_ranks,
             "largest table": f"{table.name}, {table.rows:,} rows of {table.dim}, {placement}: "
@@ -43,13 +43,13 @@ def does_not_fit(
     )
 
 
-def gib(size_bytes: float) -> str:
+def size_text(size_bytes: float) -> str:
     """A size for people, not rounded to nothing.
 
-    >>> gib(3 * 2**30), gib(2**20), gib(1000)
+    >>> size_text(3 * 2**30), size_text(2**20), size_text(1000)
     ('3.00 GiB', '1.00 MiB', '1,000 bytes')
     """
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:,.2f} {name}"
     return f"{size_bytes:,.0f} bytes"
@@ -77,7 +77,7 @@ def _ways(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) 
     ]
     if len(found) > 1:  # what two changes do together matters only where one does not suffice
         found = [way for way in found if way[0] != _BOTH]
-    ways = [f"{words} ({gib(needs)})" for words, needs in found]
+    ways = [f"{words} ({size_text(needs)})" for words, needs in found]
     ways += _more_ranks(sharded, num_ranks, row, budget)
     ways += _smaller_dim(placed, num_ranks, row, budget)
     ways += _on_the_host(placed, num_ranks, row, budget)
@@ -97,14 +97,14 @@ def _more_ranks(sharded: list[Placed], num_ranks: int, row: RowBytes, budget: in
         middle = (low + high) // 2
         fits = bytes_taken(sharded, middle, row) <= budget
         low, high = (low, middle) if fits else (middle, high)
-    return [f"row-wise on {high:,} ranks ({gib(bytes_taken(sharded, high, row))} each)"]
+    return [f"row-wise on {high:,} ranks ({size_text(bytes_taken(sharded, high, row))} each)"]
 
 
 def _smaller_dim(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:
     for most in range(max(table.dim for table, _, _ in placed) - 1, 0, -1):
         narrow = [(replace(t, dim=min(t.dim, most)), word, u) for t, word, u in placed]
         if (needs := bytes_taken(narrow, num_ranks, row)) <= budget:
-            return [f"widths of at most {most} ({gib(needs)})"]
+            return [f"widths of at most {most} ({size_text(needs)})"]
     return []
 
 
@@ -118,6 +118,6 @@ def _on_the_host(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget
         for table, word, unique in cached
     )
     return [
-        f"embeddings.placement: host_cached ({gib(on_host)} of host memory for each rank, "
-        f"and at least {gib(least)} here)"
+        f"embeddings.placement: host_cached ({size_text(on_host)} of host memory for each rank, "
+        f"and at least {size_text(least)} here)"
     ]

@@ -1,6 +1,6 @@
 """A plan of tables for people."""
 
-from distrain.embeddings.fitting import gib
+from distrain.embeddings.fitting import size_text
 from distrain.embeddings.sharding_plan import ShardingPlan
 
 
@@ -13,8 +13,8 @@ def explain(plan: ShardingPlan) -> list[str]:
     ]
     lines += [
         f"{table.name:{wide}}{table.rows:13,}{table.dim:5}  {table.placement:12}"
-        f"{gib(table.weight_bytes + table.optimizer_bytes):>14}{table.unique:13,.0f}"
-        f"{gib(table.sent.total):>14}"
+        f"{size_text(table.weight_bytes + table.optimizer_bytes):>14}{table.unique:13,.0f}"
+        f"{size_text(table.sent.total):>14}"
         for table in plan.tables
     ]
     return [*lines, "", *_totals(plan), "", *_reasons(plan)]
@@ -23,21 +23,24 @@ def explain(plan: ShardingPlan) -> list[str]:
 def _totals(plan: ShardingPlan) -> list[str]:
     weights = sum(table.weight_bytes for table in plan.tables)
     state = sum(table.optimizer_bytes for table in plan.tables)
-    limit = "no limit" if plan.budget_bytes is None else f"limit {gib(plan.budget_bytes)}"
+    limit = "no limit" if plan.budget_bytes is None else f"limit {size_text(plan.budget_bytes)}"
     sent = plan.sent_per_step
     lines = [
-        f"a rank holds {gib(plan.bytes_per_rank)} of tables: weights {gib(weights)}, "
-        f"optimizer {gib(state)}; {limit}",
+        f"a rank holds {size_text(plan.bytes_per_rank)} of tables: weights {size_text(weights)}, "
+        f"optimizer {size_text(state)}; {limit}",
     ]
     if plan.host_bytes_per_rank:
-        lines.append(f"and {gib(plan.host_bytes_per_rank)} in the host's memory")
+        lines.append(f"and {size_text(plan.host_bytes_per_rank)} in the host's memory")
     if plan.num_ranks > 1:
-        lines.append(
-            f"a rank sends {gib(sent.total)} a step: ids {gib(sent.ids)}, rows {gib(sent.rows)}, "
-            f"sums {gib(sent.sums)}; predicted {plan.exchange_s * 1e3:,.2f} ms at "
-            f"{plan.costs.bytes_per_s / 1e9:,.2f} GB/s and {plan.costs.latency_s * 1e6:,.0f} us "
-            "a collective"
+        parts = (
+            f"ids {size_text(sent.ids)}, rows {size_text(sent.rows)}, sums {size_text(sent.sums)}"
         )
+        speed = f"{plan.costs.bytes_per_s / 1e9:,.2f} GB/s"
+        lines += [
+            f"a rank sends {size_text(sent.total)} a step: {parts}",
+            f"predicted exchange {plan.exchange_s * 1e3:,.2f} ms a step, at {speed} and "
+            f"{plan.costs.latency_s * 1e6:,.0f} us a collective",
+        ]
     return lines
 
 
