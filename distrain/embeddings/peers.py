@@ -48,12 +48,22 @@ class Peers:
         most = max(lengths)
         if most == 0:
             return [rows] * self.num_ranks
-        if len(rows) < most:
-            padded = rows.new_zeros(most, *rows.shape[1:])
-            padded[: len(rows)] = rows
-            rows = padded
-        gathered = self._all_gather(rows)
+        gathered = self._all_gather(_padded(rows, most))
         return [gathered[rank, :length] for rank, length in enumerate(lengths)]
+
+    def gather_rows_at_first(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
+        """The same as `gather_rows` for rank 0 alone; the others get `None`."""
+        most = max(lengths)
+        if most == 0:
+            return [rows] * self.num_ranks if self.rank == 0 else None
+        padded = _padded(rows, most).contiguous()
+        out = None
+        if self.rank == 0:
+            out = list(padded.new_empty(self.num_ranks, *padded.shape))
+        dist.gather(padded, out, group=self.group, group_dst=0)
+        if out is None:
+            return None
+        return [values[:length] for values, length in zip(out, lengths, strict=True)]
 
     def exchange_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """Give each rank its rows, get this rank's from each.
@@ -87,3 +97,12 @@ class Peers:
         out = rows.new_empty(self.num_ranks, *rows.shape)
         dist.all_gather(list(out), rows.contiguous(), group=self.group)
         return out
+
+
+def _padded(rows: Tensor, length: int) -> Tensor:
+    """The rows and as many zeros as make them `length`."""
+    if len(rows) == length:
+        return rows
+    padded = rows.new_zeros(length, *rows.shape[1:])
+    padded[: len(rows)] = rows
+    return padded

@@ -1,28 +1,33 @@
 """A trained model as a folder, which appears whole or not at all.
 
     weights.safetensors   every parameter
-    model.json            format version, distrain's version, the job spec's model section, schema
+    model.json            format version, distrain's version, the job spec's model section,
+                          how lists are combined, schema
     schema.pbtxt          the schema again, for Merlin's tools; not read back
 
 Nothing in it is code and nothing is unpickled.
 """
 
-import contextlib
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 import distrain
+from distrain.embeddings import EmbeddingCollection
+from distrain.embeddings.canonical import canonical_weights
+from distrain.embeddings.columns import Combiner
 from distrain.errors import DataError
-from distrain.models.build import build_model
+from distrain.models.build import TableFactory, build_model
 from distrain.models.click import ClickModel
-from distrain.schema import Schema
+from distrain.models.one_writer import OneWriter
+from distrain.models.tensor_file import Slabs, TensorFile, write_tensors
+from distrain.schema import Schema, Tags
 from distrain.spec import ModelSpec
 from distrain.storage import whole_dir
 
@@ -50,7 +55,10 @@ class SavedModel:
 def save_model(
     path: str | Path, model: ClickModel, spec: ModelSpec, schema: Schema, *, replace: bool = False
 ) -> None:
-    """Write a model's folder.
+    """Write a model's folder; where its tables lay, and on how many ranks, does not show in it.
+
+    Every rank calls it, and rank 0 writes. If tables are row-wise this is a collective operation,
+    which fails on every rank if rank 0 cannot write. If not, the other ranks return at once.
 
     Args:
         path: A local folder that does not exist yet.
@@ -61,37 +69,42 @@ def save_model(
 
     Raises:
         OutputError: It exists already and `replace` is false, or could not be written.
+        torch.distributed.DistError: Rank 0 could not write it; it says why itself.
     """
-    from safetensors.torch import save_file
-
     document = {
         "format": FORMAT,
         "distrain": distrain.__version__,
         "model": spec.model_dump(mode="json"),
+        "combiners": {c.name: c.combiner for c in model.embeddings.columns if c.combiner},
         "schema": schema.to_json(),
     }
-    weights = {name: values.cpu().contiguous() for name, values in model.state_dict().items()}
-    with whole_dir(path, replace=replace) as folder:
-        with _system_errors():
-            save_file(weights, folder / WEIGHTS_FILE)
-        (folder / MODEL_FILE).write_text(json.dumps(document, indent=2) + "\n")
-        schema.save(folder / SCHEMA_FILE)
+    tensors = model_tensors(model)
+    tables = model.embeddings
+    collective = any(not isinstance(t, Tensor) and t.shared for t in tensors.values())
+    with OneWriter(tables.peers, tables.weights[0].device, collective=collective) as writer:
+        if not writer.writes:
+            write_tensors(None, tensors, writer)
+            return
+        with whole_dir(path, replace=replace) as folder:
+            write_tensors(folder / WEIGHTS_FILE, tensors, writer)
+            (folder / MODEL_FILE).write_text(json.dumps(document, indent=2) + "\n")
+            schema.save(folder / SCHEMA_FILE)
 
 
-@contextlib.contextmanager
-def _system_errors() -> Iterator[None]:
-    """Turn safetensors' account of a failed write into the `OSError` that it was."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except SafetensorError as error:
-        code = re.search(r"\(os error (\d+)\)", str(error))
-        raise OSError(*([int(code[1])] if code else []), str(error)) from error
+def model_tensors(model: ClickModel) -> dict[str, Tensor | Slabs]:
+    """A model's live parameters by name, the tables in canonical form."""
+    dense: dict[str, Tensor] = model.dense.state_dict(prefix="dense.")
+    weights = canonical_weights(model.embeddings)
+    return dense | {f"embeddings.{name}": slabs for name, slabs in weights.items()}
 
 
-def load_model(path: str | Path) -> SavedModel:
+def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> SavedModel:
     """Read a model's folder.
+
+    Args:
+        path: The folder.
+        make_tables: Decides where the tables' rows live. Every rank reads its own rows, without
+            communication. `None` for all rows here, in the dtype in which they were saved.
 
     Raises:
         DataError: The folder or one of its files is missing or damaged, it was written by a newer
@@ -109,8 +122,15 @@ def load_model(path: str | Path) -> SavedModel:
     document = _read_document(file)
     spec = _read_spec(document["model"], file)
     schema = Schema.from_json(document["schema"])
-    model = build_model(schema, spec, seed=0)
-    _read_weights(folder / WEIGHTS_FILE, model)
+    combiners = _read_combiners(document.get("combiners", {}), schema, file)
+    weights = _open_weights(folder / WEIGHTS_FILE)
+    if make_tables is None:
+        make_tables = partial(EmbeddingCollection, dtype=_dtype_of_tables(weights))
+    model = build_model(schema, spec, seed=0, make_tables=make_tables, combiners=combiners)
+    own = model_tensors(model)
+    _check_shapes(weights, own)
+    for name, tensor in own.items():
+        weights.read_into(name, tensor)
     return SavedModel(model, spec, schema)
 
 
@@ -149,26 +169,38 @@ def _read_spec(section: object, file: Path) -> ModelSpec:
         ) from None
 
 
-@torch.no_grad()
-def _read_weights(file: Path, model: ClickModel) -> None:
-    """Copy the file's tensors into the model one by one, so that both are never held whole."""
-    from safetensors import SafetensorError, safe_open
+def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str, Combiner]:
+    """How lists become one embedding; a file of a version that knew no lists does not say it."""
+    features = schema.remove_by_tag(Tags.TARGET)
+    lists = {column.name for column in features.categorical if column.holds_lists}
+    words = get_args(Combiner)
+    if (
+        isinstance(section, dict)
+        and section.keys() == lists
+        and all(word in words for word in section.values())
+    ):
+        return section
+    raise DataError(
+        f"its combiners are unusable: {section!r}",
+        where={"file": str(file)},
+        hint=f"Each categorical column of lists needs one of {', '.join(words)}: "
+        f"{', '.join(sorted(lists)) or 'there are none'}.",
+    )
 
+
+def _open_weights(file: Path) -> TensorFile:
     if not file.is_file():
         raise _missing(file)
-    own = model.state_dict()
-    try:
-        with safe_open(file, framework="pt") as saved:
-            names = saved.keys()  # a handle, not a dict: it cannot be iterated
-            shapes = {name: tuple(saved.get_slice(name).get_shape()) for name in names}
-            _check_shapes(shapes, own, file)
-            for name, values in own.items():
-                values.copy_(saved.get_tensor(name))
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"damaged: {error}", where={"file": str(file)}) from None
+    return TensorFile(file)
 
 
-def _check_shapes(saved: dict[str, tuple[int, ...]], own: dict[str, Tensor], file: Path) -> None:
+def _dtype_of_tables(weights: TensorFile) -> torch.dtype:
+    name = next((n for n in weights.dtypes if n.startswith("embeddings.weights.")), None)
+    return weights.dtypes[name] if name else torch.float32
+
+
+def _check_shapes(weights: TensorFile, own: Mapping[str, Tensor | Slabs]) -> None:
+    saved = weights.shapes
     needed = {name: tuple(values.shape) for name, values in own.items()}
     problems = [
         f"{name} is {saved.get(name, 'missing')}, the schema and model section need "
@@ -179,7 +211,7 @@ def _check_shapes(saved: dict[str, tuple[int, ...]], own: dict[str, Tensor], fil
     if problems:
         raise DataError(
             "the weights do not fit the model:\n  " + "\n  ".join(problems),
-            where={"file": str(file)},
+            where={"file": str(weights.path)},
             hint=f"{MODEL_FILE} and {WEIGHTS_FILE} come from different models.",
         )
 

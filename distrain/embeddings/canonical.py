@@ -1,0 +1,190 @@
+"""Tables, and what optimizers remember of them, in a form that no placement shows in.
+
+The canonical tensor of a group has the rows of its columns one after another, in the order of the
+columns: what one rank alone holds as that group's weight. However many ranks hold it, and however
+they share it, its rows and their order are these. It is far too large to be put together anywhere,
+so it is read and written in slabs of rows.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from distrain.embeddings.collection import EmbeddingCollection
+from distrain.embeddings.host_memory import empty
+from distrain.embeddings.optimizers import SparseOptimizer
+from distrain.embeddings.peers import Peers
+from distrain.embeddings.store import Store
+
+
+class _Run(NamedTuple):
+    """Canonical rows `start .. stop`, which are neighbouring keys of one store."""
+
+    start: int
+    stop: int
+    first_key: int
+    store: Store
+    values: Tensor  # what this rank holds of the store's tensor
+
+
+class _Part(NamedTuple):
+    """The part of a slab that lies in one run."""
+
+    place: slice  # among the slab's rows
+    keys: slice
+    store: Store
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class CanonicalTensor:
+    """All rows of one group, wherever they live; a view, which holds no values of its own.
+
+    Attributes:
+        shape: `[rows, dim]`, or `[rows]` for what is kept once per row.
+        dtype: As the ranks hold it.
+        peers: Who shares the rows.
+        runs: Where they are, in order.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    peers: Peers
+    runs: tuple[_Run, ...]
+
+    @property
+    def shared(self) -> bool:
+        """Whether some rows live on one rank only, so that `read` is a collective operation."""
+        return any(run.store.placement == "row_wise" for run in self.runs)
+
+    @torch.no_grad()
+    def read(self, rows: slice, *, everywhere: bool = False) -> Tensor | None:
+        """Some neighbouring rows; a collective operation if the tensor is `shared`.
+
+        Args:
+            rows: From row to row, without a step; the same on every rank.
+            everywhere: Whether every rank gets them, or rank 0 alone.
+
+        Returns:
+            The rows on the CPU, `[rows, ...]`, which may be a view of the live values; `None` on
+            the ranks that do not get them.
+        """
+        parts = list(self._parts(rows))
+        wanted = everywhere or self.peers.rank == 0
+        apart = [part for part in parts if part.store.placement == "row_wise"]
+        if wanted and not apart and len(parts) == 1 and parts[0].values.device.type == "cpu":
+            return parts[0].values[parts[0].keys]
+        gathered = self._gather(apart, everywhere) if apart else None
+        if not wanted:
+            return None
+        slab = empty((rows.stop - rows.start, *self.shape[1:]), self.dtype)
+        for part in parts:
+            if part.store.placement != "row_wise":
+                slab[part.place] = part.values[part.keys].cpu()
+        if gathered is not None:
+            self._spread(apart, gathered, slab)
+        return slab
+
+    @torch.no_grad()
+    def write(self, rows: slice, values: Tensor) -> None:
+        """Take this rank's rows out of some neighbouring ones; no communication.
+
+        Args:
+            rows: From row to row, without a step.
+            values: `[rows, ...]`, all of them, on the CPU.
+        """
+        for part in self._parts(rows):
+            local, kept = part.store.local_part(part.keys)
+            part.values[local] = values[part.place][kept].to(part.values.device)
+
+    def _parts(self, rows: slice) -> Iterator[_Part]:
+        for run in self.runs:
+            start, stop = max(rows.start, run.start), min(rows.stop, run.stop)
+            if start < stop:
+                keys = slice(start - run.start + run.first_key, stop - run.start + run.first_key)
+                yield _Part(
+                    slice(start - rows.start, stop - rows.start), keys, run.store, run.values
+                )
+
+    def _gather(self, parts: Sequence[_Part], everywhere: bool) -> list[Tensor] | None:
+        """What each rank holds of the parts, part after part, as bytes `[rows, row bytes]`."""
+        own = [part.values[part.store.local_part(part.keys)[0]] for part in parts]
+        # As bytes, since a backend may not know the type.
+        flat = torch.cat([o.reshape(len(o), math.prod(self.shape[1:])) for o in own])
+        lengths = [
+            sum(_length(_of_rank(part.store, rank).local_part(part.keys)[0]) for part in parts)
+            for rank in range(self.peers.num_ranks)
+        ]
+        if everywhere:
+            return self.peers.gather_rows(flat.view(torch.uint8), lengths)
+        return self.peers.gather_rows_at_first(flat.view(torch.uint8), lengths)
+
+    def _spread(self, parts: Sequence[_Part], gathered: Sequence[Tensor], slab: Tensor) -> None:
+        """Put what `_gather` brought to its places in the slab."""
+        for rank, of_rank in enumerate(gathered):
+            values = of_rank.cpu().view(self.dtype).view(len(of_rank), *self.shape[1:])
+            done = 0
+            for part in parts:
+                local, kept = _of_rank(part.store, rank).local_part(part.keys)
+                slab[part.place][kept] = values[done : done + _length(local)]
+                done += _length(local)
+
+
+def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
+    """The weights in canonical form: `weights.GROUP`, `[rows of the group, dim]`."""
+    weights = [weight.data for weight in tables.weights]
+    return {f"weights.{group}": _canonical(tables, group, weights) for group in _groups(tables)}
+
+
+def canonical_memory(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:
+    """What an optimizer remembers in canonical form: `GROUP.NAME`.
+
+    `[rows of the group, dim]` for what it keeps once per value, `[rows of the group]` for what it
+    keeps once per row.
+    """
+    tables, state = optimizer.embeddings, optimizer.state_dict()
+    names = sorted({name.partition(".")[2] for name in state} - {""})
+    return {
+        f"{group}.{name}": _canonical(
+            tables, group, [state[f"{number}.{name}"] for number in range(len(tables.stores))]
+        )
+        for group in _groups(tables)
+        for name in names
+    }
+
+
+def _groups(tables: EmbeddingCollection) -> range:
+    return range(len(tables.groups))
+
+
+def _canonical(
+    tables: EmbeddingCollection, group: int, values: Sequence[Tensor]
+) -> CanonicalTensor:
+    """A group's canonical tensor, where `values` holds a tensor of each store's local rows."""
+    runs: list[_Run] = []
+    row = 0
+    for position in tables.groups[group]:
+        column = tables.columns[position]
+        number, keys = tables.keys_of_table(column.name)
+        store, stop = tables.stores[number], row + column.cardinality
+        last = runs[-1] if runs else None
+        if last and last.store is store and keys.start - last.first_key == row - last.start:
+            runs[-1] = last._replace(stop=stop)
+        else:
+            runs.append(_Run(row, stop, keys.start, store, values[number]))
+        row = stop
+    first = runs[0].values
+    return CanonicalTensor((row, *first.shape[1:]), first.dtype, tables.peers, tuple(runs))
+
+
+def _of_rank(store: Store, rank: int) -> Store:
+    """The store as another rank sees it."""
+    return replace(store, peers=replace(store.peers, rank=rank))
+
+
+def _length(rows: slice) -> int:
+    return int(rows.stop - rows.start)

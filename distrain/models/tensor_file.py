@@ -1,0 +1,224 @@
+"""Files in the safetensors format, written and read in slabs of rows.
+
+The format is the length of a header (8 bytes, little-endian), the header (JSON: for each tensor
+dtype, shape and where its bytes lie), and the tensors' bytes. The safetensors library writes and
+reads whole tensors; here a tensor may be larger than what is left of the memory, and may be spread
+over ranks.
+"""
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import xxhash
+from torch import Tensor
+
+from distrain.embeddings.host_memory import empty
+from distrain.errors import DataError
+from distrain.models.one_writer import OneWriter
+
+SLAB_BYTES = 32 << 20
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+class Slabs(Protocol):
+    """A tensor that is handed over in slabs of rows, such as a `CanonicalTensor`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """At least one dimension; the first one counts rows."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its values."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether `read` is a collective operation."""
+
+    def read(self, rows: slice) -> Tensor | None:
+        """Some rows on the CPU; `None` on ranks that do not write."""
+
+    def write(self, rows: slice, values: Tensor) -> None:
+        """Take over some rows."""
+
+
+def write_tensors(
+    path: Path | None, tensors: Mapping[str, Tensor | Slabs], writer: OneWriter
+) -> dict[str, str]:
+    """Write a file; a collective operation if a tensor is shared.
+
+    Args:
+        path: The file on the rank that writes, `None` on the others.
+        tensors: By name; the same names, shapes and dtypes on every rank.
+        writer: Decides which rank that is.
+
+    Returns:
+        Each tensor's XXH3 checksum of 64 bits in hexadecimal, on the rank that writes.
+
+    Raises:
+        OSError: It could not be written.
+        torch.distributed.DistError: Another rank should have written it and could not.
+    """
+    names = _order(tensors)
+    checksums: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        handle = stack.enter_context(open(path, "wb")) if path else None
+        if handle:
+            handle.write(_header({name: tensors[name] for name in names}))
+        for name in names:
+            hashed = xxhash.xxh3_64()
+            for slab in _slabs(tensors[name], writer):
+                if handle and slab is not None:
+                    content = _bytes_of(slab)
+                    hashed.update(content)
+                    handle.write(content)
+            if handle:
+                checksums[name] = hashed.hexdigest()
+    return checksums
+
+
+class TensorFile:
+    """Reads such a file in slabs, so that it is never held beside what is made of it.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        path: As given.
+        dtypes: Of each tensor.
+        shapes: Of each tensor.
+
+    Raises:
+        DataError: It is not such a file, or not whole.
+    """
+
+    def __init__(self, path: Path):
+        from safetensors import SafetensorError, safe_open
+
+        self.path = path
+        try:
+            with safe_open(path, framework="pt"):  # for its checks of the header
+                pass
+            with open(path, "rb") as handle:
+                length = int.from_bytes(handle.read(8), "little")
+                header = json.loads(handle.read(length))
+        except (SafetensorError, OSError, ValueError) as error:
+            raise self._damaged(str(error)) from None
+        header.pop("__metadata__", None)
+        unknown = {entry["dtype"] for entry in header.values()} - set(_DTYPES)
+        if unknown:
+            raise self._damaged(f"unknown types {', '.join(sorted(unknown))}")
+        self.dtypes = {name: _DTYPES[entry["dtype"]] for name, entry in header.items()}
+        self.shapes = {name: tuple(entry["shape"]) for name, entry in header.items()}
+        self._starts = {
+            name: 8 + length + entry["data_offsets"][0] for name, entry in header.items()
+        }
+
+    def read_into(self, name: str, target: Tensor | Slabs) -> str:
+        """Copy a tensor of the target's shape into it, converted to its dtype.
+
+        Returns:
+            The checksum of what was read, as in `write_tensors`.
+
+        Raises:
+            DataError: The file ends too early or cannot be read.
+        """
+        dtype, shape = self.dtypes[name], self.shapes[name]
+        hashed = xxhash.xxh3_64()
+        buffer = empty((0,), dtype)
+        try:
+            with open(self.path, "rb", buffering=0) as handle:
+                handle.seek(self._starts[name])
+                for rows in _row_slabs(shape, dtype):
+                    part = (rows.stop - rows.start, *shape[1:]) if shape else ()
+                    if len(buffer) < math.prod(part):
+                        buffer = empty((math.prod(part),), dtype)
+                    values = buffer[: math.prod(part)].view(part)
+                    self._fill(handle, _bytes_of(values))
+                    hashed.update(_bytes_of(values))
+                    _put(target, rows, values)
+        except OSError as error:
+            raise self._damaged(str(error)) from None
+        return hashed.hexdigest()
+
+    def _fill(self, handle: Any, content: memoryview) -> None:
+        done = 0
+        while done < len(content):
+            count = handle.readinto(content[done:])
+            if not count:
+                raise self._damaged("it ends too early")
+            done += count
+
+    def _damaged(self, how: str) -> DataError:
+        return DataError(f"damaged: {how}", where={"file": str(self.path)})
+
+
+def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
+    """The widest types first, as the library does it: then each tensor's place is aligned."""
+    return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+
+
+def _header(tensors: Mapping[str, Tensor | Slabs]) -> bytes:
+    entries = {}
+    done = 0
+    for name, tensor in tensors.items():
+        size = math.prod(tensor.shape) * tensor.dtype.itemsize
+        entries[name] = {
+            "dtype": _DTYPE_NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [done, done + size],
+        }
+        done += size
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _slabs(tensor: Tensor | Slabs, writer: OneWriter) -> Iterator[Tensor | None]:
+    if isinstance(tensor, Tensor):
+        yield tensor.detach().cpu().contiguous() if writer.writes else None
+        return
+    for rows in _row_slabs(tensor.shape, tensor.dtype):
+        if tensor.shared:
+            writer.go_on()
+        yield tensor.read(rows)
+
+
+def _row_slabs(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[slice]:
+    num_rows = shape[0] if shape else 1
+    step = max(1, SLAB_BYTES // max(1, math.prod(shape[1:]) * dtype.itemsize))
+    for start in range(0, num_rows, step):
+        yield slice(start, min(start + step, num_rows))
+
+
+@torch.no_grad()
+def _put(target: Tensor | Slabs, rows: slice, values: Tensor) -> None:
+    if not isinstance(target, Tensor):
+        target.write(rows, values)
+    elif target.dim() == 0:
+        target.copy_(values)
+    else:
+        target[rows] = values.to(target.device)
+
+
+def _bytes_of(values: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    return memoryview(values.reshape(-1).view(torch.uint8).numpy().data)
