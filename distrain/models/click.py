@@ -16,7 +16,7 @@ class ClickModel(nn.Module):
     `DistributedDataParallel`, where there are ranks), the tables by a `SparseOptimizer`.
 
     Args:
-        embeddings: The tables of the categorical columns.
+        embeddings: The tables of the categorical columns, those of lists among them.
         dense: `dense(embedded, continuous) -> logits`, where `embedded` is what
             `embeddings.lookup` returns, `continuous` is `[rows, num_continuous]` and the logits are
             `[rows]`.
@@ -38,18 +38,21 @@ class ClickModel(nn.Module):
             SchemaError: The batch has other columns, or the same ones in another order.
         """
         self.check_columns(batch)
-        logits: Tensor = self.dense(self.embeddings.lookup(batch.categorical), batch.continuous)
+        embedded = self.embeddings.lookup(batch.categorical, batch.lists)
+        logits: Tensor = self.dense(embedded, batch.continuous)
         return logits
 
     def check_columns(self, batch: Batch) -> None:
         """Raise if the batch's columns are not the model's.
 
         Raises:
-            SchemaError: The batch has other columns, or the same ones in another order.
+            SchemaError: The batch has other columns, or the same ones in another order (of list
+                columns, which are found by name, any order will do).
         """
         for kind, given, needed in (
             ("categorical", batch.categorical_names, self.embeddings.names),
             ("continuous", batch.continuous_names, self.continuous_names),
+            ("list", tuple(sorted(batch.lists)), tuple(sorted(self.embeddings.list_names))),
         ):
             if given != needed:
                 raise SchemaError(

@@ -211,7 +211,7 @@ def _wanted(column: ColumnSchema, kind: Kind, fill: float | int | None = None) -
         column.name,
         kind,
         column.cardinality if kind == "id" else None,
-        is_list=column.is_list or column.is_ragged,
+        is_list=column.holds_lists,
         max_length=column.value_count[1] if column.value_count else None,
         fill=fill,
     )

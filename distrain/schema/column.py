@@ -82,6 +82,11 @@ class ColumnSchema:
     def __hash__(self) -> int:
         return hash((self.name, self.dtype, self.tags, self.cardinality, self.embedding_dim))
 
+    @property
+    def holds_lists(self) -> bool:
+        """Whether a row holds a list of items; what is ragged is a list."""
+        return self.is_list or self.is_ragged
+
     def has_tag(self, tag: str) -> bool:
         """Whether the column carries `tag`."""
         return str(tag) in self.tags

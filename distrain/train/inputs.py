@@ -9,7 +9,8 @@ from distrain.loader.byte_size import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.schema import Schema, Tags, criteo_schema
 from distrain.schema.files import find_schema, find_schema_beside
-from distrain.spec import DataSpec, JobSpec
+from distrain.spec import DataSpec, EmbeddingsSpec, JobSpec
+from distrain.spec.sections import Combiner
 from distrain.storage import list_inputs
 
 
@@ -40,9 +41,10 @@ def check_inputs(spec: JobSpec) -> Inputs:
 
     Raises:
         SchemaError: No schema was found, it has no features or not exactly one target, or it has
-            columns that no model takes (lists, a weight).
+            columns that no model takes (continuous lists, a weight).
         DataError: A file is missing, damaged, or does not fit the schema.
-        SpecError: The spec asks for validation without validation data, or a size is none.
+        SpecError: The spec asks for validation without validation data, a size is none, or
+            `embeddings.combiners` names a column that is no categorical one of lists.
     """
     _check_sizes(spec.data)
     path = find_data_schema(spec.data)
@@ -63,6 +65,7 @@ def check_inputs(spec: JobSpec) -> Inputs:
         )
         train = read(spec.data.train)
         valid = read(spec.data.valid) if spec.data.valid else None
+        list_combiners(schema, spec.embeddings)
     except SchemaError as error:
         where = {"schema": path or spec.data.schema_path, **error.where}
         raise SchemaError(error.message, where=where, hint=error.hint) from None
@@ -91,6 +94,23 @@ def find_data_schema(data: DataSpec) -> Path | None:
     )
 
 
+def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Combiner]:
+    """How each categorical column of lists combines the embeddings of a row's ids.
+
+    Raises:
+        SpecError: `embeddings.combiners` names other columns.
+    """
+    features = schema.remove_by_tag(Tags.TARGET)
+    lists = [column.name for column in features.categorical if column.holds_lists]
+    others = [name for name in embeddings.combiners if name not in lists]
+    if others:
+        raise SpecError(
+            f"embeddings.combiners: not categorical columns of lists: {', '.join(others)}",
+            hint=f"Columns of lists: {', '.join(lists) or 'none'}.",
+        )
+    return {name: embeddings.combiners.get(name, embeddings.combiner) for name in lists}
+
+
 def _check_sizes(data: DataSpec) -> None:
     """Refuse what is no size before anything is started for it."""
     for field, size in (("part_size", data.part_size), ("cache_size", data.cache_size)):
@@ -103,11 +123,10 @@ def _check_sizes(data: DataSpec) -> None:
 def _check_trainable(schema: Schema) -> None:
     """Refuse what files can hold and loaders can read, but the models of today cannot use."""
     _ = schema.target  # raises unless there is exactly one
-    features = (*schema.categorical, *schema.continuous)
-    lists = [column.name for column in features if column.is_list or column.is_ragged]
+    lists = [column.name for column in schema.continuous if column.holds_lists]
     if lists:
         raise SchemaError(
-            f"the models take one value per row, not lists: {', '.join(lists)}",
+            f"the models take lists of ids, but not of numbers: {', '.join(lists)}",
             hint="Leave these columns out of the schema, or reduce each list to one value.",
         )
     weights = schema.select_by_tag(Tags.WEIGHT).names

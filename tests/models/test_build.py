@@ -46,11 +46,6 @@ def test_a_categorical_target_is_no_input(small_schema):
     assert model.continuous_names == ("x0", "x1")
 
 
-def test_lists_are_refused(small_schema):
-    with pytest.raises(SchemaError, match="lists cannot be model inputs: c0, c1, c2"):
-        build_model(small_schema(is_list=True), MlpSpec(), seed=0)
-
-
 def test_widths_come_from_spec_then_schema_then_cardinality(small_schema):
     own = ColumnSchema("c1", "int32", (Tags.CATEGORICAL,), cardinality=12, embedding_dim=7)
     schema = small_schema().with_columns(own)

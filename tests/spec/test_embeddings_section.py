@@ -21,12 +21,20 @@ def test_tables_storage_and_memory():
     assert (found.tables, found.storage, found.memory_gib) == ({"C1": "host_cached"}, "bf16", 1.5)
 
 
+def test_combiners_of_lists():
+    assert (section().combiner, section().combiners) == ("mean", {})
+    found = section(combiner="sum", combiners={"tags": "mean"})
+    assert (found.combiner, found.combiners) == ("sum", {"tags": "mean"})
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"placement": "rowwise"}, "embeddings.placement: .*'row_wise'.*not 'rowwise'"),
         ({"tables": {"C1": "auto"}}, "embeddings.tables.C1: .*'replicated'.*not 'auto'"),
         ({"tables": ["C1"]}, "embeddings.tables: a mapping of keys is needed"),
+        ({"combiner": "max"}, "embeddings.combiner: .*'sum'.*not 'max'"),
+        ({"combiners": {"tags": "max"}}, "embeddings.combiners.tags: .*'sum'.*not 'max'"),
         ({"storage": "fp16"}, "embeddings.storage: .*'bf16'.*not 'fp16'"),
         ({"memory_gib": 0}, "embeddings.memory_gib: .*greater than 0"),
         ({"table": {}}, "embeddings.table: unknown key; did you mean 'tables'"),

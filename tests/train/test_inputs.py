@@ -4,12 +4,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from small_jobs import make_spec, write_prepared
 
 from distrain.errors import DataError, SchemaError, SpecError
 from distrain.schema import ColumnSchema, Schema
-from distrain.train.inputs import check_inputs
+from distrain.spec import EmbeddingsSpec
+from distrain.train.inputs import check_inputs, list_combiners
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def test_validating_on_training_rows_is_refused(prepared: Path) -> None:
     [
         ({"tags": ("target",)}, "2 target columns, not one: label, I1"),
         ({"tags": ("weight",)}, "no weight column: I1"),
-        ({"tags": ("continuous",), "is_list": True}, "one value per row, not lists: I1"),
+        ({"tags": ("continuous",), "is_list": True}, "lists of ids, but not of numbers: I1"),
     ],
 )
 def test_columns_that_no_model_takes_are_refused(
@@ -59,3 +62,40 @@ def test_columns_that_no_model_takes_are_refused(
     Schema.load(file).with_columns(ColumnSchema("I1", "float32", **changes)).save(file)
     with pytest.raises(SchemaError, match=message):
         check_inputs(make_spec(prepared))
+
+
+def test_lists_of_ids_are_taken_where_the_files_hold_such(prepared: Path) -> None:
+    file = prepared / "schema.pbtxt"
+    tags = ColumnSchema("tags", "int32", ("categorical",), 9, is_list=True, is_ragged=True)
+    Schema.load(file).with_columns(tags).save(file)
+    with pytest.raises(DataError, match="tags"):
+        check_inputs(make_spec(prepared))
+    for path in prepared.glob("*/*.parquet"):
+        rows = pq.read_table(path)
+        lists = pa.array([[8, 0]] * len(rows), pa.list_(pa.int32()))
+        pq.write_table(rows.append_column("tags", lists), path)
+    assert "tags" in check_inputs(make_spec(prepared)).schema
+
+
+def test_combiners_are_for_lists(prepared: Path) -> None:
+    spec = make_spec(prepared, "embeddings.combiners={C1: sum, nosuch: mean}")
+    with pytest.raises(SpecError, match="not categorical columns of lists: C1, nosuch") as caught:
+        check_inputs(spec)
+    assert "none" in str(caught.value.hint)
+
+
+def test_a_combiner_for_all_and_for_one() -> None:
+    schema = Schema(
+        (
+            ColumnSchema("a", tags=("categorical",), is_list=True),
+            ColumnSchema("b", tags=("categorical",), is_ragged=True),
+            ColumnSchema("c", tags=("categorical",)),
+            ColumnSchema("d", tags=("continuous",), is_list=True),
+        )
+    )
+    assert list_combiners(schema, EmbeddingsSpec()) == {"a": "mean", "b": "mean"}
+    embeddings = EmbeddingsSpec(combiner="sum", combiners={"b": "mean"})
+    assert list_combiners(schema, embeddings) == {"a": "sum", "b": "mean"}
+    with pytest.raises(SpecError, match="d") as caught:
+        list_combiners(schema, EmbeddingsSpec(combiners={"d": "sum"}))
+    assert caught.value.hint == "Columns of lists: a, b."
