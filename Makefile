@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+KERNELS := $(wildcard distrain/*/_*.[ch])
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow check format docs bench clean
@@ -42,10 +43,10 @@ clean: ## Remove the environment and everything made
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt distrain/loader/_fill.c
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt $(KERNELS)
 	$(PIP) install --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt distrain/loader/_fill.c
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt $(KERNELS)
 	$(PIP) install --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@ $(VENV)/.runtime

@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from distrain.embeddings.stochastic import round_to_bfloat16
+
 # One thread block sums one segment on a GPU. A column with three values would make segments of a
 # third of the batch, so long segments are summed in pieces, then the pieces.
 _PIECE_ROWS = 256
+_LANES = 16
 
 
 def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,29 +100,55 @@ def _sum_in_pieces(sources: Tensor, grads: Tensor, starts: Tensor, before: Tenso
     return before + functional.embedding_bag(every_piece, pieces, first_piece, mode="sum")
 
 
-def update_sgd(weight: Tensor, keys: Tensor, grads: Tensor, *, lr: float) -> None:
+def update_sgd(
+    weight: Tensor,
+    keys: Tensor,
+    grads: Tensor,
+    *,
+    lr: float,
+    rounding_seed: int = 0,
+    global_keys: Tensor | None = None,
+) -> None:
     """See `kernels.update_sgd`."""
-    _put(weight, keys, gather(weight, keys).add_(grads, alpha=-lr))
+    rows = gather(weight, keys).add_(grads, alpha=-lr)
+    _put(weight, keys, rows, rounding_seed, global_keys)
 
 
 def update_adagrad(
-    weight: Tensor, total: Tensor, keys: Tensor, grads: Tensor, *, lr: float, eps: float
+    weight: Tensor,
+    total: Tensor,
+    keys: Tensor,
+    grads: Tensor,
+    *,
+    lr: float,
+    eps: float,
+    rounding_seed: int = 0,
+    global_keys: Tensor | None = None,
 ) -> None:
     """See `kernels.update_adagrad`."""
     squares = total.index_select(0, keys).addcmul_(grads, grads)
     total.index_copy_(0, keys, squares)
-    denominator = squares.sqrt_().add_(eps)
-    _put(weight, keys, gather(weight, keys).addcdiv_(grads, denominator, value=-lr))
+    rows = gather(weight, keys).addcdiv_(grads, sqrt(squares).add_(eps), value=-lr)
+    _put(weight, keys, rows, rounding_seed, global_keys)
 
 
 def update_rowwise_adagrad(
-    weight: Tensor, total: Tensor, keys: Tensor, grads: Tensor, *, lr: float, eps: float
+    weight: Tensor,
+    total: Tensor,
+    keys: Tensor,
+    grads: Tensor,
+    *,
+    lr: float,
+    eps: float,
+    rounding_seed: int = 0,
+    global_keys: Tensor | None = None,
 ) -> None:
     """See `kernels.update_rowwise_adagrad`."""
-    squares = total.index_select(0, keys).add_((grads * grads).mean(1))
+    squares = total.index_select(0, keys).add_(mean_of_squares(grads))
     total.index_copy_(0, keys, squares)
-    factor = lr / squares.sqrt_().add_(eps)
-    _put(weight, keys, gather(weight, keys).sub_(grads * factor.unsqueeze(1)))
+    rate = torch.full_like(squares, lr).div_(sqrt(squares).add_(eps))
+    rows = gather(weight, keys).sub_(grads * rate.unsqueeze(1))
+    _put(weight, keys, rows, rounding_seed, global_keys)
 
 
 def update_adam(
@@ -132,6 +161,8 @@ def update_adam(
     step_size: float,
     betas: tuple[float, float],
     eps: float,
+    rounding_seed: int = 0,
+    global_keys: Tensor | None = None,
 ) -> None:
     """See `kernels.update_adam`."""
     beta1, beta2 = betas
@@ -140,11 +171,40 @@ def update_adam(
     new_square = square.index_select(0, keys).mul_(beta2)
     new_square.addcmul_(grads, grads, value=1 - beta2)
     square.index_copy_(0, keys, new_square)
-    denominator = new_square.sqrt_().add_(eps)
-    _put(weight, keys, gather(weight, keys).addcdiv_(new_mean, denominator, value=-step_size))
+    denominator = sqrt(new_square).add_(eps)
+    rows = gather(weight, keys).addcdiv_(new_mean, denominator, value=-step_size)
+    _put(weight, keys, rows, rounding_seed, global_keys)
 
 
-def _put(weight: Tensor, keys: Tensor, rows: Tensor) -> None:
+def mean_of_squares(grads: Tensor) -> Tensor:
+    """Each row's mean square, `[v]`, added in the order in which vectors of 16 lanes add it.
+
+    Lane k sums the squares of values k, k + 16, k + 32, ...; then the upper half of the lanes is
+    added to the lower half until one is left.
+    """
+    num_rows, dim = grads.shape
+    squares = functional.pad(grads * grads, (0, -dim % _LANES)).view(num_rows, -1, _LANES)
+    lanes = torch.zeros_like(squares[:, 0])
+    for block in squares.unbind(1):
+        lanes = lanes + block
+    while lanes.shape[1] > 1:
+        half = lanes.shape[1] // 2
+        lanes = lanes[:, :half] + lanes[:, half:]
+    return lanes.squeeze(1) / dim
+
+
+def sqrt(x: Tensor) -> Tensor:
+    """The square root, rounded as IEEE 754 says; torch's on a CPU may err by the last bit."""
+    if x.dtype == torch.float32 and x.device.type == "cpu":
+        return x.double().sqrt_().float()
+    return x.sqrt()
+
+
+def _put(
+    weight: Tensor, keys: Tensor, rows: Tensor, rounding_seed: int, global_keys: Tensor | None
+) -> None:
+    if weight.dtype == torch.bfloat16:
+        rows = round_to_bfloat16(rows, rounding_seed, keys if global_keys is None else global_keys)
     weight.index_copy_(0, keys, rows.to(weight.dtype))
 
 
