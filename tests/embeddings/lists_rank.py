@@ -1,0 +1,118 @@
+"""One real gloo rank of `test_lists_ranks.py`, run as a script: RANK NUM_RANKS FOLDER."""
+
+import os
+import sys
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+
+import torch
+from torch import distributed as dist
+
+from distrain.batch import Ragged
+from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+
+COLUMNS = [
+    TableColumn("tags", 30, 4, "mean"),
+    TableColumn("user", 40, 4),
+    TableColumn("words", 9, 4, "sum"),
+    TableColumn("shop", 11, 8),
+    TableColumn("only", 1, 8, "mean"),
+    TableColumn("alone", 6, 2, "sum"),
+]
+PLACEMENTS = {
+    "replicated": ["replicated"] * 6,
+    "row_wise": ["row_wise"] * 6,
+    "mixed": ["row_wise", "replicated", "replicated", "row_wise", "row_wise", "row_wise"],
+}
+KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
+# How many rows each of up to three ranks gets in each step, and how long their lists are at most:
+# a rank may have no rows, and rows none but empty lists.
+SHARES = [((6, 5, 7), (4, 4, 4)), ((9, 0, 3), (3, 3, 0)), ((4, 4, 4), (0, 5, 2))]
+SHARES += [((2, 8, 0), (0, 0, 0)), ((0, 0, 0), (3, 3, 3)), ((7, 1, 5), (6, 2, 4))]
+LR = 0.1
+
+
+def cases():
+    """What every gang trains: dtype, optimizer and placement."""
+    yield from product(DTYPES, KINDS, PLACEMENTS)
+
+
+def batch_of(rank, step):
+    """A rank's flat ids and lists."""
+    shares, most = SHARES[step]
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    num_rows = shares[rank]
+    flat, lists = [], {}
+    for column in COLUMNS:
+        if column.combiner is None:
+            flat.append(torch.randint(0, column.cardinality, (num_rows,), generator=generator))
+            continue
+        lengths = torch.randint(0, most[rank] + 1, (num_rows,), generator=generator)
+        offsets = torch.zeros(num_rows + 1, dtype=torch.int32)
+        offsets[1:] = lengths.cumsum(0)
+        ids = torch.randint(0, column.cardinality, (int(lengths.sum()),), generator=generator)
+        lists[column.name] = Ragged(ids.int(), offsets)
+    return torch.stack(flat).int().T, lists
+
+
+def joined(batches):
+    """The batches of several ranks as one."""
+    lists = {}
+    for name in batches[0][1]:
+        lengths = torch.cat([lists[name].lengths for _, lists in batches])
+        ends = torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).int()])
+        lists[name] = Ragged(torch.cat([lists[name].values for _, lists in batches]), ends)
+    return torch.cat([ids for ids, _ in batches]), lists
+
+
+def train(dtype, kind, placement, rank, num_ranks, together=1):
+    """All steps; returns the tables. One process may train on the rows of several ranks."""
+    tables = EmbeddingCollection(
+        COLUMNS,
+        placements=PLACEMENTS[placement],
+        peers=Peers(rank, num_ranks),
+        generator=torch.Generator().manual_seed(1),
+        dtype=DTYPES[dtype],
+    )
+    optimizer = SparseOptimizer(tables, kind)
+    for step in range(len(SHARES)):
+        ids, lists = joined([batch_of(rank + other, step) for other in range(together)])
+        route = tables.route(ids, lists)
+        embedded = tables.expand(route, tables.fetch(route))
+        sum(torch.sin(3 * values + 1).sum() for values in embedded).backward()
+        sums = tables.collect(route, [leaf.grad for leaf in embedded])
+        optimizer.apply(tables.exchange(route, sums), LR)
+    return {column.name: whole_table(tables, column.name, num_ranks) for column in COLUMNS}
+
+
+def whole_table(tables, name, num_ranks):
+    """A table with the rows of all ranks: key `k` is row `k // W` of rank `k % W`."""
+    number, keys = tables.keys_of_table(name)
+    store, local = tables.stores[number], tables.weights[number].data
+    if store.placement == "replicated":
+        return local[keys].clone()
+    padded = local.new_zeros(-(-store.num_rows // num_ranks), store.dim)
+    padded[: len(local)] = local
+    parts = [torch.empty_like(padded) for _ in range(num_ranks)]
+    dist.all_gather(parts, padded)
+    return torch.stack(parts, dim=1).flatten(0, 1)[keys].clone()
+
+
+def main(rank, num_ranks, folder):
+    store = dist.FileStore(str(folder / "store"), num_ranks)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60)
+    )
+    results = {"-".join(case): train(*case, rank, num_ranks) for case in cases()}
+    torch.save(results, folder / f"{rank}.part")
+    (folder / f"{rank}.part").rename(folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    # gloo sometimes aborts at interpreter exit, after all work is done.
+    os._exit(0)
