@@ -35,7 +35,16 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """What the format calls a type.
+
+    >>> dtype_name(torch.bfloat16)
+    'BF16'
+    """
+    return _NAMES[dtype]
 
 
 class Slabs(Protocol):
@@ -182,7 +191,7 @@ def _header(tensors: Mapping[str, Tensor | Slabs]) -> bytes:
     for name, tensor in tensors.items():
         size = math.prod(tensor.shape) * tensor.dtype.itemsize
         entries[name] = {
-            "dtype": _DTYPE_NAMES[tensor.dtype],
+            "dtype": dtype_name(tensor.dtype),
             "shape": list(tensor.shape),
             "data_offsets": [done, done + size],
         }
