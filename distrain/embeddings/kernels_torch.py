@@ -183,7 +183,8 @@ def mean_of_squares(grads: Tensor) -> Tensor:
     added to the lower half until one is left.
     """
     num_rows, dim = grads.shape
-    squares = functional.pad(grads * grads, (0, -dim % _LANES)).view(num_rows, -1, _LANES)
+    squares = functional.pad(grads * grads, (0, -dim % _LANES))
+    squares = squares.view(num_rows, -(-dim // _LANES), _LANES)
     lanes = torch.zeros_like(squares[:, 0])
     for block in squares.unbind(1):
         lanes = lanes + block

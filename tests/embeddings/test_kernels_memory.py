@@ -1,0 +1,206 @@
+"""The C kernels of the tables and arguments that do not fit: refused, and no memory left."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+_rows = pytest.importorskip(
+    "distrain.embeddings._rows", reason="distrain was built without a compiler"
+)
+
+
+def int32(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def int64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def odd(values: np.ndarray) -> np.ndarray:
+    return np.frombuffer(bytearray(b"\0" + values.tobytes()), values.dtype, offset=1).reshape(
+        values.shape
+    )
+
+
+def fixed(values: np.ndarray) -> np.ndarray:
+    values.flags.writeable = False
+    return values
+
+
+def unique_call() -> dict[str, Any]:
+    return {
+        "ids": int32(5, 6, 5, 6), "offsets": int64(0, 2).reshape(2, 1),
+        "counts": int64(2, 2).reshape(2, 1), "numbers": int32(0, 0, 0, 0),
+        "distinct": int32(0, 0, 0, 0), "per_column": int64(0, 0), "slots": np.zeros(4, np.uint64),
+    }  # fmt: skip
+
+
+def batch_call() -> dict[str, Any]:
+    """Of `expand`, and of `collect` as well."""
+    return {
+        "distinct": np.ones((3, 16), np.float32), "numbers": int32(0, 1, 1, 2).reshape(2, 2),
+        "places": int64(1, 0), "batch": np.ones((2, 2, 16), np.float32),
+    }  # fmt: skip
+
+
+def gather_call() -> dict[str, Any]:
+    return {
+        "weight": np.ones((3, 16), np.float32), "is_bfloat16": False, "keys": int64(2, 0),
+        "out": np.zeros((2, 16), np.float32),
+    }  # fmt: skip
+
+
+def update_call() -> dict[str, Any]:
+    rows = np.ones((3, 16), np.float32)
+    return {
+        "kind": 3, "weight": rows.copy(), "is_bfloat16": False, "first": rows.copy(),
+        "second": rows.copy(), "keys": int64(2, 0), "global_keys": int64(2, 0),
+        "grads": np.ones((2, 16), np.float32), "seed": 0, "lr": 0.1, "eps": 0.1, "beta1": 0.9,
+        "beta2": 0.9,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("function", "make"),
+    [
+        (_rows.unique, unique_call), (_rows.expand, batch_call), (_rows.collect, batch_call),
+        (_rows.gather, gather_call), (_rows.update, update_call),
+    ],
+)  # fmt: skip
+def test_the_calls_that_the_others_spoil_are_good(
+    function: Callable[..., Any], make: Callable[[], dict[str, Any]]
+) -> None:
+    function(*make().values())
+    for name, value in make().items():
+        if isinstance(value, np.ndarray):
+            with pytest.raises(ValueError, match=r"aligned|wrong type"):
+                function(*{**make(), name: odd(value)}.values())
+            with pytest.raises(ValueError, match="wrong type"):
+                function(*{**make(), name: value.astype(np.float64)}.values())
+            with pytest.raises(ValueError, match="number of axes"):
+                function(*{**make(), name: value[..., None]}.values())
+            with pytest.raises(TypeError):
+                function(*{**make(), name: 7}.values())
+
+
+HUGE = np.zeros((2, 2), np.int64) + 2**62
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"offsets": int64(0, 3).reshape(2, 1)}, "leaves the ids"),
+        ({"offsets": int64(0, -1).reshape(2, 1)}, "leaves the ids"),
+        ({"offsets": int64(0, 2**63 - 1).reshape(2, 1)}, "leaves the ids"),
+        ({"counts": int64(2, -1).reshape(2, 1)}, "leaves the ids"),
+        ({"counts": int64(2, 2**63 - 1).reshape(2, 1)}, "leaves the ids"),
+        ({"offsets": int64(0, 2, 3).reshape(3, 1)}, "differ in shape"),
+        ({"offsets": HUGE, "counts": HUGE}, "leaves the ids"),
+        ({"numbers": int32(0, 0, 0)}, "differ in shape"),
+        ({"per_column": int64(0)}, "differ in shape"),
+        ({"distinct": int32(0, 0, 0)}, "more room"),
+        ({"slots": np.zeros(3, np.uint64)}, "more slots"),
+        ({"slots": np.zeros(1, np.uint64)}, "more slots"),
+        ({"slots": np.zeros(0, np.uint64)}, "more slots"),
+        ({"ids": int32(*range(8))[::2]}, "not contiguous"),
+        ({"numbers": int32(*range(8))[::2]}, "not contiguous"),
+        ({"numbers": fixed(int32(0, 0, 0, 0))}, "read-only"),
+        ({"slots": fixed(np.zeros(4, np.uint64))}, "read-only"),
+    ],
+)
+def test_segments_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    call = {**unique_call(), **changes}
+    with pytest.raises(ValueError, match=message):
+        _rows.unique(*call.values())
+
+
+@pytest.mark.parametrize("function", [_rows.expand, _rows.collect])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"numbers": int32(0, 1, 1, 3).reshape(2, 2)}, "number is outside"),
+        ({"numbers": int32(0, -1, 1, 2).reshape(2, 2)}, "number is outside"),
+        ({"numbers": int32(-(2**31), 1, 1, 2).reshape(2, 2)}, "number is outside"),
+        ({"distinct": np.ones((0, 16), np.float32)}, "number is outside"),
+        ({"places": int64(0, 2)}, "place is outside"),
+        ({"places": int64(0, -1)}, "place is outside"),
+        ({"places": int64(0)}, "differ in shape"),
+        ({"numbers": int32(0, 1, 1, 2).reshape(1, 4)}, "differ in shape"),
+        ({"batch": np.ones((3, 2, 16), np.float32)}, "differ in shape"),
+        ({"batch": np.ones((2, 2, 8), np.float32)}, "differ in shape"),
+        ({"batch": np.ones((2, 4, 16), np.float32)[:, ::2]}, "not contiguous"),
+        ({"numbers": np.zeros((2, 4), np.int32)[:, ::2]}, "not contiguous"),
+        ({"distinct": np.ones((3, 32), np.float32)[:, ::2]}, "not contiguous"),
+    ],
+)
+def test_numbers_and_places_that_do_not_fit_are_refused(
+    function: Callable[..., Any], changes: dict[str, Any], message: str
+) -> None:
+    call = {**batch_call(), **changes}
+    with pytest.raises(ValueError, match=message):
+        function(*call.values())
+
+
+@pytest.mark.parametrize("function", [_rows.expand, _rows.collect])
+@pytest.mark.parametrize("bad", [3, -1, 2**31 - 1, -(2**31)])
+def test_a_bad_number_anywhere_writes_nothing_outside(
+    function: Callable[..., Any], bad: int
+) -> None:
+    for place in range(40):
+        guarded = np.full((5, 16), 7.0, np.float32)
+        numbers = np.zeros((1, 40), np.int32)
+        numbers[0, place] = bad
+        batch = np.zeros((42, 1, 16), np.float32)
+        batch[[0, -1]] = 7.0
+        with pytest.raises(ValueError, match="number is outside"):
+            function(guarded[1:4], numbers, int64(0), batch[1:-1])
+        assert (guarded[[0, -1]] == 7).all()
+        assert (batch[[0, -1]] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"keys": int64(3, 0)}, "key is outside"),
+        ({"keys": int64(-1, 0)}, "key is outside"),
+        ({"keys": int64(2**62, 0)}, "key is outside"),
+        ({"keys": int64(0)}, "differ in shape"),
+        ({"weight": np.ones((0, 16), np.float32)}, "key is outside"),
+        ({"weight": np.ones((3, 8), np.float32)}, "differ in shape"),
+        ({"weight": np.ones((3, 16), np.int16)}, "wrong type"),
+        ({"is_bfloat16": True}, "wrong type"),
+    ],
+)
+def test_rows_that_are_not_there_are_not_gathered(changes: dict[str, Any], message: str) -> None:
+    call = {**gather_call(), **changes}
+    with pytest.raises(ValueError, match=message):
+        _rows.gather(*call.values())
+    assert not call["out"].any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"keys": int64(3, 0)}, "key is outside"),
+        ({"keys": int64(2, -1)}, "key is outside"),
+        ({"keys": int64(0)}, "differ in shape"),
+        ({"global_keys": int64(0)}, "differ in shape"),
+        ({"grads": np.ones((2, 8), np.float32)}, "differ in shape"),
+        ({"grads": np.ones((1, 16), np.float32)}, "differ in shape"),
+        ({"first": np.ones((2, 16), np.float32)}, "differ in shape"),
+        ({"second": np.ones((3, 8), np.float32)}, "differ in shape"),
+        ({"kind": 2, "first": np.ones(2, np.float32)}, "differ in shape"),
+        ({"kind": 2}, "number of axes"),
+        ({"kind": 4}, "unknown kind"),
+        ({"kind": -1}, "unknown kind"),
+        ({"is_bfloat16": True}, "wrong type"),
+    ],
+)
+def test_rows_that_are_not_there_are_not_updated(changes: dict[str, Any], message: str) -> None:
+    call = {**update_call(), **changes}
+    with pytest.raises(ValueError, match=message):
+        _rows.update(*call.values())
+    assert (call["weight"] == 1).all()
