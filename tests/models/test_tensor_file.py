@@ -1,0 +1,137 @@
+"""The streaming writer and reader against the safetensors library."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from distrain.embeddings import Peers
+from distrain.errors import DataError
+from distrain.models import tensor_file
+from distrain.models.one_writer import OneWriter
+from distrain.models.tensor_file import TensorFile, write_tensors
+
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
+SLAB_BYTES = 37
+
+
+class InSlabs:
+    """A tensor that is handed over in slabs, and keeps what it is given."""
+
+    shared = False
+
+    def __init__(self, values):
+        self.values = values
+        self.shape, self.dtype = tuple(values.shape), values.dtype
+
+    def read(self, rows):
+        return self.values[rows].clone()
+
+    def write(self, rows, values):
+        self.values[rows] = values
+
+
+def random_bits(shape, dtype, seed):
+    """Any bits, NaN and subnormal numbers included."""
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    count = torch.Size(shape).numel() * dtype.itemsize
+    bits = torch.randint(0, 256, (count,), generator=generator).to(torch.uint8)
+    return bits.view(dtype).view(shape)
+
+
+def bits(values):
+    return values.contiguous().reshape(-1).view(torch.uint8).tolist()
+
+
+def write(path, tensors):
+    return write_tensors(path, tensors, OneWriter(Peers(), torch.device("cpu"), collective=False))
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
+    lambda name: name != "__metadata__"
+)
+shapes = st.lists(st.integers(0, 7), max_size=3).map(tuple)
+entries = st.tuples(shapes, st.sampled_from(DTYPES), st.booleans(), st.integers(0, 99))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(names, entries, max_size=5))
+def test_what_is_written_is_what_the_library_reads(described):
+    tensors = {
+        n: random_bits(shape, dtype, seed) for n, (shape, dtype, _, seed) in described.items()
+    }
+    handed = {
+        name: InSlabs(values) if described[name][2] and values.dim() else values
+        for name, values in tensors.items()
+    }
+    whole_slabs, tensor_file.SLAB_BYTES = tensor_file.SLAB_BYTES, SLAB_BYTES
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "tensors"
+            checksums = write(path, handed)
+            read = load_file(path)
+            own = TensorFile(path)
+            assert set(read) == set(tensors) == set(own.shapes) == set(checksums)
+            for name, values in tensors.items():
+                assert read[name].dtype == values.dtype
+                assert read[name].shape == values.shape
+                assert bits(read[name]) == bits(values)
+                expected = xxhash.xxh3_64_hexdigest(bytes(bits(values)))
+                assert checksums[name] == expected
+                empty = torch.zeros_like(values)
+                target = InSlabs(empty) if isinstance(handed[name], InSlabs) else empty
+                assert own.read_into(name, target) == expected
+                assert bits(empty) == bits(values)
+    finally:
+        tensor_file.SLAB_BYTES = whole_slabs
+
+
+def test_what_the_library_writes_is_read(tmp_path):
+    tensors = {str(dtype): random_bits((3, 5), dtype, 1) for dtype in DTYPES}
+    save_file(tensors, tmp_path / "tensors", metadata={"made": "elsewhere"})
+    file = TensorFile(tmp_path / "tensors")
+    assert file.shapes == dict.fromkeys(tensors, (3, 5))
+    for name, values in tensors.items():
+        target = torch.zeros_like(values)
+        file.read_into(name, target)
+        assert bits(target) == bits(values)
+
+
+def test_a_view_of_other_memory_is_written_as_it_looks(tmp_path):
+    values = torch.arange(24.0).view(4, 6).T
+    write(tmp_path / "tensors", {"a": values, "b": nn_parameter(values)})
+    read = load_file(tmp_path / "tensors")
+    assert torch.equal(read["a"], values)
+    assert torch.equal(read["b"], values)
+
+
+def nn_parameter(values):
+    return torch.nn.Parameter(values)
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path):
+    path = tmp_path / "tensors"
+    write(path, {"a": torch.ones(100)})
+    file = TensorFile(path)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(DataError, match="ends too early") as caught:
+        file.read_into("a", torch.zeros(100))
+    assert caught.value.where == {"file": str(path)}
