@@ -59,7 +59,7 @@ class CanonicalTensor:
     @property
     def shared(self) -> bool:
         """Whether some rows live on one rank only, so that `read` is a collective operation."""
-        return any(run.store.placement == "row_wise" for run in self.runs)
+        return any(run.store.spread for run in self.runs)
 
     @torch.no_grad()
     def read(self, rows: slice, *, everywhere: bool = False) -> Tensor | None:
@@ -75,7 +75,7 @@ class CanonicalTensor:
         """
         parts = list(self._parts(rows))
         wanted = everywhere or self.peers.rank == 0
-        apart = [part for part in parts if part.store.placement == "row_wise"]
+        apart = [part for part in parts if part.store.spread]
         if wanted and not apart and len(parts) == 1 and parts[0].values.device.type == "cpu":
             return parts[0].values[parts[0].keys]
         gathered = self._gather(apart, everywhere) if apart else None
@@ -83,7 +83,7 @@ class CanonicalTensor:
             return None
         slab = empty((rows.stop - rows.start, *self.shape[1:]), self.dtype)
         for part in parts:
-            if part.store.placement != "row_wise":
+            if not part.store.spread:
                 slab[part.place] = part.values[part.keys].cpu()
         if gathered is not None:
             self._spread(apart, gathered, slab)
@@ -135,7 +135,11 @@ class CanonicalTensor:
 
 
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
-    """The weights in canonical form: `weights.GROUP`, `[rows of the group, dim]`."""
+    """The weights in canonical form: `weights.GROUP`, `[rows of the group, dim]`.
+
+    Good until the next step of training.
+    """
+    tables.settle()
     weights = [weight.data for weight in tables.weights]
     return {f"weights.{group}": _canonical(tables, group, weights) for group in _groups(tables)}
 

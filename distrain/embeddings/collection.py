@@ -1,6 +1,7 @@
 """All embedding tables of a model, and the five verbs of a training step on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -13,10 +14,13 @@ from distrain.embeddings.host_memory import HostMemory, empty
 from distrain.embeddings.initial import draw_tables
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import Route, Traffic
+from distrain.embeddings.row_cache import RowCache
 from distrain.embeddings.store import Store
+from distrain.embeddings.store_weights import StoreWeights
 from distrain.errors import InputError
 
-PLACEMENTS = ("replicated", "row_wise")
+PLACEMENTS = ("replicated", "row_wise", "host_cached")
+DEFAULT_CACHE_BYTES = 1 << 30
 
 
 class TouchedRows(NamedTuple):
@@ -55,11 +59,14 @@ class EmbeddingCollection(nn.Module):
 
     Args:
         columns: The tables, in the order of the columns of `ids`, with list columns anywhere.
-        placements: For each column "replicated" (all ranks hold all rows) or "row_wise" (each row
-            lives on one rank); `None` for all replicated. A rank alone holds everything.
+        placements: For each column "replicated" (all ranks hold all rows), "row_wise" (each row
+            lives on one rank) or "host_cached" (row-wise in the host's memory, with recently used
+            rows on the device); `None` for all replicated. A rank alone holds everything.
         peers: Who shares the tables.
         generator: Where the initial values come from; `None` for torch's default generator.
         dtype: Of the weights: float32, bfloat16 or float64.
+        cache_bytes: What the weights of host-cached tables may take on the device. Stores share it
+            by their sizes. An optimizer's memory comes on top, in proportion.
 
     Attributes:
         columns: As given.
@@ -86,6 +93,7 @@ class EmbeddingCollection(nn.Module):
         peers: Peers | None = None,
         generator: torch.Generator | None = None,
         dtype: torch.dtype = torch.float32,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
     ):
         super().__init__()
         self.columns = tuple(columns)
@@ -97,11 +105,15 @@ class EmbeddingCollection(nn.Module):
             tuple(i for i, column in enumerate(self.columns) if column.dim == dim) for dim in dims
         )
         self.stores = tuple(self._make_stores(words))
-        self.weights = nn.ParameterList(
+        self.weights = StoreWeights(
             nn.Parameter(empty((store.num_local_rows, store.dim), dtype), requires_grad=False)
             for store in self.stores
         )
         draw_tables(self, generator)
+        self.stores = tuple(self._cached(cache_bytes))
+        # torch has not annotated its hooks.
+        self.register_state_dict_pre_hook(self._settle_before)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(self._settle_before)  # type: ignore[no-untyped-call]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,6 +139,7 @@ class EmbeddingCollection(nn.Module):
                 f"a rank holds a share of the rows of {name!r} only",
                 where={"placement": store.placement, "ranks": self.peers.num_ranks},
             )
+        self.settle()
         whole: Tensor = self.weights[number].data
         return whole[keys]
 
@@ -267,6 +280,15 @@ class EmbeddingCollection(nn.Module):
         """The same as `lookup`."""
         return self.lookup(ids, lists)
 
+    def settle(self) -> None:
+        """Bring changed rows of host-cached tables back to the host, and empty their caches."""
+        for store in self.stores:
+            if store.cache is not None:
+                store.cache.settle()
+
+    def _settle_before(self, *_: object) -> None:
+        self.settle()
+
     def extra_repr(self) -> str:
         """Sizes, for `print(model)`."""
         sizes = ", ".join(
@@ -295,8 +317,10 @@ class EmbeddingCollection(nn.Module):
                 raise InputError(
                     f"unknown placement {word!r}", hint=f"Allowed: {', '.join(PLACEMENTS)}."
                 )
+        if self.peers.num_ranks > 1:
+            return words
         # A rank alone holds everything, whatever it is called.
-        return words if self.peers.num_ranks > 1 else ("replicated",) * len(words)
+        return tuple("replicated" if word == "row_wise" else word for word in words)
 
     def _make_stores(self, words: Sequence[str]) -> Iterator[Store]:
         for group in self.groups:
@@ -317,6 +341,20 @@ class EmbeddingCollection(nn.Module):
                     canonical_starts=tuple(start_of[i] for i in flat + lists),
                     peers=self.peers,
                 )
+
+    def _cached(self, cache_bytes: int) -> Iterator[Store]:
+        """The stores, with caches where they are wanted."""
+        sizes = [w.numel() * w.element_size() for w in self.weights]
+        cached = [store.placement == "host_cached" for store in self.stores]
+        total = sum(size for size, wanted in zip(sizes, cached, strict=True) if wanted)
+        for store, weight in zip(self.stores, self.weights, strict=True):
+            if store.placement == "host_cached":
+                rows = len(weight) * cache_bytes // max(total, 1)
+                cache = RowCache(len(weight), max(1, min(len(weight), rows)))
+                cache.attach(weight.data)
+                self.weights.stay_on_host(weight)
+                store = replace(store, cache=cache)
+            yield store
 
     def _group_of(self, store: Store) -> int:
         first = (store.flat + store.lists)[0]

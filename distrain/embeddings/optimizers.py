@@ -72,6 +72,10 @@ class SparseOptimizer:
             {name: _memory_of(weight, name, start.get(name, 0.0)) for name in _MEMORY[kind]}
             for weight in embeddings.weights
         )
+        self._cached = tuple(
+            {} if store.cache is None else {n: store.cache.attach(v) for n, v in memory.items()}
+            for store, memory in zip(embeddings.stores, self._memory, strict=True)
+        )
 
     @torch.no_grad()
     def apply(
@@ -94,7 +98,7 @@ class SparseOptimizer:
             self._update(number, rows.keys, grads, lr)
 
     def _update(self, number: int, keys: Tensor, grads: Tensor, lr: float) -> None:
-        weight, memory = self.embeddings.weights[number], self._memory[number]
+        weight, memory = self._on_device(number)
         rounding = self._rounding(number, keys)
         match self.kind:
             case "sgd":
@@ -123,14 +127,21 @@ class SparseOptimizer:
                     **rounding,
                 )
 
+    def _on_device(self, number: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Where a store's rows are updated: all of them, or those in its cache."""
+        cache = self.embeddings.stores[number].cache
+        if cache is None:
+            return self.embeddings.weights[number], self._memory[number]
+        own = {name: cache.values(place) for name, place in self._cached[number].items()}
+        return cache.values(0), own
+
     def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
         """How bfloat16 weights are rounded: alike wherever a row lives, otherwise in every step."""
         if self.embeddings.weights[number].dtype != torch.bfloat16:
             return {}
         store = self.embeddings.stores[number]
-        seed = (self.seed * 1_000_003 + self.num_steps) * 1_000_003 + store.dim
         return {
-            "rounding_seed": seed % 2**64,
+            "rounding_seed": rounding_seed(self.seed, self.num_steps, store.dim),
             "global_keys": store.canonical_keys(keys),
         }
 
@@ -139,6 +150,7 @@ class SparseOptimizer:
 
         The tensors are the live ones, not copies.
         """
+        self.embeddings.settle()
         state = {"num_steps": torch.tensor(self.num_steps)}
         for number, memory in enumerate(self._memory):
             state |= {f"{number}.{name}": values for name, values in memory.items()}
@@ -166,6 +178,11 @@ class SparseOptimizer:
         for name, values in own.items():
             values.copy_(state[name])
         self.num_steps = int(state["num_steps"])
+
+
+def rounding_seed(seed: int, num_steps: int, dim: int) -> int:
+    """The 64 bits from which the weights of a width are rounded in a step; linear in each."""
+    return ((seed * 1_000_003 + num_steps) * 1_000_003 + dim) % 2**64
 
 
 def _memory_of(weight: Tensor, name: str, start: float) -> Tensor:

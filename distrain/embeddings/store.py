@@ -1,7 +1,7 @@
 """The tables of one width and one placement: one weight, and the verbs of a step on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -19,6 +19,7 @@ from distrain.embeddings.route import (
     Traffic,
     flat_segments,
 )
+from distrain.embeddings.row_cache import RowCache
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Store:
     The weight itself is the collection's parameter, and is handed in.
 
     Attributes:
-        placement: "replicated" or "row_wise".
+        placement: "replicated", "row_wise" or "host_cached".
         flat: Its columns with one id per row, as positions among all columns.
         lists: Its columns of lists, likewise.
         columns: `flat`, then `lists`, as tables.
@@ -36,6 +37,7 @@ class Store:
         canonical_starts: For each of `columns`, where its table begins among all tables of the
             group in the collection's order, whatever their placement.
         peers: Who shares the rows.
+        cache: Of a host-cached store: the rows that lie on the device.
     """
 
     placement: str
@@ -45,6 +47,12 @@ class Store:
     places: tuple[int, ...]
     canonical_starts: tuple[int, ...]
     peers: Peers
+    cache: RowCache | None = None
+
+    @property
+    def spread(self) -> bool:
+        """Whether each row lives on one rank only, rather than on all."""
+        return self.placement != "replicated" and self.peers.num_ranks > 1
 
     @property
     def dim(self) -> int:
@@ -64,7 +72,7 @@ class Store:
     @property
     def num_local_rows(self) -> int:
         """Rows of the weight on this rank."""
-        if self.placement == "row_wise":
+        if self.spread:
             return row_wise.num_local_rows(self.num_rows, self.peers)
         return self.num_rows
 
@@ -81,7 +89,7 @@ class Store:
         Returns:
             The slice of the weight that holds them, and where they stand among `keys`.
         """
-        if self.placement != "row_wise":
+        if not self.spread:
             return keys, slice(0, keys.stop - keys.start)
         ranks, rank = self.peers.num_ranks, self.peers.rank
         first = keys.start + (rank - keys.start) % ranks
@@ -92,10 +100,12 @@ class Store:
         """Which rows of the group's tables, in the collection's order, rows of the weight are.
 
         Args:
-            rows: int64: rows of the weight on this rank.
+            rows: int64: rows of the weight on this rank, as `TouchedRows` has them.
         """
+        if self.cache is not None:
+            rows = self.cache.rows_at(rows)
         keys = rows
-        if self.placement == "row_wise":
+        if self.spread:
             keys = rows * self.peers.num_ranks + self.peers.rank
         starts = self.starts.to(rows.device)
         columns = torch.searchsorted(starts, keys, right=True) - 1
@@ -122,15 +132,24 @@ class Store:
             ListRoute(numbers, ragged.offsets)
             for numbers, ragged in zip(list_numbers, lists, strict=True)
         )
-        make = row_wise.make_route if self.placement == "row_wise" else replicated.make_route
+        make = row_wise.make_route if self.spread else replicated.make_route
         rows: RowsRoute = make(grouping, self.starts, peers)
         return StoreRoute(flat_numbers, routed, len(grouping.ids), rows)
 
     def fetch(self, weight: Tensor, route: StoreRoute) -> Tensor:
         """The distinct rows' values, `[u, dim]`."""
-        if isinstance(route.rows, row_wise.RowWiseRoute):
-            return row_wise.fetch(weight, route.rows, self.peers)
-        return replicated.fetch(weight, route.rows, self.peers)
+        rows = route.rows
+        if self.cache is not None:
+            # Those that other ranks ask for are among the touched ones.
+            self.cache.admit(rows.touched)
+            weight = self.cache.values(0)
+        if isinstance(rows, row_wise.RowWiseRoute):
+            if self.cache is not None:
+                rows = replace(rows, requested=self.cache.places(rows.requested))
+            return row_wise.fetch(weight, rows, self.peers)
+        if self.cache is not None:
+            rows = replace(rows, keys=self.cache.places(rows.keys))
+        return replicated.fetch(weight, rows, self.peers)
 
     def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
         """Write the embeddings of some of the batch's rows to their places in the group's tensor.
@@ -187,8 +206,13 @@ class Store:
     def exchange(self, sums: Tensor, route: StoreRoute) -> tuple[Tensor, Tensor]:
         """The rows to update on this rank `[v]`, and their gradients `[v, dim]`."""
         if isinstance(route.rows, row_wise.RowWiseRoute):
-            return row_wise.exchange(sums, route.rows, self.peers)
-        return replicated.exchange(sums, route.rows, self.peers)
+            touched, grads = row_wise.exchange(sums, route.rows, self.peers)
+        else:
+            touched, grads = replicated.exchange(sums, route.rows, self.peers)
+        if self.cache is not None:
+            touched = self.cache.places(touched)
+            self.cache.changed(touched)
+        return touched, grads
 
     def traffic(self, route: StoreRoute, value_bytes: int) -> Traffic:
         """What a step on this route looks up and sends, for values of so many bytes."""

@@ -218,6 +218,12 @@ class EmbeddingsSpec(Section):
         description="What a rank's tables and their optimizer state may take, in GiB; null: three "
         "quarters of the GPU's memory, or of a rank's share of the host's available memory.",
     )
+    cache_gib: float = Field(
+        1.0,
+        gt=0,
+        description="Device memory for the weights of hot rows of host-cached tables, in GiB; the "
+        "optimizer's state for them comes on top.",
+    )
 
 
 class ResourcesSpec(Section):

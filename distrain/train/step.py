@@ -142,8 +142,8 @@ class TrainStep:
         whole: list[Tensor] = []
         shared: list[Tensor] = []
         for store, rows in zip(tables.stores, touched, strict=True):
-            # A row-wise store's other rows are on other ranks.
-            (shared if store.placement == "row_wise" else whole).append(rows.grads)
+            # The other rows of tables that are spread over ranks are on other ranks.
+            (shared if store.spread else whole).append(rows.grads)
         if whole:
             sq_norm = sq_norm + total_sq_norm(whole)
         if shared:

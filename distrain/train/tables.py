@@ -48,4 +48,5 @@ def table_factory(spec: JobSpec, plan: ShardingPlan, world: World) -> TableFacto
         placements=plan.placements,
         peers=Peers(world.rank, world.num_ranks),
         dtype=STORAGE_DTYPES[spec.embeddings.storage],
+        cache_bytes=int(spec.embeddings.cache_gib * 2**30),
     )

@@ -19,11 +19,13 @@ COLUMNS = [
     TableColumn("d", 1, 2),
     TableColumn("e", 200, 16),
 ]
+ROWS_TIMES_DIM = sum(column.cardinality * column.dim for column in COLUMNS)
 WIDTH = sum(column.dim for column in COLUMNS)
 KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
 PLACEMENTS = {
     "replicated": ["replicated"] * 5,
     "row_wise": ["row_wise"] * 5,
+    "host_cached": ["host_cached"] * 5,
     "mixed": ["row_wise", "replicated", "replicated", "row_wise", "row_wise"],
 }
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
@@ -64,6 +66,8 @@ def new_tables(dtype, placement, peers):
         peers=peers,
         generator=torch.Generator().manual_seed(1),
         dtype=DTYPES[dtype],
+        # Room for nine rows in ten, so that some have to go.
+        cache_bytes=int(0.9 * DTYPES[dtype].itemsize * ROWS_TIMES_DIM / peers.num_ranks),
     )
 
 
@@ -116,7 +120,7 @@ def whole(tables, optimizer, num_ranks):
         tensors |= {k: v for k, v in state.items() if k.startswith(f"{number}.")}
         for name, local in tensors.items():
             full = local.data
-            if store.placement == "row_wise" and num_ranks > 1:
+            if store.spread:
                 full = interleaved(local.data, store.num_rows, num_ranks)
             result[f"{column.name}.{name.split('.')[-1]}"] = full[keys].clone()
     return result
