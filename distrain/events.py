@@ -65,6 +65,10 @@ class StepsDone:
         lr: Learning rate of the last step.
         loader: What the rank's loader did in this window: `LoaderStats` by field, and their mean
             queue depth.
+        exchange: What the rank looked up and sent in this window: `ExchangeStats` by field, the
+            unique ratio, and the bytes sent per step.
+        device_seconds: The GPU's time by phase, of what it finished in this window; empty on the
+            CPU.
     """
 
     kind: ClassVar[str] = "steps_done"
@@ -76,6 +80,8 @@ class StepsDone:
     metrics: Mapping[str, Any]
     lr: float
     loader: Mapping[str, float] = field(default_factory=dict)
+    exchange: Mapping[str, float] = field(default_factory=dict)
+    device_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,10 @@ class RankFinished:
         seconds: Wall time by phase, summing to `elapsed_s`.
         setup_s: Wall time before training: opening the data and building the model.
         loader: What the rank's loader did in all, like `StepsDone.loader`.
+        exchange: What the rank looked up and sent in all, like `StepsDone.exchange`.
+        device_seconds: The GPU's time by phase; empty on the CPU.
+        peak_memory: `host_bytes`, the most that the rank's process ever held, and `device_bytes`,
+            the most that its tensors on the GPU ever took (0 on the CPU).
     """
 
     kind: ClassVar[str] = "rank_finished"
@@ -125,6 +135,9 @@ class RankFinished:
     seconds: Mapping[str, float]
     setup_s: float = 0.0
     loader: Mapping[str, float] = field(default_factory=dict)
+    exchange: Mapping[str, float] = field(default_factory=dict)
+    device_seconds: Mapping[str, float] = field(default_factory=dict)
+    peak_memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from distrain.events import (
     TrainingStarted,
 )
 from distrain.metrics import BinaryMetrics
+from distrain.train.exchange_stats import add_up_exchanges
 
 Report = TypeVar("Report", StepsDone, EvaluationDone)
 
@@ -80,6 +81,21 @@ class Collector:
         """Per rank, what its loader did; empty before all finished."""
         return tuple(event.loader for event in self._all_finished())
 
+    @property
+    def rank_exchange(self) -> tuple[Mapping[str, float], ...]:
+        """Per rank, what it looked up and sent; empty before all finished."""
+        return tuple(event.exchange for event in self._all_finished())
+
+    @property
+    def rank_device_seconds(self) -> tuple[Mapping[str, float], ...]:
+        """Per rank, its GPU's time by phase over the whole training; empty before all finished."""
+        return tuple(event.device_seconds for event in self._all_finished())
+
+    @property
+    def rank_peak_memory(self) -> tuple[Mapping[str, int], ...]:
+        """Per rank, the most memory it ever held; empty before all finished."""
+        return tuple(event.peak_memory for event in self._all_finished())
+
     def _all_finished(self) -> list[RankFinished]:
         if len(self._finished) < self.num_ranks:
             return []
@@ -106,9 +122,11 @@ class Collector:
                 auc=result.auc,
                 auc_bound=result.auc_bound,
                 stall_pct=tuple(stall_pct(report.seconds) for report in reports),
-                seconds=_mean_seconds([report.seconds for report in reports]),
+                seconds=_mean_seconds([report.seconds for report in reports], PHASES),
                 lr=last.lr,
                 loader=add_up_loaders([report.loader for report in reports]),
+                exchange=add_up_exchanges([report.exchange for report in reports]),
+                device_seconds=_mean_device_seconds([report.device_seconds for report in reports]),
             )
         )
 
@@ -171,8 +189,16 @@ def _merge(states: Sequence[Mapping[str, object]]) -> BinaryMetrics:
     return merged
 
 
-def _mean_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _mean_seconds(
+    per_rank: Sequence[Mapping[str, float]], phases: Sequence[str]
+) -> dict[str, float]:
     return {
         phase: sum(seconds.get(phase, 0.0) for seconds in per_rank) / len(per_rank)
-        for phase in PHASES
+        for phase in phases
     }
+
+
+def _mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of the phases that a device told of: empty on CPUs."""
+    told = [phase for phase in PHASES if any(phase in seconds for seconds in per_rank)]
+    return _mean_seconds(per_rank, told)

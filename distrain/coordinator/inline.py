@@ -55,6 +55,9 @@ def run_inline(
             rank_seconds=seconds,
             rank_setup_s=collector.rank_setup_s,
             rank_loader=collector.rank_loader,
+            rank_exchange=collector.rank_exchange,
+            rank_device_seconds=collector.rank_device_seconds,
+            rank_peak_memory=collector.rank_peak_memory,
         )
 
     def report(event: Event) -> None:

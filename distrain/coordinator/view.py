@@ -28,6 +28,10 @@ class Record:
         lr: Learning rate of the last step; `None` for validation.
         loader: What the ranks' loaders did since the last record, added up over the ranks;
             `None` for validation.
+        exchange: What the ranks looked up in the tables and sent each other since the last record,
+            added up over the ranks; `None` for validation.
+        device_seconds: Per phase, seconds of the mean rank's GPU since the last record; empty on
+            CPUs, `None` for validation.
     """
 
     split: str
@@ -45,6 +49,8 @@ class Record:
     seconds: Mapping[str, float] | None = None
     lr: float | None = None
     loader: Mapping[str, float] | None = None
+    exchange: Mapping[str, float] | None = None
+    device_seconds: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,10 @@ class JobView:
         rank_seconds: Per rank, wall time by phase over the whole training.
         rank_setup_s: Per rank, wall time between meeting its peers and training.
         rank_loader: Per rank, what its loader did over the whole training.
+        rank_exchange: Per rank, what it looked up and sent over the whole training.
+        rank_device_seconds: Per rank, its GPU's time by phase over the whole training.
+        rank_peak_memory: Per rank, the most memory it ever held, in bytes: `host_bytes` and
+            `device_bytes`.
     """
 
     job_id: str
@@ -89,6 +99,9 @@ class JobView:
     rank_seconds: tuple[Mapping[str, float], ...] = ()
     rank_setup_s: tuple[float, ...] = ()
     rank_loader: tuple[Mapping[str, float], ...] = ()
+    rank_exchange: tuple[Mapping[str, float], ...] = ()
+    rank_device_seconds: tuple[Mapping[str, float], ...] = ()
+    rank_peak_memory: tuple[Mapping[str, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -103,6 +116,6 @@ class JobView:
             Record(**{**record, "stall_pct": tuple(record["stall_pct"])})
             for record in fields["records"]
         )
-        for name in ("pids", "rank_stall_pct", "rank_seconds", "rank_setup_s", "rank_loader"):
+        for name in ("pids", *(name for name in fields if name.startswith("rank_"))):
             fields[name] = tuple(fields[name])
         return cls(**fields)

@@ -21,6 +21,10 @@ class Summary:
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
         setup_s: Per rank, wall time before training: opening the data, building the model.
         loader: Per rank, what its loader did over the whole training.
+        exchange: Per rank, what it looked up in the tables and sent over the whole training.
+        device_seconds: Per rank, its GPU's time by phase; empty on the CPU.
+        peak_memory: Per rank, `host_bytes` that its process held at most, and `device_bytes` that
+            its tensors on the GPU took at most (0 on the CPU).
         train_loss: Mean log loss over the last epoch's rows, scored before their update (and over
             the rows before them in the first of these records, if the epoch began inside it).
         scored_on: What the following figures are of: `valid`, or `train` (each row scored before
@@ -47,6 +51,9 @@ class Summary:
     seconds: tuple[dict[str, float], ...]
     setup_s: tuple[float, ...]
     loader: tuple[dict[str, float], ...]
+    exchange: tuple[dict[str, float], ...]
+    device_seconds: tuple[dict[str, float], ...]
+    peak_memory: tuple[dict[str, int], ...]
     train_loss: float | None
     scored_on: str | None
     scored_rows: int | None
@@ -95,6 +102,9 @@ def summarise(view: JobView, records: Sequence[Record]) -> Summary:
         seconds=tuple(dict(of_rank) for of_rank in view.rank_seconds),
         setup_s=view.rank_setup_s,
         loader=tuple(dict(of_rank) for of_rank in view.rank_loader),
+        exchange=tuple(dict(of_rank) for of_rank in view.rank_exchange),
+        device_seconds=tuple(dict(of_rank) for of_rank in view.rank_device_seconds),
+        peak_memory=tuple(dict(of_rank) for of_rank in view.rank_peak_memory),
         train_loss=_mean_loss(last_epoch),
         scored_on=scored.split if scored else None,
         scored_rows=scored.rows if scored else None,

@@ -5,13 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from distrain.events import PHASES
+from distrain.train.device_clock import DeviceClock
 
 
 class PhaseClock:
     """Accounts for wall time by phase; what no phase claims is `other`, so the parts sum up.
 
     Times are the host's: on a GPU, where work is only queued, a phase is the time the host spent
-    in it. No phase waits for the device on its own account.
+    in it. No phase waits for the device on its own account; what the device did meanwhile is told
+    by a clock of its own.
+
+    Args:
+        device: Accounts for the device's time by the same phases; `None` if that is the host.
 
     >>> clock = PhaseClock()
     >>> with clock.phase("data_wait"):
@@ -21,7 +26,8 @@ class PhaseClock:
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: DeviceClock | None = None) -> None:
+        self._device = device
         self._start = self._lap_start = time.perf_counter()
         self._lap_end = self._start
         self._window = dict.fromkeys(PHASES, 0.0)
@@ -41,8 +47,11 @@ class PhaseClock:
     def phase(self, name: str) -> Iterator[None]:
         """Count the time inside as `name`; phases do not nest."""
         began = time.perf_counter()
+        mark = self._device.begin() if self._device else None
         try:
             yield
+            if self._device:
+                self._device.end(name, mark)
         finally:
             self._window[name] += time.perf_counter() - began
 
@@ -56,3 +65,16 @@ class PhaseClock:
         self._lap_start = self._lap_end
         self._window = dict.fromkeys(PHASES, 0.0)
         return window
+
+    def device_lap(self, *, wait: bool = False) -> dict[str, float]:
+        """The device's seconds by phase, of what it finished since the last one; empty on the CPU.
+
+        Args:
+            wait: Wait for what it has not finished; else that goes to the next lap.
+        """
+        return self._device.lap(wait=wait) if self._device else {}
+
+    @property
+    def device_totals(self) -> dict[str, float]:
+        """The device's seconds by phase, up to the last `device_lap`; empty on the CPU."""
+        return dict(self._device.totals) if self._device else {}

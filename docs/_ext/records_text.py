@@ -35,14 +35,15 @@ _COMMON = {
     "train_loss": "Mean log loss of the training rows.",
 }
 _PHASE_WORDS = {
-    "data_wait": "waiting for the loader",
+    "data_wait": "waiting for the loader, or for a batch whose route is made ahead",
     "copy": "moving a batch to the device",
     "forward_backward": "lookup, model, loss and gradients; with several ranks also the "
     "all-reduce of the dense gradients, and the wait for slower ranks",
-    "exchange": "merging the gradients of touched embedding rows, and exchanging them",
+    "exchange": "exchanging the gradients of touched embedding rows and of the dense part; finding "
+    "out which rows a batch needs, unless that is done ahead",
     "optimizer": "updating dense parameters and touched rows",
     "evaluate": "validation",
-    "save": "writing the model (rank 0)",
+    "save": "writing the model (rank 0), to which others give their shares of the tables",
     "other": "what no other phase claims, reports included",
 }
 _CODE_1 = (

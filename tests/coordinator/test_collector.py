@@ -50,10 +50,43 @@ def loader_of(rank, step):
     return {"batches": step, "rows": 100 * step, "decode_s": 0.5 + rank, **depth}
 
 
+def exchange_of(rank, step):
+    counts = {"lookups": 40 * step, "distinct": 10 * step, "updated": 20, "route_s": 0.5}
+    return {"steps": step, **counts, "sent_bytes": 100 * step * rank}
+
+
+def device_seconds_of(rank):
+    return {"optimizer": 1.0 + rank, "data_wait": 0.5}
+
+
 def steps_done(rank, step, epoch=0):
     metrics, loader = state(rows_of(rank, step)), loader_of(rank, step)
     return StepsDone(
-        rank, epoch, step, 10.0 * step + rank, seconds_of(rank, step), metrics, 0.5, loader
+        rank,
+        epoch,
+        step,
+        10.0 * step + rank,
+        seconds_of(rank, step),
+        metrics,
+        0.5,
+        loader,
+        exchange_of(rank, step),
+        device_seconds_of(rank),
+    )
+
+
+def finished(rank):
+    return RankFinished(
+        rank,
+        30,
+        75,
+        40.0,
+        seconds_of(rank, 30),
+        1.5,
+        loader_of(rank, 30),
+        exchange_of(rank, 30),
+        device_seconds_of(rank),
+        {"host_bytes": 1000 + rank, "device_bytes": 0},
     )
 
 
@@ -73,7 +106,7 @@ def story_of(rank):
         steps_done(rank, 30, epoch=1),
         evaluated(rank, 30),
         *([ModelSaved(0, "runs/a/model")] if rank == 0 else []),
-        RankFinished(rank, 30, 75, 40.0, seconds_of(rank, 30), 1.5, loader_of(rank, 30)),
+        finished(rank),
     )
 
 
@@ -142,6 +175,37 @@ def test_a_training_record_tells_what_all_loaders_did():
     }
 
 
+def test_a_training_record_tells_what_all_ranks_sent_and_what_the_mean_device_did():
+    (record,) = collected(steps_done(rank, 5) for rank in range(NUM_RANKS)).records
+    assert record.exchange == {
+        "steps": 5,
+        "lookups": 600,
+        "distinct": 150,
+        "updated": 60,
+        "route_s": 1.5,
+        "sent_bytes": 1500,
+        "unique_ratio": 0.25,
+        "sent_bytes_per_step": 300.0,
+    }
+    assert record.device_seconds == {"data_wait": 0.5, "optimizer": 2.0}
+
+
+def test_what_each_rank_sent_and_held_is_there_when_all_ranks_finished():
+    collector = whole_story()
+    ranks = range(NUM_RANKS)
+    assert collector.rank_exchange == tuple(exchange_of(rank, 30) for rank in ranks)
+    assert collector.rank_device_seconds == tuple(device_seconds_of(rank) for rank in ranks)
+    held = [held["host_bytes"] for held in collector.rank_peak_memory]
+    assert held == [1000, 1001, 1002]
+    assert Collector(2).rank_exchange == Collector(2).rank_peak_memory == ()
+
+
+def test_ranks_that_tell_of_no_exchange_and_no_device_leave_records_empty():
+    collector = Collector(1)
+    collector.add(StepsDone(0, 0, 1, 1.0, {}, state(rows_of(0, 1)), 0.1))
+    assert (collector.records[0].exchange, collector.records[0].device_seconds) == ({}, {})
+
+
 def test_what_each_loader_did_is_there_when_all_ranks_finished():
     collector = whole_story()
     assert collector.rank_loader == tuple(loader_of(rank, 30) for rank in range(NUM_RANKS))
@@ -153,6 +217,7 @@ def test_a_validation_record_has_no_speed():
     (record,) = collected(evaluated(rank, 5) for rank in range(NUM_RANKS)).records
     speed = (record.rows_per_s, record.stall_pct, record.seconds, record.lr, record.loader)
     assert speed == (None, (), None, None, None)
+    assert (record.exchange, record.device_seconds) == (None, None)
 
 
 @given(st.data())
@@ -242,6 +307,9 @@ def test_a_view_survives_json(job_state):
         rank_seconds=collector.rank_seconds,
         rank_setup_s=collector.rank_setup_s,
         rank_loader=collector.rank_loader,
+        rank_exchange=collector.rank_exchange,
+        rank_device_seconds=collector.rank_device_seconds,
+        rank_peak_memory=collector.rank_peak_memory,
     )
     assert JobView.from_json(json.loads(json.dumps(view.to_json(), allow_nan=False))) == view
     assert JobView.from_json(view.to_json()) == view
