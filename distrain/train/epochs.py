@@ -13,7 +13,7 @@ class EpochsAhead:
     other begins when no more than `ahead_batches` of the one before are left: these have their
     memory, so at most that many batches are held beyond `Loader.memory`.
 
-    The loader's `close` ends what has begun.
+    Its `close`, or the loader's, ends what has begun.
 
     Args:
         loader: Where batches come from.
@@ -52,3 +52,8 @@ class EpochsAhead:
         if not begun and end < self._num_steps and end - self._taken <= self._ahead_batches:
             self._following = self._loader.epoch(epoch + 1)
         return batch
+
+    def close(self) -> None:
+        """End the epochs that have begun; a thread that waits for a batch gets `StopIteration`."""
+        for epoch in (self._current, self._following):
+            epoch.close()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from distrain.batch import Batch
 from distrain.errors import ModelError, SpecError
 from distrain.events import (
     EvaluationDone,
@@ -24,11 +23,16 @@ from distrain.models import build_model, save_model
 from distrain.partition import Table
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
+from distrain.train.ahead import routed_batches
+from distrain.train.device_clock import device_clock
 from distrain.train.epochs import EpochsAhead
 from distrain.train.evaluate import evaluate
-from distrain.train.inputs import Inputs
+from distrain.train.exchange_stats import ExchangeStats
+from distrain.train.inputs import Inputs, list_combiners
 from distrain.train.loaders import job_loader
+from distrain.train.peak_memory import peak_memory
 from distrain.train.phases import PhaseClock
+from distrain.train.routing import Routed
 from distrain.train.schedule import lr_at
 from distrain.train.step import TrainStep
 from distrain.train.tables import place_tables, table_factory
@@ -83,12 +87,14 @@ class Trainer:
         with self.loader:
             self.num_steps = self._num_steps()
             # Before the model is built, so that the first batch is ready when that is.
-            self.batches = EpochsAhead(self.loader, self.num_steps, self.spec.data.prefetch_batches)
+            batches = EpochsAhead(self.loader, self.num_steps, self.spec.data.prefetch_batches)
             self._build()
-            self.report(self._started())
-            self.clock = PhaseClock()
-            self.setup_s = time.perf_counter() - began_s
-            self._all_steps()
+            tables = self.model.embeddings
+            with routed_batches(self.spec, batches, tables, self.device) as self.batches:
+                self.report(self._started())
+                self.clock = PhaseClock(device_clock(self.device))
+                self.setup_s = time.perf_counter() - began_s
+                self._all_steps()
             self._finish()
 
     def _build(self) -> None:
@@ -98,6 +104,7 @@ class Trainer:
             self.spec.model,
             seed=self.spec.train.seed,
             make_tables=table_factory(self.spec, self.placed, self.world),
+            combiners=list_combiners(self.inputs.schema, self.spec.embeddings),
         )
         self.model.to(self.device).train()
         self.step = TrainStep(self.model, self.spec.train, self.world.num_ranks)
@@ -106,26 +113,26 @@ class Trainer:
         self.losses = torch.zeros(window, dtype=torch.float32, device=self.device)
         self.rows_trained = 0
         self.loader_told = LoaderStats()
+        self.exchanged, self.exchanged_in_all = ExchangeStats(), ExchangeStats()
 
     def _all_steps(self) -> None:
         for step in range(self.num_steps):
             epoch, of_epoch = divmod(step, self.loader.num_steps)
-            with self.clock.phase("data_wait"):
-                batch = next(self.batches)
-            self._one_step(batch, step, self.loader.rows_in_step(of_epoch))
+            routed = self.batches.take(self.clock)
+            self._one_step(routed, step, self.loader.rows_in_step(of_epoch))
             self._after_step(epoch, step + 1)
 
-    def _one_step(self, batch: Batch, step: int, global_rows: int) -> None:
-        with self.clock.phase("copy"):
-            batch = batch.to(self.device)
+    def _one_step(self, routed: Routed, step: int, global_rows: int) -> None:
+        batch, route, route_s = routed
         self.lr = lr_at(
             step, self.num_steps, self.spec.train.optimizer.lr, self.spec.train.schedule
         )
-        logits, loss_sum = self.step(batch, global_rows, self.lr, self.clock)
+        logits, loss_sum = self.step(batch, global_rows, self.lr, self.clock, route)
         assert batch.label is not None
         self.metrics.update(logits, batch.label)
         self.losses[step % len(self.losses)] = loss_sum
         self.rows_trained += batch.num_rows
+        self.exchanged.add(route.traffic, route_s)
 
     def _after_step(self, epoch: int, steps_done: int) -> None:
         last = steps_done == self.num_steps
@@ -144,11 +151,21 @@ class Trainer:
         metrics = self.metrics.read_and_reset().to_json()
         stats = self.loader.stats
         loader, self.loader_told = difference(stats, self.loader_told).to_json(), stats
-        seconds = self.clock.lap()
-        elapsed_s = self.clock.elapsed_s
+        exchanged, self.exchanged = self.exchanged, ExchangeStats()
+        self.exchanged_in_all += exchanged
+        seconds, device_seconds = self.clock.lap(), self.clock.device_lap()
         self.report(
             StepsDone(
-                self.world.rank, epoch, steps_done, elapsed_s, seconds, metrics, self.lr, loader
+                self.world.rank,
+                epoch,
+                steps_done,
+                self.clock.elapsed_s,
+                seconds,
+                metrics,
+                self.lr,
+                loader,
+                exchanged.to_json(),
+                device_seconds,
             )
         )
 
@@ -175,11 +192,13 @@ class Trainer:
         )
 
     def _finish(self) -> None:
+        # Every rank: each brings its rows of the tables that are spread over the ranks.
+        with self.clock.phase("save"):
+            save_model(self.paths.model, self.model, self.spec.model, self.inputs.schema)
         if self.world.rank == 0:
-            with self.clock.phase("save"):
-                save_model(self.paths.model, self.model, self.spec.model, self.inputs.schema)
             self.report(ModelSaved(0, str(self.paths.model)))
         self.clock.lap()
+        self.clock.device_lap(wait=True)
         self.report(
             RankFinished(
                 self.world.rank,
@@ -189,6 +208,9 @@ class Trainer:
                 dict(self.clock.totals),
                 self.setup_s,
                 self.loader.stats.to_json(),
+                self.exchanged_in_all.to_json(),
+                self.clock.device_totals,
+                peak_memory(self.device),
             )
         )
 

@@ -49,7 +49,7 @@ def told(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list
         prepared,
         tmp_path_factory.mktemp("run"),
         events,
-        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5}",
+        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5, route_ahead: 0}",
         "evaluate.every_steps=10",
     )
     start_s = time.perf_counter()
@@ -108,7 +108,8 @@ def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
         prepared,
         tmp_path,
         events,
-        "train={global_batch_size: 3500, epochs: 3}",
+        # The training thread itself asks for batches.
+        "train={global_batch_size: 3500, epochs: 3, route_ahead: 0}",
         "evaluate.at_end=false",
     ).run()
     (finished,) = of_kind(events, RankFinished)
@@ -116,8 +117,10 @@ def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
     assert finished.seconds["other"] < 50.0
 
 
-def test_metrics_and_summary_tell_what_the_loader_did(prepared: Path, tmp_path: Path) -> None:
-    spec = make_spec(prepared, INLINE, "train.max_steps=10", "train.log_every_steps=5")
+def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_path: Path) -> None:
+    # In turn: a thread that makes routes ahead would have taken a batch or two more by then.
+    steps = "train={global_batch_size: 200, max_steps: 10, log_every_steps: 5, route_ahead: 0}"
+    spec = make_spec(prepared, INLINE, steps)
     recorder = open_run(tmp_path / "run", spec)
     view = run_inline(spec, tmp_path / "run", "job", recorder.add)
     summary = recorder.finish(view)
@@ -129,6 +132,16 @@ def test_metrics_and_summary_tell_what_the_loader_did(prepared: Path, tmp_path: 
     written = json.loads(recorder.paths.summary.read_text())
     assert written["loader"] == [dict(of_rank) for of_rank in summary.loader]
     assert summary.loader[0]["rows"] == 2000
+    exchanges = [line["exchange"] for line in lines]
+    assert [exchange and exchange["steps"] for exchange in exchanges] == [5, 5, None]
+    assert exchanges[0]["lookups"] == 26 * 1000
+    assert 0 < exchanges[0]["unique_ratio"] < 1
+    assert exchanges[0]["sent_bytes_per_step"] == 0  # a rank alone
+    assert [line["device_seconds"] for line in lines] == [{}, {}, None]
+    assert written["exchange"][0]["lookups"] == 26 * 2000
+    assert written["device_seconds"] == [{}]
+    assert written["peak_memory"][0]["host_bytes"] > 50e6
+    assert written["peak_memory"][0]["device_bytes"] == 0
     assert summary.setup_s[0] > 0
 
 
@@ -184,8 +197,10 @@ def test_an_epoch_begins_when_so_many_batches_of_the_one_before_are_left() -> No
     assert begun == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
 
 
-def loader_threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
+def own_threads() -> list[str]:
+    return [
+        t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode", "routes"))
+    ]
 
 
 def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
@@ -198,7 +213,7 @@ def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
     events: list[Event] = []
     with pytest.raises(MemoryError):
         trainer_of(prepared, tmp_path, events).run()
-    assert loader_threads() == []
+    assert own_threads() == []
     assert not of_kind(events, TrainingStarted)
 
 
@@ -214,4 +229,4 @@ def test_a_job_that_fails_on_its_way_leaves_no_thread(
     monkeypatch.setattr(trainer, "_one_step", fail)
     with pytest.raises(DataError, match="gone"):
         trainer.run()
-    assert loader_threads() == []
+    assert own_threads() == []

@@ -1,0 +1,186 @@
+"""Batches with their routes, which a thread makes while earlier batches train.
+
+A route depends on ids alone, so the ranks can tell each other which rows they need before it is
+time to fetch them. On a GPU, making a route makes the host wait for the device now and then: here
+that waits in the thread, on a stream of its own, and the training thread never does.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import replace
+from datetime import timedelta
+
+import torch
+from torch import distributed as dist
+
+from distrain.embeddings import EmbeddingCollection
+from distrain.loader.channel import Channel, End, Failure, Ready
+from distrain.loader.device import Streams, thread_set_up
+from distrain.loader.producer import in_own_thread
+from distrain.spec import JobSpec
+from distrain.train.phases import PhaseClock
+from distrain.train.routing import Batches, Routed, RouteMaker, StreamForRoutes, route_batch
+
+LONGEST_FAREWELL_S = 1.0
+"""A thread that waits for a peer in a collective operation cannot be called back."""
+
+
+class RoutesInTurn:
+    """Makes each route when its batch is asked for, in the calling thread.
+
+    Args:
+        batches: Give batches.
+        tables: Make routes.
+        device: Where to train.
+    """
+
+    def __init__(self, batches: Batches, tables: EmbeddingCollection, device: torch.device):
+        self._batches = batches
+        self._tables = tables
+        self._device = device
+
+    def take(self, clock: PhaseClock) -> Routed:
+        """The next batch and its route; errors as of `RoutesAhead.take`, of the batches alone."""
+        with clock.phase("data_wait"):
+            batch = next(self._batches)
+        with clock.phase("copy"):
+            batch = batch.to(self._device)
+        with clock.phase("exchange"):
+            return route_batch(self._tables, batch)
+
+    def __enter__(self) -> RoutesInTurn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the batches."""
+        self._batches.close()
+
+
+class RoutesAhead:
+    """Makes routes in a thread, in the order of the batches, while the caller trains.
+
+    The ranks' threads exchange ids among themselves, through `tables.route_peers`: nobody else may
+    use their process group. Use it in a `with` statement, or close it.
+
+    Args:
+        batches: Give batches, in the thread; nobody else may take any.
+        tables: Make routes.
+        device: Where to train.
+        ahead: How many finished routes may wait.
+        streams: The device's; `None` for those of `device`, none for the CPU.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        tables: EmbeddingCollection,
+        device: torch.device,
+        ahead: int,
+        streams: Streams | None = None,
+    ):
+        if streams is None and device.type == "cuda":
+            streams = StreamForRoutes(device)
+        self._error: BaseException | None = None
+        self._channel = Channel(ahead)
+        maker = RouteMaker(batches, tables, device, streams)
+        self._hand_over = maker.hand_over
+        # The thread does not know this object, which can so be collected. It is a daemon since
+        # nothing ends a wait for a peer that is gone, short of the end of the process.
+        thread = threading.Thread(
+            target=_make_all, args=(maker, self._channel), name="routes", daemon=True
+        )
+        thread.start()
+        farewell_s = LONGEST_FAREWELL_S if tables.route_peers.num_ranks > 1 else None
+        self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, farewell_s)
+
+    def take(self, clock: PhaseClock) -> Routed:
+        """The next batch and its route, for use on the calling thread's current stream.
+
+        Args:
+            clock: Learns how long this waited, as `data_wait`.
+
+        Raises:
+            StopIteration: There is no further batch, or this was closed.
+            DataError: The loader met data that cannot be used. This and any other error of the
+                thread, a lost peer too, is raised after the batches that come before it, and again
+                on every further call.
+        """
+        with clock.phase("data_wait"):
+            if self._error is not None:
+                raise self._error
+            if not self._stop.alive:
+                raise StopIteration
+            item = self._channel.get()
+            if isinstance(item, Ready):
+                routed: Routed = self._hand_over(item.batch)
+                return routed
+            self.close()
+            if isinstance(item, End):
+                raise StopIteration
+            self._error = item.error
+            raise item.error
+
+    def __enter__(self) -> RoutesAhead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the batches and the thread; may be called again.
+
+        A thread that waits for a peer is left behind after a moment: it ends with an error once the
+        peer's process has ended, or with this process.
+        """
+        self._stop()
+
+
+def routed_batches(
+    spec: JobSpec, batches: Batches, tables: EmbeddingCollection, device: torch.device
+) -> RoutesInTurn | RoutesAhead:
+    """A job's batches with their routes; a collective operation where ranks share the tables.
+
+    If routes are made ahead, `tables.route_peers` get a process group of their own: collective
+    operations of two threads in one group would be taken for each other.
+
+    Args:
+        spec: Its `train.route_ahead` says how many finished routes may wait; 0 makes them in the
+            calling thread.
+        batches: Give batches.
+        tables: Make routes.
+        device: Where to train.
+    """
+    if not spec.train.route_ahead:
+        return RoutesInTurn(batches, tables, device)
+    if tables.peers.num_ranks > 1:
+        group = dist.new_group(timeout=timedelta(seconds=spec.deadlines.collective_s))
+        tables.route_peers = replace(tables.peers, group=group)
+    return RoutesAhead(batches, tables, device, spec.train.route_ahead)
+
+
+def _make_all(maker: RouteMaker, channel: Channel) -> None:
+    try:
+        thread_set_up(maker.device, pinned=False)()
+        with torch.no_grad(), maker.beside():
+            while channel.wait_for_room():
+                # No name is given to what is made: it would live on while the thread waits.
+                channel.put(Ready(maker.make_next()))
+    except StopIteration:
+        channel.put(End())
+    except BaseException as error:
+        channel.put(Failure(error))
+
+
+def _stop(
+    channel: Channel, batches: Batches, thread: threading.Thread, farewell_s: float | None
+) -> None:
+    channel.close()
+    batches.close()
+    # A collection may end up here in a thread that this one waits for, or in this one itself.
+    if thread is not threading.current_thread() and not in_own_thread():
+        thread.join(farewell_s)

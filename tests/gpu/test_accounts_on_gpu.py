@@ -1,0 +1,78 @@
+"""Routes made ahead on a GPU's side stream, and what a GPU's time and memory went to."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from small_jobs import make_spec, write_prepared
+
+from distrain.coordinator.handle import raise_for_state
+from distrain.coordinator.inline import run_inline
+from distrain.coordinator.view import JobView
+from distrain.events import PHASES
+from distrain.report import open_run
+from distrain.train.device_clock import device_clock
+from distrain.train.phases import PhaseClock
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no NVIDIA GPU"),
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+def train(prepared: Path, root: Path, route_ahead: int) -> JobView:
+    spec = make_spec(
+        prepared,
+        "resources={backend: inline, num_ranks: 1, device: cuda}",
+        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5}",
+        f"train.route_ahead={route_ahead}",
+    )
+    recorder = open_run(root, spec)
+    view = run_inline(spec, root, "job", recorder.add)
+    raise_for_state(view)
+    recorder.finish(view)
+    return view
+
+
+def test_routes_made_on_a_side_stream_give_the_same_bits(prepared: Path, tmp_path: Path) -> None:
+    weights = []
+    for route_ahead in (0, 1, 4):
+        view = train(prepared, tmp_path / str(route_ahead), route_ahead)
+        weights.append((Path(view.model_path or "") / "weights.safetensors").read_bytes())
+    assert weights[0] == weights[1] == weights[2]
+
+
+def test_a_run_tells_the_gpus_time_and_memory(prepared: Path, tmp_path: Path) -> None:
+    view = train(prepared, tmp_path / "run", 1)
+    (seconds,) = view.rank_device_seconds
+    assert set(seconds) <= set(PHASES)
+    assert min(seconds[name] for name in ("forward_backward", "exchange", "optimizer")) > 0
+    # Spans of one stream do not overlap, and the host began before them.
+    assert sum(seconds.values()) <= 1.05 * sum(view.rank_seconds[0].values())
+    assert view.rank_peak_memory[0]["device_bytes"] > 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    windows = [json.loads(line)["device_seconds"] for line in lines]
+    told = sum((window or {}).get("optimizer", 0.0) for window in windows)
+    assert 0 < told <= seconds["optimizer"] + 1e-6
+
+
+def test_a_phase_lasts_as_long_as_the_gpu_works_on_it() -> None:
+    device = torch.device("cuda", 0)
+    clock = PhaseClock(device_clock(device))
+    matrix = torch.randn(4096, 4096, device=device)
+    torch.cuda.synchronize()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    with clock.phase("forward_backward"):
+        for _ in range(20):
+            matrix = matrix @ matrix
+    end.record()
+    told = clock.device_lap(wait=True)
+    end.synchronize()
+    assert told["forward_backward"] == pytest.approx(begin.elapsed_time(end) / 1000, rel=0.05)

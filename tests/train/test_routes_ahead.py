@@ -1,0 +1,124 @@
+"""Whole trainings with routes made in turn and ahead, on one rank and on two gloo ranks."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_jobs import write_prepared
+
+SCRIPT = Path(__file__).with_name("ahead_rank.py")
+SUPPORT = Path(__file__).parents[1] / "support"
+COLUMNS = 26
+
+
+def load_script() -> Any:
+    spec = importlib.util.spec_from_file_location("ahead_rank", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+VARIANTS = load_script().VARIANTS
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def gang(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """For each rank, for each variant: its weights and its events."""
+    num_ranks = request.param
+    folder = tmp_path_factory.mktemp(f"ranks{num_ranks}")
+    prepared = write_prepared(folder / "prepared")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)}
+    command = [sys.executable, str(SCRIPT)]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), str(num_ranks), str(folder), str(prepared)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(num_ranks)
+    ]
+    try:
+        errors = [process.communicate(timeout=280)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    ranks = range(num_ranks)
+    assert all((folder / f"{rank}.done").exists() for rank in ranks), "\n".join(errors)
+    return [
+        [
+            (
+                torch.load(folder / f"{rank}.{number}.pt", weights_only=True),
+                json.loads((folder / f"{rank}.{number}.json").read_text()),
+            )
+            for number in range(len(VARIANTS))
+        ]
+        for rank in ranks
+    ]
+
+
+def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["kind"] == kind]
+
+
+def test_weights_and_metrics_do_not_depend_on_when_routes_are_made(gang: Any) -> None:
+    for of_rank in gang:
+        for (placement, route_ahead), (weights, events) in zip(VARIANTS, of_rank, strict=True):
+            expected, told = of_rank[VARIANTS.index((placement, 0))]
+            assert weights.keys() == expected.keys()
+            for name, values in weights.items():
+                assert torch.equal(values, expected[name]), (placement, route_ahead, name)
+            for kind, count in (("steps_done", 5), ("evaluation_done", 3)):
+                metrics = [event["metrics"] for event in of_kind(events, kind)]
+                assert metrics == [event["metrics"] for event in of_kind(told, kind)]
+                assert len(metrics) == count
+
+
+def test_windows_of_the_exchange_sum_to_its_totals(gang: Any) -> None:
+    for of_rank in gang:
+        for _, events in of_rank:
+            (finished,) = of_kind(events, "rank_finished")
+            windows = [event["exchange"] for event in of_kind(events, "steps_done")]
+            total = finished["exchange"]
+            for name in ("steps", "lookups", "distinct", "updated", "sent_bytes"):
+                assert sum(window[name] for window in windows) == total[name], name
+            assert total["steps"] == finished["steps"] == 23
+            assert total["lookups"] == COLUMNS * finished["rows"]
+            assert 0 < total["distinct"] < total["lookups"]
+            assert total["unique_ratio"] == total["distinct"] / total["lookups"]
+            assert sum(window["route_s"] for window in windows) == pytest.approx(total["route_s"])
+            assert total["route_s"] > 0
+            assert (total["sent_bytes"] > 0) == (len(gang) > 1)
+            assert finished["peak_memory"]["host_bytes"] > 50e6
+            assert finished["device_seconds"] == {}
+
+
+def test_when_routes_are_made_does_not_change_what_is_sent(gang: Any) -> None:
+    for of_rank in gang:
+        sent = {}
+        for variant, (_, events) in zip(VARIANTS, of_rank, strict=True):
+            (finished,) = of_kind(events, "rank_finished")
+            sent[variant] = finished["exchange"]["sent_bytes"]
+        assert sent["replicated", 0] == sent["replicated", 2]
+        assert sent["row_wise", 0] == sent["row_wise", 1]
+
+
+def test_routes_in_turn_are_a_phase_and_routes_ahead_are_not(gang: Any) -> None:
+    for of_rank in gang:
+        for (_, route_ahead), (_, events) in zip(VARIANTS, of_rank, strict=True):
+            (finished,) = of_kind(events, "rank_finished")
+            seconds = finished["seconds"]
+            assert sum(seconds.values()) == pytest.approx(finished["elapsed_s"], abs=1e-6)
+            if not route_ahead:
+                assert finished["exchange"]["route_s"] <= seconds["exchange"]
+                assert seconds["copy"] > 0
+            else:
+                assert seconds["copy"] == 0.0
