@@ -14,6 +14,7 @@ PAGES = (
     "docs/loader.md",
     "docs/migration.md",
     "docs/data.md",
+    "docs/embeddings.md",
 )
 
 
