@@ -27,7 +27,7 @@ LOG_TAIL_BYTES = 2**16
 """A log may be of any length; reading all of it would hold up the worker."""
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 
-_ALLOCATOR = {
+ALLOCATOR = {
     # glibc gives a step's large tensors back to the kernel, which clears each page again for the
     # next step; Dask's nannies make it keener still. A rank keeps its memory (docs/log.md).
     "MALLOC_MMAP_THRESHOLD_": str(4 * 2**30),
@@ -209,7 +209,7 @@ class RankProcess:
 
 
 def _environment(assignment: Assignment) -> dict[str, str]:
-    env = dict(os.environ) | _ALLOCATOR
+    env = dict(os.environ) | ALLOCATOR
     threads = str(assignment.job_spec.resources.threads_per_rank)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         env[name] = threads

@@ -1,0 +1,164 @@
+"""What does a training step cost, beside what it must cost and what it costs others?
+
+    python benchmarks/step.py [--quick] [--torchrec PYTHON] [--json-lines FILE] [--plot FILE.png]
+                              [--only REGEX] [--ranks N]
+
+Batches lie ready in memory (on the GPU, where there is one): Criteo's shape, 26 ids by Zipf laws
+over the cardinalities of the NVTabular notebooks, 45.9M rows together, 13 values, a label. Where
+the tables of a comparison do not fit into 60 % of the free memory together, long ones are scaled
+down, in the quick form to a quarter; the table says to how many rows.
+
+Comparisons, each with its contenders alive side by side, taking turns of about half a second:
+
+  embeddings        the embeddings alone at batch 64k, dim 16: ids to a `[rows, 26, dim]` (or
+                    `[rows, 26 * dim]`) of values, a given gradient of that back to updated rows
+  MLP 16, peers     the whole step: one rank at batch 64k; two gloo ranks at 8k rows each
+  small and large   the whole step, and the embeddings alone, with tables of 1M rows and of 46M
+  tables            whose batches touch equally many distinct rows, spread over all of the table
+  MLP/DLRM DIM      distrain's whole step by batch, width and ranks, with the presets' optimizers
+
+Contenders:
+
+  distrain          `EmbeddingCollection` and `SparseOptimizer`; the whole step is `TrainStep`
+  26 nn.Embedding   a table per column with `sparse=True`, SGD or SparseAdam, dense part with the
+                    fused optimizer; on ranks under DDP
+  fbgemm            table-batched embedding with its fused optimizer, bounds checks off
+  TorchRec          table-wise, 13 tables a rank, fused optimizer, dense part under its own DDP
+
+fbgemm and TorchRec run where `--torchrec` names a Python that has them (docs/benchmarks.md says
+how to make one). Every process has one thread and the allocator settings that distrain gives its
+ranks. On a CPU "of roofline" is the least time for the counted bytes or products (whichever takes
+longer), at the copy and product rates measured in the same rounds, over the measured time
+(`step_bench/roofline.py` has the rules); "ops" are torch operations that one step dispatches, views
+included; kernels launched and host syncs exist on a GPU only. "CPU ms" is CPU time of a step, to
+see what others on the machine took. Figures are medians over the rounds; ratios are taken round by
+round, and then their median.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from step_bench.cases import FBGEMM, OPEN, TORCHREC, Comparison, comparisons
+from step_bench.contender import Setup, serve
+from step_bench.goals import figures
+from step_bench.resident import Data, chosen_scale
+from step_bench.result import Record, draw, print_heads, print_records, records_of, rounded
+from step_bench.turns import Measured, measure, running
+
+
+def main() -> None:
+    options = parsed()
+    if options.entry:
+        setup = Setup(**options.entry["setup"])
+        opened = OPEN[options.entry["who"]](setup)
+        serve(opened, setup, options.data, options.rank, options.meeting)
+        return
+    began = time.perf_counter()
+    device, ranks = device_and_ranks(options.ranks)
+    results: list[Measured] = []
+    records: list[Record] = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = Data(Path(folder), options.quick)
+        for comparison in chosen(device, ranks, options):
+            for measured, told in run(comparison, data, options):
+                results += measured
+                records += told
+    if options.json_lines:
+        options.json_lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+    if options.plot:
+        draw(records, options.plot)
+    print(json.dumps(summary(results, device, time.perf_counter() - began)))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rows, rounds, comparisons")
+    parser.add_argument("--torchrec", metavar="PYTHON", help="a Python that has fbgemm, TorchRec")
+    parser.add_argument("--json-lines", metavar="FILE", type=Path, help="write all figures")
+    parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw rows/s")
+    parser.add_argument("--only", metavar="REGEX", default="", help="comparisons that match")
+    parser.add_argument("--ranks", type=int, help="at most so many (default: 2, or all GPUs)")
+    parser.add_argument("--entry", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--meeting", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def device_and_ranks(most: int | None) -> tuple[str, int]:
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda", min(most or torch.cuda.device_count(), torch.cuda.device_count())
+    return "cpu", most or 2
+
+
+def chosen(device: str, ranks: int, options: argparse.Namespace) -> list[Comparison]:
+    """Those that match, without contenders that have no Python."""
+    made = []
+    for comparison in comparisons(device, ranks, options.quick):
+        if not re.search(options.only, comparison.name):
+            continue
+        entries = []
+        for entry in comparison.entries:
+            if entry.who in (FBGEMM, TORCHREC) and not options.torchrec:
+                print(f"Left out: {entry.name} (no --torchrec PYTHON).", file=sys.stderr)
+            else:
+                entries.append(entry)
+        if len(entries) > 1:
+            made.append(comparison.of(entries))
+    return made
+
+
+def run(
+    comparison: Comparison, data: Data, options: argparse.Namespace
+) -> "list[tuple[list[Measured], list[Record]]]":
+    """All batch sizes of a comparison; prints its part of the table."""
+    scale = chosen_scale(comparison, options.quick)
+    folders = data.folders(comparison, scale)
+    tables = max(data.facts(folder, 1, 1)["table_rows"] for folder in folders.values())
+    print(f"{comparison.name}: tables of {tables:,} rows")
+    print_heads()
+    pythons = {FBGEMM: options.torchrec, TORCHREC: options.torchrec}
+    made, longest_s = [], 0.0
+    with running(comparison.entries, pythons, folders) as contenders:
+        for batch_rows in comparison.batches:
+            ranks = max(entry.setup.ranks for entry in comparison.entries)
+            why_not = data.too_large(batch_rows, ranks, longest_s)
+            if why_not:
+                print(f"  Left out: {batch_rows:,} rows ({why_not}).")
+                break
+            measured = measure(comparison.name, batch_rows, contenders, data.rounds)
+            facts = {
+                kind: data.facts(folder, batch_rows, ranks) for kind, folder in folders.items()
+            }
+            records = records_of(measured, facts)
+            print_records(records)
+            made.append((measured, records))
+            longest_s = max(max(each.step_s) for each in measured) / batch_rows
+    return made
+
+
+def summary(results: list[Measured], device: str, total_s: float) -> dict[str, object]:
+    """The last line: every figure with its goal."""
+    made = {name: asdict(figure) for name, figure in figures(results, device == "cuda").items()}
+    goals = [figure for figure in made.values() if figure["goal"] is not None]
+    return {
+        "benchmark": "step",
+        "device": device,
+        "figures": {name: rounded(figure) for name, figure in made.items()},
+        "missing": [n for n, f in made.items() if f["goal"] is not None and f["value"] is None],
+        "missed": [n for n, f in made.items() if f["met"] is False and f["value"] is not None],
+        "met": all(figure["met"] for figure in goals),
+        "total_s": round(total_s, 1),
+    }
+
+
+if __name__ == "__main__":
+    main()

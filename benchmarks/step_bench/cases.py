@@ -1,0 +1,172 @@
+"""What is compared with what."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from step_bench.contender import Open, Setup
+from step_bench.fbgemm_peers import table_batched, torchrec
+from step_bench.floors import machine
+from step_bench.ours import path, whole
+from step_bench.torch_peers import sparse_tables
+
+OURS, SPARSE, FBGEMM, TORCHREC, MACHINE = "distrain", "sparse", "fbgemm", "torchrec", "machine"
+OPEN: dict[str, Callable[[Setup], Open]] = {
+    OURS: lambda setup: path if setup.model == "path" else whole,
+    SPARSE: lambda setup: sparse_tables,
+    FBGEMM: lambda setup: table_batched,
+    TORCHREC: lambda setup: torchrec,
+    MACHINE: lambda setup: machine,
+}
+DDP, TABLE_WISE = "DDP, 26 nn.Embedding(sparse) + SGD", "TorchRec, table-wise"
+RANKS = "MLP 16, 2 ranks, peers"
+GROWTH = "small and large tables"
+TABLES, SMALL, STRETCHED = "tables", "1M rows", "46M rows"
+BATCH = 65_536
+RANKS_BATCH = 8_192
+COPIES_OF_A_ROW = {"sgd": 1.0, "adagrad": 2.0, "rowwise_adagrad": 1.1, "adam": 3.0}
+SHARDED = ("row_wise", "table_wise")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contender of a comparison.
+
+    Attributes:
+        name: In the table.
+        who: A key of `OPEN`.
+        setup: What it trains.
+        data: `TABLES`; `SMALL`: with tables of 1M rows; `STRETCHED`: the rows of `SMALL`, spread
+            over tables of the comparison's scale.
+    """
+
+    name: str
+    who: str
+    setup: Setup
+    data: str = TABLES
+
+    @property
+    def bytes_per_table_row(self) -> float:
+        """Memory that all its ranks take for a row of the tables, optimizer included."""
+        if self.who == MACHINE or self.data == SMALL:
+            return 0.0
+        holders = 1 if self.setup.placement in SHARDED else self.setup.ranks
+        return holders * self.setup.dim * 4 * COPIES_OF_A_ROW[self.setup.kind]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Contenders that live and take turns together.
+
+    Attributes:
+        name: What is compared.
+        entries: The contenders.
+        batches: Rows per rank and step, one after the other.
+        quick: Whether it is made in the quick form too.
+    """
+
+    name: str
+    entries: tuple[Entry, ...]
+    batches: tuple[int, ...] = (BATCH,)
+    quick: bool = True
+
+    def of(self, entries: Sequence[Entry]) -> "Comparison":
+        """The same between some of the contenders."""
+        return replace(self, entries=tuple(entries))
+
+
+def comparisons(device: str, max_ranks: int, quick: bool) -> list[Comparison]:
+    """All of them, in the order of the table."""
+    made = [*embedding_paths(device), *whole_steps(device), growth(device)]
+    if max_ranks > 1:
+        made.append(ranks_against_peers(device))
+    made += sweep(device, max_ranks)
+    return [comparison for comparison in made if comparison.quick or not quick]
+
+
+def embedding_paths(device: str) -> list[Comparison]:
+    """The embeddings alone, by optimizer, beside everybody who has that one."""
+    made = []
+    for kind, rivals in {
+        "sgd": (SPARSE, FBGEMM),
+        "rowwise_adagrad": (FBGEMM,),
+        "adam": (SPARSE,),
+    }.items():
+        setup = Setup("path", 16, kind, device=device)
+        entries = [Entry(OURS, OURS, setup)]
+        entries += [Entry(PEER_NAMES[who, kind], who, setup) for who in rivals]
+        made.append(Comparison(f"embeddings, {kind}", with_machine(entries)))
+    return made
+
+
+PEER_NAMES = {
+    (SPARSE, "sgd"): "26 nn.Embedding(sparse) + SGD",
+    (SPARSE, "adam"): "26 nn.Embedding(sparse) + SparseAdam",
+    (FBGEMM, "sgd"): "fbgemm SGD",
+    (FBGEMM, "rowwise_adagrad"): "fbgemm row-wise Adagrad",
+}
+
+
+def whole_steps(device: str) -> list[Comparison]:
+    """The whole step of one rank beside the same model over 26 sparse tables."""
+    setup = Setup("mlp", 16, device=device)
+    entries = [Entry(OURS, OURS, setup), Entry(PEER_NAMES[SPARSE, "sgd"], SPARSE, setup)]
+    return [Comparison("MLP 16, 1 rank, peers", with_machine(entries), quick=False)]
+
+
+def growth(device: str) -> Comparison:
+    """The whole step with small tables, and with large ones at as many distinct rows."""
+    setup = Setup("mlp", 16, "rowwise_adagrad", device=device)
+    alone = replace(setup, model="path")
+    both = (SMALL, STRETCHED)
+    entries = [Entry(f"{OURS}, {data}", OURS, setup, data) for data in both]
+    entries += [Entry(f"{OURS}, path, {data}", OURS, alone, data) for data in both]
+    return Comparison(GROWTH, with_machine(entries))
+
+
+def ranks_against_peers(device: str) -> Comparison:
+    """The whole MLP step on two ranks, beside DDP over sparse tables and TorchRec."""
+    setup = Setup("mlp", 16, ranks=2, device=device)
+    entries = [
+        Entry(f"{OURS}, {word}", OURS, replace(setup, placement=word)) for word in PLACEMENTS
+    ]
+    if device == "cpu":  # NCCL reduces no sparse gradients
+        entries.append(Entry(DDP, SPARSE, setup))
+    entries.append(Entry(TABLE_WISE, TORCHREC, replace(setup, placement="table_wise")))
+    return Comparison(RANKS, with_machine(entries), (RANKS_BATCH,))
+
+
+PLACEMENTS = ("auto", "replicated", "row_wise")
+
+
+def sweep(device: str, max_ranks: int) -> list[Comparison]:
+    """Distrain's whole step by model, width, batch and ranks; the presets' optimizers."""
+    made = []
+    for ranks in (2**power for power in range(max_ranks.bit_length())):
+        for dim in (16, 128):
+            for model, kind in (("mlp", "sgd"), ("dlrm", "adagrad")):
+                setup = Setup(model, dim, kind, ranks, device, "auto")
+                entries = [Entry(OURS, OURS, setup)]
+                if device == "cuda":
+                    entries += [
+                        Entry(f"{OURS}, {words}", OURS, replace(setup, **also))
+                        for words, also in ON_GPU.items()
+                    ]
+                name = f"{model.upper()} {dim}, {ranks} rank{'s' * (ranks > 1)}"
+                quick = device == "cuda" or (dim == 16 and ranks == 1)
+                made.append(Comparison(name, with_machine(entries), BATCHES, quick))
+    return made
+
+
+ON_GPU: dict[str, dict[str, Any]] = {
+    "tf32": {"precision": "tf32"},
+    "bf16": {"precision": "bf16"},
+    "bf16, compiled": {"precision": "bf16", "compile": True},
+}
+BATCHES = (8_192, 65_536, 262_144)
+
+
+def with_machine(entries: list[Entry]) -> tuple[Entry, ...]:
+    """The contenders, and what measures the machine beside them."""
+    setup = replace(entries[0].setup, model="path", ranks=1, placement="")
+    return (*entries, Entry(MACHINE, MACHINE, setup))

@@ -1,0 +1,173 @@
+"""One contender in a process of its own. Imports nothing that a peer's Python lacks.
+
+The benchmark starts the contenders of a comparison together, each with its tables in memory, and
+then gives them turns: a line of JSON on stdin asks for some steps at some batch size, a line on
+stdout answers with seconds. So contenders take turns every second or so, and meet one machine.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from step_bench.counting import count_step
+from step_bench.data import Rows, load_rows
+from step_bench.laps import Laps
+
+TIMEOUT = timedelta(seconds=300)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a contender trains.
+
+    Attributes:
+        model: "mlp", "dlrm", or "path": the embeddings alone, with a given gradient.
+        dim: The embeddings' width.
+        kind: The tables' optimizer: "sgd", "adagrad", "rowwise_adagrad" or "adam".
+        ranks: How many processes train together.
+        device: "cpu" or "cuda".
+        placement: Of distrain's tables, or "table_wise"; "" where there is nothing to choose.
+        precision: Of the dense part: "fp32", "tf32" or "bf16".
+        compile: Whether torch compiles the dense part.
+    """
+
+    model: str
+    dim: int
+    kind: str = "sgd"
+    ranks: int = 1
+    device: str = "cpu"
+    placement: str = ""
+    precision: str = "fp32"
+    compile: bool = False
+
+    @property
+    def cuda(self) -> bool:
+        """Whether it runs on a GPU."""
+        return self.device == "cuda"
+
+
+class Contender(Protocol):
+    """A model in memory that takes steps."""
+
+    def prepare(self, batch_rows: int) -> int:
+        """Make this rank's batches of that size; returns how many there are."""
+
+    def step(self, number: int, laps: Laps) -> None:
+        """One training step on batch `number` of those prepared."""
+
+
+Open = Callable[[Setup, Rows, int], Contender]
+"""Imports what the contender needs and builds it for one rank: (setup, rows, rank)."""
+
+
+def serve(open_contender: Open, setup: Setup, data: Path, rank: int, meeting: Path) -> None:
+    """Answer turns until stdin ends; the first line that is written says that all is ready."""
+    import torch
+
+    torch.set_num_threads(1)
+    if setup.cuda:
+        torch.cuda.set_device(rank)
+    if setup.ranks > 1:
+        join(setup, rank, meeting)
+    contender = open_contender(setup, load_rows(data), rank)
+    runner = Runner(contender, setup)
+    answer({"ready": asdict(setup)})
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["do"] == "count":
+            answer(runner.count(request["batch_rows"]))
+        else:
+            answer(runner.turn(request["batch_rows"], request["steps"]))
+    leave(setup)
+
+
+def join(setup: Setup, rank: int, meeting: Path) -> None:
+    """Meet the other ranks at a file."""
+    from torch import distributed as dist
+
+    dist.init_process_group(
+        "nccl" if setup.cuda else "gloo",
+        store=dist.FileStore(str(meeting), setup.ranks),
+        rank=rank,
+        world_size=setup.ranks,
+        timeout=TIMEOUT,
+    )
+
+
+def leave(setup: Setup) -> None:
+    """End here: gloo sometimes aborts at interpreter exit, after all work is done."""
+    if setup.ranks > 1:
+        from torch import distributed as dist
+
+        dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def answer(message: dict[str, Any]) -> None:
+    """Write one line."""
+    print(json.dumps(message), flush=True)
+
+
+class Runner:
+    """Takes steps and looks at the clock."""
+
+    def __init__(self, contender: Contender, setup: Setup):
+        self.contender, self.setup = contender, setup
+        self.laps = Laps(setup.cuda)
+        self.batch_rows = self.num_batches = self.number = 0
+
+    def turn(self, batch_rows: int, steps: int) -> dict[str, Any]:
+        """Seconds per step: by the wall clock, of this process's CPU time, and by phase."""
+        self.to(batch_rows)
+        self.wait_for_all()
+        began, cpu_began = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            self.step()
+        cpu_s = (time.process_time() - cpu_began) / steps
+        self.wait_for_all()
+        step_s = (time.perf_counter() - began) / steps
+        phases = {name: seconds / steps for name, seconds in self.laps.take().items()}
+        return {"step_s": step_s, "cpu_s": cpu_s, "phases_s": phases}
+
+    def count(self, batch_rows: int) -> dict[str, Any]:
+        """What one step asks of torch and of the GPU."""
+        self.to(batch_rows)
+        self.wait_for_all()
+        counts = count_step(self.step, self.setup.cuda)
+        self.wait_for_all()
+        self.laps.take()
+        return counts
+
+    def to(self, batch_rows: int) -> None:
+        """Prepare another batch size, and take steps that nobody times."""
+        if batch_rows == self.batch_rows:
+            return
+        self.num_batches = self.contender.prepare(batch_rows)
+        self.batch_rows = batch_rows
+        for _ in range(self.num_batches):  # afterwards every row that is touched is in memory
+            self.step()
+        self.wait_for_all()
+        self.laps.take()
+
+    def step(self) -> None:
+        """The next step, on the next batch."""
+        self.contender.step(self.number % self.num_batches, self.laps)
+        self.number += 1
+
+    def wait_for_all(self) -> None:
+        """Until the GPU and the other ranks are here."""
+        if self.setup.cuda:
+            import torch
+
+            torch.cuda.synchronize()
+        if self.setup.ranks > 1:
+            from torch import distributed as dist
+
+            dist.barrier()

@@ -1,0 +1,150 @@
+"""The figures that this benchmark is for, and what they should be."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from step_bench.cases import (
+    BATCH,
+    DDP,
+    FBGEMM,
+    GROWTH,
+    OURS,
+    PEER_NAMES,
+    RANKS,
+    SMALL,
+    SPARSE,
+    STRETCHED,
+    TABLE_WISE,
+)
+from step_bench.turns import Measured
+
+AT_LEAST = {
+    "path_sgd_x_26_tables": 1.8,
+    "path_adam_x_sparse_adam": 3.0,
+    "path_rowwise_adagrad_x_fbgemm": 1.0,
+    "2_ranks_x_ddp": 1.7,
+    "2_ranks_x_torchrec": 1.0,
+}
+BELOW = {"growth_of_step": 1.5, "growth_of_path": 1.5}
+GPU_AT_LEAST = {"gpu_mlp_eager": 32e6, "gpu_mlp_bf16": 100e6, "gpu_dlrm": 60e6}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure and what it should be.
+
+    Attributes:
+        value: The median of `rounds`; `None` if the run left out what it is made of.
+        rounds: Of each round.
+        goal: In words; `None` where there is none, and the figure is for information.
+        met: Whether the goal is met; `False` where the value is missing.
+    """
+
+    value: float | None
+    rounds: tuple[float, ...]
+    goal: str | None
+    met: bool | None
+
+
+def figures(results: Sequence[Measured], cuda: bool) -> dict[str, Figure]:
+    """All of them by name."""
+    found = dict(ratios(results)) | dict(growths(results)) | dict(of_ranks(results))
+    wanted = dict(AT_LEAST)
+    if cuda:
+        found |= dict(on_gpu(results))
+        wanted |= GPU_AT_LEAST
+    made = {}
+    for name in dict.fromkeys((*wanted, *BELOW, *(["gpu_host_syncs"] if cuda else []), *found)):
+        rounds = tuple(found.get(name, ()))
+        value = statistics.median(rounds) if rounds else None
+        goal, met = judged(name, value, wanted)
+        made[name] = Figure(value, rounds, goal, met)
+    return made
+
+
+def judged(name: str, value: float | None, at_least: dict[str, float]) -> tuple[str | None, Any]:
+    """The goal in words, and whether it is met."""
+    if name in at_least:
+        return f">= {at_least[name]:g}", value is not None and value >= at_least[name]
+    if name in BELOW:
+        return f"< {BELOW[name]:g}", value is not None and value < BELOW[name]
+    if name == "gpu_host_syncs":
+        return "0", value == 0
+    return None, None
+
+
+def ratios(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
+    """One rank against peers: rows/s of distrain over theirs."""
+    for name, comparison, peer in (
+        ("path_sgd_x_26_tables", "embeddings, sgd", PEER_NAMES[SPARSE, "sgd"]),
+        ("path_sgd_x_fbgemm", "embeddings, sgd", PEER_NAMES[FBGEMM, "sgd"]),
+        (
+            "path_rowwise_adagrad_x_fbgemm",
+            "embeddings, rowwise_adagrad",
+            PEER_NAMES[FBGEMM, "rowwise_adagrad"],
+        ),
+        ("path_adam_x_sparse_adam", "embeddings, adam", PEER_NAMES[SPARSE, "adam"]),
+        ("1_rank_x_26_tables", "MLP 16, 1 rank, peers", PEER_NAMES[SPARSE, "sgd"]),
+    ):
+        own, other = find(results, comparison, OURS), find(results, comparison, peer)
+        if own and other:
+            yield name, times(own, other)
+
+
+def of_ranks(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
+    """Two ranks, tables placed as `auto` has it, against peers."""
+    own = find(results, RANKS, f"{OURS}, auto")
+    for name, rival in (("2_ranks_x_ddp", DDP), ("2_ranks_x_torchrec", TABLE_WISE)):
+        other = find(results, RANKS, rival)
+        if own and other:
+            yield name, times(own, other)
+
+
+def growths(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
+    """Seconds per step with large tables over those with small ones."""
+    for name, what in (("growth_of_step", OURS), ("growth_of_path", f"{OURS}, path")):
+        small, large = (find(results, GROWTH, f"{what}, {d}") for d in (SMALL, STRETCHED))
+        if small and large:
+            yield name, times(small, large)
+
+
+def on_gpu(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
+    """Rows/s and host syncs of whole steps at batch 64k on one GPU."""
+    own = [
+        each
+        for each in results
+        if each.entry.who == OURS and each.batch_rows == BATCH and each.entry.setup.ranks == 1
+    ]
+    whole = [each for each in own if each.entry.setup.model != "path"]
+    for name, model, precisions in (
+        ("gpu_mlp_eager", "mlp", ("fp32", "tf32")),
+        ("gpu_mlp_bf16", "mlp", ("bf16",)),
+        ("gpu_dlrm", "dlrm", ("fp32", "tf32", "bf16")),
+    ):
+        fits = [
+            each
+            for each in whole
+            if (each.entry.setup.model, each.entry.setup.dim) == (model, 16)
+            and each.entry.setup.precision in precisions
+        ]
+        if fits:
+            best = max(fits, key=lambda each: each.rows_per_s)
+            yield name, [BATCH / seconds for seconds in best.step_s]
+    syncs = [each.counts["host_syncs"] for each in whole]
+    if syncs:
+        yield "gpu_host_syncs", [float(max(syncs))]
+
+
+def find(results: Iterable[Measured], comparison: str, name: str) -> Measured | None:
+    """A contender of a comparison, if it was run."""
+    for each in results:
+        if (each.comparison, each.entry.name) == (comparison, name):
+            return each
+    return None
+
+
+def times(one: Measured, other: Measured) -> list[float]:
+    """How many times as fast `one` is, round by round, so that both met the same machine."""
+    return [theirs / own for own, theirs in zip(one.step_s, other.step_s, strict=True)]

@@ -1,0 +1,92 @@
+"""How large the tables of a comparison are, and the rows that it trains on."""
+
+from pathlib import Path
+
+from step_bench.cases import GROWTH, SMALL, STRETCHED, TABLES, Comparison
+from step_bench.data import LEAST_BATCHES, load_rows, rows_of_tables, stretch, write_rows
+
+SHARE_OF_MEMORY = 0.6
+SCALES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02)
+QUICK_SCALE = 0.25
+SMALL_SCALE = 0.022  # 1.0M rows
+LONGEST_STEP_S = {False: 6.0, True: 2.0}
+ROWS = {False: 16 * 65_536, True: 4 * 65_536}
+ROUNDS = {False: 5, True: 3}
+
+
+def chosen_scale(comparison: Comparison, quick: bool) -> float:
+    """The greatest scale at which all contenders' tables fit into the memory that is free.
+
+    In the quick form a quarter at most, where it is not the tables' size that is looked at.
+    """
+    free = free_bytes(comparison.entries[0].setup.device)
+    taken = sum(entry.bytes_per_table_row for entry in comparison.entries)
+    fitting = [s for s in SCALES if rows_of_tables(s) * taken <= SHARE_OF_MEMORY * free]
+    if quick and comparison.name != GROWTH:
+        fitting = [scale for scale in fitting if scale <= QUICK_SCALE]
+    return max(fitting, default=SCALES[-1])
+
+
+def free_bytes(device: str) -> int:
+    """Of the GPU, or of the host."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0])
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+class Data:
+    """Rows by scale, drawn when they are first needed.
+
+    Args:
+        folder: An empty one.
+        quick: Whether there are fewer.
+
+    Attributes:
+        rounds: How many turns each contender gets at each batch size.
+    """
+
+    def __init__(self, folder: Path, quick: bool):
+        self._folder, self._quick = folder, quick
+        self.rounds = ROUNDS[quick]
+
+    def folders(self, comparison: Comparison, scale: float) -> dict[str, Path]:
+        """Where the rows of each kind lie that the comparison needs."""
+        kinds = {entry.data for entry in comparison.entries if entry.data != TABLES}
+        if not kinds:
+            return {TABLES: self._drawn(scale)}
+        small = self._drawn(SMALL_SCALE)
+        wide = self._folder / f"stretched-{scale}"
+        if not wide.exists():
+            stretch(small, wide, scale)
+        return {SMALL: small, STRETCHED: wide, TABLES: small}
+
+    def facts(self, folder: Path, batch_rows: int, ranks: int) -> dict[str, float]:
+        """Rows of the tables, and how many distinct ones a rank's batch touches on average."""
+        import numpy as np
+
+        rows = load_rows(folder)
+        parts = rows.batches(batch_rows, 0, ranks)[:LEAST_BATCHES]
+        distinct = [sum(len(np.unique(ids)) for ids in rows.ids[:, part]) for part in parts]
+        return {
+            "table_rows": sum(rows.cardinalities),
+            "distinct_rows": round(sum(distinct) / len(distinct)),
+        }
+
+    def too_large(self, batch_rows: int, ranks: int, s_per_row: float) -> str | None:
+        """Why a batch size is left out, if it is; `s_per_row` is of the slowest step so far."""
+        if batch_rows * ranks * LEAST_BATCHES > ROWS[self._quick]:
+            return "fewer than two batches of the rows that lie ready"
+        step_s, longest_s = batch_rows * s_per_row, LONGEST_STEP_S[self._quick]
+        if step_s > longest_s:
+            return f"a step would take {step_s:.0f} s, more than {longest_s:.0f}"
+        return None
+
+    def _drawn(self, scale: float) -> Path:
+        folder = self._folder / f"scale-{scale}"
+        if not folder.exists():
+            write_rows(folder, ROWS[self._quick], scale)
+        return folder

@@ -1,0 +1,122 @@
+"""What a step must cost at least: bytes moved and floating-point operations, counted by hand.
+
+The rules, for one rank and one step of `rows` rows that touch `distinct` rows of the tables:
+
+- A matrix product reads its inputs and writes its output once; everything pointwise (bias, ReLU,
+  loss, optimizer) is fused into the products around it and moves nothing of its own. So a
+  layer's output is written once, and read by the next layer and again for that layer's weight
+  gradient; its gradient is written once and read twice, for the weight's and the input's.
+- Embeddings are expanded once to `[rows, columns, dim]`, which the dense part reads as any
+  layer's output; the gradient is read once more, to add it up by row.
+- Each distinct row is read once for the lookup; for the update it and the optimizer's memory are
+  read and written once. Sums of gradients by row are written and read once.
+- Ids are read once. Dense weights stay in caches. Nothing is counted for other ranks.
+
+A product of `[n, a]` and `[a, b]` is `2 n a b` operations; pointwise ones are left out. Time is at
+least the larger of bytes over the copy rate and operations over the rate of large products.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from step_bench.contender import Setup
+from step_bench.dense import BOTTOM, HIDDEN, NUM_COLUMNS, NUM_CONTINUOUS, TOP
+
+ID_BYTES = 4
+INPUT_BYTES = 4
+TABLE_BYTES = 4
+DENSE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2}
+TOUCHES_OF_OUTPUT = 3  # written; read by the next layer; read for that layer's weight gradient
+TOUCHES_OF_GRADIENT = 3  # written; read for the weight's; read for the input's
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The least a step moves and computes, on each rank.
+
+    Attributes:
+        bytes: Read and written.
+        flops: Of matrix products.
+    """
+
+    bytes: float
+    flops: float
+
+    def floor_s(self, bytes_per_s: float, flops_per_s: float) -> float:
+        """The least time at these rates."""
+        return max(self.bytes / bytes_per_s, self.flops / flops_per_s)
+
+
+def step_cost(setup: Setup, rows: int, distinct: float) -> Cost:
+    """Count a step.
+
+    Args:
+        setup: Its model and optimizer.
+        rows: This rank's.
+        distinct: How many rows of the tables they touch.
+    """
+    moved = rows * NUM_COLUMNS * ID_BYTES + table_bytes(setup, distinct)
+    leaf = NUM_COLUMNS * setup.dim * DENSE_BYTES[setup.precision]
+    if setup.model == "path":
+        return Cost(moved + rows * 2 * leaf, 0.0)
+    inputs = (NUM_CONTINUOUS + 1) * INPUT_BYTES  # and the label
+    dense = activation_bytes(setup)
+    # The dense part writes the leaf's gradient; adding it up by row reads it.
+    per_row = TOUCHES_OF_OUTPUT * leaf + 2 * leaf + inputs + dense
+    return Cost(moved + rows * per_row, rows * dense_flops(setup))
+
+
+def table_bytes(setup: Setup, distinct: float) -> float:
+    """Bytes of the touched rows: lookup, sums of gradients, update with the optimizer's memory."""
+    row = setup.dim * TABLE_BYTES
+    memory = {"sgd": 0, "adagrad": row, "rowwise_adagrad": TABLE_BYTES, "adam": 2 * row}
+    return distinct * (row + 2 * row + 2 * row + 2 * memory[setup.kind])
+
+
+def layers(setup: Setup) -> list[tuple[int, int, bool]]:
+    """Each linear layer's widths, and whether its input needs a gradient that is a product.
+
+    Continuous values need none: the columns of a first layer over them are left out there.
+    """
+    embedded = NUM_COLUMNS * setup.dim
+    if setup.model == "mlp":
+        widths = (*HIDDEN, 1)
+        return [
+            (embedded, HIDDEN[0], True),
+            (NUM_CONTINUOUS, HIDDEN[0], False),
+            *((a, b, True) for a, b in pairwise(widths)),
+        ]
+    bottom = (NUM_CONTINUOUS, *BOTTOM)
+    if BOTTOM[-1] != setup.dim:
+        bottom = (*bottom, setup.dim)
+    top = (setup.dim + num_pairs(), *TOP, 1)
+    return [
+        *((a, b, a != NUM_CONTINUOUS) for a, b in pairwise(bottom)),
+        *((a, b, True) for a, b in pairwise(top)),
+    ]
+
+
+def dense_flops(setup: Setup) -> float:
+    """Operations of one row, forward and backward."""
+    linear = sum(2 * a * b * (3 if gradient else 2) for a, b, gradient in layers(setup))
+    return linear + 2 * interaction_flops(setup)
+
+
+def interaction_flops(setup: Setup) -> float:
+    """Of one row's products of all pairs; backward is one product of the same size."""
+    return 2 * (NUM_COLUMNS + 1) ** 2 * setup.dim if setup.model == "dlrm" else 0
+
+
+def activation_bytes(setup: Setup) -> float:
+    """Of one row, between the dense part's layers; the embeddings themselves are left out."""
+    value = DENSE_BYTES[setup.precision]
+    touches = TOUCHES_OF_OUTPUT + TOUCHES_OF_GRADIENT
+    if setup.model == "mlp":
+        return touches * value * sum(HIDDEN)
+    bottom = sum(BOTTOM) + (setup.dim if BOTTOM[-1] != setup.dim else 0)
+    return touches * value * (bottom + num_pairs() + sum(TOP))
+
+
+def num_pairs() -> int:
+    """Of 26 embeddings and the bottom MLP's vector."""
+    return (NUM_COLUMNS + 1) * NUM_COLUMNS // 2

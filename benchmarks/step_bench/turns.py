@@ -1,0 +1,174 @@
+"""Starting the contenders of a comparison, and giving them turns."""
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from step_bench.cases import Entry
+
+TURN_S = 0.6
+MOST_STEPS = 50
+SCRIPT = Path(__file__).parent.parent / "step.py"
+
+
+@dataclass
+class Measured:
+    """A contender at one batch size.
+
+    Attributes:
+        comparison: Its name.
+        entry: The contender.
+        batch_rows: Rows per rank and step.
+        step_s: Seconds per step of each round; ranks work side by side.
+        cpu_s: CPU seconds per step of rank 0, of each round: what others on the machine took from
+            it is not in there.
+        phases_s: Of each round, seconds per step by phase, of rank 0.
+        counts: What a step asks of torch and the GPU (`counting.count_step`).
+    """
+
+    comparison: str
+    entry: Entry
+    batch_rows: int
+    step_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    phases_s: list[dict[str, float]] = field(default_factory=list)
+    counts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows_per_s(self) -> float:
+        """The median over the rounds, of all ranks together."""
+        return self.batch_rows * self.entry.setup.ranks / statistics.median(self.step_s)
+
+    def median_phases_s(self) -> dict[str, float]:
+        """Each phase's median over the rounds."""
+        names = self.phases_s[0] if self.phases_s else {}
+        return {name: statistics.median(each[name] for each in self.phases_s) for name in names}
+
+
+class Ranks:
+    """The processes of one contender."""
+
+    def __init__(self, entry: Entry, python: str, data: Path, folder: Path):
+        self.entry, self.processes, self.logs = entry, [], []
+        folder.mkdir()
+        for rank in range(entry.setup.ranks):
+            log = (folder / f"{rank}.log").open("w+")
+            arguments = [python, str(SCRIPT), "--entry", to_json(entry), "--data", str(data)]
+            arguments += ["--rank", str(rank), "--meeting", str(folder / "meeting")]
+            self.processes.append(start(arguments, log))
+            self.logs.append(log)
+
+    def ask(self, **request: Any) -> None:
+        """Send a request to all ranks."""
+        for process in self.processes:
+            with contextlib.suppress(BrokenPipeError):  # the answer's absence will tell
+                assert process.stdin is not None
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Wait for a line of every rank.
+
+        Raises:
+            SystemExit: A rank ended instead.
+        """
+        answers = []
+        for process, log in zip(self.processes, self.logs, strict=True):
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                log.seek(0)
+                raise SystemExit(f"{self.entry.name} failed:\n{log.read()[-5000:]}")
+            answers.append(json.loads(line))
+        return answers
+
+    def close(self) -> None:
+        """Let them go; kill who does not."""
+        for process in self.processes:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        for process, log in zip(self.processes, self.logs, strict=True):
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            log.close()
+
+
+def start(arguments: list[str], log: IO[str]) -> "subprocess.Popen[str]":
+    """A process with one thread and the allocator settings that distrain's supervisors use."""
+    from distrain.coordinator.supervisor import ALLOCATOR
+
+    environment = os.environ | ALLOCATOR | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        env=environment,
+    )
+
+
+def to_json(entry: Entry) -> str:
+    """What the process must know of an entry."""
+    return json.dumps({"who": entry.who, "setup": asdict(entry.setup)})
+
+
+@contextlib.contextmanager
+def running(
+    entries: tuple[Entry, ...], pythons: dict[str, str], data: dict[str, Path]
+) -> Iterator[list[Ranks]]:
+    """All contenders, started together and ready."""
+    started: list[Ranks] = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for number, entry in enumerate(entries):
+                python = pythons.get(entry.who, sys.executable)
+                own = Path(folder) / str(number)
+                started.append(Ranks(entry, python, data[entry.data], own))
+            for ranks in started:
+                ranks.answers()
+            yield started
+        finally:
+            for ranks in started:
+                ranks.close()
+
+
+def measure(
+    comparison: str, batch_rows: int, contenders: Sequence[Ranks], rounds: int
+) -> list[Measured]:
+    """Turns for everybody at a batch size; each round begins with another contender."""
+    steps, measured = {}, {}
+    for ranks in contenders:
+        seconds = turn(ranks, batch_rows, 1)["step_s"]
+        steps[ranks] = max(1, min(MOST_STEPS, round(TURN_S / seconds)))
+        measured[ranks] = Measured(comparison, ranks.entry, batch_rows)
+    for number in range(rounds):
+        first = number % len(contenders)
+        for ranks in (*contenders[first:], *contenders[:first]):
+            told = turn(ranks, batch_rows, steps[ranks])
+            measured[ranks].step_s.append(told["step_s"])
+            measured[ranks].cpu_s.append(told["cpu_s"])
+            measured[ranks].phases_s.append(told["phases_s"])
+    for ranks in contenders:
+        ranks.ask(do="count", batch_rows=batch_rows)
+        measured[ranks].counts = ranks.answers()[0]
+    return list(measured.values())
+
+
+def turn(ranks: Ranks, batch_rows: int, steps: int) -> dict[str, Any]:
+    """Some steps: the slowest rank's seconds per step, rank 0's phases."""
+    ranks.ask(do="turn", batch_rows=batch_rows, steps=steps)
+    answers = ranks.answers()
+    return answers[0] | {"step_s": max(answer["step_s"] for answer in answers)}
