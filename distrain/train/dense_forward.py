@@ -55,11 +55,11 @@ class DenseForward(nn.Module):
         return logits.float() if logits.dtype == torch.bfloat16 else logits
 
     def _is_steady(self, num_rows: int) -> bool:
-        if not self.compiled or num_rows in self._sizes:
-            return self.compiled
-        if self._seen.total() < _CALLS_WATCHED and num_rows > 1:
+        if self.compiled and self._seen.total() < _CALLS_WATCHED:
             self._seen[num_rows] += 1
-            if self._seen[num_rows] > 1 and len(self._sizes) < _MOST_COMPILED:
+            room = len(self._sizes) < _MOST_COMPILED
+            # torch compiles for 0 and 1 in ways of their own, and they are quick anyway.
+            if room and self._seen[num_rows] > 1 and num_rows > 1:
                 self._sizes.add(num_rows)
         return num_rows in self._sizes
 
@@ -80,9 +80,10 @@ def compiler_errors(compiled: bool) -> Iterator[None]:
     try:
         yield
     except (TorchDynamoException, CppCompileError) as error:
-        first_line = str(error).strip().partition("\n")[0]
+        # The first line names torch's part, the second one what it met.
+        reason = " ".join(str(error).strip().splitlines()[:2])
         raise ModelError(
-            f"torch could not compile the dense part: {type(error).__name__}: {first_line}",
+            f"torch could not compile the dense part: {type(error).__name__}: {reason}",
             where={"train.compile": True},
             hint="Set train.compile to false; on a CPU, compiling needs g++.",
         ) from error

@@ -288,3 +288,10 @@ def test_the_json_schema_can_be_published():
     for section in [schema, *schema["$defs"].values()]:
         for name, field in section["properties"].items():
             assert "$ref" in field or "discriminator" in field or field["description"], name
+
+
+def test_tf32_is_refused_on_a_cpu_before_anything_starts():
+    document = {"data": {"train": "a"}, "model": {"kind": "mlp"}, "train": {"precision": "tf32"}}
+    assert parse_spec(document).train.precision == "tf32"
+    with pytest.raises(SpecError, match=r"precision tf32 needs NVIDIA's GPUs, but .* is cpu"):
+        parse_spec(document, ["resources.device=cpu"])

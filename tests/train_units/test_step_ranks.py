@@ -1,0 +1,112 @@
+"""Steps of two and three real gloo ranks against each other, and against one process."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).with_name("step_rank.py")
+
+
+def load_script():
+    spec = importlib.util.spec_from_file_location("step_rank", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+rank_side = load_script()
+OF_ROW_WISE_TABLES = [name for name, case in rank_side.CASES.items() if case[1] == "row_wise"]
+IN_DOUBLE = [name for name, case in rank_side.CASES.items() if case[0] == torch.float64]
+
+
+@pytest.fixture(scope="module")
+def gangs(tmp_path_factory):
+    """The folder in which the ranks of two gangs left what they ended with."""
+    folder = tmp_path_factory.mktemp("ranks")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    return folder, done.stderr
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def ranks(request, gangs):
+    """What each rank of a gang ended with."""
+    folder, errors = gangs
+    files = [folder / f"{rank}of{request.param}.pt" for rank in range(request.param)]
+    assert all(file.exists() for file in files), errors
+    return [torch.load(file, weights_only=True) for file in files]
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def whole_tables(ranks, name):
+    """The tables' weights over all ranks: row r of a row-wise table lies on rank r % num_ranks."""
+    parts = [rank[name]["tables"] for rank in ranks]
+    if name not in OF_ROW_WISE_TABLES:
+        return parts[0]
+    whole = []
+    for stores in zip(*parts, strict=True):
+        rows = torch.zeros(sum(map(len, stores)), stores[0].shape[1], dtype=stores[0].dtype)
+        for rank, own in enumerate(stores):
+            rows[rank :: len(ranks)] = own
+        whole.append(rows)
+    return whole
+
+
+@pytest.mark.parametrize("name", rank_side.CASES)
+def test_ranks_agree_bitwise(ranks, name):
+    for other in ranks[1:]:
+        assert all(map(torch.equal, ranks[0][name]["dense"], other[name]["dense"]))
+        if name not in OF_ROW_WISE_TABLES:
+            assert all(map(torch.equal, ranks[0][name]["tables"], other[name]["tables"]))
+
+
+@pytest.mark.parametrize("name", IN_DOUBLE)
+def test_ranks_equal_one_process(ranks, name):
+    alone = rank_side.train_case(name, shared_by=len(ranks))
+    close = {"rtol": 0, "atol": 1e-11}
+    for ours, expected in zip(ranks[0][name]["dense"], alone["dense"], strict=True):
+        torch.testing.assert_close(ours, expected, **close)
+    for ours, expected in zip(whole_tables(ranks, name), alone["tables"], strict=True):
+        torch.testing.assert_close(ours, expected, **close)
+    for step, expected in enumerate(alone["logits"]):
+        ours = torch.cat([rank[name]["logits"][step] for rank in ranks])
+        torch.testing.assert_close(ours, expected, **close)
+    for step, expected in enumerate(alone["losses"]):
+        torch.testing.assert_close(sum(r[name]["losses"][step] for r in ranks), expected, **close)
+
+
+@pytest.mark.parametrize(("one", "other"), [("flat", "ddp"), ("flat, fp32", "ddp, fp32")])
+def test_flat_equals_ddp_to_rounding(ranks, one, other):
+    close = {"rtol": 1e-12, "atol": 1e-13} if one == "flat" else {"rtol": 1e-5, "atol": 1e-7}
+    for kind in ("dense", "tables"):
+        for a, b in zip(ranks[0][one][kind], ranks[0][other][kind], strict=True):
+            torch.testing.assert_close(a, b, **close)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+def test_ranks_equal_one_process_with_a_slice_for_each_bitwise(ranks, one_thread, kind):
+    # Two terms have one sum in any order; three or more have several.
+    if len(ranks) > 2:
+        pytest.skip("an all-reduce of three ranks adds in an order of its own")
+    alone = rank_side.train_distinct(kind, slices=len(ranks))
+    for part in ("dense", "tables"):
+        for ours, expected in zip(ranks[0][f"distinct {kind}"][part], alone[part], strict=True):
+            assert torch.equal(ours, expected), part
