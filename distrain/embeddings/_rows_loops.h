@@ -423,6 +423,8 @@ static int64_t unique(UniqueWork *work) {
             int32_t *restrict numbers = work->numbers + first;
             for (int64_t i = 0; i < length; i++) {
                 const uint32_t id = (uint32_t)ids[i];
+                const int64_t later = i + ROWS_AHEAD < length ? i + ROWS_AHEAD : length - 1;
+                PREFETCH(slots + (((uint32_t)ids[later] * 0x9e3779b1u) >> shift), 1);
                 uint32_t slot = (id * 0x9e3779b1u) >> shift;
                 for (;; slot = (slot + 1) & mask) {
                     const uint64_t entry = slots[slot];
