@@ -42,6 +42,8 @@ def ranks(request, tmp_path_factory):
     finally:
         for process in processes:
             process.kill()
+            process.wait()
+            process.stderr.close()
     files = [folder / f"{rank}.pt" for rank in range(request.param)]
     assert all(file.exists() for file in files), "\n".join(errors)
     return [torch.load(file, weights_only=True) for file in files]
