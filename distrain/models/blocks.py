@@ -9,6 +9,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from distrain.embeddings.triton_use import runs_triton
+
+# A program holds the products of all pairs of a row.
+_MOST_VECTORS_IN_TRITON = 64
+
 
 def mlp(*widths: int) -> nn.Sequential:
     """Linear layers from width to width, each followed by a ReLU, the last one too.
@@ -82,6 +87,10 @@ class DotInteraction(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """The pairs' dot products."""
+        if runs_triton(vectors) and vectors.shape[1] <= _MOST_VECTORS_IN_TRITON:
+            from distrain.models import interaction_triton
+
+            return interaction_triton.pair_products(vectors)
         products: Tensor = _PairProducts.apply(  # type: ignore[no-untyped-call]
             vectors, self.pick, self.spread
         )

@@ -1,0 +1,84 @@
+"""Which places of a batch read the same row, in shapes known beforehand."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Segments(NamedTuple):
+    """Which places read the same row, sorted by row.
+
+    Attributes:
+        keys: `[capacity]`, int64: the distinct rows, rising; the padding holds `end`.
+        starts: `[capacity + 1]`, int64: row j's places are `order[starts[j] : starts[j + 1]]`, in
+            rising order. The first row of the padding has the padding's places, the others none.
+        in_order: `[places]`: the places' keys, sorted.
+        order: `[places]`, int64: the places in the order of their keys.
+        end: One more than the largest key; a place whose key is `end` counts as padding.
+    """
+
+    keys: Tensor
+    starts: Tensor
+    in_order: Tensor
+    order: Tensor
+    end: int
+
+
+class Rates(NamedTuple):
+    """The numbers of an update that change from step to step, on the tables' device.
+
+    Attributes:
+        rate: A scalar, float64: the learning rate, for Adam with the bias correction in it.
+        scale: A scalar, floating: factor on the gradients.
+        seed: A scalar, int64: of the rounding of bfloat16 weights.
+    """
+
+    rate: Tensor
+    scale: Tensor
+    seed: Tensor
+
+
+class Rule(NamedTuple):
+    """What an optimizer does, and the numbers of it that never change.
+
+    Attributes:
+        kind: "sgd", "adagrad", "rowwise_adagrad" or "adam".
+        eps: Added to the denominator.
+        betas: Adam's decay rates.
+    """
+
+    kind: str
+    eps: float = 0.0
+    betas: tuple[float, float] = (0.0, 0.0)
+
+
+def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
+    """Sort places by their keys.
+
+    Args:
+        keys: `[places]`, int32 or int64, in `0 .. end`.
+        capacity: No fewer than the distinct keys below `end`.
+        end: What counts as padding.
+
+    >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
+    >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()
+    ([2, 4, 9], [0, 1, 3, 4], [1, 0, 3, 2])
+    """
+    in_order, order = torch.sort(keys, stable=True)
+    first = torch.ones(1, dtype=torch.bool, device=keys.device)
+    is_start = torch.cat([first, in_order[1:] != in_order[:-1]])[: len(keys)]
+    starts = places_of(is_start, capacity + 1)
+    with_end = functional.pad(in_order, (0, 1), value=end)
+    return Segments(with_end[starts[:-1]].long(), starts, in_order, order, end)
+
+
+def places_of(marks: Tensor, count: int) -> Tensor:
+    """Where the first `count` marks are, `[count]`, int64; past the last of them the length."""
+    places = torch.arange(len(marks), device=marks.device)
+    number = torch.cumsum(marks, 0) - 1
+    # One place more takes what nobody asked for.
+    wanted = torch.where(marks, number, count).clamp(max=count)
+    found = torch.full((count + 1,), len(marks), dtype=torch.int64, device=marks.device)
+    return found.index_copy_(0, wanted, places)[:count]

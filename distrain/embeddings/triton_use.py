@@ -1,0 +1,34 @@
+"""Whether Triton's kernels run, or their twins in torch."""
+
+import importlib.util
+import os
+from functools import cache
+
+import torch
+from torch import Tensor
+
+_SWITCH = "DISTRAIN_TRITON"
+
+
+def runs_triton(tensor: Tensor) -> bool:
+    """Whether Triton's kernels shall work on such a tensor.
+
+    They do on NVIDIA's GPUs where the package is installed, for values of at most 32 bits, outside
+    of `torch.compile` and unless the environment variable `DISTRAIN_TRITON` is 0. On a CPU they
+    run in Triton's interpreter, which `TRITON_INTERPRET=1` asks for: a way to test them.
+    """
+    if tensor.dtype == torch.float64 or torch.compiler.is_compiling():
+        return False
+    if tensor.device.type == "cpu":
+        return os.environ.get("TRITON_INTERPRET") == "1" and _is_switched_on()
+    is_nvidia = tensor.device.type == "cuda" and torch.version.hip is None
+    return is_nvidia and _is_switched_on()
+
+
+def _is_switched_on() -> bool:
+    return os.environ.get(_SWITCH, "1") != "0" and _is_installed()
+
+
+@cache
+def _is_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None

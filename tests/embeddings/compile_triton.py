@@ -1,0 +1,56 @@
+"""Compile every kernel of Triton's for an H100, which needs none; prints how many there were."""
+
+from itertools import product
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from distrain.embeddings import triton_programs as programs
+from distrain.models import interaction_triton
+
+H100 = GPUTarget("cuda", 90, 32)
+
+
+def compile_one(program, types, constants):
+    named = {n: types.get(n, "i32") for n in program.arg_names if n not in constants}
+    signature = {n: named.get(n, "constexpr") for n in program.arg_names}
+    places = {(program.arg_names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=program, signature=signature, constexprs=places)
+    assert triton.compile(source, target=H100).asm["cubin"]
+
+
+def cases():
+    for weight in ("*fp32", "*bf16"):
+        types = {"weight": weight, "keys": "*i32", "places": "*i64", "out": "*fp32"}
+        yield programs.lookup, types, {"ROWS": 64, "WIDTH": 16}
+    for by_source in (False, True):
+        types = {"rows": "*fp32", "sources": "*i64", "in_order": "*i32", "sums": "*fp32"}
+        constants = {"SPAN": 64, "TILE": 64, "BY_SOURCE": by_source, "WIDTH": 128}
+        yield programs.sum_tiles, types, constants
+    pointers = dict.fromkeys(("first", "second", "grads", "tiles", "groups"), "*fp32")
+    pointers |= dict.fromkeys(("sources", "starts", "keys", "seed"), "*i64")
+    pointers |= dict.fromkeys(("rate", "scale"), "*fp64")
+    pointers |= dict.fromkeys(("eps", "new_of_mean", "old_of_square", "new_of_square"), "fp32")
+    kinds = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+    for kind, (rounds, summed) in [
+        ("sum", (False, True)),
+        *product(kinds, [(False, True), (True, True)]),
+        ("adagrad", (False, False)),
+        ("adam", (True, False)),
+    ]:
+        types = pointers | {"target": "*bf16" if rounds else "*fp32"}
+        constants = {"KIND": kind, "SUMS": summed, "ROUNDS": rounds}
+        yield programs.add_and_update, types, constants | {"TILE": 64, "SLOTS": 64, "WIDTH": 16}
+    for values, precision, chunk in (("fp32", "ieee", 16), ("bf16", "ieee", 64)):
+        constants = {"VECTORS": 64, "CHUNK": chunk, "PRECISION": precision}
+        types = dict.fromkeys(("vectors", "out", "grad", "result"), f"*{values}")
+        yield interaction_triton._forward, types, constants
+        yield interaction_triton._backward, types, constants
+
+
+if __name__ == "__main__":
+    every = list(cases())
+    for case in every:
+        compile_one(*case)
+    print("compiled", len(every))

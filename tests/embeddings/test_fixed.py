@@ -1,0 +1,218 @@
+"""The step in shapes known beforehand: the bits of the other one, and no look at the device."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.embeddings.fixed import FixedTables
+from distrain.embeddings.segments import segments_of
+from distrain.errors import InputError
+
+COLUMNS = [
+    TableColumn("a", 40, 4),
+    TableColumn("wide", 11, 18),
+    TableColumn("b", 3, 4),
+    TableColumn("c", 1, 4),
+]
+KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+MAX_ROWS = 33
+SCRIPT = Path(__file__).with_name("fixed_rank.py")
+
+
+@pytest.fixture(autouse=True)
+def no_triton(monkeypatch):
+    monkeypatch.setenv("DISTRAIN_TRITON", "0")
+
+
+def new_tables(dtype, kind):
+    tables = EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    return tables, SparseOptimizer(tables, kind, seed=5)
+
+
+def batches():
+    generator = torch.Generator().manual_seed(0)
+    for rows in (MAX_ROWS, 20, 0, 1, MAX_ROWS):
+        ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in COLUMNS]
+        shapes = ((rows, 3, 4), (rows, 1, 18))
+        yield (
+            torch.stack(ids).to(torch.int32).T,
+            [torch.randn(shape, generator=generator) for shape in shapes],
+        )
+
+
+def dynamic_step(tables, optimizer, ids, grads):
+    route = tables.route(ids)
+    rows = tables.fetch(route)
+    optimizer.apply(tables.exchange(route, tables.collect(route, grads)), 0.1, scale=0.5)
+    return tables.expand(route, rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("in_one", [True, False])
+def test_equals_the_other_step_bitwise(kind, dtype, in_one):
+    tables, optimizer = new_tables(dtype, kind)
+    others, other_optimizer = new_tables(dtype, kind)
+    fixed = FixedTables(tables, optimizer, MAX_ROWS)
+    lr = torch.tensor(0.1, dtype=torch.float64)
+    for ids, grads in batches():
+        route = fixed.route(ids)
+        embedded = fixed.lookup(route)
+        if in_one:
+            fixed.update(route, grads, lr, 0.5)
+        else:
+            sums = fixed.collect(route, grads)
+            fixed.apply(fixed.exchange(route, sums), lr, 0.5)
+        expected = dynamic_step(others, other_optimizer, ids, grads)
+        for ours, theirs in zip(embedded, expected, strict=True):
+            assert ours.is_leaf
+            assert ours.requires_grad
+            assert torch.equal(ours, theirs)
+        for ours, theirs in zip(tables.weights, others.weights, strict=True):
+            assert torch.equal(ours, theirs)
+    fixed.read_steps()
+    state, expected_state = optimizer.state_dict(), other_optimizer.state_dict()
+    assert all(torch.equal(state[name], expected_state[name]) for name in expected_state)
+
+
+def test_a_step_that_other_steps_preceded():
+    tables, optimizer = new_tables(torch.float32, "adam")
+    others, other_optimizer = new_tables(torch.float32, "adam")
+    fixed = FixedTables(tables, optimizer, MAX_ROWS)
+    first, second, *_ = batches()
+    dynamic_step(tables, optimizer, *first)
+    fixed.write_steps()
+    fixed.update(fixed.route(second[0]), second[1], 0.1, 0.5)
+    dynamic_step(others, other_optimizer, *first)
+    dynamic_step(others, other_optimizer, *second)
+    assert all(torch.equal(a, b) for a, b in zip(tables.weights, others.weights, strict=True))
+
+
+def test_shapes_follow_from_the_batch_alone():
+    tables, optimizer = new_tables(torch.float32, "sgd")
+    fixed = FixedTables(tables, optimizer, MAX_ROWS)
+    grads = [torch.ones(20, 3, 4), None]
+    shapes = set()
+    for ids in (torch.zeros(20, 4, dtype=torch.int32), next(batches())[0][:20]):
+        route = fixed.route(ids)
+        touched = fixed.exchange(route, fixed.collect(route, grads))
+        shapes.add(str([(rows.keys.shape, rows.grads.shape) for rows in touched]))
+        narrow = touched[0]
+        padding = narrow.keys == 44
+        assert (narrow.grads[padding] == 0).all()
+        assert narrow.grads[:, 0].sum() == 60
+        assert (touched[1].grads == 0).all()
+    # min(33, 40) + min(33, 3) + min(33, 1), and min(33, 11).
+    assert shapes == {
+        str([(torch.Size([37]), torch.Size([37, 4])), (torch.Size([11]), torch.Size([11, 18]))])
+    }
+
+
+class NothingLeavesTheDevice(TorchDispatchMode):
+    """Raises where an operation makes a tensor on the host, or reads one from there."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for value in tree_leaves((args, kwargs, out)):
+            if isinstance(value, torch.Tensor) and value.device.type != "meta":
+                raise AssertionError(f"{func} touches the host")
+        return out
+
+
+def step_without_values(kind, dtype, step):
+    """`step` on tensors of the device `meta`, which have shapes but no values."""
+    tables, _ = new_tables(dtype, "sgd")
+    tables.to("meta")
+    fixed = FixedTables(tables, SparseOptimizer(tables, kind), MAX_ROWS)
+    ids = torch.empty(MAX_ROWS, 4, dtype=torch.int32, device="meta")
+    lr = torch.empty((), dtype=torch.float64, device="meta")
+    with NothingLeavesTheDevice():
+        return step(fixed, ids, lr)
+
+
+def whole_step(fixed, ids, lr):
+    route = fixed.route(ids)
+    embedded = fixed.lookup(route)
+    sum((leaf**2).sum() for leaf in embedded).backward()
+    fixed.update(route, [leaf.grad for leaf in embedded], lr, 0.5)
+    return embedded
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_asks_the_device(kind):
+    """Where values decide shapes or reach the host, tensors without values cannot go on."""
+    embedded = step_without_values(kind, torch.bfloat16, whole_step)
+    assert [tuple(leaf.shape) for leaf in embedded] == [(33, 3, 4), (33, 1, 18)]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda ids: ids.sum().item(),
+        lambda ids: ids.nonzero(),
+        lambda ids: ids[ids > 0],
+        lambda ids: torch.unique_consecutive(ids),
+        lambda ids: ids.cpu(),
+        lambda ids: torch.tensor([1, 2]).to(ids.device),
+    ],
+)
+def test_that_test_would_notice(look):
+    with pytest.raises((RuntimeError, NotImplementedError, AssertionError)):
+        step_without_values("sgd", torch.float32, lambda fixed, ids, lr: look(ids))
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 3))
+def test_segments(keys, spare):
+    distinct = sorted({key for key in keys if key < 9})
+    capacity = len(distinct) + spare
+    segments = segments_of(torch.tensor(keys, dtype=torch.int32), capacity, 9)
+    assert segments.keys.tolist() == distinct + [9] * spare
+    for key, start, stop in zip(
+        distinct, segments.starts.tolist(), segments.starts.tolist()[1:], strict=False
+    ):
+        assert segments.order[start:stop].tolist() == [i for i, k in enumerate(keys) if k == key]
+
+
+def test_what_it_cannot_do_is_refused():
+    lists = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("l", 3, 2, "sum")])
+    with pytest.raises(InputError, match="lists"):
+        FixedTables(lists, SparseOptimizer(lists, "sgd"), 8)
+    tables, optimizer = new_tables(torch.float32, "sgd")
+    fixed = FixedTables(tables, optimizer, 8)
+    with pytest.raises(ValueError, match="at most 8 rows"):
+        fixed.route(torch.zeros(9, 4, dtype=torch.int32))
+
+
+def test_two_ranks_equal_the_other_step_bitwise(tmp_path):
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(rank), "2", str(tmp_path)],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    files = [tmp_path / f"{rank}.pt" for rank in range(2)]
+    assert all(file.exists() for file in files), "\n".join(errors)
+    first, second = (torch.load(file, weights_only=True) for file in files)
+    assert len(first["fixed"]) == 8
+    for ours, theirs, dynamic in zip(
+        first["fixed"], second["fixed"], first["dynamic"], strict=True
+    ):
+        assert torch.equal(ours, theirs)
+        assert torch.equal(ours, dynamic)
