@@ -55,10 +55,12 @@ def check_sums(device, num_rows, num_places, num_padding):
     found = kernels_fixed.sum_segments(rows, segments.order, segments)
     again = kernels_fixed.sum_segments(rows, segments.order, segments)
     expected = torch.zeros(len(segments.keys) + num_rows + 1, 6, dtype=torch.float64)
-    for place, source in enumerate(segments.order.tolist()):
-        key = int(segments.in_order[place])
+    slot_of = {key: slot for slot, key in reversed(list(enumerate(segments.keys.tolist())))}
+    for key, row in zip(
+        segments.in_order.tolist(), rows.double().cpu()[segments.order.cpu()], strict=True
+    ):
         if key < num_rows:
-            expected[segments.keys.tolist().index(key)] += rows[source].double().cpu()
+            expected[slot_of[key]] += row
     assert torch.equal(found, again)
     assert found.dtype == torch.float32
     torch.testing.assert_close(
