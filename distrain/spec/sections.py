@@ -167,6 +167,11 @@ class TrainSpec(Section):
         description="How ranks add up dense gradients: `flat`: one all-reduce beside the "
         "embeddings' exchange; `ddp`: torch's DistributedDataParallel.",
     )
+    cuda_graph: bool = Field(
+        False,
+        description="Whether a GPU's step is recorded once and launched as one; for replicated "
+        "tables.",
+    )
     route_ahead: int = Field(
         1,
         ge=0,

@@ -32,11 +32,11 @@ class RoutesInTurn:
 
     Args:
         batches: Give batches.
-        tables: Make routes.
+        tables: Make routes; `None` if the step makes its own.
         device: Where to train.
     """
 
-    def __init__(self, batches: Batches, tables: EmbeddingCollection, device: torch.device):
+    def __init__(self, batches: Batches, tables: EmbeddingCollection | None, device: torch.device):
         self._batches = batches
         self._tables = tables
         self._device = device
@@ -47,6 +47,8 @@ class RoutesInTurn:
             batch = next(self._batches)
         with clock.phase("copy"):
             batch = batch.to(self._device)
+        if self._tables is None:
+            return Routed(batch, None, 0.0)
         with clock.phase("exchange"):
             return route_batch(self._tables, batch)
 
@@ -155,6 +157,8 @@ def routed_batches(
         tables: Make routes.
         device: Where to train.
     """
+    if spec.train.cuda_graph:
+        return RoutesInTurn(batches, None, device)
     if not spec.train.route_ahead:
         return RoutesInTurn(batches, tables, device)
     if tables.peers.num_ranks > 1:

@@ -38,6 +38,11 @@ class DenseOptimizer:
             self.parameters, spec, spec.lr if self._lr is None else self._lr, fused
         )
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph may hold its step: the learning rate is read on the device."""
+        return self._lr is not None
+
     @torch.no_grad()
     def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
         """Update the parameters.

@@ -28,6 +28,7 @@ from distrain.train.device_clock import device_clock
 from distrain.train.epochs import EpochsAhead
 from distrain.train.evaluate import evaluate
 from distrain.train.exchange_stats import ExchangeStats
+from distrain.train.graphed_step import GraphedStep
 from distrain.train.inputs import Inputs, list_combiners
 from distrain.train.loaders import job_loader
 from distrain.train.peak_memory import peak_memory
@@ -107,13 +108,21 @@ class Trainer:
             combiners=list_combiners(self.inputs.schema, self.spec.embeddings),
         )
         self.model.to(self.device).train()
-        self.step = TrainStep(self.model, self.spec.train, self.world.num_ranks)
+        self.step = self._step()
         self.metrics = DeviceBinaryMetrics(self.device)
         window = min(self.spec.train.log_every_steps, self.num_steps)
         self.losses = torch.zeros(window, dtype=torch.float32, device=self.device)
         self.rows_trained = 0
         self.loader_told = LoaderStats()
         self.exchanged, self.exchanged_in_all = ExchangeStats(), ExchangeStats()
+
+    def _step(self) -> TrainStep | GraphedStep:
+        train, num_ranks = self.spec.train, self.world.num_ranks
+        if not train.cuda_graph:
+            return TrainStep(self.model, train, num_ranks)
+        lanes = train.lanes // num_ranks
+        max_rows = lanes * -(-train.global_batch_size // train.lanes)
+        return GraphedStep(self.model, train, num_ranks, max_rows)
 
     def _all_steps(self) -> None:
         for step in range(self.num_steps):
@@ -132,7 +141,8 @@ class Trainer:
         self.metrics.update(logits, batch.label)
         self.losses[step % len(self.losses)] = loss_sum
         self.rows_trained += batch.num_rows
-        self.exchanged.add(route.traffic, route_s)
+        if route is not None:
+            self.exchanged.add(route.traffic, route_s)
 
     def _after_step(self, epoch: int, steps_done: int) -> None:
         last = steps_done == self.num_steps

@@ -31,12 +31,12 @@ class Routed(NamedTuple):
 
     Attributes:
         batch: On the device.
-        route: Its route through the tables.
+        route: Its route through the tables; `None` if the step makes its own.
         route_s: How long that took to make, waits for the other ranks included.
     """
 
     batch: Batch
-    route: Route
+    route: Route | None
     route_s: float
 
 

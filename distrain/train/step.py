@@ -39,7 +39,11 @@ class TrainStep:
         self.dense = DenseTraining(model.dense, train, num_ranks)
         optimizer = train.optimizer
         self.sparse_optimizer = SparseOptimizer(
-            model.embeddings, optimizer.kind, eps=optimizer.eps, betas=optimizer.betas
+            model.embeddings,
+            optimizer.kind,
+            eps=optimizer.eps,
+            betas=optimizer.betas,
+            seed=train.seed,
         )
         self._micro_batches = train.micro_batches
         self._clip_grad_norm = train.clip_grad_norm

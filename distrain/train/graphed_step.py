@@ -1,0 +1,198 @@
+"""The training step as a CUDA graph: one launch instead of some hundred.
+
+Every shape of such a step follows from the number of rows of its batch (`embeddings/fixed.py`), and
+all that changes from step to step is in tensors, so the kernels of one step, recorded, are those of
+all. Batches of a size that comes again and again are recorded after a few steps of warming up;
+other sizes, such as an epoch's last batch, run the same kernels one by one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from distrain.batch import Batch
+from distrain.embeddings import Route, SparseOptimizer
+from distrain.embeddings.fixed import FixedTables
+from distrain.errors import SpecError
+from distrain.models import ClickModel
+from distrain.spec import TrainSpec
+from distrain.train.clipping import clip_scale, total_sq_norm
+from distrain.train.dense import DenseTraining
+from distrain.train.graphs import CudaStepGraph, StepGraph
+from distrain.train.phases import PhaseClock
+
+WARM_UP_STEPS = 3
+"""Steps of a size before it is recorded: libraries set themselves up in the first ones."""
+
+_MOST_GRAPHS = 4
+
+
+@dataclass
+class _Recorded:
+    """A graph and the tensors that it reads."""
+
+    graph: StepGraph
+    ids: Tensor
+    continuous: Tensor
+    label: Tensor
+
+    def fill(self, batch: Batch) -> None:
+        assert batch.label is not None
+        self.ids.copy_(batch.categorical)
+        self.continuous.copy_(batch.continuous)
+        self.label.copy_(batch.label)
+
+
+class GraphedStep:
+    """Does what `TrainStep` does, for replicated tables, without a wait for the device.
+
+    Args:
+        model: On its device, where it must stay.
+        train: How to train.
+        num_ranks: The gang's size; above 1 a process group must be there.
+        max_rows: The most rows that a rank's batch has.
+        make_graph: Makes graphs; another one than CUDA's is for tests.
+
+    Raises:
+        SpecError: The device, the placement or an option does not go with a graph.
+    """
+
+    def __init__(
+        self,
+        model: ClickModel,
+        train: TrainSpec,
+        num_ranks: int,
+        max_rows: int,
+        make_graph: Callable[[], StepGraph] | None = None,
+    ):
+        self._device = next(model.dense.parameters()).device
+        _check(model, train, self._device if make_graph is None else None)
+        self.model = model
+        self.dense = DenseTraining(model.dense, train, num_ranks)
+        optimizer = train.optimizer
+        self.sparse_optimizer = SparseOptimizer(
+            model.embeddings,
+            optimizer.kind,
+            eps=optimizer.eps,
+            betas=optimizer.betas,
+            seed=train.seed,
+        )
+        self._tables = FixedTables(model.embeddings, self.sparse_optimizer, max_rows)
+        self._clip_grad_norm = train.clip_grad_norm
+        # Adam corrects it in float64.
+        self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
+        self._one = torch.ones((), dtype=torch.float32, device=self._device)
+        self._seen: Counter[int] = Counter()
+        self._recorded: dict[int, _Recorded] = {}
+        if make_graph is None:
+            pool = torch.cuda.graph_pool_handle()
+            make_graph = lambda: CudaStepGraph(pool)  # noqa: E731
+        self._make_graph = make_graph
+
+    def __call__(
+        self,
+        batch: Batch,
+        global_rows: int,
+        lr: float,
+        clock: PhaseClock,
+        route: Route | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Train on one batch; see `TrainStep`.
+
+        What it returns is overwritten by the next step. All of the step's time is told as
+        `forward_backward`, but for the dense update where that is not in the graph.
+
+        Args:
+            batch: This rank's rows, with labels, on the model's device.
+            global_rows: Rows of this step over all ranks.
+            lr: The learning rate.
+            clock: Learns how long each part took.
+            route: Not used: the graph makes its own.
+        """
+        self.model.check_columns(batch)
+        assert batch.label is not None
+        with clock.phase("forward_backward"):
+            self._lr.fill_(lr)
+            self._global_rows.fill_(global_rows)
+            recorded = self._recorded_for(batch)
+            if recorded is None:
+                result = self._run(batch.categorical, batch.continuous, batch.label)
+            else:
+                recorded.fill(batch)
+                result = recorded.graph.replay()
+        logits, loss_sum, scale = result
+        if not self.dense.optimizer.capturable:
+            with clock.phase("optimizer"):
+                self.dense.step(lr, scale if self._clip_grad_norm is not None else None)
+        return logits, loss_sum
+
+    def read_steps(self) -> None:
+        """Tell the sparse optimizer how many steps were made, as before saving; waits."""
+        self._tables.read_steps()
+
+    def _run(self, ids: Tensor, continuous: Tensor, label: Tensor) -> tuple[Tensor, ...]:
+        """The step itself: logits, the sum of losses, and the factor that clips gradients."""
+        self.dense.zero_grad()
+        route = self._tables.route(ids)
+        leaves = self._tables.lookup(route)
+        output = self.dense.forward(leaves, continuous)
+        loss_sum = binary_cross_entropy_with_logits(output, label, reduction="sum")
+        self.dense.backward(loss_sum / self._global_rows)
+        self.dense.start_sync()
+        sums = self._tables.collect(route, [leaf.grad for leaf in leaves])
+        touched = self._tables.exchange(route, sums)
+        self.dense.finish_sync()
+        scale = self._one
+        if self._clip_grad_norm is not None:
+            sq_norm = self.dense.grad_sq_norm() + total_sq_norm([rows.grads for rows in touched])
+            scale = clip_scale(sq_norm, self._clip_grad_norm)
+        self._tables.apply(touched, self._lr, scale)
+        if self.dense.optimizer.capturable:
+            self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
+        return output.detach(), loss_sum.detach(), scale
+
+    def _recorded_for(self, batch: Batch) -> _Recorded | None:
+        """The graph for batches of this size, if there is one or it is time to make one."""
+        assert batch.label is not None
+        size = batch.num_rows
+        if size in self._recorded or size == 0:
+            return self._recorded.get(size)
+        self._seen[size] += 1
+        if self._seen[size] <= WARM_UP_STEPS or len(self._recorded) == _MOST_GRAPHS:
+            return None
+        recorded = _Recorded(
+            self._make_graph(),
+            torch.empty_like(batch.categorical),
+            torch.empty_like(batch.continuous),
+            torch.empty_like(batch.label),
+        )
+        recorded.fill(batch)
+        recorded.graph.record(lambda: self._run(recorded.ids, recorded.continuous, recorded.label))
+        self._recorded[size] = recorded
+        return recorded
+
+
+def _check(model: ClickModel, train: TrainSpec, device: torch.device | None) -> None:
+    """Refuse what a graph cannot hold; `device` is `None` where none is asked for."""
+    tables = model.embeddings
+    problems = {
+        f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
+        "embeddings.placement must be replicated": any(
+            store.placement != "replicated" for store in tables.stores
+        ),
+        f"columns of lists have no fixed size: {', '.join(tables.list_names)}": tables.list_names,
+        "train.micro_batches must be 1": train.micro_batches != 1,
+        "train.dense_sync must be flat": train.dense_sync != "flat",
+        "train.compile must be false": train.compile,
+    }
+    found = [problem for problem, there in problems.items() if there]
+    if found:
+        raise SpecError(
+            f"train.cuda_graph cannot be had here: {'; '.join(found)}",
+            hint="Set train.cuda_graph to false, or change what is named.",
+        )

@@ -1,0 +1,126 @@
+"""A step in a graph against the same steps one by one; the graph is played on the CPU.
+
+The played graph does what CUDA's does as far as data flow goes: recording does nothing, replaying
+reads the recorded tensors as they are then. Streams, memory pools and capture itself are CUDA's.
+"""
+
+import pytest
+import torch
+
+from distrain.batch import Batch
+from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.errors import SpecError
+from distrain.models import ClickModel
+from distrain.models.dlrm import DlrmDense
+from distrain.models.mlp import MlpDense
+from distrain.spec import TrainSpec
+from distrain.train.graphed_step import WARM_UP_STEPS, GraphedStep
+from distrain.train.phases import PhaseClock
+from distrain.train.step import TrainStep
+
+CARDINALITIES, DIM = (5, 40, 300), 4
+NAMES, NUMBERS = ("a", "b", "c"), ("x", "y")
+KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+MOST_ROWS = 30
+
+
+class PlayedGraph:
+    """Records a call and makes it when replayed."""
+
+    made = 0
+
+    def __init__(self):
+        PlayedGraph.made += 1
+        self.replays = 0
+
+    def record(self, run):
+        self.run = run
+
+    def replay(self):
+        self.replays += 1
+        return self.run()
+
+
+def make_model(kind, combiner=None, placement="replicated"):
+    tables = EmbeddingCollection(
+        [TableColumn(n, c, DIM, combiner) for n, c in zip(NAMES, CARDINALITIES, strict=True)],
+        generator=torch.Generator().manual_seed(0),
+        placements=[placement] * 3,
+    )
+    torch.manual_seed(1)
+    dense = MlpDense(3 * DIM, 2, (8,)) if kind == "mlp" else DlrmDense(3, DIM, 2, (8,), (8,))
+    return ClickModel(tables, dense, NUMBERS)
+
+
+def batches():
+    """A few sizes, one of which comes again and again; one batch is empty."""
+    generator = torch.Generator().manual_seed(2)
+    for rows in [20, 20, 7, 20, 20, 20, 0, 30, 20, 20, 20]:
+        ids = [torch.randint(0, c, (rows,), generator=generator) for c in CARDINALITIES]
+        yield Batch(
+            torch.stack(ids).to(torch.int32).T,
+            torch.randn(2, rows, generator=generator).T,
+            torch.randint(0, 2, (rows,), generator=generator).float(),
+            NAMES,
+            NUMBERS,
+        )
+
+
+def train(step):
+    """What the steps returned, and every parameter after all batches."""
+    told = []
+    for number, batch in enumerate(batches()):
+        lr = 0.1 / (1 + number)  # another one in each step
+        logits, loss = step(batch, max(1, 2 * batch.num_rows), lr, PhaseClock())
+        told += [logits.clone(), loss.clone()]
+    return [*told, *step.model.embeddings.weights, *step.model.dense.parameters()]
+
+
+@pytest.mark.parametrize("model", ["mlp", "dlrm"])
+@pytest.mark.parametrize("clip", [None, 0.01])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_played_graph_gives_the_bits_of_plain_steps(kind, clip, model):
+    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, "clip_grad_norm": clip})
+    plain = train(TrainStep(make_model(model), spec, 1))
+    PlayedGraph.made = 0
+    step = GraphedStep(make_model(model), spec, 1, MOST_ROWS, PlayedGraph)
+    graphed = train(step)
+    assert all(torch.equal(a, b) for a, b in zip(plain, graphed, strict=True))
+    assert PlayedGraph.made == 1  # for 20 rows; the other sizes come once
+    step.read_steps()
+    assert step.sparse_optimizer.num_steps == 11
+
+
+def test_a_size_is_recorded_after_its_warm_up():
+    spec = TrainSpec.model_validate({"optimizer": {"kind": "sgd"}})
+    made = []
+
+    def make_graph():
+        made.append(PlayedGraph())
+        return made[-1]
+
+    train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, make_graph))
+    (graph,) = made
+    assert graph.replays == 8 - WARM_UP_STEPS
+
+
+@pytest.mark.parametrize(
+    ("train_section", "model", "problem"),
+    [
+        ({"micro_batches": 2}, {}, "train.micro_batches must be 1"),
+        ({"dense_sync": "ddp"}, {}, "train.dense_sync must be flat"),
+        ({"compile": True}, {}, "train.compile must be false"),
+        ({}, {"combiner": "sum"}, "columns of lists have no fixed size: a, b, c"),
+        ({}, {"placement": "host_cached"}, "embeddings.placement must be replicated"),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_refused(train_section, model, problem):
+    spec = TrainSpec.model_validate(train_section)
+    with pytest.raises(SpecError, match=problem) as caught:
+        GraphedStep(make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph)
+    assert "train.cuda_graph" in caught.value.hint
+
+
+def test_a_cpu_has_no_graphs():
+    with pytest.raises(SpecError, match="graphs need an NVIDIA GPU"):
+        GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)
