@@ -25,6 +25,10 @@ Contenders:
   fbgemm            table-batched embedding with its fused optimizer, bounds checks off
   TorchRec          table-wise, 13 tables a rank, fused optimizer, dense part under its own DDP
 
+Peers' glibc is told to ask for huge pages (GLIBC_TUNABLES=glibc.malloc.hugetlb=1), which makes
+their tables about twice as fast; lines "small pages" show them without, as most people run them.
+distrain asks for its own tables' pages itself.
+
 fbgemm and TorchRec run where `--torchrec` names a Python that has them (docs/benchmarks.md says
 how to make one). Every process has one thread and the allocator settings that distrain gives its
 ranks. On a CPU "of roofline" is the least time for the counted bytes or products (whichever takes

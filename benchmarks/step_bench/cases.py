@@ -38,12 +38,15 @@ class Entry:
         setup: What it trains.
         data: `TABLES`; `SMALL`: with tables of 1M rows; `STRETCHED`: the rows of `SMALL`, spread
             over tables of the comparison's scale.
+        huge_pages: Whether glibc shall ask for huge pages wherever it can. distrain asks for its
+            own tables itself, and its ranks run without that; peers run twice as fast with it.
     """
 
     name: str
     who: str
     setup: Setup
     data: str = TABLES
+    huge_pages: bool = False
 
     @property
     def bytes_per_table_row(self) -> float:
@@ -77,14 +80,19 @@ class Comparison:
 
 def comparisons(device: str, max_ranks: int, quick: bool) -> list[Comparison]:
     """All of them, in the order of the table."""
-    made = [*embedding_paths(device), *whole_steps(device), growth(device)]
+    made = [*embedding_paths(device, quick), *whole_steps(device), growth(device)]
     if max_ranks > 1:
         made.append(ranks_against_peers(device))
     made += sweep(device, max_ranks)
     return [comparison for comparison in made if comparison.quick or not quick]
 
 
-def embedding_paths(device: str) -> list[Comparison]:
+def peer(who: str, setup: Setup) -> Entry:
+    """A peer at its best, on one rank."""
+    return Entry(PEER_NAMES[who, setup.kind], who, setup, huge_pages=True)
+
+
+def embedding_paths(device: str, quick: bool) -> list[Comparison]:
     """The embeddings alone, by optimizer, beside everybody who has that one."""
     made = []
     for kind, rivals in {
@@ -94,11 +102,19 @@ def embedding_paths(device: str) -> list[Comparison]:
     }.items():
         setup = Setup("path", 16, kind, device=device)
         entries = [Entry(OURS, OURS, setup)]
-        entries += [Entry(PEER_NAMES[who, kind], who, setup) for who in rivals]
+        entries += [peer(who, setup) for who in rivals]
+        if device == "cpu" and not quick:
+            entries += [small_pages(peer(who, setup)) for who in rivals]
         made.append(Comparison(f"embeddings, {kind}", with_machine(entries)))
     return made
 
 
+def small_pages(entry: Entry) -> Entry:
+    """The same as it runs where nobody asks for huge pages."""
+    return replace(entry, name=entry.name + SMALL_PAGES, huge_pages=False)
+
+
+SMALL_PAGES = ", small pages"
 PEER_NAMES = {
     (SPARSE, "sgd"): "26 nn.Embedding(sparse) + SGD",
     (SPARSE, "adam"): "26 nn.Embedding(sparse) + SparseAdam",
@@ -110,7 +126,7 @@ PEER_NAMES = {
 def whole_steps(device: str) -> list[Comparison]:
     """The whole step of one rank beside the same model over 26 sparse tables."""
     setup = Setup("mlp", 16, device=device)
-    entries = [Entry(OURS, OURS, setup), Entry(PEER_NAMES[SPARSE, "sgd"], SPARSE, setup)]
+    entries = [Entry(OURS, OURS, setup), peer(SPARSE, setup)]
     return [Comparison("MLP 16, 1 rank, peers", with_machine(entries), quick=False)]
 
 
@@ -131,8 +147,9 @@ def ranks_against_peers(device: str) -> Comparison:
         Entry(f"{OURS}, {word}", OURS, replace(setup, placement=word)) for word in PLACEMENTS
     ]
     if device == "cpu":  # NCCL reduces no sparse gradients
-        entries.append(Entry(DDP, SPARSE, setup))
-    entries.append(Entry(TABLE_WISE, TORCHREC, replace(setup, placement="table_wise")))
+        entries.append(Entry(DDP, SPARSE, setup, huge_pages=True))
+    table_wise = replace(setup, placement="table_wise")
+    entries.append(Entry(TABLE_WISE, TORCHREC, table_wise, huge_pages=True))
     return Comparison(RANKS, with_machine(entries), (RANKS_BATCH,))
 
 

@@ -14,6 +14,7 @@ from step_bench.cases import (
     PEER_NAMES,
     RANKS,
     SMALL,
+    SMALL_PAGES,
     SPARSE,
     STRETCHED,
     TABLE_WISE,
@@ -88,9 +89,11 @@ def ratios(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
         ("path_adam_x_sparse_adam", "embeddings, adam", PEER_NAMES[SPARSE, "adam"]),
         ("1_rank_x_26_tables", "MLP 16, 1 rank, peers", PEER_NAMES[SPARSE, "sgd"]),
     ):
-        own, other = find(results, comparison, OURS), find(results, comparison, peer)
-        if own and other:
-            yield name, times(own, other)
+        own = find(results, comparison, OURS)
+        for pages in ("", SMALL_PAGES):
+            other = find(results, comparison, peer + pages)
+            if own and other:
+                yield name + pages.replace(", ", "_").replace(" ", "_"), times(own, other)
 
 
 def of_ranks(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
