@@ -18,7 +18,6 @@ def run(*command, **environment):
         cwd=HERE.parents[1],
         capture_output=True,
         text=True,
-        timeout=250,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
