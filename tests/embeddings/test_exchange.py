@@ -27,25 +27,16 @@ rank_side = load_script()
 def ranks(request, tmp_path_factory):
     """What each rank of a gang ended with."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(rank), str(request.param), str(folder)],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(request.param)
-    ]
-    try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-            process.stderr.close()
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(request.param), str(folder)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     files = [folder / f"{rank}.pt" for rank in range(request.param)]
-    assert all(file.exists() for file in files), "\n".join(errors)
+    assert all(file.exists() for file in files), done.stderr
     return [torch.load(file, weights_only=True) for file in files]
 
 
