@@ -13,9 +13,10 @@ _SWITCH = "DISTRAIN_TRITON"
 def runs_triton(tensor: Tensor) -> bool:
     """Whether Triton's kernels shall work on such a tensor.
 
-    They do on NVIDIA's GPUs where the package is installed, for values of at most 32 bits, outside
-    of `torch.compile` and unless the environment variable `DISTRAIN_TRITON` is 0. On a CPU they
-    run in Triton's interpreter, which `TRITON_INTERPRET=1` asks for: a way to test them.
+    They do where the environment variable `DISTRAIN_TRITON` is 1, on NVIDIA's GPUs where the package
+    is installed, for values of at most 32 bits, outside of `torch.compile`. Not by themselves: that
+    they pay has not been measured. On a CPU they run in Triton's interpreter, if
+    `TRITON_INTERPRET=1` asks for it too: a way to test them.
     """
     if tensor.dtype == torch.float64 or torch.compiler.is_compiling():
         return False
@@ -26,7 +27,7 @@ def runs_triton(tensor: Tensor) -> bool:
 
 
 def _is_switched_on() -> bool:
-    return os.environ.get(_SWITCH, "1") != "0" and _is_installed()
+    return os.environ.get(_SWITCH) == "1" and _is_installed()
 
 
 @cache

@@ -23,6 +23,12 @@ pytestmark = [
 if torch.cuda.is_available():
     pytest.importorskip("triton", reason="triton is not installed", exc_type=ImportError)
 
+
+@pytest.fixture(autouse=True)
+def with_triton(monkeypatch):
+    monkeypatch.setenv("DISTRAIN_TRITON", "1")
+
+
 COLUMNS = [TableColumn("a", 5000, 16), TableColumn("b", 3, 16), TableColumn("wide", 100, 40)]
 ROWS = 20_000
 
