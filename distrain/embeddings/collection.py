@@ -161,6 +161,7 @@ class EmbeddingCollection(nn.Module):
                 column's end would mean a row of another table.
             lists: The list columns by name; others than the collection's are ignored. Their ids
                 must lie in the same range.
+            peers: Whose process group the ids travel through; `None` for `route_peers`.
 
         Raises:
             ValueError: There are other columns, or lists for another number of rows.

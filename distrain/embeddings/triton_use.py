@@ -13,8 +13,8 @@ _SWITCH = "DISTRAIN_TRITON"
 def runs_triton(tensor: Tensor) -> bool:
     """Whether Triton's kernels shall work on such a tensor.
 
-    They do where the environment variable `DISTRAIN_TRITON` is 1, on NVIDIA's GPUs where the package
-    is installed, for values of at most 32 bits, outside of `torch.compile`. Not by themselves: that
+    They do where the environment variable `DISTRAIN_TRITON` is 1, on NVIDIA's GPUs with the package
+    installed, for values of at most 32 bits, outside of `torch.compile`. Not by themselves: that
     they pay has not been measured. On a CPU they run in Triton's interpreter, if
     `TRITON_INTERPRET=1` asks for it too: a way to test them.
     """
