@@ -38,15 +38,16 @@ class Entry:
         setup: What it trains.
         data: `TABLES`; `SMALL`: with tables of 1M rows; `STRETCHED`: the rows of `SMALL`, spread
             over tables of the comparison's scale.
-        huge_pages: Whether glibc shall ask for huge pages wherever it can. distrain asks for its
-            own tables itself, and its ranks run without that; peers run twice as fast with it.
+        pages: "ranks": memory as distrain's ranks have it, who ask for huge pages for their tables
+            themselves; "huge": glibc asks for them wherever it can, which makes peers twice as
+            fast; "small": it does not.
     """
 
     name: str
     who: str
     setup: Setup
     data: str = TABLES
-    huge_pages: bool = False
+    pages: str = "ranks"
 
     @property
     def bytes_per_table_row(self) -> float:
@@ -89,7 +90,7 @@ def comparisons(device: str, max_ranks: int, quick: bool) -> list[Comparison]:
 
 def peer(who: str, setup: Setup) -> Entry:
     """A peer at its best, on one rank."""
-    return Entry(PEER_NAMES[who, setup.kind], who, setup, huge_pages=True)
+    return Entry(PEER_NAMES[who, setup.kind], who, setup, pages="huge")
 
 
 def embedding_paths(device: str, quick: bool) -> list[Comparison]:
@@ -111,7 +112,7 @@ def embedding_paths(device: str, quick: bool) -> list[Comparison]:
 
 def small_pages(entry: Entry) -> Entry:
     """The same as it runs where nobody asks for huge pages."""
-    return replace(entry, name=entry.name + SMALL_PAGES, huge_pages=False)
+    return replace(entry, name=entry.name + SMALL_PAGES, pages="small")
 
 
 SMALL_PAGES = ", small pages"
@@ -147,9 +148,9 @@ def ranks_against_peers(device: str) -> Comparison:
         Entry(f"{OURS}, {word}", OURS, replace(setup, placement=word)) for word in PLACEMENTS
     ]
     if device == "cpu":  # NCCL reduces no sparse gradients
-        entries.append(Entry(DDP, SPARSE, setup, huge_pages=True))
+        entries.append(Entry(DDP, SPARSE, setup, pages="huge"))
     table_wise = replace(setup, placement="table_wise")
-    entries.append(Entry(TABLE_WISE, TORCHREC, table_wise, huge_pages=True))
+    entries.append(Entry(TABLE_WISE, TORCHREC, table_wise, pages="huge"))
     return Comparison(RANKS, with_machine(entries), (RANKS_BATCH,))
 
 

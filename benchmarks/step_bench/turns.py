@@ -63,7 +63,7 @@ class Ranks:
             log = (folder / f"{rank}.log").open("w+")
             arguments = [python, str(SCRIPT), "--entry", to_json(entry), "--data", str(data)]
             arguments += ["--rank", str(rank), "--meeting", str(folder / "meeting")]
-            self.processes.append(start(arguments, log, entry.huge_pages))
+            self.processes.append(start(arguments, log, entry.pages))
             self.logs.append(log)
 
     def ask(self, **request: Any) -> None:
@@ -105,13 +105,13 @@ class Ranks:
             log.close()
 
 
-def start(arguments: list[str], log: IO[str], huge_pages: bool) -> "subprocess.Popen[str]":
+def start(arguments: list[str], log: IO[str], pages: str) -> "subprocess.Popen[str]":
     """A process with one thread and the allocator settings that distrain's supervisors use."""
     from distrain.coordinator.supervisor import ALLOCATOR
 
     environment = os.environ | ALLOCATOR | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    if huge_pages:
-        environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
+    if pages != "ranks":
+        environment["GLIBC_TUNABLES"] = f"glibc.malloc.hugetlb={int(pages == 'huge')}"
     return subprocess.Popen(
         arguments,
         stdin=subprocess.PIPE,
