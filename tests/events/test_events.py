@@ -20,6 +20,7 @@ FIELDS = {
     float: SECONDS,
     bool: st.booleans(),
     Mapping[str, float]: st.dictionaries(st.sampled_from(PHASES), SECONDS),
+    Mapping[str, int]: st.dictionaries(st.text(), COUNTS),
     Mapping[str, Any]: st.dictionaries(st.text(), COUNTS | st.text() | SECONDS),
 }
 
