@@ -28,7 +28,7 @@ AT_LEAST = {
     "2_ranks_x_ddp": 1.7,
     "2_ranks_x_torchrec": 1.0,
 }
-BELOW = {"growth_of_step": 1.5, "growth_of_path": 1.5}
+BELOW = {"growth_of_step": 1.5}
 GPU_AT_LEAST = {"gpu_mlp_eager": 32e6, "gpu_mlp_bf16": 100e6, "gpu_dlrm": 60e6}
 
 
