@@ -33,8 +33,9 @@ def command(spec_file: Path, overrides: tuple[str, ...], memory_budget: str, as_
     Footers are read, rows are not. First comes the loader, with its memory on the host, at most and
     for one epoch; then each embedding table: where it lives and why, what a rank holds of it with
     its optimizer state, and sends for it in a step. Without embeddings.memory_gib the tables may
-    take a share of this machine's memory. The dense part and torch come on top. Advice follows
-    where the files, or how they are read, could be better.
+    take a share of this machine's memory. Then all that a rank holds at its peak, by terms: for
+    that the model, with small tables, takes a few steps of some thousand rows in this process.
+    Advice follows where the files, or how they are read, could be better.
 
     \b
     Examples:
@@ -96,8 +97,22 @@ def plan_lines(plan: "JobPlan") -> list[str]:
             f"{_size(other.memory_bytes):>11}"
             for other in plan.other_numbers
         ]
-    lines += ["", *explain(plan.tables)]
+    lines += ["", *explain(plan.tables), "", *_peak_lines(plan)]
     return [*lines, "", *(f"note: {advice}" for advice in plan.advice)] if plan.advice else lines
+
+
+def _peak_lines(plan: "JobPlan") -> list[str]:
+    """The predicted peak of a rank, by terms."""
+    peak = plan.peak
+    on_gpu = peak.device_bytes > 0
+    total = f"a rank holds at its peak, predicted: {_size(peak.host_bytes)} on the host"
+    if on_gpu:
+        total += f", {_size(peak.device_bytes)} on its GPU"
+    lines = [total]
+    for term in peak.terms:
+        device = f"{_size(term.device_bytes):>14}" if on_gpu else ""
+        lines.append(f"{_size(term.host_bytes):>14}{device}  {term.name}")
+    return lines
 
 
 def _size(num_bytes: int) -> str:

@@ -27,8 +27,9 @@ from distrain.loader.options import (
     whole_number,
 )
 from distrain.loader.producer import EpochWork
+from distrain.loader.schedule import epoch_chunks
 from distrain.loader.stats import LoaderStats, StatsRecorder
-from distrain.partition import EpochPlan, chunk_order
+from distrain.partition import EpochPlan
 
 _RUN_TIME_STATE = ("_stats", "_pool", "_reader", "_running", "_streams", "_set_up_thread")
 
@@ -218,19 +219,10 @@ class Loader(IterableDataset[Any]):
         if not 0 <= start_step <= self.num_steps:
             raise ValueError(f"start_step {start_step} is not in 0..{self.num_steps}")
         options = self.options
-        row_groups = self.dataset.table.row_groups
         work = EpochWork(
             plan=self._plan,
-            chunks=chunk_order(
-                [group.num_rows for group in row_groups],
-                options.seed,
-                epoch,
-                options.shuffle,
-                # Without a shuffle, larger chunks are the same line in fewer, larger steps.
-                options.parts_per_chunk if options.shuffle == "chunk" else 1,
-                parts=self.dataset.parts if options.shuffle == "chunk" else None,
-            ),
-            row_groups=row_groups,
+            chunks=epoch_chunks(self.dataset, options, epoch),
+            row_groups=self.dataset.table.row_groups,
             rank=options.rank,
             num_ranks=options.num_ranks,
             seed=None if options.shuffle == "none" else options.seed,

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.partition import Chunk, EpochPlan, Piece, lane_pieces
+from distrain.loader.dataset import Dataset
+from distrain.loader.options import LoaderOptions
+from distrain.partition import Chunk, EpochPlan, Piece, chunk_order, lane_pieces
 
 
 class Load(NamedTuple):
@@ -43,6 +45,20 @@ class Runs:
     steps: NDArray[np.int64]
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
+
+
+def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> list[Chunk]:
+    """An epoch's chunks, in its order."""
+    by_parts = options.shuffle == "chunk"
+    return chunk_order(
+        [group.num_rows for group in dataset.table.row_groups],
+        options.seed,
+        epoch,
+        options.shuffle,
+        # Without a shuffle, larger chunks are the same line in fewer, larger steps.
+        options.parts_per_chunk if by_parts else 1,
+        parts=dataset.parts if by_parts else None,
+    )
 
 
 def plan_loads(

@@ -9,10 +9,13 @@ from distrain.embeddings.sharding_plan import ShardingPlan
 from distrain.loader import Loader
 from distrain.loader.advice import advice_for
 from distrain.loader.facts import TableFacts, table_facts
+from distrain.loader.held import batches_held
 from distrain.loader.memory import LoaderMemory, largest_chunk_rows, memory_of
 from distrain.spec import JobSpec
 from distrain.train.inputs import Inputs
 from distrain.train.loaders import job_loader
+from distrain.train.memory import RankMemory, rank_memory
+from distrain.train.rehearsal import rehearse
 from distrain.train.tables_plan import plan_tables, tables_budget_bytes
 from distrain.world import World
 
@@ -62,6 +65,7 @@ class JobPlan:
         other_numbers: The same share for other numbers of ranks that the lanes allow.
         advice: What would be better otherwise, most pressing first.
         tables: Where the embedding tables live.
+        peak: What a rank will hold at its peak, by terms.
     """
 
     rows: int
@@ -85,10 +89,11 @@ class JobPlan:
     other_numbers: tuple[RankShare, ...]
     advice: tuple[str, ...]
     tables: ShardingPlan
+    peak: RankMemory
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return asdict(self) | {"tables": self.tables.to_json()}
+        return asdict(self) | {"tables": self.tables.to_json(), "peak": self.peak.to_json()}
 
 
 def plan_job(
@@ -118,6 +123,7 @@ def plan_job(
     pinned = device.type == "cuda"
     numbers = [n for n in range(1, spec.train.lanes + 1) if spec.train.lanes % n == 0]
     steps = spec.train.epochs * loader.num_steps
+    tables = _tables(spec, inputs, device)
     advice = advice_for(
         loader.dataset,
         loader.options,
@@ -150,7 +156,8 @@ def plan_job(
             if number != spec.resources.num_ranks
         ),
         advice=tuple(advice),
-        tables=_tables(spec, inputs, device),
+        tables=tables,
+        peak=_peak(spec, inputs, loader, facts, tables, device),
     )
 
 
@@ -162,6 +169,33 @@ def _tables(spec: JobSpec, inputs: Inputs, device: torch.device) -> ShardingPlan
         num_ranks=num_ranks,
         device_type=device.type,
         budget_bytes=tables_budget_bytes(spec.embeddings, device, num_ranks),
+    )
+
+
+def _peak(
+    spec: JobSpec,
+    inputs: Inputs,
+    loader: Loader,
+    facts: TableFacts,
+    tables: ShardingPlan,
+    device: torch.device,
+) -> RankMemory:
+    on_gpu = device.type == "cuda"
+    memory = _memory(loader, facts, on_gpu)
+    return rank_memory(
+        spec.train,
+        tables,
+        rehearse(spec, inputs.schema),
+        rows=memory.batch_rows,
+        loader=memory,
+        batches=batches_held(
+            loader.dataset,
+            loader.options,
+            # The one that trains, those with a route, and one that is being given a route.
+            consumer_batches=2 + spec.train.route_ahead,
+            num_steps=spec.train.max_steps or loader.num_steps,
+        ),
+        on_gpu=on_gpu,
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from distrain.loader import Dataset, Loader
 from distrain.loader import loader as loader_module
 from distrain.loader.blocks import BlockPool
+from distrain.loader.held import batches_held
 from distrain.loader.memory import memory_of
 from distrain.partition import row_permutation
 from distrain.schema import Schema
@@ -109,6 +110,11 @@ def test_no_more_batches_are_held_than_the_formula_says(
                 for batch in batches:
                     assert batch.num_rows <= loader.memory.batch_rows
                 del batch
+            if epoch == 0:
+                expected = batches_held(
+                    loader.dataset, loader.options, consumer_batches=2, num_steps=loader.num_steps
+                )
+                assert 0 < held.most <= expected <= loader.memory.batches
         assert 0 < held.most <= loader.memory.batches
         assert held.bytes_in_pools() <= loader.memory.blocks_bytes
 
@@ -126,6 +132,22 @@ def test_the_formula_is_reached_where_all_lanes_change_chunks_at_once(
             held.wait_for(2 * 20 * 4 // 8)
             assert len(kept) == 1
         assert 2 * 20 * 4 // 8 <= held.most <= most
+
+
+@pytest.mark.parametrize("sizes", [[20] * 24, [16] * 33, [7] * 60])
+@pytest.mark.parametrize("decode_threads", [1, 4])
+def test_the_schedule_tells_how_many_batches_wait_for_a_slow_consumer(
+    write_table: Any, schema: Schema, held: Held, sizes: list[int], decode_threads: int
+) -> None:
+    options: dict[str, Any] = {"lanes": 4, "global_batch_size": 8, "prefetch_batches": 2}
+    dataset = Dataset(write_table([sizes]), schema)
+    with Loader(dataset, decode_threads=decode_threads, **options) as loader:
+        expected = batches_held(dataset, loader.options, consumer_batches=1, num_steps=1)
+        with loader.epoch(0) as batches:
+            first = next(batches)
+            held.wait_for(expected)
+            assert first.num_rows == 8
+    assert held.most == expected < loader.memory.batches
 
 
 def test_a_full_shuffle_holds_a_ranks_share_from_the_first_step_on(

@@ -1,0 +1,141 @@
+"""A training step in miniature, from which a plan learns what cannot be computed.
+
+Two things about a rank's memory are facts about libraries rather than about a job: what a process
+takes that has torch, NumPy and Arrow in it and has used them, and which tensors the dense part
+keeps at a time. So the plan's own process takes some steps of up to 4,096 rows with the job's own
+model, whose tables have a few rows each, and looks at itself.
+"""
+
+import gc
+from dataclasses import dataclass, replace
+
+import psutil
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from distrain.batch import Batch
+from distrain.metrics.device import DeviceBinaryMetrics
+from distrain.models import ClickModel, build_model
+from distrain.models.build import embedding_dim
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import JobSpec
+from distrain.train.dense import DenseTraining
+from distrain.train.live_bytes import LiveBytes
+from distrain.train.phases import PhaseClock
+from distrain.train.step import TrainStep
+
+_WARM_UP_ROWS = (256, 512)
+_MOST_ROWS = 4096  # of a slice that is counted; from there on all grows with the rows
+_TABLE_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a step in miniature has shown.
+
+    Attributes:
+        process_bytes: Resident memory of this process after it.
+        dense_values: Values of all dense parameters.
+        fixed_bytes: Tensors that a slice of a step makes whatever its rows are.
+        bytes_per_row: The most tensors at a time per row of a slice, from the embeddings to their
+            gradients, both included.
+        embedding_bytes_per_row: Of these the embeddings themselves.
+        categorical: Categorical columns.
+    """
+
+    process_bytes: int
+    dense_values: int
+    fixed_bytes: int
+    bytes_per_row: int
+    embedding_bytes_per_row: int
+    categorical: int
+
+    def slice_bytes(self, rows: int) -> int:
+        """The most that tensors of one slice of a step take at a time."""
+        return self.fixed_bytes + self.bytes_per_row * rows
+
+
+def rehearse(spec: JobSpec, schema: Schema) -> Rehearsal:
+    """Take a few steps on the CPU, in this process.
+
+    Args:
+        spec: The job.
+        schema: Its data's.
+    """
+    model = _small_model(spec, schema)
+    precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # tensors of tf32 are fp32
+    # A capture of the step is of the same operations, and needs a GPU.
+    plain = {"precision": precision, "compile": False, "cuda_graph": False, "micro_batches": 1}
+    train = spec.train.model_copy(update=plain)
+    step = TrainStep(model, train, 1)
+    metrics, clock = DeviceBinaryMetrics(torch.device("cpu")), PhaseClock()
+    for rows in _WARM_UP_ROWS:
+        batch = _batch(model, rows)
+        logits, _ = step(batch, rows, spec.train.optimizer.lr, clock)
+        assert batch.label is not None
+        metrics.update(logits, batch.label)
+    metrics.read_and_reset()
+    gc.collect()
+    process_bytes = psutil.Process().memory_info().rss
+    few, more = (_most_of_a_slice(step.dense, model, n) for n in (_MOST_ROWS // 2, _MOST_ROWS))
+    per_row = (more - few) // (_MOST_ROWS // 2)
+    features = schema.remove_by_tag(Tags.TARGET)
+    width = sum(embedding_dim(column, spec.model) for column in features.categorical)
+    return Rehearsal(
+        process_bytes=process_bytes,
+        dense_values=sum(p.numel() for p in model.dense.parameters()),
+        fixed_bytes=max(0, more - per_row * _MOST_ROWS),
+        bytes_per_row=per_row,
+        embedding_bytes_per_row=4 * width,
+        categorical=len(features.categorical),
+    )
+
+
+def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
+    """The job's model with tables of a few rows, and one id where rows have lists."""
+    columns: list[ColumnSchema] = []
+    for column in schema.columns:
+        if Tags.CATEGORICAL in column.tags:
+            dim = embedding_dim(column, spec.model)
+            column = replace(
+                column,
+                cardinality=_TABLE_ROWS,
+                embedding_dim=dim,
+                is_list=False,
+                is_ragged=False,
+                value_count=None,
+            )
+        columns.append(column)
+    return build_model(Schema(tuple(columns)), spec.model, seed=0)
+
+
+def _batch(model: ClickModel, rows: int) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    tables = model.embeddings
+    shape = (len(tables.names), rows)
+    return Batch(
+        torch.randint(_TABLE_ROWS, shape, dtype=torch.int32, generator=generator).t(),
+        torch.randn(len(model.continuous_names), rows, generator=generator).t(),
+        torch.randint(2, (rows,), generator=generator).float(),
+        tables.names,
+        model.continuous_names,
+    )
+
+
+def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
+    """The most bytes of tensors at a time in forward and backward of one slice."""
+    batch = _batch(model, rows)
+    tables = model.embeddings
+    assert batch.label is not None
+    with LiveBytes() as counted:
+        leaves = tuple(
+            torch.zeros(rows, len(group), tables.columns[group[0]].dim).requires_grad_()
+            for group in tables.groups
+        )
+        with dense.slice(True):
+            logits = dense.forward(leaves, batch.continuous)
+            loss = binary_cross_entropy_with_logits(logits, batch.label, reduction="sum")
+            dense.backward(loss / rows)
+    dense.zero_grad()
+    most: int = counted.most
+    return most
