@@ -50,11 +50,6 @@ class HostMemory:
         weakref.finalize(lent, self._take_back, owner).atexit = False
         return _as_tensor(lent, shape, dtype)
 
-    def clear(self) -> None:
-        """Let go of the memory that is not lent."""
-        with self._lock:
-            self._idle.clear()
-
     def _take_back(self, owner: NDArray[np.uint8]) -> None:
         with self._lock:
             self._idle.append(owner)

@@ -74,10 +74,6 @@ class RowCache:
         """An attached tensor's rows on the device, `[capacity, ...]`, by place."""
         return self._values[number]
 
-    def host(self, number: int) -> Tensor:
-        """An attached tensor, on the host, as it was attached."""
-        return self._hosts[number]
-
     def admit(self, rows: Tensor) -> Tensor:
         """Make sure that rows lie on the device.
 
