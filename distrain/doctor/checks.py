@@ -54,6 +54,7 @@ def check_machine() -> Iterator[Check]:
         "memory": lambda: [_memory()],
         "/dev/shm": lambda: [_shared_memory()],
         "loader kernel": lambda: [_loader_kernel()],
+        "tables' kernels": lambda: [_tables_kernels()],
         "gpu": _gpus,
     }
     for name, look in looks.items():
@@ -126,6 +127,9 @@ def _installed(package: str) -> Check:
     return Check(package, Verdict.OK, found)
 
 
+_REBUILD = "Install a C compiler, then distrain again: pip install --force-reinstall --no-deps ."
+
+
 def _loader_kernel() -> Check:
     from distrain.loader.fill import KERNEL
 
@@ -135,7 +139,20 @@ def _loader_kernel() -> Check:
         "loader kernel",
         Verdict.NOTE,
         "not built: NumPy fills batches, more slowly",
-        "Install a C compiler, then distrain again: pip install --force-reinstall --no-deps .",
+        _REBUILD,
+    )
+
+
+def _tables_kernels() -> Check:
+    from distrain.embeddings import kernels_cpu
+
+    if kernels_cpu.AVAILABLE:
+        return Check("tables' kernels", Verdict.OK, "built")
+    return Check(
+        "tables' kernels",
+        Verdict.NOTE,
+        "not built: torch looks up and updates embedding rows, more slowly",
+        _REBUILD,
     )
 
 

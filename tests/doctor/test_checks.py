@@ -58,6 +58,15 @@ def test_a_loader_without_its_kernel_is_told(monkeypatch):
         assert by_name(check_machine())["loader kernel"].verdict is verdict
 
 
+def test_tables_without_their_kernels_are_told(monkeypatch):
+    from distrain.embeddings import kernels_cpu
+
+    monkeypatch.setattr(checks, "NEEDED", ())
+    for built, verdict in ((True, Verdict.OK), (False, Verdict.NOTE)):
+        monkeypatch.setattr(kernels_cpu, "AVAILABLE", built)
+        assert by_name(check_machine())["tables' kernels"].verdict is verdict
+
+
 @pytest.mark.parametrize("look", ["_same_dask", "_cores", "_memory", "_shared_memory", "_gpus"])
 def test_a_look_that_fails_is_a_finding_and_the_others_go_on(monkeypatch, look):
     def broken():
