@@ -14,6 +14,7 @@ PHASES = (
     "exchange",
     "optimizer",
     "evaluate",
+    "checkpoint",
     "save",
     "other",
 )
@@ -41,6 +42,10 @@ class TrainingStarted:
         total_rows: Rows of the whole job over all ranks.
         parameters: Trainable values, embeddings included.
         reader: Who reads row groups, and why it was chosen.
+        first_step: Steps that a checkpoint brought along; 0 without one.
+        rows_before: Rows that were trained in these steps, over all ranks.
+        elapsed_before_s: Wall time that they took.
+        checkpoint: The checkpoint that the training goes on from.
     """
 
     kind: ClassVar[str] = "training_started"
@@ -50,6 +55,110 @@ class TrainingStarted:
     total_rows: int
     parameters: int
     reader: str = ""
+    first_step: int = 0
+    rows_before: int = 0
+    elapsed_before_s: float = 0.0
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A thread of the rank tells that its process runs, and what its training is at.
+
+    Attributes:
+        step: Steps begun since the start of the job.
+        progress: A number that grows with every step, validation batch and saved piece. Ranks in
+            the same place of the same program have the same number.
+        doing: What the training thread is at: a phase of `PHASES`, or `setup`.
+        waiting_for: Who it waits for, if it does: `peers` in a collective operation, `reader` for
+            rows; "" while it works.
+    """
+
+    kind: ClassVar[str] = "heartbeat"
+    rank: int
+    step: int
+    progress: int
+    doing: str
+    waiting_for: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    """A checkpoint is whole; rank 0 tells.
+
+    Attributes:
+        step: Steps that it holds.
+        path: Where it is: a folder or URL.
+        size_bytes: Its size, over all ranks.
+        stood_still_s: How long training stood still for it, on rank 0.
+        write_s: How long it took to write, from the first byte to the manifest.
+        auc: Of the validation rows at this step, if they were scored.
+    """
+
+    kind: ClassVar[str] = "checkpoint_saved"
+    rank: int
+    step: int
+    path: str
+    size_bytes: int
+    stood_still_s: float
+    write_s: float
+    auc: float | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointTrouble:
+    """A checkpoint could not be written, or was found damaged and left aside; training goes on.
+
+    Attributes:
+        message: What happened to which one, as people should read it.
+    """
+
+    kind: ClassVar[str] = "checkpoint_trouble"
+    rank: int
+    message: str
+
+
+@dataclass(frozen=True)
+class StopNoticed:
+    """Somebody else than the coordinator asked the rank's process to end, with a signal.
+
+    Attributes:
+        signal: Its name.
+    """
+
+    kind: ClassVar[str] = "stop_noticed"
+    rank: int
+    signal: str
+
+
+@dataclass(frozen=True)
+class RankStopped:
+    """The rank stopped in order, as it was asked to; its process will end.
+
+    Attributes:
+        step: Steps taken since the start of the job.
+        saved: Whether a checkpoint holds them all.
+    """
+
+    kind: ClassVar[str] = "rank_stopped"
+    rank: int
+    step: int
+    saved: bool
+
+
+@dataclass(frozen=True)
+class StacksTaken:
+    """The supervisor's account of what a rank's process was doing when nothing moved.
+
+    Attributes:
+        process_state: The kernel's letter and word, such as `T (stopped)`; `gone` if it has ended.
+        stacks: The Python stacks of its threads; "" if the process could not write them.
+    """
+
+    kind: ClassVar[str] = "stacks_taken"
+    rank: int
+    process_state: str
+    stacks: str
 
 
 @dataclass(frozen=True)
@@ -189,9 +298,15 @@ FAILURE_REASONS = (
 Event = (
     RankStarted
     | TrainingStarted
+    | Heartbeat
     | StepsDone
     | EvaluationDone
+    | CheckpointSaved
+    | CheckpointTrouble
     | ModelSaved
+    | StopNoticed
+    | RankStopped
+    | StacksTaken
     | RankFinished
     | RankFailed
     | RankExited
@@ -202,9 +317,15 @@ EVENT_TYPES: dict[str, type[Event]] = {
     for cls in (
         RankStarted,
         TrainingStarted,
+        Heartbeat,
         StepsDone,
         EvaluationDone,
+        CheckpointSaved,
+        CheckpointTrouble,
         ModelSaved,
+        StopNoticed,
+        RankStopped,
+        StacksTaken,
         RankFinished,
         RankFailed,
         RankExited,

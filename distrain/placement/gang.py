@@ -13,11 +13,13 @@ class Slot:
 
     Attributes:
         host: The worker's host; ranks of a gang are packed on few hosts.
-        worker: The worker's address.
+        worker: The worker's address, which is another one when its nanny has restarted it.
+        name: Its name, which stays; "" if it has none.
     """
 
     host: str
     worker: str
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from distrain.spec.load import load_spec, parse_spec
 from distrain.spec.sections import (
+    CheckpointSpec,
     DataSpec,
     DeadlinesSpec,
     DlrmSpec,
@@ -11,12 +12,15 @@ from distrain.spec.sections import (
     MlpSpec,
     ModelSpec,
     OptimizerSpec,
+    QueueSpec,
     ResourcesSpec,
+    RestartSpec,
     ScheduleSpec,
     TrainSpec,
 )
 
 __all__ = [
+    "CheckpointSpec",
     "DataSpec",
     "DeadlinesSpec",
     "DlrmSpec",
@@ -26,7 +30,9 @@ __all__ = [
     "MlpSpec",
     "ModelSpec",
     "OptimizerSpec",
+    "QueueSpec",
     "ResourcesSpec",
+    "RestartSpec",
     "ScheduleSpec",
     "TrainSpec",
     "load_spec",

@@ -9,15 +9,6 @@ from distrain.spec.document import parse_yaml, read_document
 from distrain.spec.explain import explain_all
 from distrain.spec.sections import JobSpec
 
-# Names that the job spec reserves and this version cannot honour yet; silence would mislead.
-_RESERVED = {
-    "checkpoint": "checkpoints during training",
-    "restart": "restarts after failures",
-    "queue": "priorities (jobs run in the order of their submission)",
-    "resources.min_ranks": "elastic gangs",
-    "resources.memory_per_rank_gib": "memory limits per rank",
-}
-
 
 def load_spec(path: str | Path, overrides: Iterable[str] = ()) -> JobSpec:
     """Read a job spec from a YAML file, or a JSON file if its name ends in `.json`.
@@ -59,11 +50,6 @@ def parse_spec(
     except RecursionError:
         raise SpecError("the job spec is nested too deeply", where=where) from None
     problems = [problem for text in overrides if (problem := _override(merged, text))]
-    problems += [
-        f"{name}: this version has no {what}; leave it out"
-        for name, what in _RESERVED.items()
-        if _take_out(merged, name)
-    ]
     try:
         spec = JobSpec.model_validate(merged)
     except ValidationError as error:
@@ -98,14 +84,3 @@ def _override(document: dict[str, Any], assignment: str) -> str | None:
     except ValueError as error:
         return f"cannot set {path} to {text!r}: {error}"
     return None
-
-
-def _take_out(document: dict[str, Any], path: str) -> bool:
-    """Remove a reserved name, if it is there, so that the rest can be checked too."""
-    section, _, field = path.partition(".")
-    inner = document if not field else document.get(section)
-    name = field or section
-    if not isinstance(inner, dict) or name not in inner:
-        return False
-    del inner[name]
-    return True

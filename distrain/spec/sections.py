@@ -187,6 +187,10 @@ class TrainSpec(Section):
         description="Virtual shards of the data; the number of ranks must divide it.",
     )
     log_every_steps: PositiveInt = Field(10, description="Steps between two progress reports.")
+    audit: bool = Field(
+        False,
+        description="Whether ranks write down a hash of every row they train, for `distrain audit`.",
+    )
 
 
 class EvaluateSpec(Section):
@@ -239,8 +243,79 @@ class ResourcesSpec(Section):
     )
     num_ranks: PositiveInt = Field(1, description="Replicas that train together.")
     threads_per_rank: PositiveInt = Field(1, description="torch's CPU threads per rank.")
+    min_ranks: PositiveInt | None = Field(
+        None,
+        description="Fewest replicas to train with while workers are missing: a restart takes what "
+        "is there, and the job grows again when workers return; null: always num_ranks.",
+    )
+    memory_per_rank_gib: float | None = Field(
+        None,
+        gt=0,
+        description="Host memory a rank's process may hold, in GiB; one that holds more is ended, "
+        "with reason OutOfMemory. Null: no limit.",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="`auto` takes a GPU where the worker has one."
+    )
+
+
+class CheckpointSpec(Section):
+    """When the training's state is saved, where, and how much of it is kept.
+
+    It is also saved when a job is asked to stop. What is saved fits any number of ranks.
+    """
+
+    dir: str | None = Field(
+        None,
+        description="A folder or URL that all workers see; `{run_id}` stands for the job's id. "
+        "Null: `checkpoints` in the run directory.",
+    )
+    every_steps: PositiveInt | None = Field(None, description="Steps between two checkpoints.")
+    every_s: float | None = Field(600.0, gt=0, description="Seconds between two; null: none.")
+    at_end: bool = Field(True, description="Whether to write one after the last step.")
+    keep: PositiveInt = Field(3, description="How many of the newest are kept.")
+    keep_best: Literal["auc"] | None = Field(
+        None, description="`auc`: write one at each validation, and keep the best besides."
+    )
+    asynchronous: bool = Field(
+        True,
+        description="Whether training goes on while one is written, from a copy in host memory.",
+    )
+
+
+class RestartSpec(Section):
+    """How often a job is started anew, from its last checkpoint, before it is given up."""
+
+    max_rank_failures: int = Field(
+        3, ge=0, le=LARGEST, description="Restarts after a rank died, failed or hung."
+    )
+    max_worker_losses: int = Field(
+        10, ge=0, le=LARGEST, description="Restarts after a Dask worker left the cluster."
+    )
+    max_preemptions: int | None = Field(
+        None,
+        ge=0,
+        le=LARGEST,
+        description="Restarts after a notice to leave, or for a job of higher priority; null: any "
+        "number.",
+    )
+    backoff_s: float = Field(
+        1.0,
+        ge=0,
+        description="Wait before a restart, in seconds; doubled, up to a minute, for each failure "
+        "in a row that got no further than the one before.",
+    )
+
+
+class QueueSpec(Section):
+    """Who goes first when workers are scarce."""
+
+    priority: int = Field(
+        0,
+        ge=-LARGEST,
+        le=LARGEST,
+        description="Jobs of higher priority start first, and may preempt lower ones, which save "
+        "a checkpoint, stop, and wait for their turn.",
     )
 
 
@@ -251,6 +326,15 @@ class DeadlinesSpec(Section):
     total_s: float | None = Field(None, gt=0, description="From submission to the end.")
     collective_s: float = Field(
         600.0, gt=0, description="Longest wait for a peer in one collective operation."
+    )
+    progress_s: float | None = Field(
+        300.0,
+        gt=0,
+        description="Longest time without any progress of a rank that trains, after which the "
+        "culprit is looked for and the job restarted; null: no limit.",
+    )
+    stop_grace_s: float = Field(
+        20.0, ge=0, description="What ranks get to save a checkpoint when asked to stop."
     )
 
 
@@ -268,7 +352,17 @@ class JobSpec(Section):
     evaluate: EvaluateSpec = EvaluateSpec()
     embeddings: EmbeddingsSpec = EmbeddingsSpec()
     resources: ResourcesSpec = ResourcesSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    restart: RestartSpec = RestartSpec()
     deadlines: DeadlinesSpec = DeadlinesSpec()
+    queue: QueueSpec = QueueSpec()
+
+    @property
+    def allowed_ranks(self) -> tuple[int, ...]:
+        """The numbers of ranks that the job may train with, the largest first."""
+        most, fewest = self.resources.num_ranks, self.resources.min_ranks
+        numbers = range(most, (most if fewest is None else fewest) - 1, -1)
+        return tuple(n for n in numbers if self.train.lanes % n == 0)
 
     @model_validator(mode="after")
     def _consistent(self) -> "JobSpec":
@@ -278,6 +372,11 @@ class JobSpec(Section):
             raise ValueError(
                 f"resources.num_ranks {ranks} does not divide train.lanes {lanes}; "
                 f"with {lanes} lanes it may be {', '.join(map(str, allowed))}"
+            )
+        fewest = self.resources.min_ranks
+        if fewest is not None and fewest > ranks:
+            raise ValueError(
+                f"resources.min_ranks {fewest} is more than resources.num_ranks {ranks}"
             )
         if self.train.precision == "tf32" and self.resources.device == "cpu":
             raise ValueError(

@@ -1,7 +1,6 @@
 """Directives whose content is drawn from the code at build time, so that it cannot go stale.
 
     {distrain-spec}          every section and field of a job spec
-    {distrain-reserved}      names that the spec reserves and this version refuses
     {distrain-commands}      every command with its options
     {distrain-record} PATH   the fields of one dataclass, such as `distrain.report.Summary`
     {distrain-events}        every event
@@ -90,7 +89,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives."""
     for name, make_text in {
         "distrain-spec": spec_text.sections,
-        "distrain-reserved": spec_text.reserved,
         "distrain-commands": commands_text.commands,
         "distrain-events": records_text.events,
         "distrain-phases": records_text.phases,

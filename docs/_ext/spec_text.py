@@ -8,7 +8,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from distrain.spec import JobSpec
-from distrain.spec.load import _RESERVED
 from distrain.spec.sections import ModelSpec, Section
 
 _KINDS = get_args(get_args(ModelSpec)[0])
@@ -21,11 +20,6 @@ def sections() -> str:
     for path, section in _sections("", JobSpec):
         parts += [f"## {path}", _about(section), _fields(path.partition(" ")[0] + ".", section)]
     return "\n\n".join(parts)
-
-
-def reserved() -> str:
-    """The names that this version refuses, and what they would ask for."""
-    return table(["name", "would ask for"], [(code(n), what) for n, what in _RESERVED.items()])
 
 
 def field_paths() -> list[str]:

@@ -50,11 +50,6 @@ def test_every_spec_field_is_in_the_reference(pages):
     assert wanted <= lines_of(pages["spec"])
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "restart", "queue", "resources.min_ranks"])
-def test_reserved_names_are_in_the_reference(pages, name):
-    assert name in lines_of(pages["spec"])
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_in_the_reference_with_its_options(pages, name):
     page = pages["commands"]

@@ -1,7 +1,6 @@
 """What a job spec accepts, and how it tells what it does not."""
 
 import json
-import re
 
 import pydantic
 import pytest
@@ -153,26 +152,6 @@ def test_a_wrong_value_is_shown_on_one_short_line():
     assert len(message) < 200
     huge = refusal(with_section("train", seed=10**5000))
     assert huge.endswith("not something too large to show")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "checkpoint",
-        "restart",
-        "queue",
-        "resources.min_ranks",
-        "resources.memory_per_rank_gib",
-    ],
-)
-@pytest.mark.parametrize("how", ["document", "override"])
-def test_a_reserved_name_is_refused_as_such(name, how):
-    if how == "override":
-        message = refusal(SMALLEST, f"{name}=1")
-    else:
-        section, _, field = name.partition(".")
-        message = refusal(with_section(section, **{field or "dir": 1}))
-    assert re.fullmatch(rf"{name}: this version has no .*; leave it out", message)
 
 
 def test_overrides_set_values_read_as_yaml_in_sections_old_and_new():

@@ -10,7 +10,6 @@ from distrain.errors import SpecError
 from distrain.spec import JobSpec, parse_spec
 
 SECTIONS = tuple(JobSpec.model_fields)
-RESERVED = ("checkpoint", "restart", "queue")
 FIELDS = (
     "train", "valid", "schema", "schema_path", "cache_dir", "kind", "embedding_dim", "hidden",
     "bottom", "top", "optimizer", "schedule", "lr", "betas", "eps", "warmup_steps", "lanes",
@@ -44,7 +43,7 @@ DOCUMENTS = st.builds(
     DATA,
     MODEL,
     st.dictionaries(
-        st.sampled_from(SECTIONS + RESERVED) | st.text(max_size=5) | st.integers(),
+        st.sampled_from(SECTIONS) | st.text(max_size=5) | st.integers(),
         SECTION,
         max_size=4,
     ),
