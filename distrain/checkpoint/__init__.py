@@ -1,13 +1,27 @@
 """The state of a training, saved whole or not at all, for any placement and number of ranks.
 
-    folder.py   named tensors and values as a folder that is checked when it is read
-    dense.py    a module's and a torch optimizer's tensors by the parameters' names
-    state.py    all that a training's future depends on: dense part, tables, optimizers
-
-The training loop does not call this yet.
+board.py     how the ranks tell each other what they wrote
+place.py     the checkpoints side by side, and which of them are whole
+writer.py    all ranks write one, mostly while they train on
+loading.py   all ranks load the newest that is whole
+dense.py     a module's and a torch optimizer's tensors by the parameters' names
+state.py     all that a training's future depends on: dense part, tables, optimizers
 """
 
-from distrain.checkpoint.folder import load_folder, save_folder
+from distrain.checkpoint.board import Board, LocalBoard
+from distrain.checkpoint.loading import Loaded, load_newest
+from distrain.checkpoint.place import CheckpointPlace, Entry
 from distrain.checkpoint.state import TrainingState
+from distrain.checkpoint.writer import CheckpointWriter, Saved
 
-__all__ = ["TrainingState", "load_folder", "save_folder"]
+__all__ = [
+    "Board",
+    "CheckpointPlace",
+    "CheckpointWriter",
+    "Entry",
+    "Loaded",
+    "LocalBoard",
+    "Saved",
+    "TrainingState",
+    "load_newest",
+]
