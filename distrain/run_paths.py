@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+_ATTEMPT = "attempt-"
+
 
 @dataclass(frozen=True)
 class RunPaths:
     """One training run's files; nobody else spells these names.
 
-    >>> RunPaths(Path("runs/a")).log(rank=1).as_posix()
-    'runs/a/logs/rank-1.log'
+    >>> RunPaths(Path("runs/a")).log(rank=1, attempt=2).as_posix()
+    'runs/a/logs/attempt-2/rank-1.log'
     """
 
     root: Path
@@ -20,6 +22,11 @@ class RunPaths:
     def spec(self) -> Path:
         """The job spec as resolved."""
         return self.root / "spec.yaml"
+
+    @property
+    def run(self) -> Path:
+        """Whose run this is: the job's id, when it was made, by which version."""
+        return self.root / "run.json"
 
     @property
     def metrics(self) -> Path:
@@ -42,13 +49,41 @@ class RunPaths:
         return self.root / "model"
 
     @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints, unless the spec names another place."""
+        return self.root / "checkpoints"
+
+    @property
     def logs(self) -> Path:
-        """The folder of the ranks' logs."""
+        """The folder of what the ranks printed, attempt by attempt."""
         return self.root / "logs"
 
-    def log(self, rank: int) -> Path:
+    @property
+    def audits(self) -> Path:
+        """The folder of the hashes of the rows that were trained, attempt by attempt."""
+        return self.root / "audit"
+
+    def log(self, rank: int, attempt: int) -> Path:
         """What one rank printed."""
-        return self.logs / f"rank-{rank}.log"
+        return self.logs / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.log"
+
+    def stacks(self, rank: int, attempt: int) -> Path:
+        """Where one rank's Python stacks are written when they are asked for."""
+        return self.logs / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.stacks"
+
+    def audit(self, rank: int, attempt: int) -> Path:
+        """Hashes of the rows that one rank trained."""
+        return self.audits / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.rows"
+
+    def attempts(self) -> tuple[int, ...]:
+        """The attempts that left logs or hashes, the oldest first."""
+        names = [path.name for folder in (self.logs, self.audits) for path in _inside(folder)]
+        numbers = {name.removeprefix(_ATTEMPT) for name in names if name.startswith(_ATTEMPT)}
+        return tuple(sorted(int(number) for number in numbers if number.isdecimal()))
+
+
+def _inside(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def new_job_id(name: str, now: datetime | None = None) -> str:

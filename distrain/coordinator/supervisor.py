@@ -115,7 +115,7 @@ class RankProcess:
         if self._stop_requested.is_set():
             self._report(to_json(RankExited(rank, 0, stopped=True)))
             return 0
-        log_path = self.assignment.paths.log(rank)
+        log_path = self.assignment.paths.log(rank, self.assignment.attempt)
         read_fd, write_fd = os.pipe()
         try:
             try:

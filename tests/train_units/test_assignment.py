@@ -43,7 +43,7 @@ def test_it_knows_its_run_directory():
     spec = SPEC.model_dump(mode="json")
     paths = Assignment("a", 1, World(), spec, "/runs/a").paths
     assert paths == RunPaths(paths.root)
-    assert str(paths.log(0)) == "/runs/a/logs/rank-0.log"
+    assert str(paths.log(0, 1)) == "/runs/a/logs/attempt-1/rank-0.log"
 
 
 def test_what_is_no_assignment_is_refused():
