@@ -45,6 +45,8 @@ class TrainingStarted:
         first_step: Steps that a checkpoint brought along; 0 without one.
         rows_before: Rows that were trained in these steps, over all ranks.
         elapsed_before_s: Wall time that they took.
+        open_rows: Of these rows, this rank's in the report window that the checkpoint left open:
+            the next report's metrics hold them again.
         checkpoint: The checkpoint that the training goes on from.
     """
 
@@ -58,6 +60,7 @@ class TrainingStarted:
     first_step: int = 0
     rows_before: int = 0
     elapsed_before_s: float = 0.0
+    open_rows: int = 0
     checkpoint: str | None = None
 
 
