@@ -1,17 +1,17 @@
-"""What the job machine knows of a job, and how it names the culprit of a failure."""
+"""What the job machine knows of a job and of each of its attempts. No decisions here."""
 
-import math
-import signal
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, field
 
-from distrain.coordinator.states import JobState, Reason
-from distrain.events import RankExited, RankFailed
-from distrain.placement import Placement
+from distrain.coordinator.messages import Submit
+from distrain.coordinator.states import JobState
+from distrain.events import StacksTaken
+from distrain.placement import Placement, Slot
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One account of what went wrong."""
+    """One account of why an attempt cannot go on."""
 
     reason: str
     message: str
@@ -19,6 +19,25 @@ class Failure:
     step: int | None = None
     traceback: str | None = None
     log_tail: str = ""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """An attempt that ended early and was, or will be, followed by another.
+
+    Attributes:
+        attempt: The one that ended.
+        reason: One word.
+        message: The same for people.
+        step: The furthest step that it told of.
+        at_s: When it had ended, on the machine's clock.
+    """
+
+    attempt: int
+    reason: str
+    message: str
+    step: int
+    at_s: float
 
 
 @dataclass
@@ -30,27 +49,53 @@ class RankStatus:
     ready: bool = False
     finished: bool = False
     exited: bool = False
+    heard_s: float | None = None  # its last heartbeat
+    progress: int = -1
+    progressed_s: float = 0.0  # when its progress last changed
+    doing: str = "setup"
+    waiting_for: str = ""
 
 
 @dataclass
 class Job:
     """One job and all that the machine knows of it."""
 
-    job_id: str
-    num_ranks: int
+    request: Submit
     submitted_s: float
-    start_deadline_s: float
-    total_deadline_s: float | None
+    order: int
     state: JobState = JobState.PENDING
     attempt: int = 0
     why_pending: str = ""
+    waiting_since_s: float | None = None  # the start deadline counts from here
     ranks: dict[int, RankStatus] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-    culprit: Failure | None = None
+    failures: list[Failure] = field(default_factory=list)  # of this attempt, as they came
+    culprit: Failure | None = None  # why this attempt is stopped; at a bad end, of the job
+    queue_again: bool = False  # its workers are wanted by a job of higher priority
     settle_at_s: float | None = None
     linger_until_s: float | None = None
     give_up_at_s: float | None = None
+    next_checkpoint_s: float | None = None
+    stacks_due_s: float | None = None  # a hang was noticed; the culprit is named then
+    stacks: dict[int, StacksTaken] = field(default_factory=dict)
+    step: int = 0
+    restarts: list[Restart] = field(default_factory=list)
+    spent: Counter[str] = field(default_factory=Counter)  # restarts by budget
+    failures_in_a_row: int = 0
+    furthest_failed_step: int = -1
+    not_before_s: float = 0.0
+    fewer_from_s: float = 0.0  # from here on it may start with fewer ranks than wanted
+    reserved: frozenset[tuple[str, str]] = frozenset()
     history: list[str] = field(default_factory=list)
+
+    @property
+    def job_id(self) -> str:
+        """Its name."""
+        return self.request.job_id
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks wanted."""
+        return self.request.num_ranks
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -62,63 +107,16 @@ class Job:
         """Whether every rank did all its work."""
         return bool(self.ranks) and all(status.finished for status in self.ranks.values())
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether every rank's process has ended."""
+        return all(status.exited for status in self.ranks.values())
 
-def find_culprit(failures: list[Failure]) -> Failure:
-    """The failure that brought the others about (see the module's theory of operation).
 
-    >>> lost = Failure("PeerLost", "connection reset", rank=0)
-    >>> dead = Failure("RankDied", "killed by SIGKILL", rank=1)
-    >>> find_culprit([lost, dead]).rank
-    1
+def slot_key(slot: Slot) -> tuple[str, str]:
+    """What stays of a worker when its nanny starts it anew: host and name.
+
+    >>> slot_key(Slot("a", "tcp://a:1", "gpu-0"))
+    ('a', 'gpu-0')
     """
-    cancelled = [failure for failure in failures if failure.reason == Reason.CANCELLED]
-    causes = [failure for failure in failures if failure.reason != "PeerLost"]
-    first = (cancelled + causes + failures)[0]
-    if first.reason != "NonFiniteLoss":
-        return first
-    # All ranks run into the same broken step; reports of later steps may come first.
-    same = [failure for failure in causes if failure.reason == first.reason]
-    return min(same, key=lambda failure: math.inf if failure.step is None else failure.step)
-
-
-def told_failure(event: RankFailed) -> Failure:
-    """A rank's own account."""
-    return Failure(event.reason, event.message, event.rank, event.step, event.traceback)
-
-
-def silent_death(event: RankExited, status: RankStatus) -> Failure:
-    """The supervisor's account of a process that ended without one."""
-    place = _place(status)
-    if event.exit_code < 0:
-        name = _signal_name(-event.exit_code)
-        message = f"rank {event.rank} ({place}) was killed by {name}"
-        if name == "SIGKILL":
-            message += "; somebody's `kill -9`, or the kernel was out of memory (see dmesg)"
-    else:
-        message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, unannounced"
-    return Failure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)
-
-
-def point_at_silent_ranks(culprit: Failure, job: Job) -> Failure:
-    """Where ranks know only of lost peers, name those that live and say nothing: they may hang."""
-    if culprit.reason != "PeerLost":
-        return culprit
-    heard = {failure.rank for failure in job.failures}
-    silent = [
-        f"rank {rank} ({_place(status)}) said nothing and may hang"
-        for rank, status in job.ranks.items()
-        if rank not in heard and not (status.finished or status.exited)
-    ]
-    return replace(culprit, message="\n".join([culprit.message, *silent]))
-
-
-def _place(status: RankStatus) -> str:
-    pid = "before it told its pid," if status.pid is None else f"pid {status.pid}"
-    return f"{pid} on {status.placement.slot.worker}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most real-time signals have no name
-        return f"signal {number}"
+    return (slot.host, slot.name or slot.worker)

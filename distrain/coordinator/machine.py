@@ -2,13 +2,23 @@
 
 Theory of operation. The shell (`plugin`) tells the machine what happened: somebody submitted or
 cancelled, workers came or went, a rank reported, time passed. The machine changes its jobs and
-answers with instructions: launch a gang, stop a gang, end a gang. Time is passed in.
+answers with instructions: launch a gang, have it save a checkpoint, stop it, let go of it. Time is
+passed in. Who starts, where, and who makes room for whom is decided in `queue`, what follows an
+attempt that ended early in `verdict`, and whose fault it was in `culprit`.
 
-A gang starts when every rank has a free worker, oldest job first. When the first rank fails, the
-machine waits `SETTLE_S` for the others' accounts, since peers of a dead rank often tell of broken
-connections before the dead rank's supervisor tells of its death; then it stops the gang. The job
-ends when every rank's process has ended, or `GIVE_UP_S` after the stop. The culprit is the first
-failure that is not about a lost peer; among non-finite losses, the one at the earliest step.
+A gang starts when every rank has a free worker. When the first rank fails, the machine waits
+`SETTLE_S` for the others' accounts, since peers of a dead rank often tell of broken connections
+before the dead rank's supervisor tells of its death; then the gang is killed. A gang that is
+stopped for any other reason (somebody cancelled, a worker has to leave, a job of higher priority
+needs its workers, more workers came) gets a grace, in which it saves a checkpoint.
+
+An attempt has ended when every rank's process has, or `GIVE_UP_S` after it should have. A worker
+whose rank never told its end is not used again until it does, or leaves. Then the job is restarted
+within its budgets, or it ends with a reason. While it waits for its next attempt its workers stay
+reserved.
+
+If no rank of a running gang has made progress for the job's `progress_s`, every supervisor is asked
+what its rank does; then the culprit is named and the attempt has failed (`watchdog`).
 
 A job has succeeded when every rank told that it finished and its process has ended, with whatever
 exit code. Processes that linger are stopped after `LINGER_S`; that costs the job nothing.
@@ -16,17 +26,19 @@ exit code. Processes that linger are stopped after `LINGER_S`; that costs the jo
 
 from collections.abc import Iterable
 
-from distrain.coordinator.job import (
-    Failure,
-    Job,
-    RankStatus,
+from distrain.coordinator import queue
+from distrain.coordinator.culprit import (
     find_culprit,
     point_at_silent_ranks,
     silent_death,
     told_failure,
 )
+from distrain.coordinator.deadlines import missed_deadline
+from distrain.coordinator.hosts import HostFailures
+from distrain.coordinator.job import Failure, Job, RankStatus, Restart, slot_key
 from distrain.coordinator.messages import (
     Cancel,
+    CheckpointGang,
     EndGang,
     Instruction,
     LaunchFailed,
@@ -35,40 +47,36 @@ from distrain.coordinator.messages import (
     Stimulus,
     StopGang,
     Submit,
+    TakeStacks,
     Tick,
+    WorkerLeaving,
     WorkersChanged,
 )
 from distrain.coordinator.states import TRANSITIONS, InvalidTransition, JobState, Reason
-from distrain.events import RankExited, RankFailed, RankFinished, RankStarted, TrainingStarted
-from distrain.placement import Shortage, Slot, place_gang
-
-__all__ = [
-    "Cancel",
-    "EndGang",
-    "Failure",
-    "Instruction",
-    "Job",
-    "LaunchFailed",
-    "LaunchGang",
-    "Machine",
-    "RankStatus",
-    "Reported",
-    "Stimulus",
-    "StopGang",
-    "Submit",
-    "Tick",
-    "WorkersChanged",
-    "find_culprit",
-]
+from distrain.coordinator.verdict import judge
+from distrain.coordinator.watchdog import hear, watch
+from distrain.events import (
+    CheckpointSaved,
+    Heartbeat,
+    RankExited,
+    RankFailed,
+    RankFinished,
+    RankStarted,
+    StacksTaken,
+    StepsDone,
+    StopNoticed,
+    TrainingStarted,
+)
+from distrain.placement import Placement, Slot
 
 SETTLE_S = 0.5
 """How long the accounts of a gang's other ranks are waited for after the first failure."""
 
-STOP_GRACE_S = 3.0
-"""How long a supervisor lets a stopped rank end by itself before it kills it."""
+CANCEL_GRACE_S = 3.0
+"""What ranks get to save a checkpoint when somebody cancelled their job."""
 
-GIVE_UP_S = STOP_GRACE_S + 3.0
-"""How long after a stop a rank that never reported its end is taken for gone."""
+GIVE_UP_S = 3.0
+"""How long after its grace a rank that never reported its end is taken for gone."""
 
 LINGER_S = 30.0
 """How long the processes of a gang that finished may take to end by themselves."""
@@ -80,6 +88,11 @@ class Machine:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.slots: frozenset[Slot] = frozenset()
+        self.leaving: set[str] = set()
+        self._unheard: dict[Slot, tuple[str, int, int]] = {}  # whose rank never told its end
+        self.host_failures = HostFailures()
+        self._submitted = 0
+        self._out: list[Instruction] = []
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Instruction]:
         """Take in what happened and say what to do about it."""
@@ -89,76 +102,98 @@ class Machine:
             case Cancel():
                 self._cancel(stimulus.job_id, now_s)
             case WorkersChanged():
-                self.slots = stimulus.slots
-                self._lose_workers(now_s)
+                self._workers_changed(stimulus.slots, now_s)
+            case WorkerLeaving():
+                self._worker_leaves(stimulus, now_s)
             case Reported():
                 self._reported(stimulus, now_s)
             case LaunchFailed():
                 self._launch_failed(stimulus, now_s)
             case Tick():
                 pass
-        return self._advance(now_s)
+        for job in list(self._live()):
+            self._advance(job, now_s)
+        self._schedule(now_s)
+        out, self._out = self._out, []
+        return out
 
-    def validate(self) -> None:
-        """Check what must always hold; tests call this after every stimulus.
-
-        Raises:
-            AssertionError: An invariant is broken.
-        """
-        held = [p.slot for job in self._live() for p in job.placements]
-        assert len(held) == len(set(held)), "two ranks hold one worker"
-        for job in self.jobs.values():
-            assert list(job.ranks) in ([], list(range(job.num_ranks))), "a gang is not whole"
-            active = job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
-            assert job.ranks or not active, "an active job without ranks"
-            assert not (job.ranks and job.state is JobState.PENDING), "a pending job holds workers"
-            succeeded = job.state is JobState.SUCCEEDED
-            assert job.is_finished or not succeeded, "a success without all ranks' work"
-            bad = job.state in (JobState.STOPPING, JobState.FAILED, JobState.CANCELLED)
-            assert bad == (job.culprit is not None), "a bad end and its reason come together"
+    @property
+    def usable_slots(self) -> frozenset[Slot]:
+        """Workers that a rank may be given."""
+        return frozenset(
+            slot
+            for slot in self.slots
+            if slot.worker not in self.leaving and slot not in self._unheard
+        )
 
     def _live(self) -> Iterable[Job]:
         return (job for job in self.jobs.values() if not job.state.is_final)
 
+    # --- what happened
+
     def _submit(self, request: Submit, now_s: float) -> None:
         if request.job_id in self.jobs:  # submitting twice is submitting once
             return
-        self.jobs[request.job_id] = Job(
-            request.job_id,
-            request.num_ranks,
-            now_s,
-            request.start_deadline_s,
-            request.total_deadline_s,
-        )
+        job = Job(request, now_s, self._submitted, attempt=request.first_attempt - 1)
+        job.waiting_since_s = now_s
+        job.fewer_from_s = now_s + queue.FEWER_AFTER_S
+        self._submitted += 1
+        self.jobs[request.job_id] = job
 
     def _cancel(self, job_id: str, now_s: float) -> None:
         job = self.jobs.get(job_id)
-        if job and not job.state.is_final:
-            self._fail(job, Failure(Reason.CANCELLED, "somebody cancelled the job"), now_s)
-            if job.settle_at_s is not None:
-                job.settle_at_s = now_s  # nobody else's account is needed
+        if job is None or job.state.is_final:
+            return
+        cause = Failure(Reason.CANCELLED, "somebody cancelled the job")
+        if job.state in (JobState.PENDING, JobState.RESTARTING):
+            self._end(job, cause, JobState.CANCELLED)
+        elif not self._ends_anyway(job):
+            self._stop(job, cause, now_s, min(CANCEL_GRACE_S, job.request.stop_grace_s))
 
-    def _lose_workers(self, now_s: float) -> None:
+    def _ends_anyway(self, job: Job) -> bool:
+        """Whether a job that is being stopped will not be started again."""
+        cause = job.culprit
+        return cause is not None and judge(job, cause, queue_again=False).state.is_final
+
+    def _workers_changed(self, slots: frozenset[Slot], now_s: float) -> None:
+        self.slots = slots
+        self.leaving &= {slot.worker for slot in slots}
+        self._unheard = {slot: who for slot, who in self._unheard.items() if slot in slots}
         for job in self._live():
             for rank, status in job.ranks.items():
-                if status.placement.slot in self.slots or status.exited:
+                slot = status.placement.slot
+                if slot in slots or status.exited:
                     continue
                 status.exited = True  # a rank dies with its worker (parent-death signal)
                 if not status.finished:
-                    worker = status.placement.slot.worker
-                    message = f"rank {rank}: its Dask worker {worker} left the cluster"
+                    message = f"rank {rank}: its Dask worker {slot.worker} left the cluster"
                     self._fail(job, Failure(Reason.WORKER_LOST, message, rank), now_s)
+
+    def _worker_leaves(self, notice: WorkerLeaving, now_s: float) -> None:
+        self.leaving.add(notice.worker)
+        for job in self._live():
+            ranks = [r for r, s in job.ranks.items() if s.placement.slot.worker == notice.worker]
+            if ranks and job.state in (JobState.STARTING, JobState.RUNNING):
+                who = ", ".join(map(str, ranks))
+                message = f"rank {who}: its Dask worker {notice.worker} has to leave: {notice.why}"
+                cause = Failure(Reason.PREEMPTED, message, ranks[0])
+                self._stop(job, cause, now_s, job.request.stop_grace_s)
 
     def _launch_failed(self, stimulus: LaunchFailed, now_s: float) -> None:
         job = self.jobs.get(stimulus.job_id)
-        if job and job.attempt == stimulus.attempt and not job.state.is_final:
+        if job and job.attempt == stimulus.attempt and job.state.holds_workers:
+            for status in job.ranks.values():
+                status.exited = True  # none has started
             self._fail(job, Failure("RankFailed", stimulus.message), now_s)
 
     def _reported(self, report: Reported, now_s: float) -> None:
-        job = self.jobs.get(report.job_id)
-        if job is None or job.attempt != report.attempt or job.state.is_final:
-            return  # fenced: an older attempt changes nothing
         event = report.event
+        if isinstance(event, RankExited):
+            who = (report.job_id, report.attempt, event.rank)
+            self._unheard = {slot: w for slot, w in self._unheard.items() if w != who}
+        job = self.jobs.get(report.job_id)
+        if job is None or job.attempt != report.attempt or not job.state.holds_workers:
+            return  # fenced: an older attempt changes nothing
         status = job.ranks.get(event.rank)
         if status is None:  # it has no such rank
             return
@@ -167,98 +202,235 @@ class Machine:
                 status.pid = event.pid
             case TrainingStarted():
                 status.ready = True
+                job.step = max(job.step, event.first_step)
+            case Heartbeat():
+                hear(status, event, now_s)
+                job.step = max(job.step, event.step)
+            case StepsDone():
+                job.step = max(job.step, event.step)
+            case StacksTaken():
+                job.stacks[event.rank] = event
+            case CheckpointSaved():
+                self._checkpoint_saved(job, now_s)
+            case StopNoticed():
+                message = f"rank {event.rank} was asked to end by {event.signal}"
+                cause = Failure(Reason.PREEMPTED, message, event.rank)
+                if job.state is not JobState.STOPPING and not status.finished:
+                    self._stop(job, cause, now_s, job.request.stop_grace_s)
             case RankFinished():
                 status.ready = status.finished = True
             case RankFailed() if not status.finished:
                 self._fail(job, told_failure(event), now_s)
             case RankExited():
-                status.exited = True
-                told = any(failure.rank == event.rank for failure in job.failures)
-                if not (status.finished or told or job.state is JobState.STOPPING):
-                    self._fail(job, silent_death(event, status), now_s)
+                self._exited(job, event, status, now_s)
+
+    def _exited(self, job: Job, event: RankExited, status: RankStatus, now_s: float) -> None:
+        status.exited = True
+        told = any(failure.rank == event.rank for failure in job.failures)
+        if not (status.finished or told or job.state is JobState.STOPPING):
+            self._fail(job, silent_death(event, status), now_s)
+
+    def _checkpoint_saved(self, job: Job, now_s: float) -> None:
+        every_s = job.request.checkpoint_every_s
+        job.next_checkpoint_s = None if every_s is None else now_s + every_s
+        if job.state is not JobState.RUNNING or job.settle_at_s is not None or job.is_finished:
+            return
+        if num_ranks := queue.could_grow(self._cluster(now_s), job):
+            message = f"goes on with {num_ranks} ranks instead of {len(job.ranks)}"
+            self._stop(job, Failure(Reason.RESIZED, message), now_s, job.request.stop_grace_s)
+
+    # --- how an attempt ends
 
     def _fail(self, job: Job, failure: Failure, now_s: float) -> None:
+        """Note a failure of an attempt; the others' accounts are waited for."""
         job.failures.append(failure)
-        if job.state is JobState.PENDING:
-            job.culprit = failure
-            self._end_badly(job)
-        elif job.state in (JobState.STARTING, JobState.RUNNING) and job.settle_at_s is None:
+        if job.state in (JobState.STARTING, JobState.RUNNING) and job.settle_at_s is None:
             job.settle_at_s = now_s + SETTLE_S
 
-    def _advance(self, now_s: float) -> list[Instruction]:
-        """Move every job as far as it goes now."""
-        instructions: list[Instruction] = []
-        for job in list(self._live()):
-            self._check_deadlines(job, now_s)
-            if job.state is JobState.STARTING and all(s.ready for s in job.ranks.values()):
-                self._move(job, JobState.RUNNING)
-            if job.settle_at_s is not None and now_s >= job.settle_at_s:
-                job.settle_at_s = None
-                job.culprit = point_at_silent_ranks(find_culprit(job.failures), job)
-                job.give_up_at_s = now_s + GIVE_UP_S
-                self._move(job, JobState.STOPPING)
-                instructions.append(StopGang(job.job_id, job.attempt, job.placements))
-            instructions += self._finish(job, now_s)
-        return instructions + self._start_pending(now_s)
+    def _stop(self, job: Job, cause: Failure, now_s: float, grace_s: float) -> None:
+        """Stop a gang; again with another cause if it stops already."""
+        job.culprit = cause
+        job.settle_at_s = job.stacks_due_s = None
+        job.give_up_at_s = now_s + grace_s + GIVE_UP_S
+        if job.state is not JobState.STOPPING:
+            self._move(job, JobState.STOPPING)
+        self._out.append(StopGang(job.job_id, job.attempt, job.placements, grace_s))
+
+    def _advance(self, job: Job, now_s: float) -> None:
+        """Move a job as far as it goes now."""
+        self._check_deadlines(job, now_s)
+        if job.state is JobState.STARTING and all(s.ready for s in job.ranks.values()):
+            self._begin_to_run(job, now_s)
+        if job.state is JobState.RUNNING and job.settle_at_s is None and not job.is_finished:
+            self._watch(job, now_s)
+            self._checkpoint_in_time(job, now_s)
+        if job.settle_at_s is not None and now_s >= job.settle_at_s:
+            cause = point_at_silent_ranks(find_culprit(job.failures), job)
+            self._blame_host(job, cause, now_s)
+            self._stop(job, cause, now_s, 0.0)
+        self._finish(job, now_s)
+
+    def _begin_to_run(self, job: Job, now_s: float) -> None:
+        self._move(job, JobState.RUNNING)
+        job.waiting_since_s = None
+        every_s = job.request.checkpoint_every_s
+        job.next_checkpoint_s = None if every_s is None else now_s + every_s
+        for status in job.ranks.values():
+            status.progressed_s = now_s
+
+    def _watch(self, job: Job, now_s: float) -> None:
+        match watch(job, now_s):
+            case Failure() as hang:
+                self._fail(job, hang, now_s)
+                job.settle_at_s = now_s  # who hangs gives no account
+            case TakeStacks() as instruction:
+                self._out.append(instruction)
+
+    def _checkpoint_in_time(self, job: Job, now_s: float) -> None:
+        due_s = job.next_checkpoint_s
+        if due_s is not None and now_s >= due_s and job.settle_at_s is None:
+            assert job.request.checkpoint_every_s is not None
+            job.next_checkpoint_s = now_s + job.request.checkpoint_every_s
+            self._out.append(CheckpointGang(job.job_id, job.attempt, job.placements))
 
     def _check_deadlines(self, job: Job, now_s: float) -> None:
-        ending = job.settle_at_s is not None or job.state is JobState.STOPPING
-        if ending or job.state.is_final or job.is_finished:
+        if job.settle_at_s is not None or job.state is JobState.STOPPING or job.is_finished:
             return
-        waited_s = now_s - job.submitted_s
-        if job.total_deadline_s is not None and waited_s > job.total_deadline_s:
-            message = f"the job did not end within {job.total_deadline_s:g} s"
-            self._fail(job, Failure(Reason.DEADLINE_EXCEEDED, message), now_s)
-        elif job.state is not JobState.RUNNING and waited_s > job.start_deadline_s:
-            missing = [str(rank) for rank, status in job.ranks.items() if not status.ready]
-            why = job.why_pending or f"rank {', '.join(missing)} did not get ready"
-            message = f"the job did not start within {job.start_deadline_s:g} s: {why}"
-            self._fail(job, Failure(Reason.START_DEADLINE_EXCEEDED, message), now_s)
+        if (missed := missed_deadline(job, now_s)) is not None:
+            self._too_late(job, missed, now_s)
 
-    def _finish(self, job: Job, now_s: float) -> list[Instruction]:
+    def _too_late(self, job: Job, cause: Failure, now_s: float) -> None:
+        if job.state.holds_workers:
+            job.failures.append(cause)
+            self._stop(job, cause, now_s, min(CANCEL_GRACE_S, job.request.stop_grace_s))
+        else:
+            self._end(job, cause, JobState.FAILED)
+
+    def _blame_host(self, job: Job, cause: Failure, now_s: float) -> None:
+        if cause.rank is not None and cause.rank in job.ranks:
+            self.host_failures.blame(job.ranks[cause.rank].placement.slot.host, now_s)
+
+    def _finish(self, job: Job, now_s: float) -> None:
+        """End an attempt whose processes have all ended, or should have."""
         gave_up = job.give_up_at_s is not None and now_s >= job.give_up_at_s
-        gone = gave_up or all(status.exited for status in job.ranks.values())
-        if job.state is JobState.STOPPING and gone:
-            self._end_badly(job)
-            return [EndGang(job.job_id, job.attempt)]
-        if job.state in (JobState.STARTING, JobState.RUNNING) and job.settle_at_s is None:
-            if job.is_finished and gone:
-                self._move(job, JobState.SUCCEEDED)
-                return [EndGang(job.job_id, job.attempt)]
+        if not (job.state.holds_workers and job.settle_at_s is None):
+            return
+        if job.is_gone or gave_up:
             if job.is_finished:
-                return self._hurry(job, now_s)
-        return []
+                self._let_go(job)
+                job.culprit = None
+                if job.state is JobState.STARTING:
+                    self._move(job, JobState.RUNNING)
+                self._move(job, JobState.SUCCEEDED)
+            elif job.state is JobState.STOPPING:
+                self._after_early_end(job, now_s)
+        elif job.is_finished and job.state is not JobState.STOPPING:
+            self._hurry(job, now_s)
 
-    def _hurry(self, job: Job, now_s: float) -> list[Instruction]:
+    def _hurry(self, job: Job, now_s: float) -> None:
         """End the processes of a gang that finished but lingers."""
         if job.linger_until_s is None:
             job.linger_until_s = now_s + LINGER_S
-        if now_s < job.linger_until_s or job.give_up_at_s is not None:
-            return []
-        job.give_up_at_s = now_s + GIVE_UP_S
-        return [StopGang(job.job_id, job.attempt, job.placements)]
+        if now_s >= job.linger_until_s and job.give_up_at_s is None:
+            job.give_up_at_s = now_s + GIVE_UP_S
+            self._out.append(StopGang(job.job_id, job.attempt, job.placements))
 
-    def _start_pending(self, now_s: float) -> list[Instruction]:
-        instructions: list[Instruction] = []
-        pending = [job for job in self._live() if job.state is JobState.PENDING]
-        for place, job in enumerate(pending):
-            busy = [p.slot for other in self._live() for p in other.placements]
-            placed = place_gang(job.num_ranks, self.slots, busy)
-            if isinstance(placed, Shortage):
-                job.why_pending = placed.reason
-                for later in pending[place + 1 :]:
-                    later.why_pending = f"waits behind {job.job_id}, which {placed.reason}"
-                break  # first come, first served: a small job does not overtake a large one
-            job.attempt += 1
-            job.why_pending = ""
-            job.ranks = {p.world.rank: RankStatus(p) for p in placed}
-            self._move(job, JobState.STARTING)
-            instructions.append(LaunchGang(job.job_id, job.attempt, placed))
-        return instructions
+    def _let_go(self, job: Job) -> None:
+        for rank, status in job.ranks.items():
+            if not status.exited:
+                self._unheard[status.placement.slot] = (job.job_id, job.attempt, rank)
+        self._out.append(EndGang(job.job_id, job.attempt))
 
-    def _end_badly(self, job: Job) -> None:
-        cancelled = job.culprit is not None and job.culprit.reason == Reason.CANCELLED
-        self._move(job, JobState.CANCELLED if cancelled else JobState.FAILED)
+    def _after_early_end(self, job: Job, now_s: float) -> None:
+        cause = job.culprit
+        assert cause is not None
+        self._let_go(job)
+        verdict = judge(job, cause, queue_again=job.queue_again)
+        if verdict.state.is_final:
+            told = Failure(
+                cause.reason,
+                verdict.message,
+                cause.rank,
+                cause.step,
+                cause.traceback,
+                cause.log_tail,
+            )
+            self._end(job, told, verdict.state)
+            return
+        job.restarts.append(Restart(job.attempt, cause.reason, cause.message, job.step, now_s))
+        if verdict.budget:
+            job.spent[verdict.budget] += 1
+        if verdict.budget == "rank_failures" or verdict.budget == "worker_losses":
+            further = job.step > job.furthest_failed_step
+            job.failures_in_a_row = 1 if further else job.failures_in_a_row + 1
+            job.furthest_failed_step = max(job.step, job.furthest_failed_step)
+        keys = frozenset(slot_key(p.slot) for p in job.placements)
+        self._rest(job)
+        job.not_before_s = now_s + verdict.backoff_s
+        job.fewer_from_s = now_s + queue.FEWER_AFTER_S
+        if verdict.state is JobState.RESTARTING:
+            job.reserved = keys - self._reserved()
+            job.waiting_since_s = now_s
+        self._move(job, verdict.state)
+
+    def _reserved(self) -> set[tuple[str, str]]:
+        return {key for job in self._live() for key in job.reserved}
+
+    def _rest(self, job: Job) -> None:
+        """Forget the attempt that has ended."""
+        job.ranks, job.failures, job.culprit, job.stacks = {}, [], None, {}
+        job.settle_at_s = job.linger_until_s = job.give_up_at_s = job.stacks_due_s = None
+        job.next_checkpoint_s = None
+        job.queue_again = False
+        job.waiting_since_s = None
+
+    def _end(self, job: Job, cause: Failure, state: JobState) -> None:
+        job.culprit = cause
+        job.reserved = frozenset()
+        job.why_pending = ""
+        self._move(job, state)
+
+    # --- how an attempt begins
+
+    def _cluster(self, now_s: float) -> queue.Cluster:
+        avoided = self.host_failures.avoided(now_s)
+        return queue.Cluster(self.usable_slots, list(self._live()), avoided, now_s)
+
+    def _schedule(self, now_s: float) -> None:
+        while True:
+            answers = queue.decide(self._cluster(now_s))
+            for answer in answers:
+                if isinstance(answer, queue.Wait):
+                    answer.job.why_pending = answer.why
+            last = next((a for a in answers if not isinstance(a, queue.Wait)), None)
+            if isinstance(last, queue.Start):
+                self._launch(last.job, last.placements)
+            elif isinstance(last, queue.MakeRoom):
+                self._make_room(last, now_s)
+            else:
+                return
+
+    def _launch(self, job: Job, placements: tuple[Placement, ...]) -> None:
+        job.attempt += 1
+        job.why_pending = ""
+        job.reserved = frozenset()
+        job.ranks = {p.world.rank: RankStatus(p) for p in placements}
+        self._move(job, JobState.STARTING)
+        self._out.append(LaunchGang(job.job_id, job.attempt, placements))
+
+    def _make_room(self, wanted: queue.MakeRoom, now_s: float) -> None:
+        for victim in wanted.victims:
+            message = f"made room for {wanted.job.job_id}, whose priority is higher"
+            if victim.state is JobState.RESTARTING:
+                victim.reserved = frozenset()
+                victim.waiting_since_s = None
+                self._move(victim, JobState.PENDING)
+            else:
+                cause = Failure(Reason.PREEMPTED, message)
+                self._stop(victim, cause, now_s, victim.request.stop_grace_s)
+                victim.queue_again = True
+        names = ", ".join(victim.job_id for victim in wanted.victims)
+        wanted.job.why_pending = f"waits for {names} to stop"
 
     def _move(self, job: Job, state: JobState) -> None:
         if state not in TRANSITIONS[job.state]:

@@ -1,11 +1,10 @@
-"""The states of a job, and the moves between them.
+"""The states of a job, the moves between them, and the reasons of a bad end.
 
-PENDING ──▶ STARTING ──▶ RUNNING ──▶ SUCCEEDED
-   │            │           │
-   │            └─────┬─────┘
-   │                  ▼
-   │              STOPPING ──▶ FAILED | CANCELLED
-   └────────────────────────▶ FAILED | CANCELLED
+PENDING ──▶ STARTING | FAILED | CANCELLED
+STARTING ──▶ RUNNING | STOPPING
+RUNNING ──▶ STOPPING | SUCCEEDED
+STOPPING ──▶ RESTARTING | PENDING | SUCCEEDED | FAILED | CANCELLED
+RESTARTING ──▶ STARTING | PENDING | FAILED | CANCELLED
 """
 
 from enum import StrEnum
@@ -14,10 +13,11 @@ from enum import StrEnum
 class JobState(StrEnum):
     """Where a job is in its life."""
 
-    PENDING = "pending"  # waits for enough free workers
+    PENDING = "pending"  # in the queue, without workers
     STARTING = "starting"  # rank processes were asked for
     RUNNING = "running"  # every rank has met its peers and trains
-    STOPPING = "stopping"  # it will end badly or was cancelled; its ranks are being stopped
+    STOPPING = "stopping"  # its ranks are being stopped, whatever comes after
+    RESTARTING = "restarting"  # its ranks are gone, its workers stay reserved for the next attempt
     SUCCEEDED = "succeeded"  # every rank finished its work
     FAILED = "failed"  # see the reason
     CANCELLED = "cancelled"  # somebody asked for it
@@ -27,12 +27,22 @@ class JobState(StrEnum):
         """Whether nothing will change any more."""
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
+    @property
+    def holds_workers(self) -> bool:
+        """Whether ranks of it may run."""
+        return self in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+
+
+_BAD_ENDS = {JobState.FAILED, JobState.CANCELLED}
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.PENDING: frozenset({JobState.STARTING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.PENDING: frozenset({JobState.STARTING, *_BAD_ENDS}),
     JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING}),
     JobState.RUNNING: frozenset({JobState.STOPPING, JobState.SUCCEEDED}),
-    JobState.STOPPING: frozenset({JobState.FAILED, JobState.CANCELLED}),
+    JobState.STOPPING: frozenset(
+        {JobState.RESTARTING, JobState.PENDING, JobState.SUCCEEDED, *_BAD_ENDS}
+    ),
+    JobState.RESTARTING: frozenset({JobState.STARTING, JobState.PENDING, *_BAD_ENDS}),
     JobState.SUCCEEDED: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),
@@ -40,12 +50,17 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 
 class Reason(StrEnum):
-    """Why a job ended badly, beyond what a rank itself reports (`events.FAILURE_REASONS`)."""
+    """Why an attempt ended early, beyond what a rank itself reports (`events.FAILURE_REASONS`)."""
 
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     RANK_DIED = "RankDied"  # the process ended without a word, e.g. killed
     WORKER_LOST = "WorkerLost"  # its Dask worker left the cluster
+    COLLECTIVE_TIMEOUT = "CollectiveTimeout"  # ranks waited in vain for one that did not arrive
+    NO_PROGRESS = "NoProgress"  # nothing moved, and nobody waited for anybody else
+    PREEMPTED = "Preempted"  # a notice to leave, or a job of higher priority
+    RESIZED = "Resized"  # stopped to go on with more ranks
+    COORDINATOR_LOST = "CoordinatorLost"  # the scheduler went away; who watched the job tells it
     CANCELLED = "Cancelled"
 
 

@@ -189,7 +189,7 @@ class TrainSpec(Section):
     log_every_steps: PositiveInt = Field(10, description="Steps between two progress reports.")
     audit: bool = Field(
         False,
-        description="Whether ranks write down a hash of every row they train, for `distrain audit`.",
+        description="Whether ranks write down a hash of each row they train, for `distrain audit`.",
     )
 
 

@@ -12,6 +12,7 @@ _PLACES = {
     JobState.STARTING: (1, 0),
     JobState.RUNNING: (2, 0),
     JobState.SUCCEEDED: (3, 0),
+    JobState.RESTARTING: (1, 1),
     JobState.STOPPING: (2, 1),
     JobState.FAILED: (1, 2),
     JobState.CANCELLED: (2, 2),

@@ -1,48 +1,68 @@
 """Anything may happen to the job machine at any time; what must hold always holds."""
 
+from collections import Counter
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from distrain.coordinator.machine import (
-    GIVE_UP_S,
-    LINGER_S,
-    SETTLE_S,
+from distrain.coordinator.invariants import validate
+from distrain.coordinator.machine import GIVE_UP_S, LINGER_S, SETTLE_S, Machine
+from distrain.coordinator.messages import (
+    Budgets,
     Cancel,
+    CheckpointGang,
     EndGang,
     LaunchFailed,
     LaunchGang,
-    Machine,
     Reported,
     StopGang,
     Submit,
+    TakeStacks,
     Tick,
+    WorkerLeaving,
     WorkersChanged,
 )
-from distrain.coordinator.states import TRANSITIONS, JobState
+from distrain.coordinator.states import TRANSITIONS, JobState, Reason
+from distrain.coordinator.verdict import LONGEST_BACKOFF_S
 from distrain.events import (
     FAILURE_REASONS,
+    CheckpointSaved,
+    CheckpointTrouble,
     EvaluationDone,
+    Heartbeat,
     ModelSaved,
     RankExited,
     RankFailed,
     RankFinished,
     RankStarted,
+    RankStopped,
+    StacksTaken,
     StepsDone,
+    StopNoticed,
     TrainingStarted,
 )
 from distrain.placement import Slot
 
 JOBS = st.sampled_from("abcde")
-SLOTS = [Slot(host, f"tcp://{host}:{port}") for host in "xy" for port in range(3)]
+SLOTS = [Slot(host, f"tcp://{host}:{port}", f"{host}{port}") for host in "xy" for port in range(3)]
 RANKS = st.integers(0, 4)
 SECONDS = st.sampled_from([0.0, 0.1, SETTLE_S, 1.0, GIVE_UP_S, LINGER_S, 61.0])
+STEPS = st.integers(0, 9)
+GRACE_S = 8.0
 EVENTS = st.one_of(
     st.builds(RankStarted, RANKS, st.just(1), st.just("x"), st.just("cpu")),
     st.builds(TrainingStarted, RANKS, *[st.just(1)] * 4),
-    st.builds(StepsDone, RANKS, st.just(0), st.just(1), *[st.just(x) for x in (1.0, {}, {}, 0.1)]),
+    st.builds(Heartbeat, RANKS, STEPS, STEPS, st.just("exchange"), st.sampled_from(["", "peers"])),
+    st.builds(StepsDone, RANKS, st.just(0), STEPS, *[st.just(x) for x in (1.0, {}, {}, 0.1)]),
     st.builds(EvaluationDone, RANKS, *[st.just(x) for x in (0, 1, 1.0, {})]),
+    st.builds(CheckpointSaved, RANKS, STEPS, *[st.just(x) for x in ("there", 1, 0.1, 0.1)]),
+    st.builds(CheckpointTrouble, RANKS, st.just("disk full")),
     st.builds(ModelSaved, RANKS, st.just("model")),
+    st.builds(StopNoticed, RANKS, st.just("SIGTERM")),
+    st.builds(RankStopped, RANKS, STEPS, st.booleans()),
+    st.builds(StacksTaken, RANKS, st.just("S (sleeping)"), st.just("here")),
     st.builds(RankFinished, RANKS, *[st.just(x) for x in (1, 1, 1.0, {})]),
     st.builds(
         RankFailed,
@@ -53,6 +73,8 @@ EVENTS = st.one_of(
     ),
     st.builds(RankExited, RANKS, st.sampled_from([0, 1, -9, -15, -44, -99]), st.booleans()),
 )
+BUDGET = st.none() | st.integers(0, 2)
+BUDGETS = st.builds(Budgets, BUDGET, BUDGET, BUDGET)
 
 
 class AnythingHappens(RuleBasedStateMachine):
@@ -60,12 +82,14 @@ class AnythingHappens(RuleBasedStateMachine):
         super().__init__()
         self.machine = Machine()
         self.now_s = 0.0
-        self.launched, self.stopped, self.ended = set(), set(), set()
+        self.launched, self.ended = {}, set()
+        self.stopped = Counter()
+        self.running_ranks = {}  # what really runs, as the shell would have it
         self.states = {}
 
     def tell(self, stimulus):
         answer = self.machine.handle(stimulus, self.now_s)
-        self.machine.validate()
+        validate(self.machine)
         for instruction in answer:
             self.judge(instruction)
 
@@ -75,26 +99,54 @@ class AnythingHappens(RuleBasedStateMachine):
         match instruction:
             case LaunchGang():
                 assert gang not in self.launched
-                assert {p.slot for p in instruction.placements} <= self.machine.slots
-                assert len(instruction.placements) == job.num_ranks
-                self.launched.add(gang)
+                slots = [p.slot for p in instruction.placements]
+                assert set(slots) <= self.machine.usable_slots
+                assert not set(slots) & set(self.running_ranks), "a slot is booked twice"
+                allowed = job.request.allowed_ranks or (job.num_ranks,)
+                assert len(slots) in allowed
+                self.launched[gang] = instruction.placements
+                self.running_ranks |= {slot: (*gang, rank) for rank, slot in enumerate(slots)}
             case StopGang():
-                assert gang in self.launched - self.stopped - self.ended or job.is_finished
-                assert instruction.placements == job.placements
-                self.stopped.add(gang)
+                assert gang in self.launched.keys() - self.ended
+                assert instruction.placements == self.launched[gang]
+                self.stopped[gang] += 1
+            case CheckpointGang() | TakeStacks():
+                assert gang in self.launched.keys() - self.ended
+                assert not self.stopped[gang]
             case EndGang():
-                assert gang in self.launched - self.ended
-                assert job.state.is_final
-                assert gang in self.stopped or job.state is JobState.SUCCEEDED
+                assert gang in self.launched.keys() - self.ended
+                assert self.stopped[gang] or job.state is JobState.SUCCEEDED
                 self.ended.add(gang)
 
-    @rule(job=JOBS, ranks=st.integers(1, 4), start_s=SECONDS, total_s=st.none() | SECONDS)
-    def submit(self, job, ranks, start_s, total_s):
-        self.tell(Submit(job, ranks, start_s, total_s))
+    def exits(self, job_id, attempt, rank):
+        who = (job_id, attempt, rank)
+        self.running_ranks = {s: w for s, w in self.running_ranks.items() if w != who}
 
-    @rule(job=JOBS, ranks=st.integers(1, 2))
-    def submit_without_haste(self, job, ranks):
-        self.tell(Submit(job, ranks, 1e9))
+    @rule(
+        job=JOBS,
+        ranks=st.integers(1, 4),
+        fewest=st.integers(1, 4),
+        start_s=st.sampled_from([0.0, 61.0, 1e9, 1e9, 1e9]),
+        total_s=st.none() | st.sampled_from([0.0, 61.0, 1e9]),
+        priority=st.integers(-1, 1),
+        budgets=BUDGETS,
+        backoff_s=st.sampled_from([0.0, 1.0, 40.0]),
+        progress_s=st.none() | st.just(5.0),
+        every_s=st.none() | st.just(3.0),
+    )
+    def submit(self, job, ranks, fewest, start_s, total_s, priority, budgets, **more):
+        allowed = tuple(range(ranks, min(fewest, ranks) - 1, -1))
+        backoff_s, progress_s, every_s = more["backoff_s"], more["progress_s"], more["every_s"]
+        self.tell(
+            Submit(
+                job, ranks, start_s, total_s, allowed, priority, budgets, backoff_s, progress_s,
+                GRACE_S, every_s,
+            )
+        )  # fmt: skip
+
+    @rule(job=JOBS, ranks=st.integers(1, 2), priority=st.integers(0, 1), budgets=BUDGETS)
+    def submit_without_haste(self, job, ranks, priority, budgets):
+        self.tell(Submit(job, ranks, 1e9, priority=priority, budgets=budgets, stop_grace_s=GRACE_S))
 
     @rule(job=JOBS)
     def cancel(self, job):
@@ -102,28 +154,43 @@ class AnythingHappens(RuleBasedStateMachine):
 
     @rule(slots=st.frozensets(st.sampled_from(SLOTS)))
     def workers_change(self, slots):
+        self.running_ranks = {s: w for s, w in self.running_ranks.items() if s in slots}
         self.tell(WorkersChanged(slots))
 
     @rule()
     def all_workers_come(self):
         self.tell(WorkersChanged(frozenset(SLOTS)))
 
-    @rule(job=JOBS, attempt=st.sampled_from([0, 1, 1, 1, 2]), event=EVENTS)
-    def rank_reports(self, job, attempt, event):
+    @rule(slot=st.sampled_from(SLOTS))
+    def a_worker_is_told_to_leave(self, slot):
+        self.tell(WorkerLeaving(slot.worker, "SIGTERM"))
+
+    @rule(job=JOBS, behind=st.sampled_from([-1, 0, 0, 0, 1, 2]), event=EVENTS)
+    def rank_reports(self, job, behind, event):
+        attempt = self.attempt_of(job) - behind
+        if isinstance(event, RankExited):
+            self.exits(job, attempt, event.rank)
         self.tell(Reported(job, attempt, event))
 
-    @rule(job=JOBS, kind=st.sampled_from(["ready", "finished", "exited"]))
+    @rule(job=JOBS, kind=st.sampled_from(["ready", "ready", "finished", "exited", "beat"]))
     def all_ranks_report(self, job, kind):
-        for rank in range(self.machine.jobs[job].num_ranks if job in self.machine.jobs else 0):
+        attempt = self.attempt_of(job)
+        for rank in list(self.machine.jobs[job].ranks) if job in self.machine.jobs else []:
             event = {
                 "ready": TrainingStarted(rank, 1, 1, 1, 1),
                 "finished": RankFinished(rank, 1, 1, 1.0, {}),
                 "exited": RankExited(rank, 0, False),
+                "beat": Heartbeat(rank, 3, int(self.now_s), "exchange", "peers"),
             }[kind]
-            self.tell(Reported(job, 1, event))
+            if kind == "exited":
+                self.exits(job, attempt, rank)
+            self.tell(Reported(job, attempt, event))
 
-    @rule(job=JOBS, attempt=st.integers(0, 2))
-    def launch_fails(self, job, attempt):
+    @rule(job=JOBS)
+    def launch_fails(self, job):
+        attempt = self.attempt_of(job)
+        for rank in range(4):
+            self.exits(job, attempt, rank)
         self.tell(LaunchFailed(job, attempt, "no store"))
 
     @rule(seconds=SECONDS)
@@ -133,21 +200,80 @@ class AnythingHappens(RuleBasedStateMachine):
 
     @precondition(lambda self: any(j.failures for j in self.live()))
     @rule()
-    def a_failed_gang_ends_in_bounded_time(self):
-        doomed = [job for job in self.live() if job.failures]
-        for seconds in (SETTLE_S, GIVE_UP_S):
+    def a_failed_attempt_ends_in_bounded_time(self):
+        doomed = [(job, job.attempt) for job in self.live() if job.failures]
+        for seconds in (SETTLE_S, GRACE_S + GIVE_UP_S):
             self.time_passes(seconds)
-        for job in doomed:
-            assert job.state in (JobState.FAILED, JobState.CANCELLED)
-            assert (job.job_id, job.attempt) in self.ended
+        assert all((job.job_id, attempt) in self.ended for job, attempt in doomed)
 
     @precondition(lambda self: any(j.is_finished and not j.failures for j in self.live()))
     @rule()
     def a_finished_gang_succeeds_in_bounded_time(self):
         done = [job for job in self.live() if job.is_finished and not job.failures]
-        for seconds in (LINGER_S, GIVE_UP_S):
+        for seconds in (LINGER_S, GRACE_S + GIVE_UP_S):
             self.time_passes(seconds)
         assert all(job.state is JobState.SUCCEEDED for job in done)
+
+    @precondition(lambda self: any(j.state is JobState.STOPPING for j in self.live()))
+    @rule()
+    def nobody_stops_for_ever(self):
+        stopping = [(job, job.attempt) for job in self.live() if job.state is JobState.STOPPING]
+        self.time_passes(GRACE_S + GIVE_UP_S)
+        assert all((job.job_id, attempt) in self.ended for job, attempt in stopping)
+
+    @precondition(lambda self: self.gangs(JobState.STARTING))
+    @rule()
+    def gangs_begin_to_train(self):
+        for job in self.gangs(JobState.STARTING):
+            for rank in list(job.ranks):
+                self.tell(Reported(job.job_id, job.attempt, TrainingStarted(rank, 1, 1, 1, 1)))
+
+    @precondition(lambda self: self.gangs(JobState.RUNNING))
+    @rule(
+        choice=st.integers(0, 99),
+        rank=st.integers(0, 3),
+        event=st.one_of(
+            st.builds(RankFailed, st.just(0), st.sampled_from(FAILURE_REASONS), st.just("why")),
+            st.builds(RankExited, st.just(0), st.sampled_from([1, -9]), st.just(False)),
+            st.builds(StopNoticed, st.just(0), st.just("SIGTERM")),
+            st.builds(CheckpointSaved, st.just(0), STEPS, *map(st.just, ("there", 1, 0.1, 0.1))),
+            st.builds(StepsDone, st.just(0), st.just(0), STEPS, *map(st.just, (1.0, {}, {}, 0.1))),
+        ),
+    )
+    def something_happens_to_a_running_gang(self, choice, rank, event):
+        gangs = self.gangs(JobState.RUNNING)
+        job = gangs[choice % len(gangs)]
+        event = replace(event, rank=rank % len(job.ranks))
+        if isinstance(event, RankExited):
+            self.exits(job.job_id, job.attempt, event.rank)
+        self.tell(Reported(job.job_id, job.attempt, event))
+
+    @precondition(lambda self: self.gangs(JobState.STOPPING))
+    @rule(choice=st.integers(0, 99))
+    def a_stopped_gang_ends(self, choice):
+        gangs = self.gangs(JobState.STOPPING)
+        job = gangs[choice % len(gangs)]
+        attempt = job.attempt
+        for rank in list(job.ranks):
+            self.exits(job.job_id, attempt, rank)
+            self.tell(Reported(job.job_id, attempt, RankExited(rank, 0, True)))
+
+    def gangs(self, state):
+        return [job for job in self.live() if job.state is state]
+
+    def somebody_starts_where_nobody_runs(self):
+        """No job is lost: with fresh workers and time, one of those that wait starts or ends."""
+        self.tell(WorkersChanged(frozenset()))
+        self.time_passes(SETTLE_S)
+        self.time_passes(GRACE_S + GIVE_UP_S)
+        waiting = [job for job in self.live() if not job.ranks]
+        self.running_ranks.clear()
+        self.tell(WorkersChanged(frozenset(SLOTS)))
+        self.time_passes(LONGEST_BACKOFF_S)
+        assert not waiting or any(job.ranks or job.state.is_final for job in waiting)
+
+    def attempt_of(self, job):
+        return self.machine.jobs[job].attempt if job in self.machine.jobs else 1
 
     def live(self):
         return [job for job in self.machine.jobs.values() if not job.state.is_final]
@@ -164,16 +290,34 @@ class AnythingHappens(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_without_a_reason(self):
         for job in self.live():
-            assert bool(job.why_pending) == (job.state is JobState.PENDING)
+            waits = job.state in (JobState.PENDING, JobState.RESTARTING)
+            assert bool(job.why_pending) == waits
+
+    @invariant()
+    def every_end_but_success_has_a_reason(self):
+        words = {str(word) for word in (*Reason, *FAILURE_REASONS)}
+        for job in self.machine.jobs.values():
+            if job.state in (JobState.FAILED, JobState.CANCELLED):
+                assert job.culprit is not None
+                assert str(job.culprit.reason) in words
+                assert job.culprit.message
+
+    @invariant()
+    def each_attempt_but_the_last_is_accounted_for(self):
+        for job in self.machine.jobs.values():
+            earlier = [restart.attempt for restart in job.restarts]
+            assert earlier == list(range(1, len(earlier) + 1))
+            assert job.attempt - len(earlier) in (0, 1)
 
     def teardown(self):
-        """When everybody gives up, everything is let go of."""
+        """No job is lost; and when everybody gives up, everything is let go of."""
+        self.somebody_starts_where_nobody_runs()
         for job_id in list(self.machine.jobs):
             self.tell(Cancel(job_id))
-        self.time_passes(GIVE_UP_S)
+        self.time_passes(GRACE_S + GIVE_UP_S)
         assert not self.live()
-        assert self.ended == self.launched
+        assert self.ended == self.launched.keys()
 
 
 TestAnythingHappens = AnythingHappens.TestCase
-TestAnythingHappens.settings = settings(deadline=None, max_examples=120, stateful_step_count=40)
+TestAnythingHappens.settings = settings(deadline=None, max_examples=150, stateful_step_count=50)

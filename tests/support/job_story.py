@@ -1,0 +1,100 @@
+"""The job machine's world in a test: workers, ranks that report, and a clock."""
+
+from distrain.coordinator.invariants import validate
+from distrain.coordinator.machine import Machine
+from distrain.coordinator.messages import Reported, Submit, Tick, WorkersChanged
+from distrain.coordinator.states import JobState
+from distrain.events import (
+    Heartbeat,
+    RankExited,
+    RankFinished,
+    RankStarted,
+    RankStopped,
+    TrainingStarted,
+)
+from distrain.placement import Slot
+
+
+class Story:
+    """A coordinator with workers w0, w1, ... on one host, and a clock that only it moves."""
+
+    def __init__(self, num_workers):
+        self.machine = Machine()
+        self.now_s = 100.0
+        self.told = []
+        self.cluster(num_workers)
+
+    def cluster(self, num_workers, without=()):
+        names = [f"w{n}" for n in range(num_workers) if f"w{n}" not in without]
+        return self.workers(*(Slot("host", name, name) for name in names))
+
+    def workers(self, *slots):
+        return self.happens(WorkersChanged(frozenset(slots)))
+
+    def happens(self, stimulus):
+        answer = self.machine.handle(stimulus, self.now_s)
+        validate(self.machine)
+        self.told += answer
+        return answer
+
+    def submit(self, job_id, num_ranks=2, start_s=60.0, total_s=None, **more):
+        return self.happens(Submit(job_id, num_ranks, start_s, total_s, **more))
+
+    def rank(self, job_id, event, attempt=1):
+        return self.happens(Reported(job_id, attempt, event))
+
+    def wait(self, seconds):
+        self.now_s += seconds
+        return self.happens(Tick())
+
+    def train(self, job_id="a", num_ranks=None, attempt=None):
+        """Let all ranks of a launched job begin to train."""
+        job = self.machine.jobs[job_id]
+        attempt = job.attempt if attempt is None else attempt
+        for rank in range(num_ranks or len(job.ranks)):
+            self.rank(job_id, RankStarted(rank, 1000 + rank, "host", "cpu"), attempt)
+        for rank in range(num_ranks or len(job.ranks)):
+            self.rank(job_id, TrainingStarted(rank, 10, 100, 100, 5), attempt)
+
+    def running(self, job_id="a", num_ranks=2, **more):
+        self.submit(job_id, num_ranks, **more)
+        self.train(job_id)
+        assert self.state(job_id) is JobState.RUNNING
+
+    def all_exit(self, job_id="a", saved_step=None):
+        """Let all ranks of the current attempt end, in order if they saved a checkpoint."""
+        answers = []
+        attempt = self.machine.jobs[job_id].attempt
+        for rank in list(self.machine.jobs[job_id].ranks):
+            if saved_step is not None:
+                self.rank(job_id, RankStopped(rank, saved_step, True), attempt)
+            answers += self.rank(job_id, RankExited(rank, 0, saved_step is not None), attempt)
+        return answers
+
+    def beat(self, job_id, rank, progress, waiting_for="", doing="exchange"):
+        attempt = self.machine.jobs[job_id].attempt
+        event = Heartbeat(rank, progress, progress, doing, waiting_for)
+        return self.rank(job_id, event, attempt)
+
+    def job(self, job_id="a"):
+        return self.machine.jobs[job_id]
+
+    def finish(self, job_id, rank, exit_code=0, attempt=1):
+        self.rank(job_id, RankFinished(rank, 10, 50, 1.0, {}), attempt)
+        return self.exit(job_id, rank, exit_code, attempt=attempt)
+
+    def exit(self, job_id, rank, exit_code=0, stopped=False, log_tail="", attempt=1):
+        return self.rank(job_id, RankExited(rank, exit_code, stopped, log_tail), attempt)
+
+    def state(self, job_id="a"):
+        return self.machine.jobs[job_id].state
+
+    def culprit(self, job_id="a"):
+        return self.machine.jobs[job_id].culprit
+
+    def count(self, kind, job_id="a"):
+        return sum(isinstance(i, kind) and i.job_id == job_id for i in self.told)
+
+
+def kinds(instructions):
+    return [type(instruction) for instruction in instructions]
