@@ -134,7 +134,7 @@ def run(
     with running(comparison.entries, pythons, folders) as contenders:
         for batch_rows in comparison.batches:
             ranks = max(entry.setup.ranks for entry in comparison.entries)
-            why_not = data.too_large(batch_rows, ranks, longest_s)
+            why_not = data.too_large(comparison, batch_rows, longest_s)
             if why_not:
                 print(f"  Left out: {batch_rows:,} rows ({why_not}).")
                 break

@@ -180,6 +180,7 @@ ON_GPU: dict[str, dict[str, Any]] = {
     "tf32": {"precision": "tf32"},
     "bf16": {"precision": "bf16"},
     "bf16, compiled": {"precision": "bf16", "compile": True},
+    "graph, bf16": {"precision": "bf16", "graph": True, "placement": "replicated"},
 }
 BATCHES = (8_192, 65_536, 262_144)
 

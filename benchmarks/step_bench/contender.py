@@ -35,6 +35,7 @@ class Setup:
         placement: Of distrain's tables, or "table_wise"; "" where there is nothing to choose.
         precision: Of the dense part: "fp32", "tf32" or "bf16".
         compile: Whether torch compiles the dense part.
+        graph: Whether a step is recorded as a CUDA graph.
     """
 
     model: str
@@ -45,6 +46,7 @@ class Setup:
     placement: str = ""
     precision: str = "fp32"
     compile: bool = False
+    graph: bool = False
 
     @property
     def cuda(self) -> bool:

@@ -56,7 +56,6 @@ class Whole:
         import torch
 
         from distrain.models import build_model
-        from distrain.train.step import TrainStep
         from distrain.train.tables import place_tables, table_factory
         from distrain.world import World
 
@@ -69,13 +68,19 @@ class Whole:
             schema, self.spec.model, seed=0, make_tables=table_factory(self.spec, plan, world)
         )
         self.model.to(self.device).train()
-        self.train = TrainStep(self.model, self.spec.train, setup.ranks)
+        self.train: Any = None
         self.routed: Any = None
 
     def prepare(self, batch_rows: int) -> int:
         """See `Contender`."""
         from distrain.train.ahead import routed_batches
+        from distrain.train.graphed_step import GraphedStep
+        from distrain.train.step import TrainStep
 
+        if self.setup.graph:
+            self.train = GraphedStep(self.model, self.spec.train, self.setup.ranks, batch_rows)
+        elif self.train is None:
+            self.train = TrainStep(self.model, self.spec.train, self.setup.ranks)
         if self.routed is not None:
             self.routed.close()
         batches = batches_of(self.setup, self.rows, self.rank, batch_rows)
@@ -140,6 +145,7 @@ def job_spec(setup: Setup) -> Any:
                 "optimizer": {"kind": setup.kind, "lr": LR},
                 "precision": setup.precision,
                 "compile": setup.compile,
+                "cuda_graph": setup.graph,
                 "route_ahead": 2 if setup.cuda else 0,
             },
             # They fit: the benchmark has chosen their size. What others take meanwhile is no reason

@@ -12,6 +12,8 @@ SMALL_SCALE = 0.022  # 1.0M rows
 LONGEST_STEP_S = {False: 6.0, True: 2.0}
 ROWS = {False: 16 * 65_536, True: 4 * 65_536}
 ROUNDS = {False: 5, True: 3}
+EMBEDDED_COLUMNS = 26
+COPIES_OF_EMBEDDINGS = 6  # what a step holds at its peak, in batches' embeddings; 5.7 for DLRM 128
 
 
 def chosen_scale(comparison: Comparison, quick: bool) -> float:
@@ -76,13 +78,19 @@ class Data:
             "distinct_rows": round(sum(distinct) / len(distinct)),
         }
 
-    def too_large(self, batch_rows: int, ranks: int, s_per_row: float) -> str | None:
+    def too_large(self, comparison: Comparison, batch_rows: int, s_per_row: float) -> str | None:
         """Why a batch size is left out, if it is; `s_per_row` is of the slowest step so far."""
+        ranks = max(entry.setup.ranks for entry in comparison.entries)
         if batch_rows * ranks * LEAST_BATCHES > ROWS[self._quick]:
             return "fewer than two batches of the rows that lie ready"
         step_s, longest_s = batch_rows * s_per_row, LONGEST_STEP_S[self._quick]
         if step_s > longest_s:
             return f"a step would take {step_s:.0f} s, more than {longest_s:.0f}"
+        setup = comparison.entries[0].setup
+        needed = batch_rows * ranks * EMBEDDED_COLUMNS * setup.dim * 4 * COPIES_OF_EMBEDDINGS
+        free = free_bytes(setup.device)
+        if needed > free:
+            return f"a step would take {needed / 1e9:.0f} GB, {free / 1e9:.0f} are free"
         return None
 
     def _drawn(self, scale: float) -> Path:
