@@ -1,14 +1,27 @@
 """The newest checkpoint that is whole, loaded by all ranks together."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import errno
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from distrain.checkpoint.place import CheckpointPlace, Entry
+from distrain.checkpoint.agreement import all_texts
+from distrain.checkpoint.manifest import (
+    DAMAGED_FILE,
+    MANIFEST_FILE,
+    Damaged,
+    Manifest,
+    from_document,
+)
+from distrain.checkpoint.place import CheckpointPlace, Entry, numbers_of
+from distrain.checkpoint.reading import ShardReading
 from distrain.checkpoint.state import TrainingState
 from distrain.embeddings import Peers
+from distrain.errors import DataError
 from distrain.events import CheckpointTrouble
 
 
@@ -60,4 +73,125 @@ def load_newest(
             server that does not answer, or the saved tensors are not those of this model and its
             optimizers. The same on every rank.
     """
-    raise NotImplementedError
+    loading = _Loading(place, state, peers, accept, report, progress or _nothing)
+    return loading.run()
+
+
+class _Loading:
+    """One call of `load_newest` on one rank."""
+
+    def __init__(
+        self,
+        place: CheckpointPlace,
+        state: TrainingState,
+        peers: Peers,
+        accept: Callable[[Entry], None] | None,
+        report: Callable[[CheckpointTrouble], None] | None,
+        after_slab: Callable[[], None],
+    ):
+        self._place = place
+        self._state = state
+        self._peers = peers
+        self._accept = accept
+        self._report = report
+        self._after_slab = after_slab
+        self._begun = False
+
+    def run(self) -> Loaded:
+        """Try one after the other."""
+        for name in self._names():
+            try:
+                return self._load(name)
+            except Damaged as error:
+                self._set_aside(name, error)
+        touched = any(all_texts(self._peers, self._state.device, "begun" if self._begun else ""))
+        return Loaded(None, touched)
+
+    def _names(self) -> list[str]:
+        """What rank 0 finds, on every rank."""
+        found = ""
+        with self._together():
+            if self._peers.rank == 0:
+                found = json.dumps([entry.name for entry in self._place.list()])
+        for message in self._place.damaged if self._peers.rank == 0 else ():
+            self._tell(message)
+        names: list[str] = json.loads(all_texts(self._peers, self._state.device, found)[0])
+        return names
+
+    def _load(self, name: str) -> Loaded:
+        """Load a checkpoint, or raise on every rank what any of them found."""
+        with self._together():
+            folder = self._place.folder(name)
+            manifest = from_document(self._place.read_manifest(name))
+        entry = _entry(name, folder.url, manifest)
+        if self._accept is not None:
+            self._accept(entry)
+        self._state.check_fits(manifest.state, manifest.tensors, folder.url)
+        tensors = self._state.tensors()
+        reading = ShardReading(folder, manifest, tensors, self._peers.rank, self._after_slab)
+        with self._together():
+            lacking = manifest.lacking()
+            if lacking:
+                raise Damaged("not whole: " + "; ".join(lacking), where={"path": folder.url})
+            reading.check()
+        try:
+            with self._together():
+                rank_tensors = reading.run()
+        finally:
+            self._begun |= reading.begun
+        self._state.adopt(manifest.state)
+        return Loaded(entry, values=manifest.values, rank_tensors=rank_tensors)
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """What is done inside has succeeded on all ranks, or fails on all; a collective operation.
+
+        Raises:
+            Damaged: Some rank found damage.
+            DataError: Some rank failed otherwise.
+        """
+        kind, told = "", ""
+        try:
+            yield
+        except Damaged as error:
+            kind, told = "damaged", _on_one_line(error)
+        except DataError as error:
+            kind, told = "failed", _on_one_line(error)
+        except OSError as error:
+            # A disk that cannot read a sector lost it. Anything else may pass: a server that does
+            # not answer now must not send a training back to its beginning.
+            broken = error.errno == errno.EIO and "://" not in self._place.url
+            kind, told = "damaged" if broken else "failed", f"cannot be read: {error}"
+        texts = all_texts(self._peers, self._state.device, json.dumps([kind, told]))
+        outcomes = [json.loads(text) for text in texts]
+        for wanted, raised in (("failed", DataError), ("damaged", Damaged)):
+            for rank, (kind, told) in enumerate(outcomes):
+                if kind == wanted:
+                    raise raised(told, where={"seen by rank": rank})
+
+    def _set_aside(self, name: str, error: Damaged) -> None:
+        if self._peers.rank != 0:
+            return
+        folder = self._place.folder(name)
+        self._tell(f"the checkpoint {folder.url} was left aside: {_on_one_line(error)}")
+        # Where nothing may be written, it is found damaged once more the next time.
+        with contextlib.suppress(OSError):
+            folder.rename(MANIFEST_FILE, DAMAGED_FILE)
+
+    def _tell(self, message: str) -> None:
+        if self._report is not None:
+            self._report(CheckpointTrouble(self._peers.rank, message))
+
+
+def _entry(name: str, url: str, manifest: Manifest) -> Entry:
+    step, attempt = numbers_of(name) or (manifest.step, manifest.attempt)
+    return Entry(name, url, step, attempt, manifest.values, manifest.size_bytes, manifest.auc)
+
+
+def _on_one_line(error: DataError) -> str:
+    places = ", ".join(f"{place}: {value}" for place, value in error.where.items())
+    return f"{error.message} ({places})" if places else error.message
+
+
+def _nothing() -> None:
+    pass

@@ -1,8 +1,15 @@
 """The folder or URL in which a run's checkpoints lie side by side."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from distrain.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE, Damaged, read_document
+from distrain.errors import DataError
+from distrain.storage import Folder, open_folder
+
+_NAME = re.compile(r"step-([0-9]+)-a([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -15,7 +22,7 @@ class Entry:
         step: Steps of training that it holds.
         attempt: The attempt of the job that wrote it.
         values: The JSON values that were saved with it.
-        size_bytes: Of all its files.
+        size_bytes: Of all its files but the manifest.
         auc: Of the validation rows at this step, if they were scored.
     """
 
@@ -26,6 +33,21 @@ class Entry:
     values: Mapping[str, Any]
     size_bytes: int
     auc: float | None = None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What lies in a place.
+
+    Attributes:
+        whole: The checkpoints, in the order of `CheckpointPlace.list`.
+        broken: By name, what is wrong with the others, as people should read it.
+        foreign: By name, the same of those that another version of distrain may read.
+    """
+
+    whole: list[Entry] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    foreign: dict[str, str] = field(default_factory=dict)
 
 
 class CheckpointPlace:
@@ -58,12 +80,102 @@ class CheckpointPlace:
         Raises:
             DataError: The place could not be looked at. One that does not exist is empty.
         """
-        raise NotImplementedError
+        try:
+            found = self.survey()
+        except OSError as error:
+            raise DataError(
+                f"the checkpoints could not be listed: {error}",
+                where={"place": self.url},
+                hint="Check checkpoint.dir, its permissions, and that its server answers.",
+            ) from error
+        self.damaged = [*found.broken.values(), *found.foreign.values()]
+        return found.whole
 
     def read_manifest(self, name: str) -> dict[str, Any]:
-        """What a checkpoint's manifest says.
+        """What a checkpoint's manifest says, as JSON values.
 
         Raises:
-            DataError: There is none, or it is damaged.
+            Damaged: There is none, or it is damaged.
+            DataError: It could not be read, or is of another format.
         """
-        raise NotImplementedError
+        folder = self.folder(name)
+        try:
+            content = folder.read(MANIFEST_FILE)
+        except FileNotFoundError:
+            raise Damaged("no such checkpoint", where={"path": folder.url}) from None
+        except OSError as error:
+            raise DataError(f"cannot be read: {error}", where={"path": folder.url}) from error
+        return read_document(content, folder.url)
+
+    def folder(self, name: str) -> Folder:
+        """The folder of a checkpoint, whether it is there or not.
+
+        Raises:
+            OSError: The URL is of no filesystem that could be opened.
+        """
+        return open_folder(self.url).sub(name)
+
+    def survey(self) -> Survey:
+        """All that lies here.
+
+        Raises:
+            OSError: The place could not be looked at.
+        """
+        found = Survey()
+        for name in open_folder(self.url).folders():
+            numbers = numbers_of(name)
+            if numbers:
+                self._look_at(name, numbers, found)
+        found.whole.sort(key=lambda entry: (entry.attempt, entry.step), reverse=True)
+        return found
+
+    def _look_at(self, name: str, numbers: tuple[int, int], found: Survey) -> None:
+        folder = self.folder(name)
+        try:
+            content = folder.read(MANIFEST_FILE)
+        except FileNotFoundError:
+            found.broken[name] = _without_manifest(folder)
+            return
+        try:
+            told = read_document(content, folder.url)
+        except DataError as error:
+            group = found.broken if isinstance(error, Damaged) else found.foreign
+            group[name] = f"the checkpoint {folder.url} cannot be used: {error.message}"
+            return
+        step, attempt = numbers
+        if (told["step"], told["attempt"]) != numbers:
+            found.broken[name] = (
+                f"the checkpoint {folder.url} cannot be used: its manifest is that of step "
+                f"{told['step']}, attempt {told['attempt']}"
+            )
+            return
+        found.whole.append(
+            Entry(name, folder.url, step, attempt, told["values"], told["size_bytes"], told["auc"])
+        )
+
+
+def name_of(step: int, attempt: int) -> str:
+    """The name of a checkpoint's folder.
+
+    >>> name_of(500, 3)
+    'step-0000000500-a3'
+    """
+    return f"step-{step:010d}-a{attempt}"
+
+
+def numbers_of(name: str) -> tuple[int, int] | None:
+    """Step and attempt from a folder's name; `None` for a folder that is no checkpoint.
+
+    >>> numbers_of("step-0000000500-a3"), numbers_of("model")
+    ((500, 3), None)
+    """
+    match = _NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _without_manifest(folder: Folder) -> str:
+    try:
+        folder.size(DAMAGED_FILE)
+    except OSError:
+        return f"the checkpoint {folder.url} was never finished"
+    return f"the checkpoint {folder.url} was set aside as damaged"

@@ -1,27 +1,27 @@
 """Everything that the rest of a training depends on, but for its data."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from distrain.checkpoint.dense import dense_tensors
-from distrain.checkpoint.folder import load_folder, read_values, save_folder
+from distrain.checkpoint.manifest import TensorFacts
 from distrain.embeddings import SparseOptimizer
-from distrain.embeddings.canonical import canonical_memory, canonical_weights
+from distrain.embeddings.canonical import CanonicalTensor, canonical_memory, canonical_weights
 from distrain.errors import DataError
 from distrain.models import ClickModel
-from distrain.models.tensor_file import Slabs
+from distrain.models.tensor_file import dtype_name
 
 
 class TrainingState:
-    """A model and its optimizers, which are saved to a folder and loaded from one.
+    """A model and its optimizers, as tensors by name that no placement shows in.
 
-    The folder holds tables and what their optimizer remembers in canonical form, and the dense part
-    by the parameters' names. So it may be loaded whatever the placement of the tables, the number
-    of ranks and the way in which the dense parameters are held, and these leave no trace in it.
+    Tables and what their optimizer remembers are in canonical form, the dense part goes by the
+    parameters' names. So what is saved of one fits another, whatever the placement of the tables,
+    the number of ranks and the way in which the dense parameters are held.
 
     Args:
         model: On its device.
@@ -36,69 +36,79 @@ class TrainingState:
         self.sparse_optimizer = sparse_optimizer
         self.dense_optimizer = dense_optimizer
 
-    def save(
-        self, path: str | Path, values: Mapping[str, Any] | None = None, *, replace: bool = False
-    ) -> None:
-        """Write a folder; every rank calls it, and it is collective if tables are row-wise.
+    @property
+    def device(self) -> torch.device:
+        """Where the dense part is, and where a backend wants what the ranks exchange."""
+        dense = next(iter(self.model.dense.parameters()), None)
+        return (self.model.embeddings.weights[0] if dense is None else dense).device
 
-        Args:
-            path: A local folder that does not exist yet.
-            values: What else to keep, as JSON values, such as the state of a loader.
-            replace: Whether an existing folder may be replaced.
+    def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
+        """The live tensors by name, good until the next step: what is written to them counts.
 
-        Raises:
-            OutputError: It exists already and `replace` is false, or could not be written.
-            torch.distributed.DistError: Rank 0 could not write it; it says why itself.
+        `dense.PARAMETER`, `dense_optimizer.PARAMETER.KEY`, `embeddings.weights.GROUP` and
+        `sparse_optimizer.GROUP.KEY`; the same names, shapes and types on every rank.
         """
-        tables = self.model.embeddings
-        save_folder(
-            path,
-            self._tensors(),
-            {
-                "columns": self._columns(),
-                "sparse_steps": self.sparse_optimizer.num_steps,
-                "more": dict(values or {}),
-            },
-            peers=tables.peers,
-            device=tables.weights[0].device,
-            replace=replace,
-        )
-
-    def load(self, path: str | Path) -> dict[str, Any]:
-        """Take over what a folder holds; every rank that calls it reads its own rows.
-
-        If bytes turn out to be damaged, a part has been taken over already: load another folder.
-
-        Returns:
-            The values that were saved with it.
-
-        Raises:
-            DataError: It is missing, incomplete or damaged, or not of such a model with such
-                optimizers.
-        """
-        columns = read_values(path).get("columns")
-        if columns != self._columns():
-            raise DataError(
-                "the checkpoint's tables are not the model's",
-                where={"path": str(path), "saved": columns, "model": self._columns()},
-                hint="The columns, their cardinalities, widths and combiners must be the same.",
-            )
-        saved = load_folder(path, self._tensors())
-        self.sparse_optimizer.num_steps = saved["sparse_steps"]
-        more: dict[str, Any] = saved["more"]
-        return more
-
-    def _tensors(self) -> dict[str, Tensor | Slabs]:
         tables = canonical_weights(self.model.embeddings)
         memory = canonical_memory(self.sparse_optimizer)
         return {
             **dense_tensors(self.model.dense, self.dense_optimizer),
-            **{f"embeddings.{name}": slabs for name, slabs in tables.items()},
-            **{f"sparse_optimizer.{name}": slabs for name, slabs in memory.items()},
+            **{f"embeddings.{name}": tensor for name, tensor in tables.items()},
+            **{f"sparse_optimizer.{name}": tensor for name, tensor in memory.items()},
         }
+
+    def facts(self) -> dict[str, Any]:
+        """What is to be saved beside the tensors, as JSON values."""
+        return {"columns": self._columns(), "sparse_steps": self.sparse_optimizer.num_steps}
+
+    def adopt(self, facts: Mapping[str, Any]) -> None:
+        """Take over what `facts` said when the tensors were saved."""
+        self.sparse_optimizer.num_steps = facts["sparse_steps"]
+
+    def check_fits(
+        self, facts: Mapping[str, Any], tensors: Mapping[str, TensorFacts], url: str
+    ) -> None:
+        """Make sure that what was saved is of such a model with such optimizers.
+
+        Args:
+            facts: What `facts` said when it was saved.
+            tensors: dtype and shape of what was saved.
+            url: Of the checkpoint, for messages.
+
+        Raises:
+            DataError: It is not.
+        """
+        if facts["columns"] != self._columns():
+            raise DataError(
+                "the checkpoint's tables are not the model's",
+                where={"path": url, "saved": facts["columns"], "model": self._columns()},
+                hint="The columns, their cardinalities, widths and combiners must be the same.",
+            )
+        live = facts_of(self.tensors())
+        problems = [
+            f"{name} is {_text(tensors.get(name), 'missing')}, "
+            f"this training needs {_text(live.get(name), 'no such tensor')}"
+            for name in sorted(set(tensors) | set(live))
+            if tensors.get(name) != live.get(name)
+        ]
+        if problems:
+            raise DataError(
+                "the saved tensors do not fit:\n  " + "\n  ".join(problems),
+                where={"path": url},
+                hint="The model, its tables and the kinds of optimizers must be those that were "
+                "saved.",
+            )
 
     def _columns(self) -> list[list[str | int | None]]:
         return [
             [column.name, column.cardinality, column.dim, column.combiner]
             for column in self.model.embeddings.columns
         ]
+
+
+def facts_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, TensorFacts]:
+    """Of each tensor the dtype and the shape."""
+    return {name: (dtype_name(t.dtype), tuple(t.shape)) for name, t in tensors.items()}
+
+
+def _text(facts: TensorFacts | None, otherwise: str) -> str:
+    return otherwise if facts is None else f"{facts[0]} {list(facts[1])}"

@@ -1,16 +1,26 @@
 """Checkpoints written by all ranks together, mostly while they train on."""
 
+import contextlib
+import json
+import math
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from distrain.checkpoint.board import Board
-from distrain.checkpoint.place import CheckpointPlace
-from distrain.checkpoint.state import TrainingState
+from distrain.checkpoint.held import held_by_rank, share_of
+from distrain.checkpoint.one_save import OneSave, Plan, Report, Setting, in_words
+from distrain.checkpoint.place import CheckpointPlace, name_of
+from distrain.checkpoint.shard import ShardContent, content_of, copied
+from distrain.checkpoint.state import TrainingState, facts_of
 from distrain.embeddings import Peers
-from distrain.events import CheckpointSaved, CheckpointTrouble
+from distrain.embeddings.canonical import CanonicalTensor
+from distrain.embeddings.host_memory import empty
 
 PATIENCE_S = 600.0
 """How long ranks wait for each other's files before a checkpoint is given up."""
@@ -60,11 +70,35 @@ class CheckpointWriter:
         keep: int,
         keep_best: bool = False,
         asynchronous: bool = True,
-        report: Callable[[CheckpointSaved | CheckpointTrouble], None] | None = None,
+        report: Report | None = None,
         progress: Callable[[], None] | None = None,
         patience_s: float = PATIENCE_S,
     ):
-        raise NotImplementedError
+        self._state = state
+        self._asynchronous = asynchronous
+        self._patience_s = patience_s
+        self._progress = progress or _nothing
+        self._closing = threading.Event()
+        self._setting = Setting(
+            place,
+            peers,
+            board,
+            keep,
+            keep_best,
+            report or _nothing,
+            self._progress,
+            patience_s,
+            self._closing.is_set,
+        )
+        self._number = 0
+        self._last: OneSave | None = None
+        self._thread: threading.Thread | None = None
+        self._buffer = empty((0,), torch.uint8)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What the copy on the host takes, from the first asynchronous checkpoint on."""
+        return len(self._buffer)
 
     def save(
         self,
@@ -94,7 +128,34 @@ class CheckpointWriter:
             auc: Of the validation rows at this step; rank 0's is saved.
             wait: Whether to return only when it is whole.
         """
-        raise NotImplementedError
+        started_s = monotonic()
+        saved_before = self.wait(self._patience_s)
+        name = name_of(step, attempt)
+        self._number += 1
+        if saved_before and self._last is not None and self._last.plan.name == name:
+            return Saved(monotonic() - started_s, True)
+        tensors = self._state.tensors()
+        plan = Plan(
+            name,
+            self._number,
+            step,
+            attempt,
+            auc if auc is not None and math.isfinite(auc) else None,
+            json.loads(json.dumps(dict(values))),
+            self._state.facts(),
+            facts_of(tensors),
+        )
+        self._forget_last_posts()
+        behind = self._asynchronous and not wait
+        content = self._content(tensors, rank_tensors, behind)
+        one = self._last = OneSave(self._setting, plan, content, started_s)
+        if not behind or self._is_busy():
+            whole = one.run()
+            return Saved(monotonic() - started_s, whole)
+        stood_still_s = one.stood_still_s = monotonic() - started_s
+        self._thread = threading.Thread(target=one.run, name="checkpoint", daemon=True)
+        self._thread.start()
+        return Saved(stood_still_s, None)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
         """Wait for what is being written.
@@ -103,11 +164,57 @@ class CheckpointWriter:
             Whether the last checkpoint is whole; `None` if there was none, or it is still being
             written after `timeout_s` seconds.
         """
-        raise NotImplementedError
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                return None
+            self._thread = None
+        return None if self._last is None else self._last.whole
 
     def close(self, timeout_s: float = 5.0) -> None:
         """End: finish what only waits for the disk, give up what waits for other ranks.
 
         Returns after `timeout_s` seconds at the latest. `wait` first if it should be finished.
         """
-        raise NotImplementedError
+        self._closing.set()
+        self.wait(timeout_s)
+
+    def _content(
+        self,
+        tensors: Mapping[str, Tensor | CanonicalTensor],
+        rank_tensors: Mapping[str, Tensor],
+        behind: bool,
+    ) -> ShardContent | str:
+        """What this rank has to write, copied if it is written while training goes on.
+
+        Returns:
+            The content, or in words why there is none.
+        """
+        if self._is_busy():
+            return f"the one before was still being written after {self._patience_s:.0f} s"
+        try:
+            peers = self._setting.peers
+            share = share_of(held_by_rank(tensors), peers.rank, peers.num_ranks)
+            content = content_of(share, rank_tensors)
+            if not behind:
+                return content
+            if self.buffer_bytes < content.num_bytes:
+                self._buffer = empty((0,), torch.uint8)  # gone before the new one is there
+                self._buffer = empty((content.num_bytes,), torch.uint8)
+            with torch.no_grad():
+                return copied(content, self._buffer, self._progress)
+        except Exception as error:  # the others must hear of it, whatever it is
+            return in_words(error)
+
+    def _is_busy(self) -> bool:
+        return self._thread is not None
+
+    def _forget_last_posts(self) -> None:
+        """Take down what this rank posted for the checkpoint before: rank 0 has read it."""
+        if self._last is not None and self._setting.peers.rank != 0:
+            with contextlib.suppress(OSError, RuntimeError):
+                self._setting.board.clear(self._last.plan.key(self._setting.peers.rank))
+
+
+def _nothing(*_: object) -> None:
+    pass

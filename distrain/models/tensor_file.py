@@ -47,6 +47,15 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES[dtype]
 
 
+def dtype_of(name: str) -> torch.dtype:
+    """The type that the format calls so.
+
+    >>> dtype_of("BF16")
+    torch.bfloat16
+    """
+    return _DTYPES[name]
+
+
 class Slabs(Protocol):
     """A tensor that is handed over in slabs of rows, such as a `CanonicalTensor`."""
 
@@ -91,12 +100,12 @@ def write_tensors(
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(open(path, "wb")) if path else None
         if handle:
-            handle.write(_header({name: tensors[name] for name in names}))
+            handle.write(header_of({name: tensors[name] for name in names}))
         for name in names:
             hashed = xxhash.xxh3_64()
             for slab in _slabs(tensors[name], writer):
                 if handle and slab is not None:
-                    content = _bytes_of(slab)
+                    content = bytes_of(slab)
                     hashed.update(content)
                     handle.write(content)
             if handle:
@@ -161,8 +170,8 @@ class TensorFile:
                     if len(buffer) < math.prod(part):
                         buffer = empty((math.prod(part),), dtype)
                     values = buffer[: math.prod(part)].view(part)
-                    self._fill(handle, _bytes_of(values))
-                    hashed.update(_bytes_of(values))
+                    self._fill(handle, bytes_of(values))
+                    hashed.update(bytes_of(values))
                     _put(target, rows, values)
         except OSError as error:
             raise self._damaged(str(error)) from None
@@ -185,7 +194,8 @@ def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 
-def _header(tensors: Mapping[str, Tensor | Slabs]) -> bytes:
+def header_of(tensors: Mapping[str, Tensor | Slabs]) -> bytes:
+    """What a file begins with whose tensors lie one after another, in this order."""
     entries = {}
     done = 0
     for name, tensor in tensors.items():
@@ -228,6 +238,6 @@ def _put(target: Tensor | Slabs, rows: slice, values: Tensor) -> None:
         target[rows] = values.to(target.device)
 
 
-def _bytes_of(values: Tensor) -> memoryview:
+def bytes_of(values: Tensor) -> memoryview:
     """The memory of a contiguous tensor on the CPU."""
     return memoryview(values.reshape(-1).view(torch.uint8).numpy().data)

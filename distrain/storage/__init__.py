@@ -1,5 +1,6 @@
 """Where bytes come from and how outputs appear: whole, or not at all."""
 
+from distrain.storage.folder import FileReader, FileWriter, Folder, open_folder
 from distrain.storage.inputs import InputFile, list_inputs, open_input
 from distrain.storage.outputs import (
     check_free,
@@ -10,10 +11,14 @@ from distrain.storage.outputs import (
 )
 
 __all__ = [
+    "FileReader",
+    "FileWriter",
+    "Folder",
     "InputFile",
     "check_free",
     "check_writable",
     "list_inputs",
+    "open_folder",
     "open_input",
     "translated_errors",
     "whole_dir",

@@ -1,0 +1,249 @@
+"""One checkpoint from the first byte to the manifest, on one rank.
+
+Each rank writes its file and posts what is in it, or why there is none. Rank 0 reads all posts,
+and either writes the manifest or removes what there is; then it posts which of the two it was.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from distrain.checkpoint.board import Board, read_until
+from distrain.checkpoint.manifest import MANIFEST_FILE, Manifest, TensorFacts
+from distrain.checkpoint.place import CheckpointPlace
+from distrain.checkpoint.retention import prune
+from distrain.checkpoint.shard import Shard, ShardContent, shard_file, write_shard
+from distrain.embeddings import Peers
+from distrain.errors import DistrainError
+from distrain.events import CheckpointSaved, CheckpointTrouble
+from distrain.storage import open_folder
+
+Report = Callable[[CheckpointSaved | CheckpointTrouble], None]
+
+_WHOLE = "whole"
+_FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all checkpoints of a rank have in common; see `CheckpointWriter`."""
+
+    place: CheckpointPlace
+    peers: Peers
+    board: Board
+    keep: int
+    keep_best: bool
+    report: Report
+    progress: Callable[[], None]
+    patience_s: float
+    given_up: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one checkpoint is.
+
+    Attributes:
+        name: Of its folder.
+        number: Which one of this writer's it is, from 1.
+        step: Steps that it holds.
+        attempt: Of the job.
+        auc: Of the validation rows, if they were scored.
+        values: The training's JSON values.
+        state: What the `TrainingState` says beside its tensors.
+        tensors: Of each tensor dtype and shape.
+    """
+
+    name: str
+    number: int
+    step: int
+    attempt: int
+    auc: float | None
+    values: Mapping[str, Any]
+    state: Mapping[str, Any]
+    tensors: Mapping[str, TensorFacts]
+
+    def key(self, rank: int) -> str:
+        """The key under which a rank posts what it wrote."""
+        return f"checkpoint/{self.number}/{self.name}/rank-{rank}-wrote"
+
+    @property
+    def outcome_key(self) -> str:
+        """The key under which rank 0 posts how it ended."""
+        return f"checkpoint/{self.number}/{self.name}/outcome"
+
+
+class OneSave:
+    """See the module.
+
+    Args:
+        setting: Of the writer.
+        plan: What it is.
+        content: What this rank has to write, or in words why there is nothing.
+        started_s: The monotonic time at which training stopped for it.
+
+    Attributes:
+        plan: As given.
+        stood_still_s: How long training stood still for it; `None` while it still does.
+        whole: How it ended; `None` until then.
+    """
+
+    def __init__(self, setting: Setting, plan: Plan, content: ShardContent | str, started_s: float):
+        self.plan = plan
+        self.stood_still_s: float | None = None
+        self.whole: bool | None = None
+        self._setting = setting
+        self._content: ShardContent | str = content
+        self._started_s = self._began_s = started_s
+
+    def run(self) -> bool:
+        """Do it all; returns whether the checkpoint is whole. Nothing is raised."""
+        whole = False
+        self._began_s = monotonic()
+        try:
+            written = self._write_own()
+            first = self._setting.peers.rank == 0
+            whole = self._finish(written) if first else self._follow(written)
+        finally:
+            self.whole = whole
+        return whole
+
+    def _write_own(self) -> Shard | str:
+        """This rank's file, or in words why it is not there."""
+        peers, content, self._content = self._setting.peers, self._content, ""
+        if isinstance(content, str):
+            return content
+        try:
+            folder = self._setting.place.folder(self.plan.name)
+            folder.make()
+            file = shard_file(peers.rank, peers.num_ranks)
+            shard = write_shard(folder, file, content, self._setting.progress)
+            folder.sync()
+        except Exception as error:  # training goes on, whatever it is
+            return in_words(error)
+        return shard
+
+    def _follow(self, written: Shard | str) -> bool:
+        """On the other ranks: tell rank 0, and hear what became of it."""
+        board, setting = self._setting.board, self._setting
+        told = {"error": written} if isinstance(written, str) else {"shard": written.to_json()}
+        try:
+            board.post(self.plan.key(setting.peers.rank), json.dumps(told))
+            outcome = read_until(
+                board,
+                self.plan.outcome_key,
+                timeout_s=setting.patience_s,
+                given_up=setting.given_up,
+            )
+        except (OSError, RuntimeError):  # nobody is there to hear more about it
+            return False
+        return outcome == _WHOLE
+
+    def _finish(self, written: Shard | str) -> bool:
+        """On rank 0: hear from all, then make it a checkpoint or remove it."""
+        told = [written, *self._hear_others()]
+        problems = [f"rank {r}: {text}" for r, text in enumerate(told) if isinstance(text, str)]
+        shards = [shard for shard in told if isinstance(shard, Shard)]
+        if not problems:
+            try:
+                self._write_manifest(shards)
+            except Exception as error:  # training goes on, whatever it is
+                problems = [in_words(error)]
+        self._announce(_FAILED if problems else _WHOLE)
+        if problems:
+            self._remove()
+            url = f"{self._setting.place.url}/{self.plan.name}"
+            self._tell_trouble(f"the checkpoint {url} was not written: {'; '.join(problems)}")
+            return False
+        self._tell_saved(sum(shard.size_bytes for shard in shards), monotonic() - self._began_s)
+        self._prune()
+        return True
+
+    def _hear_others(self) -> list[Shard | str]:
+        """What the other ranks wrote, or in words why not; waits until all have ended."""
+        until_s = monotonic() + self._setting.patience_s
+        return [self._hear(rank, until_s) for rank in range(1, self._setting.peers.num_ranks)]
+
+    def _hear(self, rank: int, until_s: float) -> Shard | str:
+        setting = self._setting
+        try:
+            text = read_until(
+                setting.board,
+                self.plan.key(rank),
+                timeout_s=max(0.0, until_s - monotonic()),
+                given_up=setting.given_up,
+            )
+        except TimeoutError:
+            how = "training ended" if setting.given_up() else f"{setting.patience_s:.0f} s passed"
+            return f"not heard of before {how}"
+        except (OSError, RuntimeError) as error:
+            return f"not heard of: {in_words(error)}"
+        told = json.loads(text)
+        return Shard.from_json(told["shard"]) if "shard" in told else str(told["error"])
+
+    def _write_manifest(self, shards: list[Shard]) -> None:
+        """Make the folder a checkpoint, once all that it should hold is seen to be there."""
+        plan, place = self.plan, self._setting.place
+        folder = place.folder(plan.name)
+        for rank, shard in enumerate(shards):
+            try:
+                size = folder.size(shard.file)
+            except FileNotFoundError:
+                raise OSError(
+                    f"rank {rank} wrote {shard.file}, but rank 0 does not see it: all workers "
+                    "must share the folder of checkpoints"
+                ) from None
+            if size != shard.size_bytes:
+                raise OSError(f"{shard.file} has {size:,} bytes, not {shard.size_bytes:,}")
+        manifest = Manifest(
+            plan.step, plan.attempt, plan.auc, plan.values, plan.state, plan.tensors, shards
+        )
+        lacking = manifest.lacking()
+        if lacking:
+            raise OSError("no rank wrote all of " + "; ".join(lacking))
+        folder.put(MANIFEST_FILE, manifest.to_bytes())
+        open_folder(place.url).sync()
+
+    def _announce(self, outcome: str) -> None:
+        """Tell the others, who have all ended; they no longer need what was told before."""
+        board = self._setting.board
+        with contextlib.suppress(OSError, RuntimeError):
+            board.clear(f"checkpoint/{self.plan.number - 1}/")
+            board.post(self.plan.outcome_key, outcome)
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._setting.place.folder(self.plan.name).remove(first=[MANIFEST_FILE])
+
+    def _prune(self) -> None:
+        setting, plan = self._setting, self.plan
+        try:
+            prune(setting.place, plan.name, plan.attempt, setting.keep, setting.keep_best)
+        except OSError as error:
+            self._tell_trouble(
+                f"old checkpoints in {setting.place.url} were not removed: {in_words(error)}"
+            )
+
+    def _tell_saved(self, size_bytes: int, write_s: float) -> None:
+        stood_still_s = self.stood_still_s
+        if stood_still_s is None:
+            stood_still_s = monotonic() - self._started_s
+        url = self._setting.place.folder(self.plan.name).url
+        self._setting.report(
+            CheckpointSaved(
+                0, self.plan.step, url, size_bytes, stood_still_s, write_s, self.plan.auc
+            )
+        )
+
+    def _tell_trouble(self, message: str) -> None:
+        self._setting.report(CheckpointTrouble(0, message))
+
+
+def in_words(error: BaseException) -> str:
+    """An error on one line."""
+    if isinstance(error, DistrainError):
+        return error.message
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

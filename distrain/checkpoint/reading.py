@@ -1,0 +1,212 @@
+"""A rank reads the rows that it holds out of whatever files have them, slab by slab."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+import xxhash
+from torch import Tensor
+
+from distrain.checkpoint.held import Held, held_by_rank, whole
+from distrain.checkpoint.manifest import Damaged, Manifest
+from distrain.checkpoint.shard import (
+    RANK_PREFIX,
+    SLAB_BYTES,
+    Piece,
+    Shard,
+    new_rank_tensors,
+)
+from distrain.embeddings.canonical import CanonicalTensor
+from distrain.embeddings.host_memory import empty
+from distrain.models.tensor_file import bytes_of
+from distrain.storage import FileReader, Folder
+
+
+class Need(NamedTuple):
+    """A piece, and who takes rows of it: tensors of this rank."""
+
+    piece: Piece
+    row_bytes: int
+    takers: list[Held]
+
+
+class Part(NamedTuple):
+    """Some rows of a piece, from its `start`-th to its `stop`-th."""
+
+    need: Need
+    start: int
+    stop: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Of their values."""
+        return (self.stop - self.start) * self.need.row_bytes
+
+    @property
+    def offset(self) -> int:
+        """Of their first byte in the file."""
+        return self.need.piece.offset + self.start * self.need.row_bytes
+
+
+class ShardReading:
+    """The reading of a checkpoint by one rank.
+
+    Args:
+        folder: Of the checkpoint.
+        manifest: Its manifest.
+        tensors: Live tensors, of the names, shapes and types that were saved.
+        rank: This rank. Ranks begin with different files.
+        after_slab: Called after each slab.
+
+    Attributes:
+        begun: Whether some of the live tensors may have been overwritten.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        manifest: Manifest,
+        tensors: Mapping[str, Tensor | CanonicalTensor],
+        rank: int,
+        after_slab: Callable[[], None],
+    ):
+        self.begun = False
+        self._folder = folder
+        self._after_slab = after_slab
+        self._rank_tensors = [new_rank_tensors(shard) for shard in manifest.shards]
+        held: dict[str, list[Held]] = defaultdict(list)
+        for one in held_by_rank(tensors):
+            held[one.name].append(one)
+        numbers = range(len(manifest.shards))
+        first = rank % max(1, len(numbers))
+        self._plan = [
+            (manifest.shards[number], self._needs(manifest.shards[number], number, held))
+            for number in [*numbers[first:], *numbers[:first]]
+        ]
+        self._buffer = empty((0,), torch.uint8)
+
+    def check(self) -> None:
+        """Look at the files that are needed, before anything is changed.
+
+        Raises:
+            Damaged: One is missing, of another length, or its header is damaged.
+            OSError: One could not be read.
+        """
+        for shard, needs in self._plan:
+            if needs:
+                self._check_file(shard)
+                self._after_slab()
+
+    def run(self) -> list[dict[str, Tensor]]:
+        """Read all that this rank holds.
+
+        Returns:
+            For each rank that saved it, its own tensors.
+
+        Raises:
+            Damaged: Some bytes are not those that were written.
+            OSError: A file could not be read.
+        """
+        for shard, needs in self._plan:
+            if needs:
+                with self._missing_is_damage(shard), self._folder.reader(shard.file) as file:
+                    self._read_file(file, shard, needs)
+        return self._rank_tensors
+
+    def _needs(self, shard: Shard, number: int, held: Mapping[str, list[Held]]) -> list[Need]:
+        """The pieces that this rank needs, in the order of their offsets."""
+        own = self._rank_tensors[number]
+        needs = []
+        for piece in shard.pieces:
+            if piece.name.startswith(RANK_PREFIX):
+                tensor = own[piece.name.removeprefix(RANK_PREFIX)]
+                takers = [whole(piece.name, tensor, alone=True)]
+            else:
+                takers = [one for one in held.get(piece.name, ()) if piece.rows.meet(one.rows)]
+            if takers:
+                needs.append(Need(piece, takers[0].row_bytes, takers))
+        return needs
+
+    def _check_file(self, shard: Shard) -> None:
+        with self._missing_is_damage(shard):
+            size = self._folder.size(shard.file)
+            if size != shard.size_bytes:
+                raise self._damaged(shard, f"it has {size:,} bytes, not {shard.size_bytes:,}")
+            header = bytearray(shard.header_bytes)
+            with self._folder.reader(shard.file) as file:
+                file.read_into(0, memoryview(header))
+        if xxhash.xxh3_64_hexdigest(bytes(header)) != shard.header_xxh3_64:
+            raise self._damaged(shard, "the checksum of its header is wrong")
+
+    def _read_file(self, file: FileReader, shard: Shard, needs: Sequence[Need]) -> None:
+        hashed = xxhash.xxh3_64()
+        for parts in slabs_of(needs, SLAB_BYTES):
+            slab = self._slab(sum(part.num_bytes for part in parts))
+            if file.read_into(parts[0].offset, bytes_of(slab)) != len(slab):
+                raise self._damaged(shard, "it ends too early")
+            for part in parts:
+                done = part.offset - parts[0].offset
+                content = slab[done : done + part.num_bytes]
+                hashed.update(bytes_of(content))
+                self._hand_out(part, content)
+                piece = part.need.piece
+                if part.stop == piece.rows.count:
+                    if hashed.hexdigest() != piece.xxh3_64:
+                        raise self._damaged(shard, f"the checksum of {piece.name} is wrong")
+                    hashed.reset()
+            self._after_slab()
+
+    def _slab(self, num_bytes: int) -> Tensor:
+        if len(self._buffer) < num_bytes:
+            self._buffer = empty((max(num_bytes, SLAB_BYTES),), torch.uint8)
+        return self._buffer[:num_bytes]
+
+    @torch.no_grad()
+    def _hand_out(self, part: Part, content: Tensor) -> None:
+        self.begun = True
+        rows = part.need.piece.rows.part(part.start, part.stop)
+        for held in part.need.takers:
+            meeting = rows.meet(held.rows)
+            if meeting:
+                source, target = meeting
+                values = content.view(held.values.dtype).view(-1, *held.values.shape[1:])
+                held.values[target] = values[source].to(held.values.device)
+
+    @contextlib.contextmanager
+    def _missing_is_damage(self, shard: Shard) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise self._damaged(shard, "it is missing") from None
+
+    def _damaged(self, shard: Shard, how: str) -> Damaged:
+        return Damaged(f"damaged: {how}", where={"file": f"{self._folder.url}/{shard.file}"})
+
+
+def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[Part]]:
+    """Cut what is needed of a file into slabs; each lies in one stretch and is read at once.
+
+    Args:
+        needs: In the order of their offsets.
+        most_bytes: Of a slab; a single row may be larger.
+    """
+    slab: list[Part] = []
+    room, end = most_bytes, -1
+    for need in needs:
+        if need.piece.offset != end and slab:
+            yield slab
+            slab, room = [], most_bytes
+        done = 0
+        while done < need.piece.rows.count:
+            if slab and room < need.row_bytes:
+                yield slab
+                slab, room = [], most_bytes
+            taken = min(need.piece.rows.count - done, max(1, room // need.row_bytes))
+            slab.append(Part(need, done, done + taken))
+            done += taken
+            room -= slab[-1].num_bytes
+        end = slab[-1].offset + slab[-1].num_bytes
+    if slab:
+        yield slab

@@ -1,0 +1,50 @@
+"""Which checkpoints are kept, and the removal of the others."""
+
+from collections.abc import Sequence
+
+from distrain.checkpoint.manifest import MANIFEST_FILE
+from distrain.checkpoint.place import CheckpointPlace, Entry, Survey, numbers_of
+
+
+def expendable(entries: Sequence[Entry], keep: int, keep_best: bool) -> list[Entry]:
+    """Those that are neither among the newest nor the best.
+
+    Args:
+        entries: The whole checkpoints, the newest first.
+        keep: How many of the newest stay, at least 1.
+        keep_best: Whether the one of the highest AUC stays; the newest of several such.
+    """
+    kept = {entry.name for entry in entries[:keep]}
+    scored = [entry for entry in entries if entry.auc is not None]
+    if keep_best and scored:
+        kept.add(max(scored, key=lambda entry: entry.auc or 0.0).name)
+    return [entry for entry in entries if entry.name not in kept]
+
+
+def leftovers(found: Survey, current: str, attempt: int) -> list[str]:
+    """The folders that hold no checkpoint, and that nobody can be writing any more.
+
+    Args:
+        found: What lies in the place.
+        current: The checkpoint that was written last, which is whole.
+        attempt: The attempt that wrote it. Later ones are left alone, and what only another
+            version of distrain can read.
+    """
+    return [
+        name
+        for name in found.broken
+        if name != current and (numbers_of(name) or (0, 0))[1] <= attempt
+    ]
+
+
+def prune(place: CheckpointPlace, current: str, attempt: int, keep: int, keep_best: bool) -> None:
+    """Remove what need not be kept, after a checkpoint became whole.
+
+    Raises:
+        OSError: Something could not be looked at or removed.
+    """
+    found = place.survey()
+    names = [entry.name for entry in expendable(found.whole, keep, keep_best)]
+    for name in [*names, *leftovers(found, current, attempt)]:
+        # Without its manifest it is none any more, however far this gets.
+        place.folder(name).remove(first=[MANIFEST_FILE])

@@ -1,0 +1,187 @@
+"""One rank's file of a checkpoint: its share of the tensors, in the safetensors format.
+
+Rows of a tensor that lie next to each other on the rank are one *piece*: one tensor of the file,
+called `NAME[FIRST:STOP:STRIDE]` for the canonical rows that it has. What belongs to the rank
+itself is called `rank.NAME`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+from torch import Tensor
+
+from distrain.checkpoint.held import Held, whole
+from distrain.checkpoint.rows import Rows
+from distrain.embeddings.host_memory import empty
+from distrain.models.tensor_file import bytes_of, dtype_name, dtype_of, header_of
+from distrain.storage import Folder
+
+SLAB_BYTES = 32 << 20
+RANK_PREFIX = "rank."
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where rows of a tensor lie in a file.
+
+    Attributes:
+        name: Of the tensor.
+        rows: Which of its canonical rows.
+        offset: Of their first byte in the file.
+        xxh3_64: The checksum of their bytes, in hexadecimal.
+    """
+
+    name: str
+    rows: Rows
+    offset: int
+    xxh3_64: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a file holds.
+
+    Attributes:
+        file: Its name.
+        size_bytes: Its size.
+        header_bytes: Where its header ends.
+        header_xxh3_64: The header's checksum, in hexadecimal.
+        pieces: In the order of their offsets, one right behind the other.
+        rank_tensors: dtype and shape of what belongs to the rank itself, by name.
+    """
+
+    file: str
+    size_bytes: int
+    header_bytes: int
+    header_xxh3_64: str
+    pieces: tuple[Piece, ...]
+    rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "file": self.file,
+            "size_bytes": self.size_bytes,
+            "header_bytes": self.header_bytes,
+            "header_xxh3_64": self.header_xxh3_64,
+            "pieces": [
+                [p.name, p.rows.first, p.rows.stride, p.rows.count, p.offset, p.xxh3_64]
+                for p in self.pieces
+            ],
+            "rank_tensors": {n: [d, list(s)] for n, (d, s) in self.rank_tensors.items()},
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Shard":
+        """The inverse of `to_json`."""
+        return cls(
+            document["file"],
+            document["size_bytes"],
+            document["header_bytes"],
+            document["header_xxh3_64"],
+            tuple(
+                Piece(name, Rows(first, stride, count), offset, checksum)
+                for name, first, stride, count, offset, checksum in document["pieces"]
+            ),
+            {n: (d, tuple(s)) for n, (d, s) in document["rank_tensors"].items()},
+        )
+
+
+def shard_file(rank: int, num_ranks: int) -> str:
+    """The name of a rank's file."""
+    return f"rank-{rank}-of-{num_ranks}.safetensors"
+
+
+@dataclass(frozen=True)
+class ShardContent:
+    """What goes into a file: live tensors, or copies of them.
+
+    Attributes:
+        held: In the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them.
+        rank_tensors: dtype and shape of the rank's own.
+    """
+
+    held: tuple[Held, ...]
+    rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all values."""
+        return sum(held.num_bytes for held in self.held)
+
+
+def content_of(share: Sequence[Held], rank_tensors: Mapping[str, Tensor]) -> ShardContent:
+    """A file's content in the file's order: the widest types first, so that all are aligned."""
+    own = [whole(RANK_PREFIX + name, tensor, alone=True) for name, tensor in rank_tensors.items()]
+    held = [*share, *(one for one in own if one.num_bytes)]
+    held.sort(key=lambda one: -one.values.dtype.itemsize)
+    told = {n: (dtype_name(t.dtype), tuple(t.shape)) for n, t in rank_tensors.items()}
+    return ShardContent(tuple(held), told)
+
+
+def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]) -> ShardContent:
+    """The same content in memory of its own.
+
+    Args:
+        content: Live tensors on any device.
+        buffer: `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes.
+        after_slab: Called after each slab.
+    """
+    copies: list[Held] = []
+    done = 0
+    for held in content.held:
+        own = buffer[done : done + held.num_bytes].view(held.values.dtype).view(held.values.shape)
+        for rows in _row_slabs(held):
+            own[rows].copy_(held.values[rows])
+            after_slab()
+        copies.append(held._replace(values=own))
+        done += held.num_bytes
+    return ShardContent(tuple(copies), content.rank_tensors)
+
+
+def write_shard(
+    folder: Folder, file: str, content: ShardContent, after_slab: Callable[[], None]
+) -> Shard:
+    """Write a file, slab by slab.
+
+    Raises:
+        OSError: It could not be written.
+    """
+    header = header_of({_key_of(held): held.values for held in content.held})
+    offset = len(header)
+    pieces: list[Piece] = []
+    with folder.writer(file) as out:
+        out.write(memoryview(header))
+        for held in content.held:
+            hashed = xxhash.xxh3_64()
+            for rows in _row_slabs(held):
+                slab = bytes_of(held.values[rows].cpu().contiguous())
+                hashed.update(slab)
+                out.write(slab)
+                after_slab()
+            pieces.append(Piece(held.name, held.rows, offset, hashed.hexdigest()))
+            offset += held.num_bytes
+    header_checksum = xxhash.xxh3_64_hexdigest(header)
+    return Shard(file, offset, len(header), header_checksum, tuple(pieces), content.rank_tensors)
+
+
+def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
+    """Tensors that take in what belonged to the rank that wrote a file."""
+    return {
+        name: empty(shape, dtype_of(dtype)) for name, (dtype, shape) in shard.rank_tensors.items()
+    }
+
+
+def _key_of(held: Held) -> str:
+    if held.name.startswith(RANK_PREFIX):
+        return held.name
+    numbers = held.rows.numbers()
+    return f"{held.name}[{numbers.start}:{numbers.stop}:{numbers.step}]"
+
+
+def _row_slabs(held: Held) -> Iterator[slice]:
+    step = max(1, SLAB_BYTES // held.row_bytes)
+    for start in range(0, held.rows.count, step):
+        yield slice(start, min(start + step, held.rows.count))
