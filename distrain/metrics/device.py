@@ -60,6 +60,27 @@ class DeviceBinaryMetrics:
         self._log_loss_sum.add_(losses.mul_(usable).sum())
         self._prediction_sum.add_(x.sigmoid_().mul_(usable).sum())
 
+    def copy_of_state(self) -> Tensor:
+        """All that was counted since the last reading, `[2 * NUM_BINS + 3]`, int64, beside it."""
+        return self._state.clone()
+
+    def add_state(self, state: Tensor) -> None:
+        """Count what another one has counted; onto an empty state, that gives the same bits.
+
+        Args:
+            state: What `copy_of_state` gave, on any device.
+
+        >>> other, metrics = (DeviceBinaryMetrics(torch.device("cpu")) for _ in range(2))
+        >>> other.update(torch.tensor([0.5]), torch.tensor([1.0]))
+        >>> metrics.add_state(other.copy_of_state())
+        >>> metrics.read_and_reset().rows
+        1
+        """
+        more = state.to(self._state.device)
+        self._state[: 2 * NUM_BINS + 1] += more[: 2 * NUM_BINS + 1]
+        sums = self._state[2 * NUM_BINS + 1 :].view(torch.float64)
+        sums += more[2 * NUM_BINS + 1 :].view(torch.float64)
+
     def read_and_reset(self) -> BinaryMetrics:
         """The rows counted since the last call, and an empty state; waits for the device once.
 

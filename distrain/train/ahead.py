@@ -22,6 +22,7 @@ from distrain.loader.producer import in_own_thread
 from distrain.spec import JobSpec
 from distrain.train.phases import PhaseClock
 from distrain.train.routing import Batches, Routed, RouteMaker, StreamForRoutes, route_batch
+from distrain.train.whereabouts import READER, waiting
 
 LONGEST_FAREWELL_S = 1.0
 """A thread that waits for a peer in a collective operation cannot be called back."""
@@ -43,7 +44,7 @@ class RoutesInTurn:
 
     def take(self, clock: PhaseClock) -> Routed:
         """The next batch and its route; errors as of `RoutesAhead.take`, of the batches alone."""
-        with clock.phase("data_wait"):
+        with clock.phase("data_wait"), waiting(READER):
             batch = next(self._batches)
         with clock.phase("copy"):
             batch = batch.to(self._device)
@@ -97,6 +98,8 @@ class RoutesAhead:
             target=_make_all, args=(maker, self._channel), name="routes", daemon=True
         )
         thread.start()
+        assert thread.ident is not None
+        self._thread_ident = thread.ident
         farewell_s = LONGEST_FAREWELL_S if tables.route_peers.num_ranks > 1 else None
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, farewell_s)
 
@@ -112,7 +115,7 @@ class RoutesAhead:
                 thread, a lost peer too, is raised after the batches that come before it, and again
                 on every further call.
         """
-        with clock.phase("data_wait"):
+        with clock.phase("data_wait"), waiting(self._thread_ident):
             if self._error is not None:
                 raise self._error
             if not self._stop.alive:

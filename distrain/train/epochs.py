@@ -19,14 +19,18 @@ class EpochsAhead:
         loader: Where batches come from.
         num_steps: How many will be asked for, over all epochs: no epoch begins without need.
         ahead_batches: At most so many are left when the next epoch begins.
+        first_step: Steps before it are left out, and nothing is read for them.
     """
 
-    def __init__(self, loader: Loader, num_steps: int, ahead_batches: int):
+    def __init__(self, loader: Loader, num_steps: int, ahead_batches: int, first_step: int = 0):
         self._loader = loader
         self._num_steps = num_steps
         self._ahead_batches = ahead_batches
-        self._taken = 0
-        self._current = self._following = loader.epoch(0)
+        self._first = self._taken = first_step
+        epoch, step = divmod(first_step, loader.num_steps)
+        if first_step == num_steps:  # nothing is left: the last epoch, from its end on
+            epoch, step = (first_step - 1) // loader.num_steps, loader.num_steps
+        self._current = self._following = loader.epoch(epoch, start_step=step)
 
     def __iter__(self) -> "EpochsAhead":
         return self
@@ -41,7 +45,7 @@ class EpochsAhead:
         if self._taken == self._num_steps:
             raise StopIteration
         per_epoch = self._loader.num_steps
-        if self._taken and self._taken % per_epoch == 0:
+        if self._taken > self._first and self._taken % per_epoch == 0:
             self._current.close()
             self._current = self._following
         batch = next(self._current)

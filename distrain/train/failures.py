@@ -6,7 +6,7 @@ import torch
 
 from distrain.errors import DataError, DistrainError, InputError, OutputError
 from distrain.events import RankFailed
-from distrain.train.loop import NonFiniteLoss
+from distrain.train.window import NonFiniteLoss
 
 # What gloo, NCCL and torch's stores say when another rank is gone; they have no common type.
 _PEER_SIGNS = (

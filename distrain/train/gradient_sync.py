@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from distrain.train.clipping import total_sq_norm
 from distrain.train.flat import FlatParameters
+from distrain.train.whereabouts import PEERS, waiting
 
 
 class GradientSync(Protocol):
@@ -72,7 +73,8 @@ class FlatSync:
     def finish(self) -> None:
         """Wait for it; on a GPU only its stream waits, not the host."""
         if self._work is not None:
-            self._work.wait()
+            with waiting(PEERS):
+                self._work.wait()
             self._work = None
 
     def grad_sq_norm(self) -> Tensor:
@@ -104,8 +106,8 @@ class DdpSync:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
 
     def slice(self, last: bool) -> AbstractContextManager[None]:
-        """Only the last slice's backward pass exchanges."""
-        return nullcontext() if last else self._ddp.no_sync()
+        """Only the last slice's backward pass exchanges; it computes and waits in one."""
+        return waiting(PEERS) if last else self._ddp.no_sync()
 
     def start(self) -> None:
         """Nothing: the backward pass has done it."""

@@ -135,6 +135,10 @@ class GraphedStep:
         """Tell the sparse optimizer how many steps were made, as before saving; waits."""
         self._tables.read_steps()
 
+    def write_steps(self) -> None:
+        """Take over the sparse optimizer's number of steps, as after loading."""
+        self._tables.write_steps()
+
     def _run(self, ids: Tensor, continuous: Tensor, label: Tensor) -> tuple[Tensor, ...]:
         """The step itself: logits, the sum of losses, and the factor that clips gradients."""
         self.dense.zero_grad()

@@ -1,59 +1,44 @@
-"""The training loop of one rank."""
+"""The training loop of one rank.
+
+    set up      read ahead, build the model, take over the newest checkpoint
+    each step   pass the gate; take batch and route; train; report, validate, save if it is time
+    the end     a last checkpoint, the saved model, the account of it all
+
+A stop ends it at a place of the gate (`gate.py`): with a checkpoint, before a step or in the middle
+of a validation, which is then done again by whoever goes on.
+"""
 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
-from distrain.errors import ModelError, SpecError
-from distrain.events import (
-    EvaluationDone,
-    Event,
-    ModelSaved,
-    RankFinished,
-    StepsDone,
-    TrainingStarted,
-)
-from distrain.loader import Loader, LoaderStats
-from distrain.loader.stats import difference
-from distrain.metrics.device import DeviceBinaryMetrics
-from distrain.models import build_model, save_model
+from distrain.errors import ModelError
+from distrain.events import Event, ModelSaved
+from distrain.loader import Loader
+from distrain.models import save_model
 from distrain.partition import Table
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
+from distrain.train.accounts import Accounts
 from distrain.train.ahead import routed_batches
+from distrain.train.audit_log import AuditLog
+from distrain.train.control import Control
 from distrain.train.device_clock import device_clock
-from distrain.train.epochs import EpochsAhead
-from distrain.train.evaluate import evaluate
-from distrain.train.exchange_stats import ExchangeStats
-from distrain.train.graphed_step import GraphedStep
-from distrain.train.inputs import Inputs, list_combiners
+from distrain.train.evaluate import evaluate, merged_auc
+from distrain.train.gate import StopAsked
+from distrain.train.inputs import Inputs
 from distrain.train.loaders import job_loader
-from distrain.train.peak_memory import peak_memory
 from distrain.train.phases import PhaseClock
-from distrain.train.routing import Routed
 from distrain.train.schedule import lr_at
-from distrain.train.step import TrainStep
-from distrain.train.tables import place_tables, table_factory
+from distrain.train.set_up import set_up
+from distrain.train.span import Span
+from distrain.train.whereabouts import PEERS, waiting
+from distrain.train.window import NonFiniteLoss
 from distrain.world import World
-
-
-class NonFiniteLoss(Exception):
-    """The loss became NaN or infinite.
-
-    Attributes:
-        step: The step at which it did, counted from 1.
-    """
-
-    def __init__(self, step: int, rank: int, loss: float):
-        self.step = step
-        super().__init__(
-            f"the loss became {loss} at step {step} on rank {rank}\n"
-            "  hint: Lower train.optimizer.lr, add train.schedule.warmup_steps, and look for "
-            "extreme values in the continuous columns."
-        )
 
 
 @dataclass
@@ -65,8 +50,11 @@ class Trainer:
         inputs: Its checked data.
         world: The rank and its peers.
         device: Where to train.
-        paths: Where the model goes.
+        paths: Where the model and checkpoints go.
         report: Takes this rank's events.
+        job_id: The job's name, for the place of its checkpoints.
+        attempt: Which attempt this is.
+        control: What else goes on in the rank's process.
     """
 
     spec: JobSpec
@@ -75,184 +63,194 @@ class Trainer:
     device: torch.device
     paths: RunPaths
     report: Callable[[Event], None]
+    job_id: str = ""
+    attempt: int = 1
+    control: Control = field(default_factory=Control.alone)
 
-    def run(self) -> None:
+    def run(self) -> bool:
         """Train to the end, save the model, and report all the way.
+
+        Returns:
+            Whether it came to the end; false if it was asked to stop before.
 
         Raises:
             NonFiniteLoss: The loss became NaN or infinite.
-            DistrainError: Data, spec or output cannot be used.
+            DistrainError: Data, spec, checkpoint or output cannot be used.
         """
         began_s = time.perf_counter()
         self.loader = self._loader(self.inputs.train, shuffle=self.spec.data.shuffle)
         with self.loader:
-            self.num_steps = self._num_steps()
-            # Before the model is built, so that the first batch is ready when that is.
-            batches = EpochsAhead(self.loader, self.num_steps, self.spec.data.prefetch_batches)
-            self._build()
-            tables = self.model.embeddings
-            with routed_batches(self.spec, batches, tables, self.device) as self.batches:
-                self.report(self._started())
-                self.clock = PhaseClock(device_clock(self.device))
-                self.setup_s = time.perf_counter() - began_s
+            self._set_up()
+            try:
+                return self._train(began_s)
+            finally:
+                self._close()
+
+    def _train(self, began_s: float) -> bool:
+        tables = self.model.embeddings
+        with routed_batches(self.spec, self._read, tables, self.device) as self.batches:
+            self.report(self.accounts.started(self.model, self.loader, self.start))
+            self.clock = self.control.where.clock = PhaseClock(device_clock(self.device))
+            self.setup_s = time.perf_counter() - began_s
+            try:
                 self._all_steps()
-            self._finish()
+            except StopAsked as stop:
+                self._stop(stop)
+                return False
+        self._finish()
+        return True
 
-    def _build(self) -> None:
-        self.placed = place_tables(self.spec, self.inputs.schema, self.world, self.device)
-        self.model = build_model(
-            self.inputs.schema,
-            self.spec.model,
-            seed=self.spec.train.seed,
-            make_tables=table_factory(self.spec, self.placed, self.world),
-            combiners=list_combiners(self.inputs.schema, self.spec.embeddings),
-        )
-        self.model.to(self.device).train()
-        self.step = self._step()
-        self.metrics = DeviceBinaryMetrics(self.device)
-        window = min(self.spec.train.log_every_steps, self.num_steps)
-        self.losses = torch.zeros(window, dtype=torch.float32, device=self.device)
-        self.rows_trained = 0
-        self.loader_told = LoaderStats()
-        self.exchanged, self.exchanged_in_all = ExchangeStats(), ExchangeStats()
-
-    def _step(self) -> TrainStep | GraphedStep:
-        train, num_ranks = self.spec.train, self.world.num_ranks
-        if not train.cuda_graph:
-            return TrainStep(self.model, train, num_ranks)
-        lanes = train.lanes // num_ranks
-        max_rows = lanes * -(-train.global_batch_size // train.lanes)
-        return GraphedStep(self.model, train, num_ranks, max_rows)
+    def _set_up(self) -> None:
+        spec, rank = self.spec, self.world.rank
+        self.span = Span.of(spec, self.loader)
+        parts = set_up(self, self.loader, self.span)
+        self.model, self.step, self.window = parts.model, parts.step, parts.window
+        self.checkpoints, self.start, self._read = parts.checkpoints, parts.start, parts.batches
+        self.accounts = Accounts(rank, self.device, self.span, self.window)
+        self.taken = self.control.where.step = self.start.step
+        self.validated = self.start.validated
+        self.save_asked = False
+        self.audit: AuditLog | None = None
+        if spec.train.audit:
+            self.audit = AuditLog.begin(self.paths.audit(rank, self.attempt), self.start.step)
 
     def _all_steps(self) -> None:
-        for step in range(self.num_steps):
-            epoch, of_epoch = divmod(step, self.loader.num_steps)
-            routed = self.batches.take(self.clock)
-            self._one_step(routed, step, self.loader.rows_in_step(of_epoch))
-            self._after_step(epoch, step + 1)
+        if not self.validated:
+            self._evaluate()
+            self._save_if_due()
+        if self.taken == self.span.num_steps and self.window.steps:
+            self._report_steps()  # the job has become shorter meanwhile
+        for step in range(self.start.step, self.span.num_steps):
+            self._pass_gate()
+            self.control.where.step = step + 1
+            self._one_step(step)
+            self.taken = step + 1
+            self._after_step()
+        self._pass_gate()
 
-    def _one_step(self, routed: Routed, step: int, global_rows: int) -> None:
-        batch, route, route_s = routed
-        self.lr = lr_at(
-            step, self.num_steps, self.spec.train.optimizer.lr, self.spec.train.schedule
+    def _one_step(self, step: int) -> None:
+        epoch, of_epoch = divmod(step, self.span.steps_per_epoch)
+        routed = self.batches.take(self.clock)
+        if self.audit is not None:
+            self.audit.add(epoch, step, routed.batch)
+        rows = self.loader.rows_in_step(of_epoch)
+        logits, loss_sum = self.step(
+            routed.batch, rows, self._lr_of(step), self.clock, routed.route
         )
-        logits, loss_sum = self.step(batch, global_rows, self.lr, self.clock, route)
-        assert batch.label is not None
-        self.metrics.update(logits, batch.label)
-        self.losses[step % len(self.losses)] = loss_sum
-        self.rows_trained += batch.num_rows
-        if route is not None:
-            self.exchanged.add(route.traffic, route_s)
+        self.window.add(step, routed, logits, loss_sum)
 
-    def _after_step(self, epoch: int, steps_done: int) -> None:
-        last = steps_done == self.num_steps
+    def _after_step(self) -> None:
+        last = self.taken == self.span.num_steps
         every = self.spec.evaluate.every_steps
-        due = (last and self.spec.evaluate.at_end) or (every and steps_done % every == 0)
+        due = (last and self.spec.evaluate.at_end) or (every and self.taken % every == 0)
         evaluates = due and self.inputs.valid is not None
         # Before a validation too: it belongs to a known number of rows, and a loss that is not
         # finite is told with its own step.
-        if last or evaluates or steps_done % self.spec.train.log_every_steps == 0:
-            self._report_steps(epoch, steps_done)
+        if last or evaluates or self.taken % self.spec.train.log_every_steps == 0:
+            self._report_steps()
         if evaluates:
-            self._evaluate(epoch, steps_done)
+            self._evaluate()
+        self._save_if_due()
 
-    def _report_steps(self, epoch: int, steps_done: int) -> None:
-        self._check_losses(steps_done)
-        metrics = self.metrics.read_and_reset().to_json()
-        stats = self.loader.stats
-        loader, self.loader_told = difference(stats, self.loader_told).to_json(), stats
-        exchanged, self.exchanged = self.exchanged, ExchangeStats()
-        self.exchanged_in_all += exchanged
-        seconds, device_seconds = self.clock.lap(), self.clock.device_lap()
-        self.report(
-            StepsDone(
-                self.world.rank,
-                epoch,
-                steps_done,
-                self.clock.elapsed_s,
-                seconds,
-                metrics,
-                self.lr,
-                loader,
-                exchanged.to_json(),
-                device_seconds,
+    def _pass_gate(self, *, between_steps: bool = True) -> None:
+        """Ask to go on, and do what the ranks have agreed on.
+
+        Raises:
+            StopAsked: The training ends here.
+        """
+        gate = self.control.gate
+        while True:
+            with waiting(PEERS):
+                if between_steps and gate.asked:
+                    with self.clock.phase("checkpoint"):
+                        word = gate.begin()
+                else:
+                    word = gate.begin()
+            if word == "go":
+                return
+            if word != "checkpoint":
+                raise StopAsked(saves=word == "stop")
+            if between_steps:
+                self._save()
+            else:
+                self.save_asked = True  # after this validation, on all ranks
+
+    def _stop(self, stop: StopAsked) -> None:
+        saved = stop.saves and self._save(wait=True) is True
+        self._close()
+        if self.control.farewell is not None:
+            self.control.farewell.stopped(self.taken, saved)
+
+    def _save_if_due(self) -> None:
+        if self.save_asked or self.checkpoints.due(self.taken):
+            self._save()
+
+    def _save(self, auc: float | None = None, *, wait: bool = False) -> bool | None:
+        self.save_asked = False
+        if self.audit is not None:
+            self.audit.flush()  # what a checkpoint holds must be proved without this process
+        elapsed_s = self.start.elapsed_s + self.clock.running_s
+        with self.clock.phase("checkpoint"):
+            return self.checkpoints.save(
+                self.taken,
+                validated=self.validated,
+                elapsed_s=elapsed_s,
+                rows=self.span.rows_in(self.taken),
+                auc=auc,
+                wait=wait,
             )
-        )
 
-    def _check_losses(self, steps_done: int) -> None:
-        # One look per report, not per step: reading a loss makes the host wait for the device.
-        width = len(self.losses)
-        first = (steps_done - 1) // width * width
-        for offset, loss in enumerate(self.losses[: steps_done - first].tolist()):
-            if not math.isfinite(loss):
-                raise NonFiniteLoss(first + offset + 1, self.world.rank, loss)
+    def _report_steps(self) -> None:
+        if self.audit is not None:
+            self.audit.flush()
+        lr = self._lr_of(self.taken - 1)
+        self.report(self.accounts.steps_done(self.taken, self.loader.stats, self.clock, lr))
 
-    def _evaluate(self, epoch: int, steps_done: int) -> None:
+    def _evaluate(self) -> None:
         assert self.inputs.valid is not None
+        self.validated = False
+        auc, keep_best = None, self.spec.checkpoint.keep_best is not None
         with self.clock.phase("evaluate"):
             loader = self._loader(self.inputs.valid, shuffle="none")
+            pass_gate = partial(self._pass_gate, between_steps=False)
             try:
-                metrics = evaluate(self.model, loader, self.device)
+                metrics = evaluate(self.model, loader, self.device, pass_gate)
             except ModelError:  # the last update spoilt the weights; no loss has seen them yet
-                raise NonFiniteLoss(steps_done, self.world.rank, math.nan) from None
-        self.report(
-            EvaluationDone(
-                self.world.rank, epoch, steps_done, self.clock.running_s, metrics.to_json()
-            )
-        )
+                raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
+            if keep_best:
+                auc = merged_auc(metrics, self.model.embeddings.peers, self.device)
+        self.validated = True
+        self.report(self.accounts.evaluated(self.taken, metrics, self.clock))
+        if keep_best:
+            self._save(auc)
 
     def _finish(self) -> None:
+        if self.control.farewell is not None:
+            self.control.farewell.finished()
+        if self.spec.checkpoint.at_end:
+            self._save(wait=True)
         # Every rank: each brings its rows of the tables that are spread over the ranks.
         with self.clock.phase("save"):
-            save_model(self.paths.model, self.model, self.spec.model, self.inputs.schema)
+            # An earlier attempt may have got so far, and no farther.
+            replace = self.attempt > 1
+            schema = self.inputs.schema
+            save_model(self.paths.model, self.model, self.spec.model, schema, replace=replace)
         if self.world.rank == 0:
             self.report(ModelSaved(0, str(self.paths.model)))
-        self.clock.lap()
-        self.clock.device_lap(wait=True)
-        self.report(
-            RankFinished(
-                self.world.rank,
-                self.num_steps,
-                self.rows_trained,
-                self.clock.elapsed_s,
-                dict(self.clock.totals),
-                self.setup_s,
-                self.loader.stats.to_json(),
-                self.exchanged_in_all.to_json(),
-                self.clock.device_totals,
-                peak_memory(self.device),
-            )
-        )
+        with self.clock.phase("checkpoint"):
+            self.checkpoints.wait()
+            self._close()
+        self.report(self.accounts.finished(self.setup_s, self.loader.stats, self.clock))
 
-    def _started(self) -> TrainingStarted:
-        dense = sum(p.numel() for p in self.model.dense.parameters())
-        sparse = sum(w.numel() for w in self.model.embeddings.weights)
-        per_epoch = sum(self.loader.rows_in_step(s) for s in range(self.loader.num_steps))
-        whole, rest = divmod(self.num_steps, self.loader.num_steps)
-        total = whole * per_epoch + sum(self.loader.rows_in_step(s) for s in range(rest))
-        return TrainingStarted(
-            self.world.rank,
-            self.num_steps,
-            per_epoch,
-            total,
-            dense + sparse,
-            ": ".join(self.loader.reader_choice),
-        )
+    def _close(self) -> None:
+        """End what writes; may be called again."""
+        self.checkpoints.close()
+        if self.audit is not None:
+            self.audit.close()
 
-    def _num_steps(self) -> int:
-        steps = self.spec.train.epochs * self.loader.num_steps
-        if self.spec.train.max_steps is not None:
-            steps = min(steps, self.spec.train.max_steps)
-        if steps == 0:
-            raise SpecError(
-                "the job has no steps to take",
-                where={
-                    "rows": self.loader.num_rows,
-                    "train.global_batch_size": self.spec.train.global_batch_size,
-                },
-                hint="Lower the batch size, or set data.drop_last to false.",
-            )
-        return steps
+    def _lr_of(self, step: int) -> float:
+        train = self.spec.train
+        return lr_at(step, self.span.num_steps, train.optimizer.lr, train.schedule)
 
     def _loader(self, table: Table, *, shuffle: str) -> Loader:
         return job_loader(

@@ -71,6 +71,12 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
     )
 
 
+def leave_peers() -> None:
+    """Part from the other ranks in order, after all work is done."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def check_same_data(fingerprint: str, rank: int) -> None:
     """Raise if the ranks see different data, before they train on it.
 

@@ -18,6 +18,10 @@ class PhaseClock:
     Args:
         device: Accounts for the device's time by the same phases; `None` if that is the host.
 
+    Attributes:
+        totals: Seconds by phase up to the last lap.
+        doing: The phase that it is in now; other threads may look.
+
     >>> clock = PhaseClock()
     >>> with clock.phase("data_wait"):
     ...     pass
@@ -32,6 +36,7 @@ class PhaseClock:
         self._lap_end = self._start
         self._window = dict.fromkeys(PHASES, 0.0)
         self.totals = dict.fromkeys(PHASES, 0.0)
+        self.doing = "other"
 
     @property
     def elapsed_s(self) -> float:
@@ -46,6 +51,7 @@ class PhaseClock:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count the time inside as `name`; phases do not nest."""
+        self.doing = name
         began = time.perf_counter()
         mark = self._device.begin() if self._device else None
         try:
@@ -54,6 +60,7 @@ class PhaseClock:
                 self._device.end(name, mark)
         finally:
             self._window[name] += time.perf_counter() - began
+            self.doing = "other"
 
     def lap(self) -> dict[str, float]:
         """Close the window: seconds by phase since the last lap, summing to its wall time."""

@@ -1,38 +1,49 @@
-"""A rank's process: `python -m distrain.train.rank EVENT_FD SUPERVISOR_PID < assignment`.
+"""A rank's process: `python -m distrain.train.rank EVENT_FD SUPERVISOR_PID < assignment, commands`.
 
 Events go as JSON lines to a pipe of their own, so that whatever libraries print lands in the log
-and cannot garble them.
+and cannot garble them. Beside the training, threads of the process take commands (`commands.py`),
+tell where it is (`heartbeat.py`), notice that somebody wants it to go, and see to it that it leaves
+in time (`farewell.py`).
 """
 
 import ctypes
+import faulthandler
 import json
 import logging
 import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from distrain.events import Event, RankFailed, RankStarted, to_json
+from distrain.events import Event, RankFailed, RankStarted, StopNoticed, to_json
 from distrain.train.assignment import Assignment
 
+if TYPE_CHECKING:
+    from distrain.train.control import Control
+
 PR_SET_PDEATHSIG = 1
+STACKS_SIGNAL = signal.SIGUSR2
 
 log = logging.getLogger("distrain.rank")
 
 
-def run_rank(assignment: Assignment, report: Callable[[Event], None]) -> RankFailed | None:
+def run_rank(
+    assignment: Assignment, report: Callable[[Event], None], control: "Control | None" = None
+) -> RankFailed | None:
     """Do one rank's work in this process.
 
     Args:
         assignment: The work.
         report: Takes the rank's events; a failure is both reported and returned.
+        control: What else goes on in the process; `None` for a rank that nobody supervises.
     """
     from distrain.train.failures import explain_failure
 
     try:
-        _train(assignment, report)
+        _train(assignment, report, control)
     except Exception as error:
         failure = explain_failure(error, assignment.world.rank)
         report(failure)
@@ -40,12 +51,22 @@ def run_rank(assignment: Assignment, report: Callable[[Event], None]) -> RankFai
     return None
 
 
-def _train(assignment: Assignment, report: Callable[[Event], None]) -> None:
+def _train(
+    assignment: Assignment, report: Callable[[Event], None], control: "Control | None"
+) -> None:
     import torch
 
+    from distrain.train.control import Control
     from distrain.train.inputs import check_inputs
     from distrain.train.loop import Trainer
-    from distrain.train.machine import check_same_data, choose_device, join_peers, seed_everything
+    from distrain.train.machine import (
+        check_same_data,
+        choose_device,
+        join_peers,
+        leave_peers,
+        seed_everything,
+    )
+    from distrain.train.whereabouts import PEERS, READER, waiting
 
     spec, world = assignment.job_spec, assignment.world
     device = choose_device(spec.resources)
@@ -53,38 +74,116 @@ def _train(assignment: Assignment, report: Callable[[Event], None]) -> None:
     seed_everything(spec.train.seed, device)
     report(RankStarted(world.rank, os.getpid(), socket.gethostname(), str(device)))
     log.info("rank %d of %d of %s on %s", world.rank, world.num_ranks, assignment.job_id, device)
-    inputs = check_inputs(spec)
-    join_peers(assignment, device, spec.deadlines.collective_s)
-    check_same_data(inputs.fingerprint, world.rank)
+    with waiting(READER):
+        inputs = check_inputs(spec)
+    with waiting(PEERS):
+        join_peers(assignment, device, spec.deadlines.collective_s)
+        check_same_data(inputs.fingerprint, world.rank)
     log.info("met its peers; %d rows in %s", inputs.train.num_rows, ", ".join(spec.data.train))
-    Trainer(spec, inputs, world, device, assignment.paths, report).run()
-    log.info("did all its work")
+    trainer = Trainer(
+        spec,
+        inputs,
+        world,
+        device,
+        assignment.paths,
+        report,
+        assignment.job_id,
+        assignment.attempt,
+        control or Control.alone(),
+    )
+    if trainer.run():
+        leave_peers()
+        log.info("did all its work")
+    else:  # some thread may wait for a peer: only the end of the process ends that
+        log.info("stopped, as it was asked to")
 
 
 def main() -> None:
     """The process's entry: never returns."""
+    # In this thread and so in all: one alone takes it, whatever the others are stuck in.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     event_fd, supervisor_pid = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(supervisor_pid)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    events = os.fdopen(event_fd, "w", encoding="utf-8")
+    report = _reporter(os.fdopen(event_fd, "w", encoding="utf-8"))
     assignment = Assignment.loads(sys.stdin.readline())
-    failure = run_rank(assignment, lambda event: _write(events, event))
-    if failure is None:
-        _leave_peers()
-    else:
+    _write_stacks_on_request(assignment)
+    _notice_stops(assignment.world.rank, report)
+    failure = _run_supervised(assignment, report, supervisor_pid)
+    if failure is not None:
         log.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: gloo's threads sometimes abort the interpreter's orderly end. The rank is
-    # judged by what it reported.
+    # Not sys.exit: gloo's threads sometimes abort the interpreter's orderly end, and a thread that
+    # makes routes may wait for a peer. The rank is judged by what it reported.
     os._exit(1 if failure else 0)
 
 
-def _write(events: TextIO, event: Event) -> None:
-    events.write(json.dumps(to_json(event)) + "\n")
-    events.flush()
+def _run_supervised(
+    assignment: Assignment, report: Callable[[Event], None], supervisor_pid: int
+) -> RankFailed | None:
+    from distrain.train.commands import Commands
+    from distrain.train.control import Control
+    from distrain.train.failures import explain_failure
+    from distrain.train.heartbeat import period_s, start_heart
+
+    deadlines, rank = assignment.job_spec.deadlines, assignment.world.rank
+    try:
+        control = Control.supervised(
+            assignment, report, lambda: os._exit(0), timeout_s=deadlines.collective_s
+        )
+    except Exception as error:
+        failure = explain_failure(error, rank)
+        report(failure)
+        return failure
+    assert control.farewell is not None
+    start_heart(lambda: control.heartbeat(rank), report, period_s(deadlines.progress_s))
+    Commands(control.gate, control.farewell).listen(
+        sys.stdin, at_end=lambda: _supervisor_is_gone(supervisor_pid)
+    )
+    return run_rank(assignment, report, control)
+
+
+def _supervisor_is_gone(supervisor_pid: int) -> None:
+    if os.getppid() == supervisor_pid:
+        return  # it only closed the pipe
+    log.error("the supervisor is gone")
+    os._exit(1)
+
+
+def _reporter(events: TextIO) -> Callable[[Event], None]:
+    """What writes events, a whole line at a time, from any thread."""
+    lock = threading.Lock()
+
+    def report(event: Event) -> None:
+        line = json.dumps(to_json(event)) + "\n"
+        with lock:
+            events.write(line)
+            events.flush()
+
+    return report
+
+
+def _write_stacks_on_request(assignment: Assignment) -> None:
+    """Have a signal write all threads' Python stacks, also while they are stuck outside Python."""
+    path = assignment.paths.stacks(assignment.world.rank, assignment.attempt)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        faulthandler.register(STACKS_SIGNAL, file=path.open("a"), all_threads=True)
+    except OSError as error:
+        log.warning("no stacks can be written to %s: %s", path, error)
+
+
+def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
+    """Report that somebody wants the process to end; the coordinator then stops all ranks."""
+
+    def wait() -> None:
+        number = signal.sigwait({signal.SIGTERM})
+        report(StopNoticed(rank, signal.Signals(number).name))
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
 
 
 def _die_with_parent(supervisor_pid: int) -> None:
@@ -93,13 +192,6 @@ def _die_with_parent(supervisor_pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:  # it died before we asked
         os._exit(1)
-
-
-def _leave_peers() -> None:
-    from torch import distributed as dist
-
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

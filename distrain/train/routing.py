@@ -14,6 +14,7 @@ from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, Route
 from distrain.loader.copies import map_tensors
 from distrain.loader.device import CudaStreams, Event, Streams
+from distrain.train.whereabouts import READER, waiting
 
 
 class Batches(Protocol):
@@ -86,7 +87,10 @@ class RouteMaker:
 
         The loader hands over for the stream that is current when it does.
         """
-        routed = route_batch(self.tables, next(self.batches).to(self.device))
+        with waiting(READER):
+            batch = next(self.batches)
+        routed = route_batch(self.tables, batch.to(self.device))
+        del batch  # the next call may wait long before it has another one
         if self.streams is None:
             return Made(routed, None, [])
         memory = [tensor for tensor in _tensors_of(routed) if self.streams.holds(tensor)]

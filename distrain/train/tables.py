@@ -4,13 +4,14 @@ from functools import partial
 
 import torch
 
-from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.embeddings import EmbeddingCollection
 from distrain.embeddings.calibrate import calibrate, least_over_ranks
 from distrain.embeddings.sharding_plan import ShardingPlan
 from distrain.models.build import TableFactory
 from distrain.schema import Schema
 from distrain.spec import JobSpec
 from distrain.train.tables_plan import plan_tables, tables_budget_bytes
+from distrain.train.told_peers import ToldPeers
 from distrain.world import World
 
 STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -46,7 +47,7 @@ def table_factory(spec: JobSpec, plan: ShardingPlan, world: World) -> TableFacto
     return partial(
         EmbeddingCollection,
         placements=plan.placements,
-        peers=Peers(world.rank, world.num_ranks),
+        peers=ToldPeers(world.rank, world.num_ranks),
         dtype=STORAGE_DTYPES[spec.embeddings.storage],
         cache_bytes=int(spec.embeddings.cache_gib * 2**30),
     )

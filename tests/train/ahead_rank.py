@@ -38,6 +38,7 @@ def train(rank, num_ranks, prepared, run_dir, placement, route_ahead):
         f"train.route_ahead={route_ahead}",
         f"embeddings.placement={placement}",
         "evaluate.every_steps=11",
+        "checkpoint.at_end=false",  # the ranks have no board
     )
     events = []
     trainer = Trainer(

@@ -7,7 +7,7 @@ from torch import distributed as dist
 from distrain.errors import DataError, OutputError, SchemaError, SpecError
 from distrain.events import FAILURE_REASONS
 from distrain.train.failures import explain_failure
-from distrain.train.loop import NonFiniteLoss
+from distrain.train.window import NonFiniteLoss
 
 GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:123"
 

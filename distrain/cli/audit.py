@@ -1,0 +1,42 @@
+"""`distrain audit`: the proof that a run trained every row once."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(run: Path, as_json: bool) -> None:
+    """Prove that a run trained each row of each epoch exactly once.
+
+    RUN is the directory of a run with `train.audit`. All of the training data is read again and
+    compared with the hashes that the ranks wrote down, over all restarts. The exit code is 0 if
+    they agree, and 1 if not.
+
+    \b
+    Examples:
+      distrain train job.yaml --set train.audit=true
+      distrain audit runs/dlrm-20260301-123000-ab12
+    """
+    import json
+
+    from distrain.train.audit import audit_run
+
+    found = audit_run(run)
+    if as_json:
+        click.echo(json.dumps(found.to_json()))
+    else:
+        click.echo(
+            f"{found.table_rows:,} rows in the table; {found.steps:,} of {found.num_steps:,} steps "
+            f"in {found.attempts} attempt{'s' if found.attempts > 1 else ''}"
+        )
+        for epoch in found.epochs:
+            times = "once" if epoch.whole else "at most once (it did not come to its end)"
+            verdict = f"each {times}" if not epoch.problems else "NOT as it should be"
+            click.echo(f"epoch {epoch.epoch}: {epoch.rows:,} rows trained, {verdict}")
+            for problem in epoch.problems:
+                click.echo(f"  {problem}")
+    if not found.proved:
+        click.get_current_context().exit(1)

@@ -1,0 +1,93 @@
+"""What a rank tells of its training: its events, filled in."""
+
+from dataclasses import dataclass
+
+import torch
+
+from distrain.events import EvaluationDone, RankFinished, StepsDone, TrainingStarted
+from distrain.loader import Loader, LoaderStats
+from distrain.metrics import BinaryMetrics
+from distrain.models import ClickModel
+from distrain.train.peak_memory import peak_memory
+from distrain.train.phases import PhaseClock
+from distrain.train.saving import Start
+from distrain.train.span import Span
+from distrain.train.window import OpenWindow
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Makes a rank's events.
+
+    Attributes:
+        rank: This rank.
+        device: Where it trains.
+        span: The job's steps.
+        window: The steps since the last report.
+    """
+
+    rank: int
+    device: torch.device
+    span: Span
+    window: OpenWindow
+
+    def started(self, model: ClickModel, loader: Loader, start: Start) -> TrainingStarted:
+        """Ready to train, from `start` on."""
+        dense = sum(p.numel() for p in model.dense.parameters())
+        sparse = sum(w.numel() for w in model.embeddings.weights)
+        return TrainingStarted(
+            self.rank,
+            self.span.num_steps,
+            self.span.rows_per_epoch,
+            self.span.rows_in(self.span.num_steps),
+            dense + sparse,
+            ": ".join(loader.reader_choice),
+            start.step,
+            self.span.rows_in(start.step),
+            start.elapsed_s,
+            self.window.restored_rows,
+            start.checkpoint,
+        )
+
+    def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock, lr: float) -> StepsDone:
+        """Close the window after `taken` steps; waits for the device.
+
+        Raises:
+            NonFiniteLoss: A loss of these steps was not finite.
+        """
+        metrics, loader, exchange = self.window.close(taken, stats)
+        seconds, device_seconds = clock.lap(), clock.device_lap()
+        return StepsDone(
+            self.rank,
+            self.span.epoch_after(taken),
+            taken,
+            clock.elapsed_s,
+            seconds,
+            metrics,
+            lr,
+            loader,
+            exchange,
+            device_seconds,
+        )
+
+    def evaluated(self, taken: int, metrics: BinaryMetrics, clock: PhaseClock) -> EvaluationDone:
+        """The validation rows were scored after `taken` steps."""
+        epoch = self.span.epoch_after(taken)
+        return EvaluationDone(self.rank, epoch, taken, clock.running_s, metrics.to_json())
+
+    def finished(self, setup_s: float, stats: LoaderStats, clock: PhaseClock) -> RankFinished:
+        """All is done; waits for the device."""
+        clock.lap()
+        clock.device_lap(wait=True)
+        return RankFinished(
+            self.rank,
+            self.span.num_steps,
+            self.window.rows_trained,
+            clock.elapsed_s,
+            dict(clock.totals),
+            setup_s,
+            stats.to_json(),
+            self.window.exchanged_in_all.to_json(),
+            clock.device_totals,
+            peak_memory(self.device),
+        )

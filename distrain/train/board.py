@@ -1,0 +1,106 @@
+"""The ranks' notice board: keys in the store that the coordinator opened for the gang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from distrain.checkpoint import Board, LocalBoard
+from distrain.train.assignment import Rendezvous
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+_POLL_S = 0.01
+_SLOWEST_POLL_S = 0.2
+
+
+class DecidingBoard(Board, Protocol):
+    """A board on which one of several texts can win."""
+
+    def decide(self, key: str, text: str) -> str:
+        """Put a text up unless one hangs under this key already.
+
+        Returns:
+            The one that hangs there now, the same for everybody who calls this.
+        """
+
+
+class StoreBoard:
+    """A board in one of torch's stores.
+
+    A store's client answers one call at a time, so that a call which waits would hold up all
+    others: nothing here waits inside the store.
+
+    Args:
+        store: A client of its own, whose keys nobody else uses.
+    """
+
+    def __init__(self, store: Store):
+        self._store = store
+        self._own: set[str] = set()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def join(cls, meeting: Rendezvous, timeout_s: float) -> StoreBoard:
+        """The board of the ranks that meet there."""
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+        timeout = timedelta(seconds=timeout_s)
+        store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
+        return cls(PrefixStore(f"{meeting.prefix}/board", store))
+
+    def post(self, key: str, text: str) -> None:
+        """See `Board`."""
+        with self._lock:
+            self._own.add(key)
+        self._store.set(key, text)
+
+    def read(self, key: str, timeout_s: float) -> str:
+        """See `Board`."""
+        deadline_s = time.monotonic() + timeout_s
+        pause_s = _POLL_S
+        while not self.check(key):
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(f"nothing was posted as {key} in {timeout_s:.3g} s")
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(_SLOWEST_POLL_S, 1.5 * pause_s)
+        text: bytes = self._store.get(key)
+        return text.decode()
+
+    def check(self, key: str) -> bool:
+        """See `Board`."""
+        return bool(self._store.check([key]))
+
+    def clear(self, prefix: str) -> None:
+        """See `Board`."""
+        with self._lock:
+            keys = [key for key in self._own if key.startswith(prefix)]
+            self._own.difference_update(keys)
+        for key in keys:
+            self._store.delete_key(key)
+
+    def decide(self, key: str, text: str) -> str:
+        """See `DecidingBoard`."""
+        with self._lock:
+            self._own.add(key)
+        won: bytes = self._store.compare_set(key, "", text)
+        return won.decode()
+
+
+class LocalDecidingBoard(LocalBoard):
+    """The board of a rank without peers, and of several that are threads of one process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deciding = threading.Lock()
+
+    def decide(self, key: str, text: str) -> str:
+        """See `DecidingBoard`."""
+        with self._deciding:
+            if not self.check(key):
+                self.post(key, text)
+            return self.read(key, 0.0)

@@ -1,0 +1,110 @@
+"""How a rank that was asked to stop leaves: in order if it can, and in time if it cannot."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from distrain.events import Event, RankStopped
+from distrain.train.whereabouts import Whereabouts
+
+SHARE_FOR_AGREEMENT = 0.5
+"""Of the grace: after it the rank no longer waits for the others to say where they are."""
+
+LAST_MOMENT_S = 1.0
+"""So long before the end of the grace a rank leaves as it is (a tenth of it, if that is less)."""
+
+MAIN_THREAD_S = 0.5
+"""What the training thread gets to leave by itself when a stop was abandoned."""
+
+log = logging.getLogger("distrain.farewell")
+
+
+class Farewell:
+    """Ends the rank's process when a stop's time is up, whatever the training thread does.
+
+    That may hang in a collective operation with a rank that is gone. Whoever leaves tells it once.
+
+    Args:
+        rank: This rank.
+        where: Where its training is.
+        report: Takes its last event.
+        leave: Ends the process at once; does not return.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        where: Whereabouts,
+        report: Callable[[Event], None],
+        leave: Callable[[], None],
+    ):
+        self._rank = rank
+        self._where = where
+        self._report = report
+        self._leave = leave
+        self._changed = threading.Condition()
+        self._deadline_s: float | None = None
+        self._over = False
+        self._thread: threading.Thread | None = None
+
+    def leave_within(self, grace_s: float) -> None:
+        """Leave as it is after so many seconds, or earlier if that was said before."""
+        with self._changed:
+            deadline_s = time.monotonic() + grace_s
+            if self._deadline_s is None or deadline_s < self._deadline_s:
+                self._deadline_s = deadline_s
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._wait, name="farewell", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def stop_agreed(self, target: int | None) -> None:
+        """Note what the ranks have agreed on: where to stop, or `None` if they could not.
+
+        Before the first place there is nothing to save, and getting there may take long.
+        """
+        if target is None or target == 0:
+            self.leave_within(MAIN_THREAD_S)
+
+    def stopped(self, step: int, saved: bool) -> None:
+        """Tell that the training thread has stopped; it leaves by itself."""
+        self._tell(step, saved)
+
+    def finished(self) -> None:
+        """The training did all its work: what is left to do is not given up."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _tell(self, step: int, saved: bool) -> bool:
+        with self._changed:
+            if self._over:
+                return False
+            self._over = True
+            self._changed.notify_all()
+        self._report(RankStopped(self._rank, step, saved))
+        return True
+
+    def _wait(self) -> None:
+        with self._changed:
+            while not self._over:
+                assert self._deadline_s is not None
+                left_s = self._deadline_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._changed.wait(left_s)
+        if self._tell(self._where.step, False):
+            log.warning("leaves without a checkpoint: its time is up")
+            self._leave()
+
+
+def time_to_leave_s(grace_s: float) -> float:
+    """When to leave as it is: a moment before the process would be killed.
+
+    >>> time_to_leave_s(20.0), time_to_leave_s(2.0)
+    (19.0, 1.8)
+    """
+    return grace_s - min(LAST_MOMENT_S, 0.1 * grace_s)

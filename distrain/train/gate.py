@@ -1,0 +1,191 @@
+"""How ranks agree on the step at which all of them save or stop, without a collective operation.
+
+The ranks of a gang are never in quite the same place, and a request reaches them one after another
+while they train; but a checkpoint holds all ranks' state after the same step, and a rank that left
+a step early would leave the others waiting in it.
+
+The program of every rank passes the same *places*, in the same order: one before each step, and
+one before each batch of a validation. A request holds a rank at its next place, and a thread posts
+how many places the rank has passed. Once all ranks have posted, the *target* is the largest of
+these numbers. It cannot change any more, for all are held; those behind go on to it, whatever
+collective operations lie between, and there all of them do what was asked.
+
+Nobody waits for ever. A rank that has not seen all posts in time proposes to abandon the request;
+one that has seen them proposes the target; the board lets the first proposal win, for all. So
+also in the worst moment all ranks decide alike. An abandoned checkpoint is left out; an abandoned
+stop is one without a checkpoint.
+
+Without requests a place costs a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from distrain.train.board import DecidingBoard
+
+Word = Literal["go", "checkpoint", "stop", "leave"]
+
+POLL_S = 0.01
+_ABANDONED = "abandoned"
+
+log = logging.getLogger("distrain.gate")
+
+
+class StopAsked(Exception):
+    """The gate said that the training ends here.
+
+    Attributes:
+        saves: Whether all ranks are here, and save.
+    """
+
+    def __init__(self, saves: bool):
+        self.saves = saves
+        super().__init__("the training was asked to stop")
+
+
+@dataclass
+class _Request:
+    number: int
+    stops: bool
+    deadline_s: float
+    posted: bool = False
+    target: int | None = None
+
+
+class StepGate:
+    """One rank's gate.
+
+    Args:
+        board: The ranks' board; not used by a rank alone.
+        rank: This rank.
+        num_ranks: How many must agree.
+        on_stop: Called by the gate's thread when a stop was agreed, with its target, or abandoned,
+            with `None`.
+    """
+
+    def __init__(
+        self,
+        board: DecidingBoard,
+        rank: int,
+        num_ranks: int,
+        on_stop: Callable[[int | None], None] = lambda _: None,
+    ):
+        self._board = board
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._on_stop = on_stop
+        self._changed = threading.Condition()
+        self._requests: dict[int, _Request] = {}
+        self._seen: set[int] = set()
+        self._leaves = False
+        self._thread: threading.Thread | None = None
+        self.passed = 0
+
+    @property
+    def asked(self) -> bool:
+        """Whether something was asked for that is not done; may be out of date at once."""
+        return bool(self._requests) or self._leaves
+
+    def begin(self) -> Word:
+        """Ask to pass the next place; only the training thread calls it.
+
+        Returns:
+            `go`: it is passed. `checkpoint`: save now, as all ranks do here, and ask again. `stop`:
+            save and end, as all ranks do here. `leave`: end; the others could not be asked.
+        """
+        with self._changed:
+            while True:
+                word = self._word()
+                if word is not None:
+                    break
+                self._changed.wait()
+            if word == "go":
+                self.passed += 1
+            return word
+
+    def request(self, number: int, *, stops: bool, wait_s: float) -> None:
+        """Ask all ranks to save at the same place, and maybe to end there; returns at once.
+
+        Args:
+            number: The request's, the same on all ranks; one that was seen before is ignored.
+            stops: Whether to end there.
+            wait_s: How long to wait for the other ranks.
+        """
+        with self._changed:
+            if number in self._seen:
+                return
+            self._seen.add(number)
+            request = _Request(number, stops, time.monotonic() + wait_s)
+            self._requests[number] = request  # from now on this rank is held
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._agree, name="gate", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def _word(self) -> Word | None:
+        if not self._requests and not self._leaves:
+            return "go"
+        if self._leaves:
+            return "leave"
+        due = [request for request in self._requests.values() if request.target == self.passed]
+        if any(request.stops for request in due):
+            return "stop"
+        if due:
+            del self._requests[due[0].number]
+            return "checkpoint"
+        undecided = any(request.target is None for request in self._requests.values())
+        return None if undecided else "go"
+
+    def _agree(self) -> None:
+        while True:
+            with self._changed:
+                while not (open_ones := self._undecided()):
+                    self._changed.wait()
+            for request in open_ones:
+                try:
+                    decision = self._decide(request)
+                except Exception as error:  # the store is gone, and with it the coordinator
+                    log.warning("request %d: the board failed: %s", request.number, error)
+                    decision = _ABANDONED
+                if decision is not None:
+                    self._take(request, decision)
+            time.sleep(POLL_S)
+
+    def _undecided(self) -> list[_Request]:
+        return [request for request in self._requests.values() if request.target is None]
+
+    def _decide(self, request: _Request) -> str | None:
+        """What all ranks will do, or `None` if that is not known yet."""
+        if self._num_ranks == 1:
+            return str(self.passed)
+        key = f"gate/{request.number}"
+        if not request.posted:
+            self._board.post(f"{key}/{self._rank}", str(self.passed))
+            request.posted = True
+        if self._board.check(f"{key}/decision"):
+            return self._board.read(f"{key}/decision", 0.0)
+        posts = [f"{key}/{rank}" for rank in range(self._num_ranks)]
+        if all(self._board.check(post) for post in posts):
+            target = max(int(self._board.read(post, 0.0)) for post in posts)
+            return self._board.decide(f"{key}/decision", str(target))
+        if time.monotonic() >= request.deadline_s:
+            return self._board.decide(f"{key}/decision", _ABANDONED)
+        return None
+
+    def _take(self, request: _Request, decision: str) -> None:
+        target = None if decision == _ABANDONED else int(decision)
+        log.info("request %d: %s", request.number, decision)
+        with self._changed:
+            request.target = target
+            if target is None:
+                del self._requests[request.number]
+                self._leaves |= request.stops
+            self._changed.notify_all()
+        if request.stops:
+            self._on_stop(target)

@@ -1,0 +1,215 @@
+"""A rank's checkpoints: when one is due, what it holds, and how training goes on from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrain.checkpoint import (
+    CheckpointPlace,
+    CheckpointWriter,
+    Loaded,
+    TrainingState,
+    load_newest,
+)
+from distrain.events import Event
+from distrain.run_paths import RunPaths
+from distrain.spec import JobSpec
+from distrain.train.control import Control
+from distrain.train.graphed_step import GraphedStep
+from distrain.train.inputs import Inputs
+from distrain.train.resume_check import check_resumable, progress_values
+from distrain.train.step import TrainStep
+from distrain.train.window import OpenWindow
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a training begins.
+
+    Attributes:
+        step: Steps that are done.
+        validated: Whether the validation after these steps is done, if there is one.
+        window_steps: Steps of the window that was open.
+        elapsed_s: Wall time of training so far.
+        checkpoint: What it goes on from; `None` at the very beginning.
+    """
+
+    step: int = 0
+    validated: bool = True
+    window_steps: int = 0
+    elapsed_s: float = 0.0
+    checkpoint: str | None = None
+
+
+def checkpoint_url(spec: JobSpec, paths: RunPaths, job_id: str) -> str:
+    """The folder or URL of a job's checkpoints."""
+    if spec.checkpoint.dir is None:
+        return str(paths.checkpoints)
+    return spec.checkpoint.dir.replace("{run_id}", job_id)
+
+
+def likely_start(place: CheckpointPlace) -> int:
+    """The step of the checkpoint that will be loaded unless it turns out to be damaged."""
+    entry = next(iter(place.list()), None)
+    return 0 if entry is None else entry.step
+
+
+@dataclass
+class Checkpoints:
+    """Writes and loads the checkpoints of one rank's training.
+
+    Args:
+        spec: The job.
+        inputs: Its data.
+        place: Where they lie.
+        attempt: The job's attempt.
+        step: Holds the model and its optimizers.
+        window: The steps since the last report.
+        control: The rank's board and whereabouts.
+        report: Takes events.
+    """
+
+    spec: JobSpec
+    inputs: Inputs
+    place: CheckpointPlace
+    attempt: int
+    step: TrainStep | GraphedStep
+    window: OpenWindow
+    control: Control
+    report: Callable[[Event], None]
+
+    def __post_init__(self) -> None:
+        options, tables = self.spec.checkpoint, self.step.model.embeddings
+        self._state = TrainingState(
+            self.step.model,
+            self.step.sparse_optimizer,
+            self.step.dense.optimizer.torch_optimizer,
+        )
+        self._peers = tables.peers
+        self._device = tables.weights[0].device
+        self._writer = CheckpointWriter(
+            self.place,
+            self._state,
+            self._peers,
+            self.control.board,
+            keep=options.keep,
+            keep_best=options.keep_best is not None,
+            asynchronous=options.asynchronous,
+            report=self.report,
+            progress=self.control.where.count_slab,
+        )
+        self._held: tuple[int, bool] | None = None  # the last one's step, and if validated
+        self._last_s = time.monotonic()
+
+    def load(self) -> tuple[Start, bool]:
+        """Go on from the newest checkpoint that is whole; a collective operation.
+
+        Returns:
+            Where the training begins, and whether the model must be built anew for that, since it
+            has taken over parts of a checkpoint that turned out damaged.
+
+        Raises:
+            SpecError, DataError: The checkpoint is of another training, or cannot be read now.
+        """
+        loaded = load_newest(
+            self.place,
+            self._state,
+            self._peers,
+            accept=lambda entry: check_resumable(entry.values, self.spec, self.inputs, entry.url),
+            report=self.report,
+            progress=self.control.where.count_slab,
+        )
+        if loaded.entry is None:
+            return Start(), loaded.touched
+        if isinstance(self.step, GraphedStep):
+            self.step.write_steps()
+        values = loaded.values
+        start = Start(
+            step=loaded.entry.step,
+            validated=values["validated"],
+            window_steps=values["window_steps"],
+            elapsed_s=values["elapsed_s"],
+            checkpoint=loaded.entry.url,
+        )
+        self._restore(loaded, start)
+        self._held = (start.step, start.validated)
+        return start, False
+
+    def _restore(self, loaded: Loaded, start: Start) -> None:
+        saved, peers = loaded.rank_tensors, self._peers
+        if len(saved) == peers.num_ranks:
+            own = saved[peers.rank]
+            self.window.restore([own], start.window_steps)
+            torch.set_rng_state(own["rng"])
+            if self._device.type == "cuda" and "cuda_rng" in own:
+                torch.cuda.set_rng_state(own["cuda_rng"], self._device)
+        else:
+            self.window.restore(saved if peers.rank == 0 else [], start.window_steps)
+
+    def due(self, steps_done: int) -> bool:
+        """Whether it is time for one: by steps, and by the clock if nobody else looks at that."""
+        options = self.spec.checkpoint
+        if options.every_steps and steps_done % options.every_steps == 0:
+            return True
+        alone = self.control.farewell is None and options.every_s is not None
+        return alone and time.monotonic() - self._last_s >= (options.every_s or 0.0)
+
+    def save(
+        self,
+        step: int,
+        *,
+        validated: bool,
+        elapsed_s: float,
+        rows: int,
+        auc: float | None = None,
+        wait: bool = False,
+    ) -> bool | None:
+        """Save the state as it is; every rank calls it at the same place.
+
+        Args:
+            step: Steps done.
+            validated: Whether the validation after them is done, if there is one.
+            elapsed_s: Wall time of training, over all attempts.
+            rows: Rows of these steps over all ranks.
+            auc: Of that validation.
+            wait: Whether to return only when it is whole.
+
+        Returns:
+            Whether there is a whole checkpoint of this state; `None` while it is being written.
+        """
+        self._last_s = time.monotonic()
+        if self._held == (step, validated):
+            return self._writer.wait() is not False if wait else None
+        self._held = (step, validated)
+        if isinstance(self.step, GraphedStep):
+            self.step.read_steps()
+        values: dict[str, Any] = progress_values(self.spec, self.inputs) | {
+            "step": step,
+            "validated": validated,
+            "window_steps": self.window.steps,
+            "elapsed_s": elapsed_s,
+            "rows": rows,
+            "num_ranks": self._peers.num_ranks,
+        }
+        saved = self._writer.save(step, self.attempt, values, self._tensors(), auc, wait=wait)
+        return saved.whole
+
+    def _tensors(self) -> dict[str, Tensor]:
+        own = self.window.tensors() | {"rng": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            own["cuda_rng"] = torch.cuda.get_rng_state(self._device)
+        return own
+
+    def wait(self) -> None:
+        """Wait for what is being written."""
+        self._writer.wait()
+
+    def close(self) -> None:
+        """End the writing, after a moment for what only waits for the disk; may be called again."""
+        self._writer.close()
