@@ -11,7 +11,7 @@ from distrain.checkpoint import Board, LocalBoard
 from distrain.train.assignment import Rendezvous
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 _POLL_S = 0.01
 _SLOWEST_POLL_S = 0.2

@@ -94,7 +94,7 @@ def different_fields(saved: Mapping[str, Any], spec: JobSpec) -> list[str]:
         dict(_leaves(parse_spec(document).model_dump(mode="json")))
         for document in (dict(saved), spec.model_dump(mode="json"))
     )
-    free = MAY_DIFFER
+    free: tuple[str, ...] = MAY_DIFFER
     if spec.train.schedule.decay == "none":
         free += MAY_DIFFER_WITHOUT_DECAY
     return [

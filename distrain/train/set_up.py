@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,7 +38,9 @@ class Job(Protocol):
     job_id: str
     attempt: int
     control: Control
-    report: Callable[[Event], None]
+
+    def report(self, event: Event, /) -> None:
+        """Take an event."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from distrain.errors import DataError
 from distrain.events import Event, RankFinished, StepsDone, TrainingStarted
 from distrain.report import open_run
 from distrain.run_paths import RunPaths
-from distrain.train import loop
+from distrain.train import set_up
 from distrain.train.epochs import EpochsAhead
 from distrain.train.inputs import check_inputs
 from distrain.train.loop import Trainer
@@ -121,7 +121,7 @@ def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_pat
     # In turn: a thread that makes routes ahead would have taken a batch or two more by then.
     steps = "train={global_batch_size: 200, max_steps: 10, log_every_steps: 5, route_ahead: 0}"
     spec = make_spec(prepared, INLINE, steps)
-    recorder = open_run(tmp_path / "run", spec)
+    recorder = open_run(tmp_path / "run", spec, "job")
     view = run_inline(spec, tmp_path / "run", "job", recorder.add)
     summary = recorder.finish(view)
     lines = [json.loads(line) for line in recorder.paths.metrics.read_text().splitlines()]
@@ -169,9 +169,9 @@ class FakeLoader:
     num_steps: int
     log: list[str] = field(default_factory=list)
 
-    def epoch(self, epoch: int) -> FakeEpoch:
-        self.log.append(f"begin {epoch}")
-        return FakeEpoch(epoch, self.num_steps, self.log)
+    def epoch(self, epoch: int, *, start_step: int = 0) -> FakeEpoch:
+        self.log.append(f"begin {epoch}" if start_step < self.num_steps else f"end of {epoch}")
+        return FakeEpoch(epoch, self.num_steps, self.log, start_step)
 
 
 @pytest.mark.parametrize("per_epoch", [1, 2, 5])
@@ -188,6 +188,16 @@ def test_epochs_follow_each_other_and_none_begins_without_need(
     assert [line for line in loader.log if "close" in line] == [
         f"close {e} after {per_epoch}" for e in range(epochs - 1)
     ]
+
+
+@pytest.mark.parametrize("first_step", range(11))
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_epochs_go_on_from_any_step(first_step: int, ahead: int) -> None:
+    loader = FakeLoader(4)
+    batches = EpochsAhead(loader, 10, ahead, first_step)  # type: ignore[arg-type]
+    assert list(batches) == [divmod(step, 4) for step in range(first_step, 10)]
+    begun = [line for line in loader.log if "begin" in line]
+    assert begun == [f"begin {e}" for e in range(first_step // 4, 3) if first_step < 10]
 
 
 def test_an_epoch_begins_when_so_many_batches_of_the_one_before_are_left() -> None:
@@ -209,7 +219,7 @@ def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
     def no_model(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(loop, "build_model", no_model)
+    monkeypatch.setattr(set_up, "build_model", no_model)
     events: list[Event] = []
     with pytest.raises(MemoryError):
         trainer_of(prepared, tmp_path, events).run()

@@ -1,0 +1,87 @@
+"""A rank that was asked to stop leaves in order if it can, and in time if it cannot."""
+
+import threading
+import time
+
+import pytest
+
+from distrain.events import RankStopped
+from distrain.train import farewell as farewell_module
+from distrain.train.board import LocalDecidingBoard
+from distrain.train.commands import Commands
+from distrain.train.farewell import Farewell
+from distrain.train.gate import StepGate
+from distrain.train.whereabouts import Whereabouts
+
+LONG_S = 20.0
+
+
+class Rank:
+    """What is told, and whether the process would have ended."""
+
+    def __init__(self):
+        self.told = []
+        self.left = threading.Event()
+        self.where = Whereabouts()
+        self.where.step = 7
+        self.farewell = Farewell(1, self.where, self.told.append, self.left.set)
+        board = LocalDecidingBoard()
+        self.gate = StepGate(board, 1, 2, self.farewell.stop_agreed)
+        self.commands = Commands(self.gate, self.farewell)
+
+
+@pytest.fixture
+def rank(monkeypatch):
+    monkeypatch.setattr(farewell_module, "MAIN_THREAD_S", 0.01)
+    return Rank()
+
+
+def test_who_hangs_leaves_before_the_grace_is_over(rank):
+    began_s = time.monotonic()
+    rank.commands.take('{"op": "stop", "number": 1, "grace_s": 0.4}')  # and nobody asks the gate
+    assert rank.left.wait(LONG_S)
+    assert time.monotonic() - began_s < 0.4
+    assert rank.told == [RankStopped(1, 7, saved=False)]
+
+
+def test_who_stopped_in_order_is_not_told_of_twice(rank):
+    rank.farewell.leave_within(0.05)
+    rank.farewell.stopped(8, saved=True)
+    assert not rank.left.wait(0.15)
+    assert rank.told == [RankStopped(1, 8, saved=True)]
+
+
+def test_who_has_finished_ignores_a_stop(rank):
+    rank.farewell.finished()
+    rank.commands.take('{"op": "stop", "number": 1, "grace_s": 0.05}')
+    assert not rank.left.wait(0.15)
+    assert rank.told == []
+
+
+@pytest.mark.parametrize("agreed", [None, 0])
+def test_a_stop_with_nothing_to_save_does_not_wait_for_the_training(rank, agreed):
+    rank.farewell.leave_within(LONG_S)
+    rank.farewell.stop_agreed(agreed)
+    assert rank.left.wait(LONG_S / 2)
+
+
+def test_an_agreed_stop_leaves_the_training_its_time(rank):
+    rank.farewell.leave_within(LONG_S)
+    rank.farewell.stop_agreed(5)
+    assert not rank.left.wait(0.1)
+    rank.farewell.finished()
+
+
+def test_commands_come_line_by_line_until_the_end(rank, caplog):
+    ended = threading.Event()
+    lines = [
+        '{"op": "checkpoint", "number": 3}\n',
+        "not json\n",
+        '{"op": "dance", "number": 4}\n',
+        '{"op": "stop"}\n',
+    ]
+    rank.commands.listen(lines, ended.set)
+    assert ended.wait(LONG_S)
+    assert rank.gate.asked
+    assert "did not understand the command 'not json" in caplog.text
+    assert "does not know the command 'dance'" in caplog.text

@@ -1,0 +1,73 @@
+"""What a rank is at and whom it waits for, seen from another thread."""
+
+import threading
+
+from distrain.train.board import LocalDecidingBoard
+from distrain.train.control import Control
+from distrain.train.gate import StepGate
+from distrain.train.heartbeat import start_heart
+from distrain.train.phases import PhaseClock
+from distrain.train.whereabouts import PEERS, READER, Whereabouts, wait_of, waiting
+
+LONG_S = 20.0
+
+
+def test_waits_nest_and_end_with_an_error_too():
+    me = threading.get_ident()
+    with waiting(PEERS):
+        try:
+            with waiting(READER):
+                assert wait_of(me) == "reader"
+                raise KeyError
+        except KeyError:
+            assert wait_of(me) == "peers"
+    assert wait_of(me) == ""
+
+
+def test_a_wait_for_a_thread_is_that_threads_wait():
+    waits, go_on = threading.Event(), threading.Event()
+
+    def route():
+        with waiting(READER):
+            waits.set()
+            go_on.wait(LONG_S)
+
+    thread = threading.Thread(target=route)
+    thread.start()
+    assert waits.wait(LONG_S)
+    where = Whereabouts()
+    assert where.waiting_for == ""
+    with waiting(thread.ident):
+        assert where.waiting_for == "reader"
+        go_on.set()
+        thread.join(LONG_S)
+        assert where.waiting_for == ""  # it works, or has ended
+
+
+def test_a_heartbeat_tells_step_progress_phase_and_wait():
+    board = LocalDecidingBoard()
+    control = Control(board, StepGate(board, 0, 1), Whereabouts())
+    assert control.heartbeat(3).doing == "setup"
+    control.where.clock = PhaseClock()
+    assert control.gate.begin() == control.gate.begin() == "go"
+    control.where.step = 2
+    control.where.count_slab()
+    with control.where.clock.phase("evaluate"), waiting(READER):
+        beat = control.heartbeat(3)
+    assert (beat.rank, beat.step, beat.progress) == (3, 2, 3)
+    assert (beat.doing, beat.waiting_for) == ("evaluate", "reader")
+    assert (control.heartbeat(3).doing, control.heartbeat(3).waiting_for) == ("other", "")
+
+
+def test_the_heart_beats_until_it_is_ended():
+    beats, three = [], threading.Event()
+
+    def report(beat):
+        beats.append(beat)
+        if len(beats) == 3:
+            three.set()
+
+    end = start_heart(lambda: len(beats), report, 0.001)
+    assert three.wait(LONG_S)
+    end()
+    assert beats[:3] == [0, 1, 2]
