@@ -152,9 +152,10 @@ class OneSave:
                 self._write_manifest(shards)
             except Exception as error:  # training goes on, whatever it is
                 problems = [in_words(error)]
+        if problems:
+            self._remove()  # first, or the others might write there again
         self._announce(_FAILED if problems else _WHOLE)
         if problems:
-            self._remove()
             url = f"{self._setting.place.url}/{self.plan.name}"
             self._tell_trouble(f"the checkpoint {url} was not written: {'; '.join(problems)}")
             return False
@@ -221,7 +222,7 @@ class OneSave:
     def _prune(self) -> None:
         setting, plan = self._setting, self.plan
         try:
-            prune(setting.place, plan.name, plan.attempt, setting.keep, setting.keep_best)
+            prune(setting.place, plan.name, setting.keep, setting.keep_best)
         except OSError as error:
             self._tell_trouble(
                 f"old checkpoints in {setting.place.url} were not removed: {in_words(error)}"

@@ -21,23 +21,25 @@ def expendable(entries: Sequence[Entry], keep: int, keep_best: bool) -> list[Ent
     return [entry for entry in entries if entry.name not in kept]
 
 
-def leftovers(found: Survey, current: str, attempt: int) -> list[str]:
+def leftovers(found: Survey, current: str) -> list[str]:
     """The folders that hold no checkpoint, and that nobody can be writing any more.
 
     Args:
         found: What lies in the place.
-        current: The checkpoint that was written last, which is whole.
-        attempt: The attempt that wrote it. Later ones are left alone, and what only another
+        current: The checkpoint that was written last, which is whole. The other ranks may have
+            begun the next one already; later attempts are left alone, too, and what only another
             version of distrain can read.
     """
-    return [
-        name
-        for name in found.broken
-        if name != current and (numbers_of(name) or (0, 0))[1] <= attempt
-    ]
+    return [name for name in found.broken if _order(name) < _order(current)]
 
 
-def prune(place: CheckpointPlace, current: str, attempt: int, keep: int, keep_best: bool) -> None:
+def _order(name: str) -> tuple[int, int]:
+    """Checkpoints are written in this order."""
+    step, attempt = numbers_of(name) or (0, 0)
+    return attempt, step
+
+
+def prune(place: CheckpointPlace, current: str, keep: int, keep_best: bool) -> None:
     """Remove what need not be kept, after a checkpoint became whole.
 
     Raises:
@@ -45,6 +47,6 @@ def prune(place: CheckpointPlace, current: str, attempt: int, keep: int, keep_be
     """
     found = place.survey()
     names = [entry.name for entry in expendable(found.whole, keep, keep_best)]
-    for name in [*names, *leftovers(found, current, attempt)]:
+    for name in [*names, *leftovers(found, current)]:
         # Without its manifest it is none any more, however far this gets.
         place.folder(name).remove(first=[MANIFEST_FILE])

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import xxhash
 from torch import Tensor
 
 from distrain.checkpoint.held import Held, whole
 from distrain.checkpoint.rows import Rows
-from distrain.embeddings.host_memory import empty
 from distrain.models.tensor_file import bytes_of, dtype_name, dtype_of, header_of
 from distrain.storage import Folder
 
@@ -170,7 +170,8 @@ def write_shard(
 def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
     """Tensors that take in what belonged to the rank that wrote a file."""
     return {
-        name: empty(shape, dtype_of(dtype)) for name, (dtype, shape) in shard.rank_tensors.items()
+        name: torch.empty(shape, dtype=dtype_of(dtype))
+        for name, (dtype, shape) in shard.rank_tensors.items()
     }
 
 
