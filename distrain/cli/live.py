@@ -1,5 +1,6 @@
 """A job's progress on the screen: one live line on a terminal, plain lines elsewhere."""
 
+import re
 import time
 from contextlib import suppress
 from types import TracebackType
@@ -25,6 +26,7 @@ class LiveProgress:
         self._bar: Any = None
         self._task: Any = None
         self._told_state = ""
+        self._told_setbacks = 0
         self._last_line_s = 0.0
 
     def __enter__(self) -> "LiveProgress":
@@ -56,11 +58,28 @@ class LiveProgress:
 
     def show(self, view: "JobView") -> None:
         """Show a view of the job."""
+        from distrain.coordinator.view import Notice, Record, Resumed
+
+        for setback in view.restarts[self._told_setbacks :]:
+            first_line = setback.message.splitlines()[0]
+            self.say(
+                f"attempt {setback.attempt} ended after step {setback.step}: "
+                f"{setback.reason}: {first_line}"
+            )
+        self._told_setbacks = len(view.restarts)
         if not view.state.is_final:
             self._show_state(view)
-        for record in view.records:
-            if record.split == "valid":
-                self.say(f"validated at step {record.step}: {_scores(record)}")
+        for entry in view.progress:
+            match entry:
+                case Resumed(step=0, attempt=1):
+                    pass
+                case Resumed():
+                    ranks = f"{entry.num_ranks} rank{'s' if entry.num_ranks > 1 else ''}"
+                    self.say(f"attempt {entry.attempt} trains on {ranks} from step {entry.step} on")
+                case Notice():
+                    self.say(f"warning: {entry.text}")
+                case Record(split="valid"):
+                    self.say(f"validated at step {entry.step}: {_scores(entry)}")
         train = [record for record in view.records if record.split == "train"]
         if train:
             self._show_progress(view, train[-1])
@@ -69,8 +88,9 @@ class LiveProgress:
 
     def _show_state(self, view: "JobView") -> None:
         state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
-        if state != self._told_state:
-            self._told_state = state
+        without_numbers = re.sub(r"\d[\d.]*", "#", state)  # seconds left, say
+        if without_numbers != self._told_state:
+            self._told_state = without_numbers
             self.say(f"job {view.job_id}: {state}")
 
     def _show_progress(self, view: "JobView", record: "Record") -> None:

@@ -19,6 +19,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
     what = {"valid": "validation rows", "train": "training rows, before their update"}
     rows = [
         ("ranks", str(summary.num_ranks)),
+        *_restarts(summary),
         ("parameters", _count(summary.parameters)),
         ("rows trained", _count(summary.rows)),
         ("rows/s", _count(summary.rows_per_s)),
@@ -28,6 +29,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("AUC", _bounded(summary.auc, summary.auc_bound)),
         ("log loss", _number(summary.log_loss)),
         ("normalised entropy", _number(summary.normalised_entropy)),
+        *_checkpoints(summary),
         ("model", str(paths.model) if summary.model else "-"),
         ("curves", str(paths.curves)),
         ("metrics", str(paths.metrics)),
@@ -37,6 +39,22 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
     for name, value in rows:
         table.add_row(name, value)
     console.print(table, highlight=False)
+
+
+def _restarts(summary: "Summary") -> list[tuple[str, str]]:
+    """Nothing, where nothing went wrong."""
+    if not summary.restarts:
+        return []
+    told = [f"{end['reason']} after step {end['step']}" for end in summary.restarts]
+    return [("attempts", f"{summary.attempts} ({'; '.join(told)})")]
+
+
+def _checkpoints(summary: "Summary") -> list[tuple[str, str]]:
+    saved = summary.checkpoints
+    if not saved["count"]:
+        return []
+    stood = f"for which training stood still {saved['stood_still_s']:.2f} s in all"
+    return [("checkpoints", f"{saved['count']}, {stood}; the last: {saved['path']}")]
 
 
 def _waiting(summary: "Summary") -> list[str]:

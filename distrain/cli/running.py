@@ -1,5 +1,9 @@
 """Running a job to its end, as `train` and `demo` do."""
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +15,7 @@ from distrain.spec import JobSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distrain.cli.resuming import Resumption
     from distrain.coordinator.view import JobView
     from distrain.report import RunRecorder, Summary
 
@@ -25,6 +30,7 @@ class Run:
         job_id: Its id.
         scheduler: The cluster's address; `None` for a local cluster or the inline backend.
         dashboard_address: Where a local cluster's dashboard listens.
+        resumed: What it goes on from; `None` for a new one.
     """
 
     spec: JobSpec
@@ -32,6 +38,12 @@ class Run:
     job_id: str
     scheduler: str | None = None
     dashboard_address: str = ":8787"
+    resumed: "Resumption | None" = None
+
+    @property
+    def first_attempt(self) -> int:
+        """The number of its next attempt."""
+        return 1 if self.resumed is None else self.resumed.first_attempt
 
 
 def train(run: Run, progress: LiveProgress) -> "Summary":
@@ -42,27 +54,32 @@ def train(run: Run, progress: LiveProgress) -> "Summary":
             run directory holds a summary that says so.
     """
     from distrain.coordinator.handle import raise_for_state
-    from distrain.report import open_run
+    from distrain.report import open_run, reopen_run
     from distrain.train.inputs import check_inputs
 
-    check_inputs(run.spec)
-    recorder = open_run(run.run_dir, run.spec)
+    inputs = check_inputs(run.spec)
+    if run.resumed is None:
+        recorder = open_run(run.run_dir, run.spec, run.job_id)
+    else:
+        run.resumed.check(run.spec, inputs)
+        recorder = reopen_run(run.run_dir, run.spec)
 
     def on_view(view: "JobView") -> None:
         recorder.add(view)
         progress.show(view)
 
-    with progress:
-        view = _run_to_end(run, recorder, progress, on_view)
-    try:
-        summary = recorder.finish(view)
-    except OutputError as error:
-        if view.reason is None:
-            raise
-        # What ended the job matters more, and may have the same cause.
-        progress.say(f"warning: {error}")
+    with recorder:
+        with progress:
+            view = _run_to_end(run, recorder, progress, on_view)
+        try:
+            summary = recorder.finish(view)
+        except OutputError as error:
+            if view.reason is None:
+                raise
+            # What ended the job matters more, and may have the same cause.
+            progress.say(f"warning: {error}")
     logs = recorder.paths.logs
-    raise_for_state(view, logs if logs.is_dir() else None)
+    raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
     return summary
 
 
@@ -72,10 +89,11 @@ def _run_to_end(
     progress: LiveProgress,
     on_view: "Callable[[JobView], None]",
 ) -> "JobView":
+    root = recorder.paths.root
     if run.spec.resources.backend == "inline":
         from distrain.coordinator.inline import run_inline
 
-        return run_inline(run.spec, recorder.paths.root, run.job_id, on_view)
+        return run_inline(run.spec, root, run.job_id, on_view, run.first_attempt)
     from distrain.cluster import open_cluster
     from distrain.coordinator.handle import JobHandle
 
@@ -88,13 +106,51 @@ def _run_to_end(
     ) as client:
         progress.say(f"Dask dashboard: {client.dashboard_link}")
         job = JobHandle(client, run.job_id)
-        job.submit(run.spec, recorder.paths.root)
-        try:
-            return job.watch(on_view)
-        except OutputError:  # the run directory takes no more records
-            job.cancel()
-            raise
-        except KeyboardInterrupt:
-            progress.say("stopping the job (Ctrl-C again leaves it to itself)")
-            job.cancel()
-            return job.watch(on_view, since=len(recorder.records))
+        seen = 0
+
+        def show(view: "JobView") -> None:
+            nonlocal seen
+            on_view(view)
+            seen = view.next_record
+
+        with _terminated_is_interrupted():
+            if not job.submit(run.spec, root, run.first_attempt):
+                progress.say("the job still runs there, as it was submitted; watching it")
+            try:
+                return job.watch(show)
+            except OutputError:  # the run directory takes no more records
+                job.cancel()
+                raise
+            except KeyboardInterrupt:
+                progress.say("stopping the job (Ctrl-C again leaves it to itself)")
+                job.cancel()
+                return job.watch(show, since=seen)
+
+
+@contextmanager
+def _terminated_is_interrupted() -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C, so that a command that is told to end does so in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _how_to_go_on(run: Run, view: "JobView") -> str | None:
+    """The command that resumes a job, if there is something to resume it from."""
+    saved = view.checkpoints.step
+    if saved is None and run.resumed is not None:
+        saved = run.resumed.step
+    if saved is None and view.reason != "CoordinatorLost":
+        return None
+    at = f" --scheduler {run.scheduler}" if run.scheduler else ""
+    since = "its last checkpoint" if saved is None else f"the checkpoint of step {saved}"
+    return f"Go on from {since}: distrain train --resume {run.run_dir}{at}"

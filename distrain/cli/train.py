@@ -1,12 +1,24 @@
 """`distrain train`: run a job spec."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from distrain.cli.resuming import Resumption
+    from distrain.spec import JobSpec
+
 
 @click.command()
-@click.argument("spec_file", metavar="SPEC.yaml", type=click.Path(path_type=Path))
+@click.argument("spec_file", metavar="[SPEC.yaml]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--resume",
+    "resumed_run",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="Go on with the run in this directory, with its spec, from its newest checkpoint.",
+)
 @click.option(
     "--set",
     "overrides",
@@ -28,7 +40,8 @@ import click
 )
 @click.option("--dry-run", is_flag=True, help="Check spec and data, print the resolved spec, stop.")
 def command(
-    spec_file: Path,
+    spec_file: Path | None,
+    resumed_run: Path | None,
     overrides: tuple[str, ...],
     run_dir: Path | None,
     scheduler: str | None,
@@ -38,7 +51,11 @@ def command(
     """Train a model as SPEC.yaml says, one torch replica per Dask worker.
 
     Progress shows on the screen; the run directory gets the spec as resolved, metrics.jsonl,
-    summary.json, curves.png, one log per rank, and the model.
+    summary.json, curves.png, checkpoints, one log per rank and attempt, and the model.
+
+    A rank or worker that is lost does not end the job: it is restarted from its last checkpoint.
+    What a lost scheduler or a stopped command has left, --resume takes up: also with another number
+    of ranks, but only with the same data, and a spec on which the same training follows.
 
     \b
     Examples:
@@ -46,33 +63,51 @@ def command(
       distrain train job.yaml --set train.optimizer.lr=0.02 --set resources.num_ranks=4
       distrain train job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
       distrain train job.yaml --set 'resources={backend: inline}'    # one rank, in this process
+      distrain train --resume runs/today
+      distrain train --resume runs/today --set resources.num_ranks=2
     """
     from rich.console import Console
 
     from distrain.cli.live import LiveProgress
     from distrain.cli.outcome import print_summary
+    from distrain.cli.resuming import find_run
     from distrain.cli.running import Run, train
     from distrain.run_paths import RunPaths, new_job_id
     from distrain.spec import load_spec
 
-    spec = load_spec(spec_file, overrides)
+    if (spec_file is None) == (resumed_run is None):
+        raise click.UsageError("Give either a SPEC.yaml or --resume RUN.")
+    if resumed_run is not None and run_dir is not None:
+        raise click.UsageError("--resume names the run directory: leave --run-dir out.")
+    resumed = None
+    progress = LiveProgress(console := Console())
+    if resumed_run is not None:
+        root = resumed_run
+        job_id, spec, resumed = find_run(root, overrides)
+        for text in resumed.damaged:
+            progress.say(f"warning: {text}")
+    else:
+        assert spec_file is not None
+        spec = load_spec(spec_file, overrides)
+        job_id = new_job_id(spec.name)
+        root = run_dir or Path("runs") / job_id
     if dry_run:
-        _print_checked(spec)
+        _print_checked(spec, resumed)
         return
-    job_id = new_job_id(spec.name)
-    root = run_dir or Path("runs") / job_id
-    console = Console()
-    run = Run(spec, root, job_id, scheduler, dashboard_address)
-    summary = train(run, LiveProgress(console))
+    run = Run(spec, root, job_id, scheduler, dashboard_address, resumed)
+    summary = train(run, progress)
     print_summary(console, summary, RunPaths(root))
 
 
-def _print_checked(spec) -> None:  # type: ignore[no-untyped-def]
+def _print_checked(spec: "JobSpec", resumed: "Resumption | None") -> None:
     import yaml
 
     from distrain.train.inputs import check_inputs
 
     inputs = check_inputs(spec)
+    if resumed is not None:
+        resumed.check(spec, inputs)
+        click.echo(f"# goes on from step {resumed.step or 0}", err=True)
     click.echo(yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), nl=False)
     click.echo(f"# {inputs.train.num_rows:,} training rows", err=True)
     if inputs.valid:

@@ -1,12 +1,23 @@
-"""Merge what the ranks of one attempt report into records of the whole job. Pure."""
+"""Merge what the ranks report into the progress of the whole job. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from distrain.coordinator.view import Record
+from distrain.coordinator.merging import (
+    add_up_loaders,
+    mean_device_seconds,
+    mean_seconds,
+    merge,
+    stall_pct,
+    training_s,
+)
+from distrain.coordinator.view import Checkpoints, Entry, Notice, Record, Resumed
 from distrain.events import (
     PHASES,
+    CheckpointSaved,
+    CheckpointTrouble,
     EvaluationDone,
     Event,
     ModelSaved,
@@ -14,43 +25,57 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.metrics import BinaryMetrics
 from distrain.train.exchange_stats import add_up_exchanges
 
 Report = TypeVar("Report", StepsDone, EvaluationDone)
 
 
 class Collector:
-    """Progress of one gang.
+    """Progress of one job, attempt by attempt.
 
     A record appears when every rank has reported the same step. States are merged in rank order,
-    so the same reports give the same record whatever order they arrive in.
-
-    Args:
-        num_ranks: Ranks of the gang.
+    so the same reports give the same record whatever order they arrive in. Nothing is ever taken
+    back: an attempt that goes on from a checkpoint says which of the records before still count.
     """
 
-    def __init__(self, num_ranks: int):
-        self.num_ranks = num_ranks
+    def __init__(self) -> None:
+        self.progress: list[Entry] = []
+        self.checkpoints = Checkpoints()
         self.num_steps: int | None = None
         self.total_rows: int | None = None
         self.parameters: int | None = None
         self.reader: str | None = None
+        self.begin_attempt(0, 0)
+
+    def begin_attempt(
+        self, attempt: int, num_ranks: int, reason: str = "", message: str = ""
+    ) -> None:
+        """A new gang is launched: forget what the one before left half reported.
+
+        Args:
+            attempt: Its number.
+            num_ranks: Its ranks.
+            reason: Why the attempt before it ended; "" for the first.
+            message: The same for people.
+        """
+        self.attempt = attempt
+        self.num_ranks = num_ranks
         self.model_path: str | None = None
-        self.records: list[Record] = []
+        self.rows_before = 0
+        self.elapsed_before_s = 0.0
+        self._why = (reason, message)
+        self._trains = False
         self._windows: dict[int, dict[int, StepsDone]] = defaultdict(dict)
         self._evaluations: dict[int, dict[int, EvaluationDone]] = defaultdict(dict)
         self._finished: dict[int, RankFinished] = {}
         self._rows_total = 0
+        self._open_rows = 0
 
     def add(self, event: Event) -> None:
-        """Take in one rank's event."""
+        """Take in an event of one of this attempt's ranks."""
         match event:
             case TrainingStarted():
-                self.num_steps = event.num_steps
-                self.total_rows = event.total_rows
-                self.parameters = event.parameters
-                self.reader = event.reader
+                self._begin_training(event)
             case StepsDone():
                 self._windows[event.step][event.rank] = event
                 if len(self._windows[event.step]) == self.num_ranks:
@@ -59,6 +84,10 @@ class Collector:
                 self._evaluations[event.step][event.rank] = event
                 if len(self._evaluations[event.step]) == self.num_ranks:
                     self._merge_evaluation(_in_rank_order(self._evaluations.pop(event.step)))
+            case CheckpointSaved():
+                self._count_checkpoint(event)
+            case CheckpointTrouble():
+                self.progress.append(Notice(event.message))
             case ModelSaved():
                 self.model_path = event.path
             case RankFinished():
@@ -67,79 +96,102 @@ class Collector:
                 pass
 
     @property
-    def rank_seconds(self) -> tuple[Mapping[str, float], ...]:
-        """Per rank, wall time by phase over the whole training; empty before all finished."""
-        return tuple(event.seconds for event in self._all_finished())
+    def records(self) -> list[Record]:
+        """All records, also those that no longer count."""
+        return [entry for entry in self.progress if isinstance(entry, Record)]
 
-    @property
-    def rank_setup_s(self) -> tuple[float, ...]:
-        """Per rank, wall time between meeting its peers and training; empty before all finished."""
-        return tuple(event.setup_s for event in self._all_finished())
-
-    @property
-    def rank_loader(self) -> tuple[Mapping[str, float], ...]:
-        """Per rank, what its loader did; empty before all finished."""
-        return tuple(event.loader for event in self._all_finished())
-
-    @property
-    def rank_exchange(self) -> tuple[Mapping[str, float], ...]:
-        """Per rank, what it looked up and sent; empty before all finished."""
-        return tuple(event.exchange for event in self._all_finished())
-
-    @property
-    def rank_device_seconds(self) -> tuple[Mapping[str, float], ...]:
-        """Per rank, its GPU's time by phase over the whole training; empty before all finished."""
-        return tuple(event.device_seconds for event in self._all_finished())
-
-    @property
-    def rank_peak_memory(self) -> tuple[Mapping[str, int], ...]:
-        """Per rank, the most memory it ever held; empty before all finished."""
-        return tuple(event.peak_memory for event in self._all_finished())
+    def shown(self) -> dict[str, Any]:
+        """The fields of a `JobView` that are known here; those of ranks when all have finished."""
+        finished = self._all_finished()
+        return {
+            "num_steps": self.num_steps,
+            "total_rows": self.total_rows,
+            "parameters": self.parameters,
+            "reader": self.reader,
+            "next_record": len(self.progress),
+            "checkpoints": self.checkpoints,
+            "rows_before": self.rows_before,
+            "elapsed_before_s": self.elapsed_before_s,
+            "model_path": self.model_path,
+            "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
+            "rank_seconds": tuple(event.seconds for event in finished),
+            "rank_setup_s": tuple(event.setup_s for event in finished),
+            "rank_loader": tuple(event.loader for event in finished),
+            "rank_exchange": tuple(event.exchange for event in finished),
+            "rank_device_seconds": tuple(event.device_seconds for event in finished),
+            "rank_peak_memory": tuple(event.peak_memory for event in finished),
+        }
 
     def _all_finished(self) -> list[RankFinished]:
         if len(self._finished) < self.num_ranks:
             return []
         return [self._finished[rank] for rank in range(self.num_ranks)]
 
+    def _begin_training(self, event: TrainingStarted) -> None:
+        if not self._trains:  # the first rank that tells
+            self._trains = True
+            told = Resumed(self.attempt, event.first_step, self.num_ranks, *self._why)
+            self.progress.append(told)
+            self._rows_total = event.rows_before
+        self.num_steps = event.num_steps
+        self.total_rows = event.total_rows
+        self.parameters = event.parameters
+        self.reader = event.reader
+        self.rows_before = event.rows_before
+        self.elapsed_before_s = event.elapsed_before_s
+        self._open_rows += event.open_rows
+
+    def _count_checkpoint(self, event: CheckpointSaved) -> None:
+        before = self.checkpoints
+        self.checkpoints = replace(
+            before,
+            count=before.count + 1,
+            step=event.step,
+            path=event.path,
+            stood_still_s=before.stood_still_s + event.stood_still_s,
+            write_s=before.write_s + event.write_s,
+        )
+
     def _merge_window(self, reports: Sequence[StepsDone]) -> None:
         last = reports[-1]
-        merged = _merge([report.metrics for report in reports])
+        merged = merge([report.metrics for report in reports])
         result = merged.compute()
-        elapsed_s = max(report.elapsed_s for report in reports)
-        window_s = max(_training_s(report.seconds) for report in reports)
-        self._rows_total += result.rows
-        self.records.append(
+        window_s = max(training_s(report.seconds) for report in reports)
+        trained_rows = result.rows - self._open_rows  # the others were trained before
+        self._open_rows = 0
+        self._rows_total += trained_rows
+        self.progress.append(
             Record(
                 split="train",
                 epoch=last.epoch,
                 step=last.step,
                 rows=result.rows,
                 rows_total=self._rows_total,
-                elapsed_s=elapsed_s,
-                rows_per_s=result.rows / window_s if window_s > 0 else None,
+                elapsed_s=self._elapsed_s(reports),
+                rows_per_s=trained_rows / window_s if window_s > 0 else None,
                 loss=result.log_loss,
                 normalised_entropy=result.normalised_entropy,
                 auc=result.auc,
                 auc_bound=result.auc_bound,
                 stall_pct=tuple(stall_pct(report.seconds) for report in reports),
-                seconds=_mean_seconds([report.seconds for report in reports], PHASES),
+                seconds=mean_seconds([report.seconds for report in reports], PHASES),
                 lr=last.lr,
                 loader=add_up_loaders([report.loader for report in reports]),
                 exchange=add_up_exchanges([report.exchange for report in reports]),
-                device_seconds=_mean_device_seconds([report.device_seconds for report in reports]),
+                device_seconds=mean_device_seconds([report.device_seconds for report in reports]),
             )
         )
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
-        result = _merge([report.metrics for report in reports]).compute()
-        self.records.append(
+        result = merge([report.metrics for report in reports]).compute()
+        self.progress.append(
             Record(
                 split="valid",
                 epoch=reports[0].epoch,
                 step=reports[0].step,
                 rows=result.rows,
                 rows_total=self._rows_total,
-                elapsed_s=max(report.elapsed_s for report in reports),
+                elapsed_s=self._elapsed_s(reports),
                 rows_per_s=None,
                 loss=result.log_loss,
                 normalised_entropy=result.normalised_entropy,
@@ -148,57 +200,9 @@ class Collector:
             )
         )
 
-
-def stall_pct(seconds: Mapping[str, float]) -> float:
-    """The share of wall time spent waiting for data, in percent.
-
-    >>> stall_pct({"data_wait": 1.0, "forward_backward": 3.0})
-    25.0
-    """
-    total_s = sum(seconds.values())
-    return 100.0 * seconds.get("data_wait", 0.0) / total_s if total_s > 0 else 0.0
-
-
-def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What several loaders did together.
-
-    >>> add_up_loaders([{"batches": 2, "queue_depth_sum": 6}, {"batches": 1, "queue_depth_sum": 0}])
-    {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
-    """
-    names = dict.fromkeys(name for of_rank in per_rank for name in of_rank)
-    total = {name: sum(of_rank.get(name, 0) for of_rank in per_rank) for name in names}
-    if "queue_depth_sum" in total:  # a mean of means would not be one of batches
-        depth_sum, batches = total["queue_depth_sum"], total.get("batches", 0)
-        total["mean_queue_depth"] = depth_sum / max(1, batches)
-    return total
-
-
-def _training_s(seconds: Mapping[str, float]) -> float:
-    """Wall time that was not spent on validation: rows/s counts rows trained."""
-    return sum(seconds.values()) - seconds.get("evaluate", 0.0)
+    def _elapsed_s(self, reports: Sequence[StepsDone] | Sequence[EvaluationDone]) -> float:
+        return self.elapsed_before_s + max(report.elapsed_s for report in reports)
 
 
 def _in_rank_order(reports: Mapping[int, Report]) -> list[Report]:
     return [reports[rank] for rank in sorted(reports)]
-
-
-def _merge(states: Sequence[Mapping[str, object]]) -> BinaryMetrics:
-    merged = BinaryMetrics()
-    for state in states:
-        merged = merged.merge(BinaryMetrics.from_json(dict(state)))
-    return merged
-
-
-def _mean_seconds(
-    per_rank: Sequence[Mapping[str, float]], phases: Sequence[str]
-) -> dict[str, float]:
-    return {
-        phase: sum(seconds.get(phase, 0.0) for seconds in per_rank) / len(per_rank)
-        for phase in phases
-    }
-
-
-def _mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of the phases that a device told of: empty on CPUs."""
-    told = [phase for phase in PHASES if any(phase in seconds for seconds in per_rank)]
-    return _mean_seconds(per_rank, told)

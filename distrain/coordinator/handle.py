@@ -1,19 +1,27 @@
 """A job seen from a Dask client: submit it, look at it, wait for it, cancel it."""
 
+import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from distributed import Client
 
 from distrain.coordinator.plugin import ensure_coordinator
+from distrain.coordinator.states import JobState, Reason
 from distrain.coordinator.view import JobView
 from distrain.errors import ClusterError, JobCancelled, JobError
 from distrain.spec import JobSpec
 
 POLL_S = 0.2
+
+ANSWER_S = 10.0
+"""How long the scheduler's answer is waited for; one that works answers in milliseconds."""
+
+LOST_AFTER_S = 20.0
+"""How long a scheduler that does not answer is asked again before its jobs are given up."""
 
 
 @dataclass(frozen=True)
@@ -23,25 +31,31 @@ class JobHandle:
     client: Client
     job_id: str
 
-    def submit(self, spec: JobSpec, run_dir: Path) -> None:
+    def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
         """Queue the job on the client's cluster, which gets a coordinator if it has none.
 
-        Submitting an id again changes nothing.
+        Submitting a job again that has not ended changes nothing.
 
         Args:
             spec: The job; its relative paths are those of this process, wherever workers run.
             run_dir: Its run directory, on a filesystem that every worker sees.
+            first_attempt: Above 1 for a job that goes on from where earlier attempts ended.
+
+        Returns:
+            Whether it was queued; not if it was there and has not ended.
         """
         ensure_coordinator(self.client)
-        self._call(
+        queued: bool = self._call(
             "distrain_submit",
             job_id=self.job_id,
             spec=_with_absolute_paths(spec).model_dump(mode="json"),
             run_dir=str(run_dir.absolute()),
+            first_attempt=first_attempt,
         )
+        return queued
 
     def view(self, since: int = 0) -> JobView:
-        """The job now, with its records from number `since` on.
+        """The job now, with its progress from entry number `since` on.
 
         Raises:
             JobError: The coordinator does not know the job.
@@ -59,15 +73,35 @@ class JobHandle:
         """Ask for the job's end."""
         self._call("distrain_cancel", job_id=self.job_id)
 
-    def watch(self, on_view: Callable[[JobView], None], since: int = 0) -> JobView:
-        """Follow the job to its end; `on_view` gets each view with the records new in it.
+    def watch(
+        self, on_view: Callable[[JobView], None], since: int = 0, lost_after_s: float = LOST_AFTER_S
+    ) -> JobView:
+        """Follow the job to its end; `on_view` gets each view with the progress new in it.
 
         Args:
             on_view: Called several times a second.
-            since: How many records the caller has already.
+            since: How many entries of its progress the caller has already.
+            lost_after_s: How long a scheduler may be silent.
+
+        Returns:
+            The last view. If the scheduler went away, or came back without the job, it is one that
+            has failed with reason `CoordinatorLost`.
         """
+        last: JobView | None = None
+        heard_s = time.monotonic()
         while True:
-            view = self.view(since)
+            try:
+                view = self.view(since)
+            except (ClusterError, JobError) as error:
+                if last is None:
+                    raise
+                silent_s = time.monotonic() - heard_s
+                if isinstance(error, JobError) or silent_s >= lost_after_s:
+                    on_view(lost := _lost(last, error))
+                    return lost
+                time.sleep(POLL_S)
+                continue
+            last, heard_s = view, time.monotonic()
             since = view.next_record
             on_view(view)
             if view.state.is_final:
@@ -76,7 +110,10 @@ class JobHandle:
 
     def _call(self, operation: str, **arguments: Any) -> Any:
         async def call() -> Any:
-            return await getattr(self.client.scheduler, operation)(**arguments)
+            if self.client.scheduler is None:  # it tried in vain to connect again
+                raise OSError("the connection is closed")
+            answer = getattr(self.client.scheduler, operation)(**arguments)
+            return await asyncio.wait_for(answer, ANSWER_S)
 
         try:
             return self.client.sync(call)
@@ -88,6 +125,18 @@ class JobHandle:
             ) from error
 
 
+def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
+    message = f"the job's coordinator is lost: {error.message}"
+    return replace(
+        last,
+        state=JobState.FAILED,
+        reason=Reason.COORDINATOR_LOST.value,
+        message=message,
+        why_pending="",
+        progress=(),
+    )
+
+
 def _with_absolute_paths(spec: JobSpec) -> JobSpec:
     schema = spec.data.schema_path
     paths = {
@@ -95,19 +144,27 @@ def _with_absolute_paths(spec: JobSpec) -> JobSpec:
         "valid": tuple(map(_absolute, spec.data.valid)),
         "schema_path": schema if schema in ("auto", "criteo") else _absolute(schema),
     }
-    return spec.model_copy(update={"data": spec.data.model_copy(update=paths)})
+    saved = spec.checkpoint.dir
+    place = {"dir": None if saved is None else _absolute(saved)}
+    return spec.model_copy(
+        update={
+            "data": spec.data.model_copy(update=paths),
+            "checkpoint": spec.checkpoint.model_copy(update=place),
+        }
+    )
 
 
 def _absolute(path: str) -> str:
     return path if "://" in path or path.startswith("~") else str(Path(path).absolute())
 
 
-def raise_for_state(view: JobView, logs: Path | None = None) -> None:
+def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = None) -> None:
     """Raise if the job ended badly.
 
     Args:
         view: Its last view.
         logs: The folder of the ranks' logs, if there is one to name.
+        hint: What to do next.
 
     Raises:
         JobCancelled: Somebody cancelled it.
@@ -120,4 +177,5 @@ def raise_for_state(view: JobView, logs: Path | None = None) -> None:
         view.message or view.reason,
         where={"job": view.job_id, "attempt": view.attempt, "reason": view.reason}
         | ({"logs": logs} if logs else {}),
+        hint=hint,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from distrain.coordinator.collector import Collector, stall_pct
+from distrain.coordinator.collector import Collector
 from distrain.coordinator.states import JobState
 from distrain.coordinator.view import JobView
 from distrain.events import Event, RankFailed
@@ -13,51 +13,44 @@ from distrain.world import World
 
 
 def run_inline(
-    spec: JobSpec, run_dir: Path, job_id: str, on_view: Callable[[JobView], None]
+    spec: JobSpec,
+    run_dir: Path,
+    job_id: str,
+    on_view: Callable[[JobView], None],
+    attempt: int = 1,
 ) -> JobView:
-    """Train one rank here and now.
+    """Train one rank here and now; nobody restarts it.
 
     Args:
         spec: The job; its `resources.num_ranks` is 1.
-        run_dir: Where the model goes.
+        run_dir: Where the model and checkpoints go, and the one to go on from lies.
         job_id: The job's name in views.
         on_view: Gets a view after each of the rank's events.
+        attempt: Above 1 for a job that is resumed.
 
     Returns:
         The final view; a failure is told in it, not raised.
     """
     from distrain.train.rank import run_rank
 
-    collector = Collector(num_ranks=1)
+    collector = Collector()
+    collector.begin_attempt(attempt, num_ranks=1)
     shown = 0
 
     def view(state: JobState, failure: RankFailed | None = None) -> JobView:
         nonlocal shown
-        fresh, shown = tuple(collector.records[shown:]), len(collector.records)
-        seconds = collector.rank_seconds
+        fresh, shown = tuple(collector.progress[shown:]), len(collector.progress)
         parts = [failure.message, failure.traceback or ""] if failure else []
         return JobView(
             job_id=job_id,
             name=spec.name,
             state=state,
-            attempt=1,
+            attempt=attempt,
             num_ranks=1,
             reason=failure.reason if failure else None,
             message="\n".join(part for part in parts if part) or None,
-            num_steps=collector.num_steps,
-            total_rows=collector.total_rows,
-            parameters=collector.parameters,
-            reader=collector.reader,
-            records=fresh,
-            next_record=shown,
-            model_path=collector.model_path,
-            rank_stall_pct=tuple(stall_pct(of_rank) for of_rank in seconds),
-            rank_seconds=seconds,
-            rank_setup_s=collector.rank_setup_s,
-            rank_loader=collector.rank_loader,
-            rank_exchange=collector.rank_exchange,
-            rank_device_seconds=collector.rank_device_seconds,
-            rank_peak_memory=collector.rank_peak_memory,
+            progress=fresh,
+            **collector.shown(),
         )
 
     def report(event: Event) -> None:
@@ -65,7 +58,8 @@ def run_inline(
         on_view(view(JobState.RUNNING))
 
     document = spec.model_dump(mode="json")
-    failure = run_rank(Assignment(job_id, 1, World(), document, str(run_dir.absolute())), report)
+    run = Assignment(job_id, attempt, World(), document, str(run_dir.absolute()))
+    failure = run_rank(run, report)
     final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
     on_view(final)
     return final

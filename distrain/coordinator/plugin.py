@@ -2,36 +2,42 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from distributed import Client, Scheduler, SchedulerPlugin
-from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
-from distrain.coordinator.collector import Collector, stall_pct
-from distrain.coordinator.machine import (
+from distrain.coordinator.collector import Collector
+from distrain.coordinator.gangs import Gangs
+from distrain.coordinator.job_view import show
+from distrain.coordinator.machine import Machine
+from distrain.coordinator.messages import (
+    Budgets,
     Cancel,
+    CheckpointGang,
     EndGang,
-    Failure,
     Instruction,
     LaunchFailed,
     LaunchGang,
-    Machine,
     Reported,
     Stimulus,
     StopGang,
     Submit,
+    TakeStacks,
     Tick,
+    WorkerLeaving,
     WorkersChanged,
 )
+from distrain.coordinator.notices import NoticePlugin
 from distrain.coordinator.states import JobState
-from distrain.coordinator.supervisor import EVENT_OP, STOP_OP, SupervisorPlugin, rank_key, supervise
+from distrain.coordinator.supervisor import EVENT_OP, LEAVING_OP, SupervisorPlugin
 from distrain.coordinator.view import JobView
 from distrain.events import Event, RankExited, RankFailed, from_json
 from distrain.placement import Slot
 from distrain.spec import JobSpec, parse_spec
-from distrain.train.assignment import Assignment, Rendezvous
 
 PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
@@ -52,10 +58,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.specs: dict[str, JobSpec] = {}
         self.run_dirs: dict[str, str] = {}
         self.collectors: dict[str, Collector] = {}
-        self._stores: dict[str, Any] = {}
-        self._futures: dict[str, list[Any]] = {}
-        self._client: Client | None = None
-        self._connecting = asyncio.Lock()
+        self.gangs = Gangs(scheduler, PLUGIN_NAME)
         self._tasks: set[asyncio.Task[None]] = set()
         scheduler.handlers.update(
             distrain_submit=self.submit,
@@ -64,12 +67,17 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             distrain_jobs=self.list_jobs,
         )
         scheduler.stream_handlers[EVENT_OP] = self.rank_reported
+        scheduler.stream_handlers[LEAVING_OP] = self.worker_leaves
         # Dask adds a plugin after its start. Until then a second client that comes at the same
         # time would start another coordinator, which takes the calls but hears of no worker.
         scheduler.add_plugin(self, name=PLUGIN_NAME)
         await scheduler.register_worker_plugin(
             None, dumps(SupervisorPlugin()), SupervisorPlugin.name, idempotent=True
         )
+        with suppress(OSError, TimeoutError):  # a nanny that does not answer; those to come do
+            await scheduler.register_nanny_plugin(
+                None, dumps(NoticePlugin()), NoticePlugin.name, idempotent=True
+            )
         self._ticker = PeriodicCallback(lambda: self._tell(Tick()), TICK_MS)
         self._ticker.start()
         self._workers_changed()
@@ -77,8 +85,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     async def close(self) -> None:
         """Let go of everything when the scheduler closes."""
         self._ticker.stop()
-        if self._client is not None:
-            await self._client.close()
+        await self.gangs.close()
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """A worker came."""
@@ -86,54 +93,65 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
         """A worker left."""
+        self.gangs.forget_worker(worker)
         self._workers_changed(without=worker)
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: Iterable[Any]) -> list[Any]:
+        """Keep workers that hold ranks from being retired when a cluster shrinks."""
+        jobs = self.machine.jobs.values()
+        held = {p.slot.worker for job in jobs if not job.state.is_final for p in job.placements}
+        return [worker for worker in workers if worker.address not in held]
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **told: Any) -> None:
         """A supervisor failed: nobody else tells how its rank ended."""
-        if finish != "erred":
+        whose = self.gangs.whose(key) if finish == "erred" else None
+        if whose is None:
             return
-        for job_id, futures in self._futures.items():
-            keys = [future.key for future in futures]
-            if key in keys:
-                rank, attempt = keys.index(key), self.machine.jobs[job_id].attempt
-                message = f"rank {rank}: its supervisor failed: {told.get('exception_text', '?')}"
-                traceback = told.get("traceback_text") or None
-                failure = RankFailed(rank, "RankFailed", message, traceback=traceback)
-                self._tell(Reported(job_id, attempt, failure))
-                self._tell(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
-                return
+        job_id, attempt, rank = whose
+        message = f"rank {rank}: its supervisor failed: {told.get('exception_text', '?')}"
+        traceback = told.get("traceback_text") or None
+        failure = RankFailed(rank, "RankFailed", message, traceback=traceback)
+        self._tell(Reported(job_id, attempt, failure))
+        self._tell(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
 
-    def submit(self, job_id: str, spec: dict[str, Any], run_dir: str) -> str:
-        """RPC: queue a job; submitting the same id again changes nothing."""
-        if job_id not in self.specs:
-            job_spec = parse_spec(spec)
-            self._forget_old_jobs()
-            self.specs[job_id] = job_spec
-            self.run_dirs[job_id] = run_dir
-            self.collectors[job_id] = Collector(job_spec.resources.num_ranks)
-            self._tell(
-                Submit(
-                    job_id,
-                    job_spec.resources.num_ranks,
-                    job_spec.deadlines.start_s,
-                    job_spec.deadlines.total_s,
-                )
-            )
-        return job_id
+    def submit(
+        self, job_id: str, spec: dict[str, Any], run_dir: str, first_attempt: int = 1
+    ) -> bool:
+        """RPC: queue a job; submitting one again changes nothing, unless it ended and is resumed.
+
+        Returns:
+            Whether it was queued.
+        """
+        known = self.machine.jobs.get(job_id)
+        if known is not None and known.state.is_final and first_attempt > known.attempt:
+            self._forget(job_id)  # it is resumed
+        if job_id in self.specs:
+            return False
+        job_spec = parse_spec(spec)
+        self._forget_old_jobs()
+        self.specs[job_id] = job_spec
+        self.run_dirs[job_id] = run_dir
+        self.collectors[job_id] = Collector()
+        self._tell(_request(job_id, job_spec, first_attempt))
+        return True
 
     def cancel(self, job_id: str) -> None:
         """RPC: end a job."""
         self._tell(Cancel(job_id))
 
     def list_jobs(self) -> list[dict[str, Any]]:
-        """RPC: all jobs, without their records."""
+        """RPC: all jobs, without their progress."""
         return [self._view(job_id, since=None).to_json() for job_id in self.machine.jobs]
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
-        """RPC: one job and its records from number `since` on; `None` if unknown."""
+        """RPC: one job and its progress from entry number `since` on; `None` if unknown."""
         if job_id not in self.machine.jobs:
             return None
         return self._view(job_id, since).to_json()
+
+    def worker_leaves(self, worker: str, why: str, **_: object) -> None:
+        """Stream message: a worker was told to go."""
+        self._tell(WorkerLeaving(worker, why))
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
         """Stream message: a rank, or its supervisor, told something."""
@@ -141,7 +159,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         parsed: Event
         try:
             parsed = from_json(event)
-            if job is not None and job.attempt == attempt:
+            if job is not None and job.attempt == attempt:  # an older attempt changes nothing
                 self.collectors[job_id].add(parsed)
         except ValueError as error:  # raised, it would close the connection to the worker
             rank = int(event.get("rank", 0))
@@ -160,46 +178,32 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 task = asyncio.ensure_future(self._launch(instruction))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+            case CheckpointGang():
+                self.gangs.command(instruction, "checkpoint")
+            case TakeStacks():
+                self.gangs.command(instruction, "stacks")
             case StopGang():
-                for placement in instruction.placements:
-                    rank = placement.world.rank
-                    key = rank_key(instruction.job_id, instruction.attempt, rank)
-                    if placement.slot.worker in self.scheduler.stream_comms:
-                        message = {"op": STOP_OP, "key": key}
-                        self.scheduler.worker_send(placement.slot.worker, message)
+                self.gangs.command(instruction, "stop", grace_s=instruction.grace_s)
             case EndGang():
-                self._stores.pop(instruction.job_id, None)
-                for future in self._futures.pop(instruction.job_id, []):
-                    future.release()
+                self.gangs.end(instruction.job_id, instruction.attempt)
 
     async def _launch(self, gang: LaunchGang) -> None:
+        job_id, attempt = gang.job_id, gang.attempt
+        job = self.machine.jobs[job_id]
+        last = job.restarts[-1] if job.restarts else None
+        why = (last.reason, last.message) if last else ()
+        self.collectors[job_id].begin_attempt(attempt, len(gang.placements), *why)
+
+        def still_wanted() -> bool:
+            return job.state is JobState.STARTING and job.attempt == attempt
+
         try:
-            await self._connect()
-            host = get_address_host(self.scheduler.address)
-            store = await asyncio.to_thread(_make_store, host)
-            if self.machine.jobs[gang.job_id].state is not JobState.STARTING:
+            spec, run_dir = self.specs[job_id], self.run_dirs[job_id]
+            if not await self.gangs.launch(gang, spec, run_dir, still_wanted):
                 self._call_off(gang)  # it was cancelled while the store was opened
-                return
-            self._stores[gang.job_id] = store
-            rendezvous = Rendezvous(host, store.port, f"{gang.job_id}/{gang.attempt}")
-            self._futures[gang.job_id] = [
-                self._submit_rank(gang, index, rendezvous) for index in range(len(gang.placements))
-            ]
         except Exception as error:
             message = f"the coordinator could not launch the gang: {error!r}"
-            self._tell(LaunchFailed(gang.job_id, gang.attempt, message))
-
-    async def _connect(self) -> None:
-        """Make the client that submits the ranks, once, also if gangs are launched together."""
-        async with self._connecting:
-            if self._client is None:
-                self._client = await Client(
-                    self.scheduler.address,
-                    asynchronous=True,
-                    set_as_default=False,
-                    security=self.scheduler.security,
-                    name=PLUGIN_NAME,
-                )
+            self._tell(LaunchFailed(job_id, attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:
         """Tell the machine that ranks which will never start have ended."""
@@ -207,85 +211,50 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             ended = RankExited(placement.world.rank, 0, stopped=True)
             self._tell(Reported(gang.job_id, gang.attempt, ended))
 
-    def _submit_rank(self, gang: LaunchGang, index: int, rendezvous: Rendezvous) -> Any:
-        placement = gang.placements[index]
-        assignment = Assignment(
-            gang.job_id,
-            gang.attempt,
-            placement.world,
-            self.specs[gang.job_id].model_dump(mode="json"),
-            self.run_dirs[gang.job_id],
-            rendezvous,
-        )
-        assert self._client is not None
-        return self._client.submit(
-            supervise,
-            assignment.dumps(),
-            key=rank_key(gang.job_id, gang.attempt, placement.world.rank),
-            workers=[placement.slot.worker],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
-
     def _workers_changed(self, without: str | None = None) -> None:
         slots = frozenset(
-            Slot(state.host, address)
-            for address, state in self.scheduler.workers.items()
-            if address != without
+            _slot(state) for address, state in self.scheduler.workers.items() if address != without
         )
         self._tell(WorkersChanged(slots))
 
     def _view(self, job_id: str, since: int | None) -> JobView:
-        job, collector = self.machine.jobs[job_id], self.collectors[job_id]
-        seconds = collector.rank_seconds
-        return JobView(
-            job_id=job_id,
-            name=self.specs[job_id].name,
-            state=job.state,
-            attempt=job.attempt,
-            num_ranks=job.num_ranks,
-            reason=job.culprit.reason if job.culprit else None,
-            message=_tell_failure(job.culprit) if job.culprit else None,
-            why_pending=job.why_pending if job.state is JobState.PENDING else "",
-            num_steps=collector.num_steps,
-            total_rows=collector.total_rows,
-            parameters=collector.parameters,
-            reader=collector.reader,
-            pids=tuple(status.pid for status in job.ranks.values()),
-            records=tuple(collector.records[since:]) if since is not None else (),
-            next_record=len(collector.records),
-            model_path=collector.model_path,
-            rank_stall_pct=tuple(stall_pct(of_rank) for of_rank in seconds),
-            rank_seconds=seconds,
-            rank_setup_s=collector.rank_setup_s,
-            rank_loader=collector.rank_loader,
-            rank_exchange=collector.rank_exchange,
-            rank_device_seconds=collector.rank_device_seconds,
-            rank_peak_memory=collector.rank_peak_memory,
-        )
+        name = self.specs[job_id].name
+        return show(self.machine.jobs[job_id], name, self.collectors[job_id], since)
 
     def _forget_old_jobs(self) -> None:
         ended = [job_id for job_id, job in self.machine.jobs.items() if job.state.is_final]
         for job_id in ended[: max(0, len(self.machine.jobs) - KEPT_JOBS)]:
-            for mapping in (self.machine.jobs, self.specs, self.run_dirs, self.collectors):
-                mapping.pop(job_id, None)
+            self._forget(job_id)
+
+    def _forget(self, job_id: str) -> None:
+        for mapping in (self.machine.jobs, self.specs, self.run_dirs, self.collectors):
+            mapping.pop(job_id, None)
 
 
-def _make_store(host: str) -> Any:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+def _request(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
+    restart, deadlines = spec.restart, spec.deadlines
+    return Submit(
+        job_id,
+        spec.resources.num_ranks,
+        deadlines.start_s,
+        deadlines.total_s,
+        allowed_ranks=spec.allowed_ranks,
+        priority=spec.queue.priority,
+        budgets=Budgets(
+            restart.max_rank_failures, restart.max_worker_losses, restart.max_preemptions
+        ),
+        backoff_s=restart.backoff_s,
+        progress_s=deadlines.progress_s,
+        stop_grace_s=deadlines.stop_grace_s,
+        checkpoint_every_s=spec.checkpoint.every_s,
+        first_attempt=first_attempt,
+    )
 
-    # Port 0 lets the system choose: no race for a free port. The store outlives any rank.
-    return TCPStore(host, 0, is_master=True, wait_for_workers=False)
 
-
-def _tell_failure(failure: Failure) -> str:
-    parts = [failure.message]
-    if failure.traceback:
-        parts.append(failure.traceback.rstrip())
-    elif failure.log_tail:
-        parts.append("its last words:\n" + failure.log_tail.rstrip())
-    return "\n".join(parts)
+def _slot(state: Any) -> Slot:
+    """A worker as the machine sees it, with a name that outlives a restart by its nanny."""
+    named = state.name is not None and state.name != state.address
+    return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
 
 
 def ensure_coordinator(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from distrain.coordinator.states import JobState
@@ -17,7 +18,8 @@ class Record:
         step: Steps taken since the start of the job.
         rows: Rows of this record: trained since the last one, or validated.
         rows_total: Rows trained since the start, each counted once per epoch.
-        elapsed_s: Wall time since training started, of the slowest rank.
+        elapsed_s: Wall time since training started, of the slowest rank; of the attempts before,
+            what led to the checkpoint that was resumed from.
         rows_per_s: Rows trained per second since the last record; `None` for validation.
         loss: Mean log loss in nats.
         normalised_entropy: Log loss over that of predicting the mean click rate.
@@ -54,20 +56,101 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Resumed:
+    """An attempt began to train. Of the records before it, those up to its step count.
+
+    Attributes:
+        attempt: Which.
+        step: Steps that its checkpoint brought along; 0: from the beginning.
+        num_ranks: Its ranks.
+        reason: One word for why the attempt before it ended; "" for a job's first attempt here.
+        message: The same for people.
+    """
+
+    attempt: int
+    step: int
+    num_ranks: int
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that people should know and that does not end the attempt.
+
+    Attributes:
+        text: What, as they should read it.
+    """
+
+    text: str
+
+
+Entry = Record | Resumed | Notice
+
+_ENTRY_KINDS: dict[str, type[Entry]] = {"record": Record, "resumed": Resumed, "notice": Notice}
+_KIND_OF_ENTRY = {cls: kind for kind, cls in _ENTRY_KINDS.items()}
+
+
+@dataclass(frozen=True)
+class Setback:
+    """An attempt that ended early and was followed by another.
+
+    Attributes:
+        attempt: Which.
+        reason: One word.
+        message: The same for people.
+        step: The furthest step that it told of.
+        after_s: Seconds from the job's submission to its end.
+    """
+
+    attempt: int
+    reason: str
+    message: str
+    step: int
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints that a job has written.
+
+    Attributes:
+        count: How many.
+        step: Steps that the last one holds.
+        path: Where it is.
+        stood_still_s: How long training stood still for all of them, on rank 0.
+        write_s: How long writing all of them took.
+    """
+
+    count: int = 0
+    step: int | None = None
+    path: str | None = None
+    stood_still_s: float = 0.0
+    write_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class JobView:
     """A job at one moment.
 
     Attributes:
         state: Where it is in its life.
+        attempt: The current or last attempt, from 1.
+        num_ranks: Ranks that it wants; `pids` has as many as it has.
         reason: One word for why it ended badly.
         message: The same for people: the culprit, its account, its log's end.
-        why_pending: Why it has not started yet.
+        why_pending: Why it does not run yet, or not again.
         num_steps: Steps it will take, once known.
         total_rows: Rows it will train, once known.
         reader: Who reads row groups, and why, once known.
         pids: Per rank, the process id, where known.
-        records: Progress since the record that the viewer had last.
-        next_record: What to pass as `since` in the next call.
+        progress: What happened since the entry that the viewer had last, in order: records,
+            attempts that began to train, notices.
+        next_record: What to pass as `since` in the next call: how many entries there are.
+        restarts: Attempts that ended early and were followed by others.
+        checkpoints: What was written of them.
+        rows_before: Rows that the last attempt's checkpoint brought along.
+        elapsed_before_s: Wall time that they took.
         model_path: Where rank 0 saved the model.
         rank_stall_pct: Per rank, the share of the whole training spent waiting for data.
         rank_seconds: Per rank, wall time by phase over the whole training.
@@ -92,8 +175,12 @@ class JobView:
     parameters: int | None = None
     reader: str | None = None
     pids: tuple[int | None, ...] = ()
-    records: tuple[Record, ...] = ()
+    progress: tuple[Entry, ...] = ()
     next_record: int = 0
+    restarts: tuple[Setback, ...] = ()
+    checkpoints: Checkpoints = Checkpoints()
+    rows_before: int = 0
+    elapsed_before_s: float = 0.0
     model_path: str | None = None
     rank_stall_pct: tuple[float, ...] = ()
     rank_seconds: tuple[Mapping[str, float], ...] = ()
@@ -103,19 +190,35 @@ class JobView:
     rank_device_seconds: tuple[Mapping[str, float], ...] = ()
     rank_peak_memory: tuple[Mapping[str, int], ...] = ()
 
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """The records among `progress`."""
+        return tuple(entry for entry in self.progress if isinstance(entry, Record))
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return asdict(self)
+        entries = [{"entry": _KIND_OF_ENTRY[type(e)], **asdict(e)} for e in self.progress]
+        return {**asdict(self), "progress": entries}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "JobView":
         """The inverse of `to_json`."""
         fields = dict(document)
         fields["state"] = JobState(fields["state"])
-        fields["records"] = tuple(
-            Record(**{**record, "stall_pct": tuple(record["stall_pct"])})
-            for record in fields["records"]
-        )
+        fields["progress"] = tuple(map(_entry_from_json, fields["progress"]))
+        fields["restarts"] = tuple(Setback(**setback) for setback in fields["restarts"])
+        fields["checkpoints"] = Checkpoints(**fields["checkpoints"])
         for name in ("pids", *(name for name in fields if name.startswith("rank_"))):
             fields[name] = tuple(fields[name])
         return cls(**fields)
+
+
+def record_from_json(fields: Mapping[str, Any]) -> Record:
+    """A record as its JSON values have it."""
+    return Record(**{**fields, "stall_pct": tuple(fields["stall_pct"])})
+
+
+def _entry_from_json(document: Mapping[str, Any]) -> Entry:
+    fields = dict(document)
+    kind = _ENTRY_KINDS[fields.pop("entry")]
+    return record_from_json(fields) if kind is Record else kind(**fields)

@@ -1,6 +1,17 @@
 """What a run leaves for people: the files of its run directory."""
 
-from distrain.report.recorder import RunRecorder, open_run
+from distrain.report.recorder import RunRecorder, open_run, reopen_run
+from distrain.report.run_file import RunFile, read_records, read_run, read_summary
 from distrain.report.summary import Summary, summarise
 
-__all__ = ["RunRecorder", "Summary", "open_run", "summarise"]
+__all__ = [
+    "RunFile",
+    "RunRecorder",
+    "Summary",
+    "open_run",
+    "read_records",
+    "read_run",
+    "read_summary",
+    "reopen_run",
+    "summarise",
+]

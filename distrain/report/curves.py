@@ -15,6 +15,7 @@ PHASE_COLOURS = {
     "exchange": "#66a182",
     "optimizer": "#8d6a9f",
     "evaluate": "#c7c7c7",
+    "checkpoint": "#b08968",
     "save": "#9a9a9a",
     "other": "#dedede",
 }

@@ -1,76 +1,159 @@
 """Keeps a run directory up to date while its job runs."""
 
+import fcntl
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-
-import yaml
+from types import TracebackType
+from typing import Any, BinaryIO
 
 from distrain.coordinator.view import JobView, Record
 from distrain.errors import OutputError
 from distrain.report.curves import draw_curves
+from distrain.report.history import History
+from distrain.report.run_file import RunFile, read_records, read_summary, write_spec
 from distrain.report.summary import Summary, summarise
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
 from distrain.storage import check_writable, translated_errors, whole_file
 
 
-def open_run(root: Path, spec: JobSpec) -> "RunRecorder":
-    """Make a run directory and write the resolved spec to it.
+def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
+    """Make a run directory and write to it whose run it is, and the resolved spec.
 
     Raises:
         OutputError: It holds a run already, or cannot be written.
     """
     paths = RunPaths(root)
     check_writable(root)
-    if paths.spec.exists():
+    if paths.spec.exists() or paths.run.exists():
         raise OutputError(
             "the run directory holds a run already",
             where={"path": str(root)},
-            hint="Choose another --run-dir, or remove that one.",
+            hint="Choose another --run-dir, remove that one, or go on with it: "
+            f"distrain train --resume {root}",
         )
-    document = spec.model_dump(mode="json")
-    with whole_file(paths.spec) as partial:
-        partial.write_text(yaml.safe_dump(document, sort_keys=False))
+    RunFile.new(job_id).write(paths)
+    write_spec(spec, paths)
     return RunRecorder(paths)
+
+
+def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
+    """Go on with a run directory whose job is resumed.
+
+    Args:
+        root: A directory that holds a run.
+        spec: The job as it goes on; replaces the spec there.
+
+    Raises:
+        OutputError: It cannot be written, or another command is at it.
+        InputError: Its records cannot be read.
+    """
+    paths = RunPaths(root)
+    check_writable(root)
+    recorder = RunRecorder(paths, read_records(paths), read_summary(paths))
+    write_spec(spec, paths)
+    return recorder
 
 
 class RunRecorder:
     """Writes records as they come, and summary and curves at the end.
 
-    `metrics.jsonl` grows line by line, each written in one piece; the other files appear whole.
+    `metrics.jsonl` grows line by line, each written in one piece, and is written anew when records
+    in it no longer count; the other files appear whole. While one of these lives, no other can be
+    made for the same run.
+
+    Args:
+        paths: The run directory, which holds a `run.json`.
+        records: What earlier attempts left.
+        summary: The summary that they left.
     """
 
-    def __init__(self, paths: RunPaths):
+    def __init__(
+        self,
+        paths: RunPaths,
+        records: Iterable[Record] = (),
+        summary: Mapping[str, Any] | None = None,
+    ):
         self.paths = paths
-        self.records: list[Record] = []
+        self.history = History(records)
+        self._before = dict(summary or {})
+        self._lock = _locked(paths.run)
+        # A last line that was cut off is not to be continued.
+        self._stale = paths.metrics.exists()
+
+    def __enter__(self) -> "RunRecorder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others at the run."""
+        self._lock.close()
+
+    @property
+    def records(self) -> list[Record]:
+        """The records that count."""
+        return self.history.records
 
     def add(self, view: JobView) -> None:
-        """Take in the records that are new in a view.
+        """Take in what is new in a view.
 
         Raises:
-            OutputError: Their lines could not be written; none of them was.
+            OutputError: Lines could not be written; the file is as it was.
         """
-        if not view.records:
-            return
-        self.records += view.records
-        lines = "".join(json.dumps(asdict(record)) + "\n" for record in view.records)
-        with translated_errors(self.paths.metrics):
-            _append(self.paths.metrics, lines.encode())
+        fresh, rewound = self.history.add(view.progress)
+        if rewound or (fresh and self._stale):
+            with whole_file(self.paths.metrics) as partial:
+                partial.write_bytes(_lines(self.records))
+            self._stale = False
+        elif fresh:
+            with translated_errors(self.paths.metrics):
+                _append(self.paths.metrics, _lines(fresh))
 
     def finish(self, view: JobView) -> Summary:
-        """Write the summary and the curves.
+        """Write the summary and the curves, and let others at the run.
 
         Raises:
             OutputError: One could not be written; it is not there.
         """
-        summary = summarise(view, self.records)
+        self.close()
+        summary = summarise(view, self.records, self._before)
         with whole_file(self.paths.summary) as partial:
             partial.write_text(json.dumps(summary.to_json(), indent=2) + "\n")
         if self.records:
             with whole_file(self.paths.curves) as partial:
                 draw_curves(self.records, view.name, partial)
         return summary
+
+
+def _locked(path: Path) -> BinaryIO:
+    """A file, locked for this process as long as it is open."""
+    with translated_errors(path):
+        file = path.open("rb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise OutputError(
+            "another command is at this run",
+            where={"path": str(path.parent)},
+            hint="Wait for its end, or end it.",
+        ) from None
+    except OSError:  # a filesystem without locks
+        pass
+    return file
+
+
+def _lines(records: Iterable[Record]) -> bytes:
+    return "".join(json.dumps(asdict(record)) + "\n" for record in records).encode()
 
 
 def _append(path: Path, data: bytes) -> None:

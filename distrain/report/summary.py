@@ -1,10 +1,10 @@
 """A run's outcome in one document."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from distrain.coordinator.view import JobView, Record
+from distrain.coordinator.view import Checkpoints, JobView, Record
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,19 @@ class Summary:
     Attributes:
         state: `succeeded`, `failed` or `cancelled`.
         reason: One word for why it ended badly.
+        num_ranks: Ranks that it wanted.
+        attempts: Attempts that it took.
+        restarts: Attempts that ended early and were followed by others: `attempt`, `reason`,
+            `message`, `step` (the furthest one known), `after_s` (since the job was submitted).
+        checkpoints: Those written: their `count`, the last one's `step` and `path`, and
+            `stood_still_s` and `write_s`, how long training stood still for all of them and how
+            long writing them took.
         reader: Who read row groups, and why.
         rows: Rows trained, each counted once per epoch.
-        wall_s: Wall time of training on the slowest rank, validation included.
-        rows_per_s: Rows trained per second of wall time that was not spent on validation.
+        wall_s: Wall time of training on the slowest rank, validation included; of attempts before
+            the last, what led to the checkpoint that was resumed from.
+        rows_per_s: Rows trained per second of wall time that was not spent on validation, by the
+            last attempt; so are all figures by rank.
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
         setup_s: Per rank, wall time before training: opening the data, building the model.
         loader: Per rank, what its loader did over the whole training.
@@ -41,6 +50,9 @@ class Summary:
     reason: str | None
     message: str | None
     num_ranks: int
+    attempts: int
+    restarts: tuple[dict[str, Any], ...]
+    checkpoints: dict[str, Any]
     parameters: int | None
     reader: str | None
     steps: int
@@ -68,18 +80,21 @@ class Summary:
         return asdict(self)
 
 
-def summarise(view: JobView, records: Sequence[Record]) -> Summary:
+def summarise(
+    view: JobView, records: Sequence[Record], before: Mapping[str, Any] | None = None
+) -> Summary:
     """Sum up a job.
 
     Args:
         view: Its last view.
-        records: All its records.
+        records: All its records that count.
+        before: For a job that was resumed, what `summary.json` said of it until then.
     """
     train = [record for record in records if record.split == "train"]
     valid = [record for record in records if record.split == "valid"]
     last_epoch = [record for record in train if record.epoch == train[-1].epoch]
     scored = valid[-1] if valid else (train[-1] if train else None)
-    wall_s = max((sum(of_rank.values()) for of_rank in view.rank_seconds), default=None)
+    trained_s = max((sum(of_rank.values()) for of_rank in view.rank_seconds), default=None)
     busy_s = max(
         (sum(of_rank.values()) - of_rank.get("evaluate", 0.0) for of_rank in view.rank_seconds),
         default=0.0,
@@ -92,12 +107,15 @@ def summarise(view: JobView, records: Sequence[Record]) -> Summary:
         reason=view.reason,
         message=view.message,
         num_ranks=view.num_ranks,
+        attempts=view.attempt,
+        restarts=(*_earlier_restarts(before or {}), *map(asdict, view.restarts)),
+        checkpoints=_all_checkpoints(before or {}, view.checkpoints),
         parameters=view.parameters,
         reader=view.reader,
         steps=train[-1].step if train else 0,
         rows=rows,
-        wall_s=wall_s,
-        rows_per_s=rows / busy_s if busy_s > 0 else None,
+        wall_s=None if trained_s is None else view.elapsed_before_s + trained_s,
+        rows_per_s=(rows - view.rows_before) / busy_s if busy_s > 0 else None,
         stall_pct=view.rank_stall_pct,
         seconds=tuple(dict(of_rank) for of_rank in view.rank_seconds),
         setup_s=view.rank_setup_s,
@@ -121,3 +139,25 @@ def _mean_loss(records: Sequence[Record]) -> float | None:
     if not rows:
         return None
     return sum((record.loss or 0.0) * record.rows for record in records) / rows
+
+
+def _earlier_restarts(before: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those of earlier commands; that the last of them ended is one, too."""
+    restarts = [dict(setback) for setback in before.get("restarts", ())]
+    if before.get("reason"):
+        told = {name: before.get(name) for name in ("reason", "message")}
+        end = {"attempt": before.get("attempts"), "step": before.get("steps"), "after_s": None}
+        restarts.append({**told, **end})
+    return restarts
+
+
+def _all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, Any]:
+    earlier = Checkpoints(**before.get("checkpoints", {}))
+    last = now if now.count else earlier
+    return {
+        "count": earlier.count + now.count,
+        "step": last.step,
+        "path": last.path,
+        "stood_still_s": earlier.stood_still_s + now.stood_still_s,
+        "write_s": earlier.write_s + now.write_s,
+    }

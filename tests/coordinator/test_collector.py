@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.coordinator.collector import Collector, stall_pct
+from distrain.coordinator.collector import Collector
+from distrain.coordinator.merging import stall_pct
 from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView, Record
+from distrain.coordinator.view import Checkpoints, JobView, Notice, Record, Resumed, Setback
 from distrain.events import (
     PHASES,
+    CheckpointSaved,
+    CheckpointTrouble,
     EvaluationDone,
     ModelSaved,
     RankFinished,
@@ -115,8 +118,14 @@ def whole_story():
     return collected(event for rank in range(NUM_RANKS) for event in story_of(rank))
 
 
+def collector_of(num_ranks, attempt=1, **why):
+    collector = Collector()
+    collector.begin_attempt(attempt, num_ranks, **why)
+    return collector
+
+
 def collected(events):
-    collector = Collector(NUM_RANKS)
+    collector = collector_of(NUM_RANKS)
     for event in events:
         collector.add(event)
     return collector
@@ -193,24 +202,28 @@ def test_a_training_record_tells_what_all_ranks_sent_and_what_the_mean_device_di
 def test_what_each_rank_sent_and_held_is_there_when_all_ranks_finished():
     collector = whole_story()
     ranks = range(NUM_RANKS)
-    assert collector.rank_exchange == tuple(exchange_of(rank, 30) for rank in ranks)
-    assert collector.rank_device_seconds == tuple(device_seconds_of(rank) for rank in ranks)
-    held = [held["host_bytes"] for held in collector.rank_peak_memory]
+    shown = collector.shown()
+    assert shown["rank_exchange"] == tuple(exchange_of(rank, 30) for rank in ranks)
+    assert shown["rank_device_seconds"] == tuple(device_seconds_of(rank) for rank in ranks)
+    held = [held["host_bytes"] for held in shown["rank_peak_memory"]]
     assert held == [1000, 1001, 1002]
-    assert Collector(2).rank_exchange == Collector(2).rank_peak_memory == ()
+    empty = collector_of(2).shown()
+    assert empty["rank_exchange"] == empty["rank_peak_memory"] == ()
 
 
 def test_ranks_that_tell_of_no_exchange_and_no_device_leave_records_empty():
-    collector = Collector(1)
+    collector = collector_of(1)
     collector.add(StepsDone(0, 0, 1, 1.0, {}, state(rows_of(0, 1)), 0.1))
     assert (collector.records[0].exchange, collector.records[0].device_seconds) == ({}, {})
 
 
 def test_what_each_loader_did_is_there_when_all_ranks_finished():
-    collector = whole_story()
-    assert collector.rank_loader == tuple(loader_of(rank, 30) for rank in range(NUM_RANKS))
-    assert collector.rank_setup_s == (1.5, 1.5, 1.5)
-    assert Collector(2).rank_loader == Collector(2).rank_setup_s == ()
+    shown = whole_story().shown()
+    assert shown["rank_loader"] == tuple(loader_of(rank, 30) for rank in range(NUM_RANKS))
+    assert shown["rank_setup_s"] == (1.5, 1.5, 1.5)
+    assert shown["rank_stall_pct"] == tuple(stall_pct(seconds_of(r, 30)) for r in range(NUM_RANKS))
+    empty = collector_of(2).shown()
+    assert empty["rank_loader"] == empty["rank_setup_s"] == ()
 
 
 def test_a_validation_record_has_no_speed():
@@ -227,14 +240,14 @@ def test_the_order_in_which_ranks_report_does_not_matter(data):
     stories = [list(story_of(rank)) for rank in range(NUM_RANKS)]
     turns = data.draw(st.permutations([r for r, story in enumerate(stories) for _ in story]))
     mixed = collected(stories[rank].pop(0) for rank in turns)
-    assert mixed.records == expected.records
-    assert mixed.rank_seconds == expected.rank_seconds
+    assert mixed.progress == expected.progress
+    assert mixed.shown() == expected.shown()
     assert mixed.model_path == expected.model_path == "runs/a/model"
     assert (mixed.num_steps, mixed.total_rows, mixed.parameters) == (30, 150, 7)
 
 
 def test_a_window_waits_for_its_last_rank():
-    collector = Collector(2)
+    collector = collector_of(2)
     collector.add(steps_done(0, 10))
     collector.add(steps_done(0, 20))
     collector.add(evaluated(0, 20))
@@ -249,16 +262,16 @@ def test_a_window_waits_for_its_last_rank():
 
 
 def test_rank_seconds_are_there_when_all_ranks_finished_in_rank_order():
-    collector = Collector(2)
+    collector = collector_of(2)
     collector.add(RankFinished(1, 1, 1, 1.0, {"other": 1.0}))
-    assert collector.rank_seconds == ()
+    assert collector.shown()["rank_seconds"] == ()
     collector.add(RankFinished(0, 1, 1, 2.0, {"other": 2.0}))
-    assert collector.rank_seconds == ({"other": 2.0}, {"other": 1.0})
+    assert collector.shown()["rank_seconds"] == ({"other": 2.0}, {"other": 1.0})
 
 
 def test_rows_of_one_class_have_a_loss_and_no_auc():
     rows = np.array([0.0, 1.0], np.float32), np.array([0, 0])
-    collector = Collector(1)
+    collector = collector_of(1)
     collector.add(StepsDone(0, 0, 1, 1.0, {}, state(rows), 0.1))
     (record,) = collector.records
     assert record.loss == pytest.approx((math.log(2) + math.log(1 + math.e)) / 2)
@@ -267,7 +280,7 @@ def test_rows_of_one_class_have_a_loss_and_no_auc():
 
 
 def test_a_rank_without_rows_counts_as_a_rank():
-    collector = Collector(2)
+    collector = collector_of(2)
     collector.add(steps_done(0, 1))
     collector.add(StepsDone(1, 0, 1, 1.0, {"other": 2.0}, BinaryMetrics().to_json(), 0.5))
     assert collector.records[0].rows == 20
@@ -296,20 +309,10 @@ def test_a_view_survives_json(job_state):
         num_ranks=NUM_RANKS,
         reason="DataError",
         message="label is 2\n  file: a",
-        num_steps=30,
-        total_rows=150,
-        parameters=7,
         pids=(1, None, 3),
-        records=tuple(collector.records),
-        next_record=5,
-        model_path="runs/a/model",
-        rank_stall_pct=(1.0, 2.0, 3.0),
-        rank_seconds=collector.rank_seconds,
-        rank_setup_s=collector.rank_setup_s,
-        rank_loader=collector.rank_loader,
-        rank_exchange=collector.rank_exchange,
-        rank_device_seconds=collector.rank_device_seconds,
-        rank_peak_memory=collector.rank_peak_memory,
+        progress=(*collector.progress, Notice("the disk is full")),
+        restarts=(Setback(1, "RankDied", "killed", 20, 31.5),),
+        **collector.shown(),
     )
     assert JobView.from_json(json.loads(json.dumps(view.to_json(), allow_nan=False))) == view
     assert JobView.from_json(view.to_json()) == view
@@ -323,3 +326,68 @@ def test_a_bare_view_survives_json():
 def test_a_record_is_plain_data():
     record = Record("valid", 0, 1, 2, 3, 4.0, None, None, None, None, None)
     assert (record.stall_pct, record.seconds, record.lr) == ((), None, None)
+
+
+def resumed_story(rank, first_step, steps, **fields):
+    """What a rank reports that goes on from a checkpoint."""
+    started = TrainingStarted(rank, 30, 75, 150, 7, first_step=first_step, **fields)
+    return [started, *(steps_done(rank, step) for step in steps)]
+
+
+def mixed(stories):
+    return [event for turn in zip(*stories, strict=True) for event in turn]
+
+
+def test_an_attempt_that_goes_on_says_from_where_and_why():
+    collector = collector_of(2)
+    for event in mixed(resumed_story(rank, 0, (10, 20, 30)) for rank in (0, 1)):
+        collector.add(event)
+    collector.add(steps_done(0, 40))  # half reported: the other rank dies
+    collector.begin_attempt(2, 2, "RankDied", "rank 1 was killed")
+    before = {"rows_before": 90, "elapsed_before_s": 20.5, "checkpoint": "step-20"}
+    for event in mixed(resumed_story(rank, 20, (30, 40), **before) for rank in (0, 1)):
+        collector.add(event)
+    kinds = [
+        (entry.attempt, entry.step) if isinstance(entry, Resumed) else entry.step
+        for entry in collector.progress
+    ]
+    assert kinds == [(1, 0), 10, 20, 30, (2, 20), 30, 40]
+    assert collector.progress[4] == Resumed(2, 20, 2, "RankDied", "rank 1 was killed")
+    first, again = collector.progress[3], collector.progress[5]
+    assert (again.rows, again.rows_total, again.loss) == (45, 90 + 45, first.loss)
+    assert first.rows_total == 3 * 45
+    assert again.elapsed_s == 20.5 + first.elapsed_s
+    assert collector.shown()["rows_before"] == 90
+    assert collector.shown()["elapsed_before_s"] == 20.5
+
+
+def test_rows_of_the_window_that_a_checkpoint_left_open_are_counted_once():
+    collector = collector_of(2, attempt=3)
+    before = {"rows_before": 100, "open_rows": 8}
+    for event in mixed(resumed_story(rank, 17, (20, 30), **before) for rank in (0, 1)):
+        collector.add(event)
+    _, open_window, next_window = collector.progress
+    assert (open_window.rows, open_window.rows_total) == (45, 100 + 45 - 16)
+    assert (next_window.rows, next_window.rows_total) == (45, 100 + 45 - 16 + 45)
+    slowest_s = max(sum(seconds_of(rank, 20).values()) for rank in (0, 1))
+    assert open_window.rows_per_s == (45 - 16) / slowest_s
+
+
+def test_another_number_of_ranks_may_go_on():
+    collector = collector_of(3)
+    collector.add(steps_done(0, 10))
+    collector.begin_attempt(2, 1, "WorkerLost", "gone")
+    for event in resumed_story(0, 0, (10,)):
+        collector.add(event)
+    (resumed, record) = collector.progress
+    assert (resumed.num_ranks, record.step, record.rows) == (1, 10, 20)
+
+
+def test_checkpoints_are_counted_over_attempts_and_trouble_is_noticed():
+    collector = collector_of(2)
+    collector.add(CheckpointSaved(0, 10, "c/step-10", 1000, 0.25, 1.0))
+    collector.add(CheckpointTrouble(0, "checkpoint of step 15: the disk is full"))
+    collector.begin_attempt(2, 2)
+    collector.add(CheckpointSaved(0, 20, "c/step-20", 1000, 0.5, 2.0))
+    assert collector.shown()["checkpoints"] == Checkpoints(2, 20, "c/step-20", 0.75, 3.0)
+    assert collector.progress == [Notice("checkpoint of step 15: the disk is full")]

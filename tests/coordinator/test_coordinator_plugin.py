@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from distributed import Scheduler, Worker
 
+from distrain.coordinator import gangs as gangs_module
 from distrain.coordinator import plugin as plugin_module
 from distrain.coordinator.machine import Machine
 from distrain.coordinator.plugin import PLUGIN_NAME, CoordinatorPlugin
@@ -16,7 +17,13 @@ from distrain.coordinator.states import JobState
 from distrain.coordinator.supervisor import SupervisorPlugin
 from distrain.spec import parse_spec
 
-SPEC = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}}).model_dump(mode="json")
+SPEC = parse_spec(
+    {
+        "data": {"train": "nowhere"},
+        "model": {"kind": "mlp"},
+        "restart": {"max_rank_failures": 0},
+    }
+).model_dump(mode="json")
 
 
 def in_scheduler(story: Callable[[Scheduler], Awaitable[None]], num_workers: int = 2) -> None:
@@ -79,8 +86,7 @@ def test_a_supervisor_that_fails_ends_its_job_with_its_words(tmp_path: Path) -> 
         assert (view["state"], view["reason"]) == (JobState.FAILED, "RankFailed")
         assert "rank 0: its supervisor failed: KeyError('distrain-supervisor')" in view["message"]
         assert "in supervise" in view["message"]
-        assert not coordinator._futures
-        assert not coordinator._stores
+        assert len(coordinator.gangs) == 0
 
     in_scheduler(story)
 
@@ -90,12 +96,12 @@ def test_gangs_launched_together_share_one_client(
 ) -> None:
     made = []
 
-    class CountedClient(plugin_module.Client):  # type: ignore[misc]
+    class CountedClient(gangs_module.Client):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any):
             made.append(self)
             super().__init__(*args, **options)
 
-    monkeypatch.setattr(plugin_module, "Client", CountedClient)
+    monkeypatch.setattr(gangs_module, "Client", CountedClient)
 
     async def story(scheduler: Scheduler) -> None:
         coordinator = await coordinator_of(scheduler)
@@ -114,14 +120,15 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
     async def story(scheduler: Scheduler) -> None:
         coordinator = await coordinator_of(scheduler)
         opening, ended = threading.Event(), threading.Event()
-        make = plugin_module._make_store
+        make = gangs_module.make_store
 
         def slow(host: str) -> Any:
             opening.set()
             assert ended.wait(60)
             return make(host)
 
-        monkeypatch.setattr(plugin_module, "_make_store", slow)
+        monkeypatch.setattr(gangs_module, "make_store", slow)
+        monkeypatch.setattr("distrain.coordinator.machine.CANCEL_GRACE_S", 0.0)
         monkeypatch.setattr("distrain.coordinator.machine.GIVE_UP_S", 0.0)
         coordinator.submit("a", SPEC, str(tmp_path))
         assert await asyncio.to_thread(opening.wait, 60)
@@ -131,8 +138,7 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
         ended.set()
         await asyncio.gather(*launches)
         assert coordinator.machine.jobs["a"].state is JobState.CANCELLED
-        assert not coordinator._stores
-        assert not coordinator._futures
+        assert len(coordinator.gangs) == 0
 
     in_scheduler(story)
 

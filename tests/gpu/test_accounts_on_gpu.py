@@ -33,7 +33,7 @@ def train(prepared: Path, root: Path, route_ahead: int) -> JobView:
         "train={global_batch_size: 500, epochs: 2, log_every_steps: 5}",
         f"train.route_ahead={route_ahead}",
     )
-    recorder = open_run(root, spec)
+    recorder = open_run(root, spec, "job")
     view = run_inline(spec, root, "job", recorder.add)
     raise_for_state(view)
     recorder.finish(view)

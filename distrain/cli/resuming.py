@@ -1,0 +1,82 @@
+"""What `train --resume` finds in a run directory, and whether it can go on from there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrain.errors import InputError
+from distrain.spec import JobSpec
+
+if TYPE_CHECKING:
+    from distrain.checkpoint import Entry
+    from distrain.train.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """Where a run was left.
+
+    Attributes:
+        first_attempt: The number of its next attempt: events and files of older ones stay apart.
+        newest: Its newest whole checkpoint; `None` if it has none and begins anew.
+        damaged: What could not be used of its checkpoints, as people should read it.
+    """
+
+    first_attempt: int
+    newest: "Entry | None"
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int | None:
+        """Steps that its checkpoint holds."""
+        return None if self.newest is None else self.newest.step
+
+    def check(self, spec: JobSpec, inputs: "Inputs") -> None:
+        """Refuse to go on with another spec or other data than the checkpoint's.
+
+        Raises:
+            SpecError: Fields differ on which the training depends.
+            DataError: The data is another.
+        """
+        from distrain.train.resume_check import check_resumable
+
+        if self.newest is not None:
+            check_resumable(self.newest.values, spec, inputs, self.newest.name)
+
+
+def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resumption]:
+    """The job whose run a directory holds, as it is to go on.
+
+    Args:
+        root: The run directory.
+        overrides: Fields of the spec to be set, as `SECTION.FIELD=VALUE`.
+
+    Returns:
+        Its id, its spec with the overrides, and where it was left.
+
+    Raises:
+        InputError: There is no run, or one that has succeeded.
+        DataError: Its checkpoints cannot be looked at.
+    """
+    from distrain.checkpoint import CheckpointPlace
+    from distrain.report import read_run, read_summary
+    from distrain.run_paths import RunPaths
+    from distrain.train.saving import checkpoint_url
+
+    paths = RunPaths(root)
+    run, spec = read_run(root, overrides)
+    summary = read_summary(paths) or {}
+    longer = any(word.startswith(("train.epochs=", "train.max_steps=")) for word in overrides)
+    if summary.get("state") == "succeeded" and not longer:
+        raise InputError(
+            "the run has succeeded: there is nothing to go on with",
+            where={"path": str(root)},
+            hint="To train longer, pass --set train.epochs=N, or train.max_steps.",
+        )
+    place = CheckpointPlace(checkpoint_url(spec, paths, run.job_id))
+    entries = place.list()
+    attempts = [*paths.attempts(), *(entry.attempt for entry in entries)]
+    newest = entries[0] if entries else None
+    resumption = Resumption(1 + max(attempts, default=0), newest, tuple(place.damaged))
+    return run.job_id, spec, resumption

@@ -1,0 +1,152 @@
+"""The gangs that run now: their stores, their supervisors' tasks, and the way to command them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Scheduler
+from distributed.comm.addressing import get_address_host
+
+from distrain.coordinator.messages import CheckpointGang, LaunchGang, StopGang, TakeStacks
+from distrain.coordinator.supervisor import COMMAND_OP, rank_key, supervise
+from distrain.spec import JobSpec
+from distrain.train.assignment import Assignment, Rendezvous
+
+
+@dataclass
+class _Gang:
+    """What is held for one attempt.
+
+    Each has a store of its own, not one prefix in a store for all: when it is let go of, its keys,
+    its thread and its sockets go with it, and what is left of an older attempt has nobody to talk
+    to.
+    """
+
+    store: Any
+    futures: list[Any]
+    workers: list[str]
+
+
+class Gangs:
+    """All gangs of one coordinator, by job and attempt.
+
+    Args:
+        scheduler: Where it runs.
+        client_name: What the client that submits the ranks is called.
+    """
+
+    def __init__(self, scheduler: Scheduler, client_name: str):
+        self.scheduler = scheduler
+        self._client_name = client_name
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._gangs: dict[tuple[str, int], _Gang] = {}
+        self._numbers: Counter[tuple[str, int]] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._gangs)
+
+    async def launch(
+        self, gang: LaunchGang, spec: JobSpec, run_dir: str, still_wanted: Callable[[], bool]
+    ) -> bool:
+        """Open a store and submit a supervisor for each rank.
+
+        Args:
+            gang: Which, and where.
+            spec: The job.
+            run_dir: Its run directory.
+            still_wanted: Asked when the store is there.
+
+        Returns:
+            Whether it was submitted: not if it was no longer wanted.
+        """
+        await self._connect()
+        host = get_address_host(self.scheduler.address)
+        store = await asyncio.to_thread(make_store, host)
+        if not still_wanted():
+            return False
+        rendezvous = Rendezvous(host, store.port, f"{gang.job_id}/{gang.attempt}")
+        document = spec.model_dump(mode="json")
+        futures = []
+        for placement in gang.placements:
+            assignment = Assignment(
+                gang.job_id, gang.attempt, placement.world, document, run_dir, rendezvous
+            )
+            futures.append(self._submit(assignment, placement.slot.worker))
+        workers = [placement.slot.worker for placement in gang.placements]
+        self._gangs[gang.job_id, gang.attempt] = _Gang(store, futures, workers)
+        return True
+
+    def command(
+        self, gang: CheckpointGang | TakeStacks | StopGang, op: str, **words: object
+    ) -> None:
+        """Tell every rank's supervisor something, with the same number for all."""
+        whose = gang.job_id, gang.attempt
+        self._numbers[whose] += 1
+        message = {"op": op, "number": self._numbers[whose], **words}
+        for placement in gang.placements:
+            worker = placement.slot.worker
+            if worker in self.scheduler.stream_comms:
+                key = rank_key(*whose, placement.world.rank)
+                self.scheduler.worker_send(worker, {"op": COMMAND_OP, "key": key, "words": message})
+
+    def end(self, job_id: str, attempt: int) -> None:
+        """Let go of an attempt; ranks that still run are killed."""
+        self._numbers.pop((job_id, attempt), None)
+        gang = self._gangs.pop((job_id, attempt), None)
+        for future in gang.futures if gang else ():
+            future.release()
+
+    def forget_worker(self, worker: str) -> None:
+        """Let go of the tasks of a worker that is gone, or Dask would run them where it returns."""
+        for gang in self._gangs.values():
+            for future, of_worker in zip(gang.futures, gang.workers, strict=True):
+                if of_worker == worker:
+                    future.release()
+
+    def whose(self, key: Any) -> tuple[str, int, int] | None:
+        """The job, attempt and rank of a supervisor's task; `None` if it is not one."""
+        for (job_id, attempt), gang in self._gangs.items():
+            for rank, future in enumerate(gang.futures):
+                if future.key == key:
+                    return job_id, attempt, rank
+        return None
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def _connect(self) -> None:
+        """Make the client that submits the ranks, once, also if gangs are launched together."""
+        async with self._connecting:
+            if self._client is None:
+                self._client = await Client(
+                    self.scheduler.address,
+                    asynchronous=True,
+                    set_as_default=False,
+                    security=self.scheduler.security,
+                    name=self._client_name,
+                )
+
+    def _submit(self, assignment: Assignment, worker: str) -> Any:
+        assert self._client is not None
+        return self._client.submit(
+            supervise,
+            assignment.dumps(),
+            key=rank_key(assignment.job_id, assignment.attempt, assignment.world.rank),
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+
+
+def make_store(host: str) -> Any:
+    """A store for a gang's rendezvous and its notice board."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    # Port 0 lets the system choose: no race for a free port. The store outlives any rank.
+    return TCPStore(host, 0, is_master=True, wait_for_workers=False)

@@ -1,0 +1,59 @@
+"""How figures of several ranks become those of the job. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from distrain.events import PHASES
+from distrain.metrics import BinaryMetrics
+
+
+def stall_pct(seconds: Mapping[str, float]) -> float:
+    """The share of wall time spent waiting for data, in percent.
+
+    >>> stall_pct({"data_wait": 1.0, "forward_backward": 3.0})
+    25.0
+    """
+    total_s = sum(seconds.values())
+    return 100.0 * seconds.get("data_wait", 0.0) / total_s if total_s > 0 else 0.0
+
+
+def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What several loaders did together.
+
+    >>> add_up_loaders([{"batches": 2, "queue_depth_sum": 6}, {"batches": 1, "queue_depth_sum": 0}])
+    {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
+    """
+    names = dict.fromkeys(name for of_rank in per_rank for name in of_rank)
+    total = {name: sum(of_rank.get(name, 0) for of_rank in per_rank) for name in names}
+    if "queue_depth_sum" in total:  # a mean of means would not be one of batches
+        depth_sum, batches = total["queue_depth_sum"], total.get("batches", 0)
+        total["mean_queue_depth"] = depth_sum / max(1, batches)
+    return total
+
+
+def training_s(seconds: Mapping[str, float]) -> float:
+    """Wall time that was not spent on validation: rows/s counts rows trained."""
+    return sum(seconds.values()) - seconds.get("evaluate", 0.0)
+
+
+def merge(states: Sequence[Mapping[str, object]]) -> BinaryMetrics:
+    """The metrics of all ranks' rows, from their states."""
+    merged = BinaryMetrics()
+    for state in states:
+        merged = merged.merge(BinaryMetrics.from_json(dict(state)))
+    return merged
+
+
+def mean_seconds(
+    per_rank: Sequence[Mapping[str, float]], phases: Sequence[str]
+) -> dict[str, float]:
+    """The mean rank's seconds by phase."""
+    return {
+        phase: sum(seconds.get(phase, 0.0) for seconds in per_rank) / len(per_rank)
+        for phase in phases
+    }
+
+
+def mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of the phases that a device told of: empty on CPUs."""
+    told = [phase for phase in PHASES if any(phase in seconds for seconds in per_rank)]
+    return mean_seconds(per_rank, told)

@@ -1,0 +1,115 @@
+"""`run.json`: whose run a directory holds; and what else it takes to go on with one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distrain import __version__
+from distrain.coordinator.view import Record, record_from_json
+from distrain.errors import InputError
+from distrain.run_paths import RunPaths
+from distrain.spec import JobSpec, parse_spec
+from distrain.storage import whole_file
+
+_HINT = "Is it a run directory? It holds spec.yaml and run.json."
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """What `run.json` holds.
+
+    Attributes:
+        job_id: The job whose run this is, also when it is resumed.
+        created: When it was first submitted: ISO 8601, in UTC.
+        version: distrain's version then.
+    """
+
+    job_id: str
+    created: str
+    version: str
+
+    @classmethod
+    def new(cls, job_id: str) -> "RunFile":
+        """Of a run that begins now."""
+        return cls(job_id, datetime.now(UTC).isoformat(timespec="seconds"), __version__)
+
+    def write(self, paths: RunPaths) -> None:
+        """Write it, whole."""
+        with whole_file(paths.run) as partial:
+            partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def write_spec(spec: JobSpec, paths: RunPaths) -> None:
+    """Write a run's spec as resolved, whole."""
+    with whole_file(paths.spec) as partial:
+        partial.write_text(yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False))
+
+
+def read_run(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:
+    """Whose run a directory holds, and its spec.
+
+    Args:
+        root: The run directory.
+        overrides: Fields of the spec to be set, as `SECTION.FIELD=VALUE`.
+
+    Raises:
+        InputError: It holds no run that can be read.
+        SpecError: The spec, or an override, cannot be used.
+    """
+    paths = RunPaths(root)
+    run = _read(paths.run, json.loads)
+    document = _read(paths.spec, yaml.safe_load)
+    try:
+        return RunFile(**run), parse_spec(document, overrides)
+    except TypeError as error:
+        raise InputError(f"not a run.json: {error}", where={"path": str(paths.run)}) from None
+
+
+def read_records(paths: RunPaths) -> list[Record]:
+    """The records of a run; a last line that was not written to its end is left out.
+
+    Raises:
+        InputError: Another line cannot be read.
+    """
+    if not paths.metrics.exists():
+        return []
+    whole, _, _ = paths.metrics.read_bytes().rpartition(b"\n")
+    records = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            records.append(record_from_json(json.loads(line)))
+        except (ValueError, TypeError, KeyError) as error:
+            where = {"path": str(paths.metrics), "line": number}
+            raise InputError(f"not a record: {error}", where=where) from None
+    return records
+
+
+def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
+    """What `summary.json` holds; `None` if the run has none, or none that can be read."""
+    try:
+        summary = json.loads(paths.summary.read_text())
+    except (OSError, ValueError):
+        return None
+    return summary if isinstance(summary, dict) else None
+
+
+def _read(path: Path, parse: Any) -> dict[str, Any]:
+    try:
+        document = parse(path.read_text())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(
+            f"cannot read the run: {reason}", where={"path": str(path)}, hint=_HINT
+        ) from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise InputError(
+            f"cannot read the run: {error}", where={"path": str(path)}, hint=_HINT
+        ) from None
+    if not isinstance(document, dict):
+        raise InputError("cannot read the run", where={"path": str(path)}, hint=_HINT)
+    return document
