@@ -51,7 +51,7 @@ class CheckpointWriter:
         place: Where to write.
         state: What to save.
         peers: This rank among the others; no collective operation is done.
-        board: On which they tell each other what they wrote.
+        board: On which they tell each other what they wrote; no two writers share one.
         keep: How many of the newest checkpoints are kept.
         keep_best: Whether the one of the best AUC is kept besides.
         asynchronous: Whether a thread writes, from a copy, while training goes on.

@@ -1,6 +1,6 @@
-"""The gangs of `test_any_ranks.py`, run as a script: FOLDER. 2 ranks, then 1, then 3, on gloo.
+"""The gangs of `test_any_ranks.py`, run as a script: FOLDER. 4 ranks on gloo, 2, 4, 1, then 3.
 
-The ranks are forks of the script, which is spared importing torch six times.
+The ranks are forks of the script, which is spared importing torch many times.
 
 What a training comes to must not depend on who adds its gradients, so they are multiples of 1/64,
 whose sums are exact in any order, and depend on the step and the id alone.
@@ -14,58 +14,47 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
 
 import torch
+from checkpoint_states import MIXED, SCHEMA, SPEC, new_state
+from file_board import FileBoard
 from torch import distributed as dist
 
-from distrain.checkpoint import TrainingState
-from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer
+from distrain.checkpoint import (
+    CheckpointPlace,
+    CheckpointWriter,
+    LocalBoard,
+    TrainingState,
+    held,
+    load_newest,
+    reading,
+    shard,
+)
+from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.embeddings.canonical import canonical_weights
 from distrain.errors import OutputError
-from distrain.models import build_model, load_model, save_model, tensor_file
-from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec
+from distrain.models import load_model, save_model, tensor_file
 
 KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
-SIZES = {"a": (50, 4), "b": (3, 4), "c": (29, 2), "d": (1, 2), "e": (300, 4)}
-SCHEMA = Schema(
-    (
-        ColumnSchema("clicked", "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION)),
-        *(
-            ColumnSchema(
-                name, "int32", (Tags.CATEGORICAL,), cardinality=cardinality, embedding_dim=dim
-            )
-            for name, (cardinality, dim) in SIZES.items()
-        ),
-        ColumnSchema("x", "float32", (Tags.CONTINUOUS,)),
-    )
-)
-SPEC = MlpSpec(embedding_dim=None, hidden=(3,))
-PLACEMENTS = {
-    "replicated": ["replicated"] * 5,
-    "row_wise": ["row_wise"] * 5,
-    "mixed": ["row_wise", "replicated", "replicated", "row_wise", "row_wise"],
-}
-# By the number of ranks, in the order in which the gangs run.
-STEPS_OF = {2: range(3), 1: range(3, 5), 3: range(5, 8)}
-BEFORE = {2: 0, 1: 2, 3: 1}
-PLACEMENT_OF = {2: "row_wise", 1: "replicated", 3: "mixed"}
 # Several slabs per table, whose ends fall on no column's.
 SLAB_BYTES = 170
 
 
-def new_state(kind, placement="replicated", peers=None, seed=0, dtype=torch.float32):
-    tables = partial(
-        EmbeddingCollection, placements=PLACEMENTS[placement], peers=peers, dtype=dtype
-    )
-    model = build_model(SCHEMA, SPEC, seed=seed, make_tables=tables)
-    dense = {
-        "sgd": partial(torch.optim.SGD, lr=0.1),
-        "adam": partial(torch.optim.Adam, lr=0.1),
-    }.get(kind, partial(torch.optim.Adagrad, lr=0.1))
-    return TrainingState(
-        model, SparseOptimizer(model.embeddings, kind), dense(model.dense.parameters())
-    )
+class Gang(NamedTuple):
+    num_ranks: int
+    placements: tuple[str, ...]
+    steps: range
+
+
+GANGS = (
+    Gang(4, ("row_wise",) * 5, range(3)),
+    Gang(2, MIXED, range(3, 5)),
+    Gang(4, MIXED, range(5, 6)),
+    Gang(1, ("replicated",) * 5, range(6, 7)),
+    Gang(3, ("row_wise",) * 5, range(7, 9)),
+)
 
 
 def train(state, steps):
@@ -96,7 +85,7 @@ def refuse_large_files(rank):
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 
 
-def fail_to_save(state, rank, folder):
+def fail_to_save_model(state, rank, folder):
     """What each rank hears when rank 0's disk is full, and when the folder is there already."""
     (folder / "taken").mkdir(exist_ok=True)
     heard = []
@@ -104,7 +93,7 @@ def fail_to_save(state, rank, folder):
         if name == "full":
             refuse_large_files(rank)
         try:
-            state.save(folder / name)
+            save_model(folder / name, state.model, SPEC, SCHEMA)
         except (OutputError, dist.DistError) as error:
             heard.append(f"{type(error).__name__}: {error}")
         if rank == 0:
@@ -120,47 +109,119 @@ def whole_everywhere(state):
     }
 
 
-def run_rank(rank, num_ranks, folder):
-    """Load what the last gang saved, train on, save; then all else that ranks can be asked."""
-    store = dist.FileStore(str(folder / f"store{num_ranks}"), num_ranks)
+def last_byte_flipped(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def new_board(peers, folder, name):
+    """A board of a writer's own."""
+    return FileBoard(folder / f"board-{name}") if peers.num_ranks > 1 else LocalBoard()
+
+
+def find_damage(stage, peers, folder):
+    """Only the last rank needs the bytes that are damaged; which checkpoint is loaded by each."""
+    place = CheckpointPlace(str(folder / f"damaged-{stage}"))
+    board = new_board(peers, folder, f"damaged-{stage}")
+    state = new_state("sgd", ("row_wise",) * 5, peers)
+    writer = CheckpointWriter(place, state, peers, board, keep=5)
+    for step in (1, 2):
+        writer.save(step, 1, {}, {}, wait=True)
+    if peers.rank == 0:
+        name = shard.shard_file(peers.num_ranks - 1, peers.num_ranks)
+        last_byte_flipped(Path(place.list()[0].url) / name)
+    peers.add_up(torch.zeros(1))
+    told = []
+    loaded = load_newest(place, state, peers, report=told.append)
+    return loaded.entry.step, [trouble.message for trouble in told]
+
+
+def lose_a_peer(peers, folder):
+    """How long the ranks that stay wait for one that is gone, when they close their writers."""
+    if peers.rank == peers.num_ranks - 1:
+        return None
+    state = new_state("sgd", MIXED, peers)
+    told = []
+    place = CheckpointPlace(str(folder / "lost"))
+    board = new_board(peers, folder, "lost")
+    writer = CheckpointWriter(place, state, peers, board, keep=1, report=told.append)
+    writer.save(1, 1, {}, {})
+    started_s = monotonic()
+    writer.close(5.0)
+    return monotonic() - started_s, writer.wait(0.0), [trouble.message for trouble in told]
+
+
+def go_on(stage, peers, folder):
+    """Load what the last gang saved, train on, save; for each kind of optimizer."""
+    gang = GANGS[stage]
+    results = {}
+    for kind in KINDS:
+        place = CheckpointPlace(str(folder / kind))
+        state = new_state(kind, gang.placements, peers, seed=stage + 1)
+        loaded = load_newest(place, state, peers)
+        results[kind] = (loaded.values, loaded.rank_tensors)
+        train(state, gang.steps)
+        board = new_board(peers, folder, f"{stage}-{kind}")
+        writer = CheckpointWriter(place, state, peers, board, keep=10, asynchronous=stage % 2 == 0)
+        own = {"rank": torch.tensor(peers.rank), "rows": torch.arange(peers.rank)}
+        writer.save(gang.steps.stop, stage + 1, {"stage": stage}, own)
+        train(state, range(gang.steps.stop, gang.steps.stop + 1))  # must not show in it
+        results[f"{kind} whole"] = writer.wait(60.0)
+    return results
+
+
+def models(stage, peers, folder):
+    """What the models' room is asked for, among ranks."""
+    gang = GANGS[stage]
+    results = {}
+    state = new_state("adam", gang.placements, peers, seed=7)
+    results["weights"] = whole_everywhere(state)
+    model = folder / f"model-{stage}"
+    save_model(model, state.model, SPEC, SCHEMA)
+    spread = partial(EmbeddingCollection, placements=("row_wise",) * 5, peers=peers)
+    loaded = load_model(model, make_tables=spread)
+    results["local_rows"] = [len(weight) for weight in loaded.model.embeddings.weights]
+    results["loaded"] = whole_everywhere(TrainingState(loaded.model, None, None))
+    results["heard"] = fail_to_save_model(state, peers.rank, folder)
+    return results
+
+
+def run_rank(stage, rank, folder):
+    num_ranks = GANGS[stage].num_ranks
+    store = dist.FileStore(str(folder / f"store{stage}"), num_ranks)
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=120)
     )
     peers = Peers(rank, num_ranks)
-    results = {}
-    for kind in KINDS:
-        state = new_state(kind, PLACEMENT_OF[num_ranks], peers, seed=num_ranks)
-        results[kind] = state.load(folder / f"{kind}-{BEFORE[num_ranks]}")
-        train(state, STEPS_OF[num_ranks])
-        state.save(folder / f"{kind}-{num_ranks}", {"stage": num_ranks})
-    results["weights"] = whole_everywhere(state)
-    model = folder / f"model-{num_ranks}"
-    save_model(model, state.model, SPEC, SCHEMA)
-    spread = partial(EmbeddingCollection, placements=PLACEMENTS["row_wise"], peers=peers)
-    loaded = load_model(model, make_tables=spread)
-    results["local_rows"] = [len(weight) for weight in loaded.model.embeddings.weights]
-    results["loaded"] = whole_everywhere(TrainingState(loaded.model, None, None))
-    half = new_state("sgd", PLACEMENT_OF[num_ranks], peers, dtype=torch.bfloat16)
-    half.save(folder / f"half-{num_ranks}")
-    results["heard"] = fail_to_save(state, rank, folder)
+    results = go_on(stage, peers, folder)
+    if num_ranks > 1:
+        results["damage"] = find_damage(stage, peers, folder)
+    results |= models(stage, peers, folder)
     results["sum"] = peers.add_up(torch.tensor([rank + 1]))  # they are still in step
-    torch.save(results, folder / f"{rank}of{num_ranks}.part")
-    (folder / f"{rank}of{num_ranks}.part").rename(folder / f"{rank}of{num_ranks}.pt")
-    dist.destroy_process_group()
+    if num_ranks == 3:
+        results["lost"] = lose_a_peer(peers, folder)
+    torch.save(results, folder / f"{stage}-{rank}.part")
+    (folder / f"{stage}-{rank}.part").rename(folder / f"{stage}-{rank}.pt")
+    if num_ranks != 3:
+        dist.destroy_process_group()
     # gloo sometimes aborts at interpreter exit, after all work is done.
     os._exit(0)
 
 
 def main(folder):
     torch.set_num_threads(1)
-    tensor_file.SLAB_BYTES = SLAB_BYTES
+    tensor_file.SLAB_BYTES = shard.SLAB_BYTES = reading.SLAB_BYTES = SLAB_BYTES
+    held.SMALL_BYTES = 300
     for kind in KINDS:
-        new_state(kind).save(folder / f"{kind}-0")
+        place = CheckpointPlace(str(folder / kind))
+        writer = CheckpointWriter(place, new_state(kind), Peers(), LocalBoard(), keep=10)
+        writer.save(0, 0, {}, {}, wait=True)
     context = get_context("fork")
-    for num_ranks in STEPS_OF:
+    for stage, gang in enumerate(GANGS):
         ranks = [
-            context.Process(target=run_rank, args=(rank, num_ranks, folder))
-            for rank in range(num_ranks)
+            context.Process(target=run_rank, args=(stage, rank, folder))
+            for rank in range(gang.num_ranks)
         ]
         for process in ranks:
             process.start()

@@ -1,4 +1,4 @@
-"""A training that goes on from 2 ranks to 1 to 3, against one that nobody disturbed."""
+"""A training that goes on from 4 ranks to 2 to 4 to 1 to 3, against one that nobody disturbed."""
 
 import importlib.util
 import os
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from checkpoint_states import SCHEMA, SPEC, new_state, read_all, same_values
 
-from distrain.checkpoint.folder import TENSORS_FILE
+from distrain.checkpoint import CheckpointPlace
+from distrain.checkpoint.place import name_of
 from distrain.models import load_model, save_model
 
 SCRIPT = Path(__file__).with_name("state_rank.py")
@@ -23,86 +25,104 @@ def load_script():
 
 
 rank_side = load_script()
+STAGES = range(len(rank_side.GANGS))
+SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 
 
 @pytest.fixture(scope="module")
 def journey(tmp_path_factory):
     """A folder of all that was saved on the way, and what the ranks of each gang said."""
     folder = tmp_path_factory.mktemp("journey")
+    support = SCRIPT.parents[1] / "support"
     ran = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(support)},
         stderr=subprocess.PIPE,
         text=True,
         timeout=250,
         check=False,
     )
-    told = {}
-    for num_ranks in rank_side.STEPS_OF:
-        files = [folder / f"{rank}of{num_ranks}.pt" for rank in range(num_ranks)]
+    told = []
+    for stage, gang in enumerate(rank_side.GANGS):
+        files = [folder / f"{stage}-{rank}.pt" for rank in range(gang.num_ranks)]
         assert all(file.exists() for file in files), ran.stderr
-        told[num_ranks] = [torch.load(file, weights_only=True) for file in files]
+        told.append([torch.load(file, weights_only=True) for file in files])
     return folder, told
 
 
 @pytest.mark.parametrize("kind", rank_side.KINDS)
-def test_the_journey_leaves_no_trace(journey, tmp_path, kind):
+def test_the_journey_leaves_no_trace(journey, kind):
     folder, told = journey
-    undisturbed = rank_side.new_state(kind)
-    for stage, steps in rank_side.STEPS_OF.items():
-        rank_side.train(undisturbed, steps)
-        undisturbed.save(tmp_path / str(stage), {"stage": stage})
-        for file in sorted((tmp_path / str(stage)).iterdir()):
-            travelled = folder / f"{kind}-{stage}" / file.name
-            assert travelled.read_bytes() == file.read_bytes(), (stage, file.name)
-    assert [results[kind] for results in told[3]] == [{"stage": 1}] * 3
-    assert [results[kind] for results in told[2]] == [{}] * 2
+    place = CheckpointPlace(str(folder / kind))
+    undisturbed = new_state(kind)
+    for stage, gang in enumerate(rank_side.GANGS):
+        rank_side.train(undisturbed, gang.steps)
+        travelled = new_state(kind, seed=9)
+        own = read_all(place, name_of(gang.steps.stop, stage + 1), [travelled])[0]
+        assert same_values(travelled, undisturbed), stage
+        expected = [(rank, list(range(rank))) for rank in range(gang.num_ranks)]
+        assert [(int(t["rank"]), t["rows"].tolist()) for t in own] == expected
+        values = {"stage": stage - 1} if stage else {}
+        before = rank_side.GANGS[stage - 1].num_ranks if stage else 1
+        for results in told[stage]:
+            assert results[f"{kind} whole"] is True
+            assert results[kind][0] == values
+            assert len(results[kind][1]) == before
+            if stage:
+                assert [int(t["rank"]) for t in results[kind][1]] == list(range(before))
 
 
-@pytest.mark.parametrize("num_ranks", [2, 1, 3])
-def test_a_models_file_is_the_same_from_any_ranks(journey, tmp_path, num_ranks):
+@pytest.mark.parametrize("stage", SHARED)
+def test_damage_that_one_rank_finds_turns_all_back(journey, stage):
+    _, told = journey
+    first, *others = (results["damage"] for results in told[stage])
+    num_ranks = rank_side.GANGS[stage].num_ranks
+    assert first[0] == 1
+    assert len(first[1]) == 1
+    assert name_of(2, 1) in first[1][0]
+    assert f"rank-{num_ranks - 1}-of-{num_ranks}.safetensors" in first[1][0]
+    assert f"seen by rank: {num_ranks - 1}" in first[1][0]
+    assert others == [(1, [])] * (num_ranks - 1)
+
+
+def test_a_writer_whose_peer_is_gone_closes_in_time(journey):
+    _, told = journey
+    first, second, gone = (results["lost"] for results in told[-1])
+    assert gone is None
+    for waited_s, whole, _ in (first, second):
+        assert waited_s < 4.0
+        assert whole is False
+    assert len(first[2]) == 1
+    assert "rank 2: not heard of before training ended" in first[2][0]
+    assert second[2] == []
+    assert CheckpointPlace(str(journey[0] / "lost")).list() == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_models_file_is_the_same_from_any_ranks(journey, tmp_path, stage):
     folder, _ = journey
-    alone = rank_side.new_state("adam", seed=9)
-    alone.load(folder / f"adam-{num_ranks}")
-    save_model(tmp_path / "model", alone.model, rank_side.SPEC, rank_side.SCHEMA)
+    save_model(tmp_path / "model", new_state("adam", seed=7).model, SPEC, SCHEMA)
     for file in sorted((tmp_path / "model").iterdir()):
-        assert (folder / f"model-{num_ranks}" / file.name).read_bytes() == file.read_bytes()
+        assert (folder / f"model-{stage}" / file.name).read_bytes() == file.read_bytes()
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_a_model_is_loaded_by_ranks_that_share_it(journey, num_ranks):
+@pytest.mark.parametrize("stage", SHARED)
+def test_a_model_is_loaded_by_ranks_that_share_it(journey, stage):
     folder, told = journey
-    saved = load_model(folder / f"model-{num_ranks}").model.embeddings.weights
-    for results in told[num_ranks]:
-        assert torch.equal(results["loaded"]["weights.0"], saved[0].data)
-        assert torch.equal(results["loaded"]["weights.1"], saved[1].data)
-    shares = [results["local_rows"] for results in told[num_ranks]]
+    saved = load_model(folder / f"model-{stage}").model.embeddings.weights
+    for results in told[stage]:
+        for name in ("loaded", "weights"):
+            assert len(results[name]) == len(saved)
+            for number, weight in enumerate(saved):
+                assert torch.equal(results[name][f"weights.{number}"], weight.data)
+    shares = [results["local_rows"] for results in told[stage]]
     assert [sum(rows) for rows in zip(*shares, strict=True)] == [len(weight) for weight in saved]
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_every_rank_can_have_the_whole(journey, num_ranks):
+@pytest.mark.parametrize("stage", SHARED)
+def test_all_ranks_hear_that_rank_0_could_not_write_a_model(journey, stage):
     folder, told = journey
-    weights = load_model(folder / f"model-{num_ranks}").model.embeddings.weights
-    for results in told[num_ranks]:
-        assert len(results["weights"]) == len(weights)
-        for number, weight in enumerate(weights):
-            assert torch.equal(results["weights"][f"weights.{number}"], weight.data)
-
-
-def test_half_precision_stays_what_it_is(journey, tmp_path):
-    folder, _ = journey
-    rank_side.new_state("sgd", dtype=torch.bfloat16).save(tmp_path / "half")
-    expected = (tmp_path / "half" / TENSORS_FILE).read_bytes()
-    assert b'"BF16"' in expected
-    for num_ranks in (2, 3):
-        assert (folder / f"half-{num_ranks}" / TENSORS_FILE).read_bytes() == expected
-
-
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_all_ranks_hear_that_rank_0_could_not_write(journey, num_ranks):
-    folder, told = journey
-    first, *others = (results["heard"] for results in told[num_ranks])
+    first, *others = (results["heard"] for results in told[stage])
     assert "OutputError: could not write: File too large" in first[0]
     assert "OutputError: the output exists already" in first[1]
     for heard in others:
@@ -111,5 +131,6 @@ def test_all_ranks_hear_that_rank_0_could_not_write(journey, num_ranks):
     assert not (folder / "full").exists()
     assert list((folder / "taken").iterdir()) == []
     assert not [path for path in folder.iterdir() if "partial" in path.name]
+    num_ranks = len(told[stage])
     total = num_ranks * (num_ranks + 1) // 2
-    assert [results["sum"].tolist() for results in told[num_ranks]] == [[total]] * num_ranks
+    assert [results["sum"].tolist() for results in told[stage]] == [[total]] * num_ranks

@@ -1,0 +1,111 @@
+"""Saved from any placement on any number of ranks, loaded into any other: the same bits.
+
+The ranks are objects of one process here, which exchange nothing; `test_any_ranks.py` has gangs.
+"""
+
+import torch
+from checkpoint_states import (
+    fill,
+    new_state,
+    read_all,
+    same_values,
+    save_together,
+    some_content,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from distrain.checkpoint import CheckpointPlace
+from distrain.checkpoint import held as held_module
+from distrain.checkpoint import reading as reading_module
+from distrain.checkpoint import shard as shard_module
+from distrain.checkpoint.manifest import from_document
+from distrain.checkpoint.reading import ShardReading
+from distrain.embeddings import Peers
+from distrain.storage import open_folder
+
+placements = st.lists(
+    st.sampled_from(["replicated", "row_wise", "host_cached"]), min_size=5, max_size=5
+)
+gangs = st.tuples(st.integers(1, 4), placements)
+
+
+def states_of(gang, kind, content=None):
+    num_ranks, words = gang
+    states = [new_state(kind, words, Peers(rank, num_ranks), rank) for rank in range(num_ranks)]
+    for state in states if content else ():
+        fill(state, content)
+    return states
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    saving=gangs,
+    loading=gangs,
+    kind=st.sampled_from(["sgd", "adagrad", "rowwise_adagrad", "adam"]),
+    slab_bytes=st.sampled_from([1, 70, 170, 4000, 1 << 20]),
+    small_bytes=st.sampled_from([1, 300, 1 << 20]),
+    behind=st.booleans(),
+)
+def test_the_same_bits(tmp_path_factory, saving, loading, kind, slab_bytes, small_bytes, behind):
+    place = CheckpointPlace(str(tmp_path_factory.mktemp("place")))
+    content = some_content(new_state(kind), seed=slab_bytes)
+    own = [
+        {"rank": torch.tensor(rank), "rows": torch.arange(rank), "no": torch.tensor([True])}
+        for rank in range(saving[0])
+    ]
+    patches = {held_module: "SMALL_BYTES", shard_module: "SLAB_BYTES", reading_module: "SLAB_BYTES"}
+    before = {module: getattr(module, name) for module, name in patches.items()}
+    try:
+        for module, name in patches.items():
+            setattr(module, name, small_bytes if name == "SMALL_BYTES" else slab_bytes)
+        savers = states_of(saving, kind, content)
+        savers[0].sparse_optimizer.num_steps = 7
+        told, reports = save_together(place, savers, own, wait=not behind)
+        assert told == [True] * saving[0], reports
+        loaders = states_of(loading, kind)
+        given_back = read_all(place, place.list()[0].name, loaders)
+    finally:
+        for module, name in patches.items():
+            setattr(module, name, before[module])
+    expected = states_of(loading, kind, content)
+    for state, wanted in zip(loaders, expected, strict=True):
+        wanted.sparse_optimizer.num_steps = 7
+        assert same_values(state, wanted)
+    for tensors in given_back:
+        assert [{k: v.tolist() for k, v in one.items()} for one in tensors] == [
+            {k: v.tolist() for k, v in one.items()} for one in own
+        ]
+
+
+def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
+    """With as many ranks as before; and half the files with half as many."""
+    place = CheckpointPlace(str(tmp_path))
+    content = some_content(new_state("sgd"), seed=1)
+    save_together(place, states_of((4, ["row_wise"] * 5), "sgd", content))
+    name = place.list()[0].name
+    for num_ranks, files in [(4, {0, 3}), (2, {0, 1, 3})]:
+        states = states_of((num_ranks, ["row_wise"] * 5), "sgd")
+        manifest = from_document(place.read_manifest(name))
+        folder = open_folder(place.url).sub(name)
+        rank = num_ranks - 1
+        reading = ShardReading(folder, manifest, states[rank].tensors(), rank, lambda: None)
+        # Rank 0's holds the dense part.
+        needed = {int(shard.file.split("-")[1]) for shard, needs in reading._plan if needs}
+        assert needed == files
+
+
+def test_files_are_what_the_safetensors_library_reads(tmp_path):
+    from safetensors.torch import load_file
+
+    place = CheckpointPlace(str(tmp_path))
+    state = new_state("adam", dtype=torch.bfloat16)
+    save_together(place, [state], [{"rng": torch.tensor([3], dtype=torch.uint8)}])
+    saved = load_file(tmp_path / place.list()[0].name / "rank-0-of-1.safetensors")
+    tables = [state.model.embeddings.table(name) for name in ("a", "b", "e")]
+    assert torch.equal(saved["embeddings.weights.1[0:353:1]"], torch.cat(tables))
+    assert saved["embeddings.weights.1[0:353:1]"].dtype == torch.bfloat16
+    assert saved["rank.rng"].tolist() == [3]
+    assert "dense_optimizer.towers" not in saved

@@ -1,0 +1,396 @@
+"""The writer on one rank, and among ranks that are threads of this process."""
+
+import os
+import resource
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from time import monotonic
+
+import pytest
+import torch
+from checkpoint_states import (
+    MIXED,
+    fill,
+    new_state,
+    same_values,
+    save_together,
+    some_content,
+)
+
+from distrain.checkpoint import CheckpointPlace, CheckpointWriter, LocalBoard, load_newest
+from distrain.checkpoint import shard as shard_module
+from distrain.embeddings import Peers
+from distrain.events import CheckpointSaved, CheckpointTrouble
+
+
+class Slow:
+    """A place whose files wait, when they are opened for writing, until they may go on."""
+
+    def __init__(self, monkeypatch):
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        original = shard_module.write_shard
+
+        def write_shard(*arguments):
+            self.reached.set()
+            assert self.go_on.wait(20)
+            return original(*arguments)
+
+        monkeypatch.setattr("distrain.checkpoint.one_save.write_shard", write_shard)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return CheckpointPlace(str(tmp_path / "deep" / "checkpoints"))
+
+
+@pytest.fixture
+def reports():
+    return []
+
+
+@pytest.fixture
+def make_writer(place, reports):
+    """Makes writers of a rank alone, and closes them."""
+    made = []
+
+    def make(state, board=None, peers=None, **options):
+        options = {"keep": 3, "report": reports.append} | options
+        writer = CheckpointWriter(place, state, peers or Peers(), board or LocalBoard(), **options)
+        made.append(writer)
+        return writer
+
+    yield make
+    for writer in made:
+        writer.close()
+
+
+def filled_state(seed, kind="adagrad"):
+    state = new_state(kind)
+    content = some_content(state, seed)
+    fill(state, content)
+    return state, content
+
+
+def loaded_equals(place, content):
+    state, expected = new_state("adagrad", seed=3), new_state("adagrad")
+    fill(expected, content)
+    return load_newest(place, state, Peers()).entry is not None and same_values(state, expected)
+
+
+def test_what_is_told_of_a_checkpoint(place, make_writer, reports):
+    state, _ = filled_state(1)
+    saved = make_writer(state, asynchronous=False).save(7, 2, {"epoch": 1}, {}, 0.75)
+    assert saved.whole is True
+    (entry,) = place.list()
+    assert (entry.name, entry.step, entry.attempt) == ("step-0000000007-a2", 7, 2)
+    assert (entry.values, entry.auc) == ({"epoch": 1}, 0.75)
+    files = [file for file in Path(entry.url).iterdir() if file.name != "manifest.json"]
+    assert entry.size_bytes == sum(file.stat().st_size for file in files)
+    (report,) = reports
+    assert isinstance(report, CheckpointSaved)
+    assert (report.step, report.path, report.auc) == (7, entry.url, 0.75)
+    assert report.size_bytes == entry.size_bytes
+    assert 0 < report.write_s <= report.stood_still_s <= saved.stood_still_s
+
+
+def test_tensors_may_change_as_soon_as_save_returns(place, make_writer, monkeypatch, reports):
+    slow = Slow(monkeypatch)
+    state, content = filled_state(1)
+    writer = make_writer(state)
+    values, own = {"list": [1]}, {"rng": torch.tensor([1, 2])}
+    saved = writer.save(1, 1, values, own)
+    assert saved.whole is None
+    fill(state, some_content(state, 2))
+    state.sparse_optimizer.num_steps = 99
+    values["list"].append(2)
+    own["rng"].zero_()
+    assert slow.reached.wait(20)
+    assert writer.wait(0.0) is None
+    assert place.list() == []
+    slow.go_on.set()
+    assert writer.wait() is True
+    assert loaded_equals(place, content)
+    loaded = load_newest(place, new_state("adagrad"), Peers())
+    assert loaded.values == {"list": [1]}
+    assert loaded.rank_tensors[0]["rng"].tolist() == [1, 2]
+    assert reports[0].stood_still_s == saved.stood_still_s
+    assert reports[0].stood_still_s < reports[0].write_s
+
+
+def test_the_second_waits_for_the_first(place, make_writer, monkeypatch):
+    slow = Slow(monkeypatch)
+    state, _ = filled_state(1)
+    writer = make_writer(state)
+    writer.save(1, 1, {}, {})
+    content = some_content(state, 2)
+    fill(state, content)
+    threading.Timer(0.2, slow.go_on.set).start()
+    second = writer.save(2, 1, {}, {})
+    assert second.stood_still_s > 0.15, "waiting counts as standing still"
+    assert writer.wait() is True
+    assert [entry.step for entry in place.list()] == [2, 1]
+    assert loaded_equals(place, content)
+
+
+def test_buffers_are_used_again(make_writer):
+    state, _ = filled_state(1)
+    writer = make_writer(state)
+    assert writer.buffer_bytes == 0
+    addresses = set()
+    for step in (1, 2, 3):
+        writer.save(step, 1, {}, {})
+        addresses.add(writer._buffer.data_ptr())
+        assert writer.wait()
+    assert len(addresses) == 1
+    assert writer.buffer_bytes > 0
+    straight = make_writer(state)
+    straight.save(4, 1, {}, {}, wait=True)
+    assert straight.buffer_bytes == 0, "nothing is copied when it is waited for"
+
+
+def test_a_step_is_saved_once(place, make_writer, reports):
+    state, content = filled_state(1)
+    writer = make_writer(state)
+    writer.save(5, 1, {}, {})
+    assert writer.save(5, 1, {}, {}, wait=True).whole is True
+    assert len(reports) == 1
+    assert loaded_equals(place, content)
+
+
+def test_old_ones_go_and_the_best_stays(place, make_writer):
+    state, _ = filled_state(1)
+    writer = make_writer(state, keep=2, keep_best=True)
+    for step, auc in enumerate([0.6, 0.8, 0.7, float("nan"), None], 1):
+        writer.save(step, 1, {}, {}, auc)
+    writer.wait()
+    assert [(entry.step, entry.auc) for entry in place.list()] == [(5, None), (4, None), (2, 0.8)]
+    assert len(list(Path(place.url).iterdir())) == 3
+
+
+def test_leftovers_of_earlier_attempts_go(place, make_writer):
+    # One of this attempt's later steps may be what another rank has begun to write.
+    stay = ["step-0000000009-a3", "step-0000000011-a2"]
+    for name in ("step-0000000009-a1", "step-0000000008-a2", *stay):
+        half = Path(place.url, name)
+        half.mkdir(parents=True)
+        (half / "rank-0-of-2.safetensors").write_bytes(b"half")
+    make_writer(filled_state(1)[0]).save(10, 2, {}, {}, wait=True)
+    names = sorted(path.name for path in Path(place.url).iterdir())
+    assert names == [stay[0], "step-0000000010-a2", stay[1]]
+
+
+def trouble_of(reports):
+    (report,) = reports
+    assert isinstance(report, CheckpointTrouble)
+    return report.message
+
+
+def nothing_is_left(place):
+    return place.list() == [] and place.damaged == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A filesystem of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = os.geteuid() == 0 and (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder],
+            capture_output=True,
+            check=False,
+        ).returncode
+        == 0
+    )
+    if mounted:
+        yield folder
+        subprocess.run(["umount", folder], check=True)
+        return
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield folder
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_full_disk_is_told_and_training_goes_on(small_disk, reports, wait):
+    place = CheckpointPlace(str(small_disk / "checkpoints"))
+    state, _ = filled_state(1)
+    own = {"large": torch.ones(1 << 15)}
+    writer = CheckpointWriter(place, state, Peers(), LocalBoard(), keep=2, report=reports.append)
+    saved = writer.save(1, 1, {}, own, wait=wait)
+    assert saved.whole is (False if wait else None)
+    assert writer.wait() is False
+    message = trouble_of(reports)
+    assert "No space left" in message or "File too large" in message
+    assert "step-0000000001-a1 was not written: rank 0: " in message
+    assert nothing_is_left(place)
+    assert list(Path(place.url).iterdir()) == []
+    # With room again, it goes on.
+    assert writer.save(2, 1, {}, {}, wait=True).whole is True or mounted_is_tiny(small_disk)
+    writer.close()
+
+
+def mounted_is_tiny(folder):
+    return not shutil.disk_usage(folder).free
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, make_writer, place, reports):
+    (tmp_path / "deep").write_text("a file where a folder should be")
+    writer = make_writer(filled_state(1)[0])
+    assert writer.save(1, 1, {}, {}, wait=True).whole is False
+    assert "Not a directory" in trouble_of(reports) or "File exists" in trouble_of(reports)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(tmp_path, make_writer, reports):
+    (tmp_path / "deep").mkdir(mode=0o500)
+    writer = make_writer(filled_state(1)[0])
+    assert writer.save(1, 1, {}, {}, wait=True).whole is False
+    assert "Permission denied" in trouble_of(reports)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_read_only_filesystem(tmp_path, reports):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,ro", "tmpfs", folder]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this root may not mount")
+    try:
+        save_together(
+            CheckpointPlace(str(folder / "c")), [filled_state(1)[0]], report=reports.append
+        )
+    finally:
+        subprocess.run(["umount", folder], check=True)
+    assert "Read-only file system" in trouble_of(reports)
+
+
+def test_a_folder_that_is_removed_while_it_is_written(place, make_writer, monkeypatch, reports):
+    state, _ = filled_state(1)
+    monkeypatch.setattr(shard_module, "SLAB_BYTES", 100)
+    removed = threading.Event()
+
+    def remove_once():
+        if writer.wait(0.0) is None and not removed.is_set() and Path(place.url).exists():
+            for folder in Path(place.url).iterdir():
+                shutil.rmtree(folder)
+            removed.set()
+
+    writer = make_writer(state, progress=remove_once, asynchronous=False)
+    assert writer.save(1, 1, {}, {}).whole is False
+    assert removed.is_set()
+    assert "No such file" in trouble_of(reports)
+    assert nothing_is_left(place)
+    assert writer.save(2, 1, {}, {}).whole is True
+
+
+def two_ranks(kind="adagrad"):
+    return [new_state(kind, MIXED, Peers(rank, 2)) for rank in (0, 1)]
+
+
+def test_one_rank_that_cannot_write_fails_it_for_all(place, monkeypatch):
+    original = shard_module.write_shard
+
+    def write_shard(folder, file, content, after_slab):
+        if "rank-1" in file:
+            original(folder, file, content, after_slab)
+            raise OSError(5, "Input/output error")
+        return original(folder, file, content, after_slab)
+
+    monkeypatch.setattr("distrain.checkpoint.one_save.write_shard", write_shard)
+    told, reports = save_together(place, two_ranks())
+    assert told == [False, False]
+    assert "rank 1: [Errno 5] Input/output error" in trouble_of(reports)
+    assert nothing_is_left(place)
+
+
+def test_ranks_that_do_not_share_the_folder(place, monkeypatch):
+    original = shard_module.write_shard
+
+    def write_shard(folder, file, content, after_slab):
+        written = original(folder, file, content, after_slab)
+        if "rank-1" in file:
+            (Path(folder.url) / file).unlink()
+        return written
+
+    monkeypatch.setattr("distrain.checkpoint.one_save.write_shard", write_shard)
+    told, reports = save_together(place, two_ranks())
+    assert told == [False, False]
+    assert "rank 0 does not see it" in trouble_of(reports)
+    assert nothing_is_left(place)
+
+
+def test_a_peer_that_never_comes_is_not_waited_for_for_ever(place, make_writer, reports):
+    first = two_ranks()[0]
+    writer = make_writer(first, peers=Peers(0, 2), patience_s=0.3)
+    assert writer.save(1, 1, {}, {}).whole is None
+    assert writer.wait(20.0) is False
+    assert "rank 1: not heard of" in trouble_of(reports)
+    assert nothing_is_left(place)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_close_does_not_wait_for_a_dead_peer(make_writer, rank):
+    state = two_ranks()[rank]
+    writer = make_writer(state, peers=Peers(rank, 2))
+    writer.save(1, 1, {}, {})
+    started_s = monotonic()
+    writer.close(10.0)
+    assert monotonic() - started_s < 5.0
+    assert writer.wait(0.0) is False
+
+
+def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):
+    slow = Slow(monkeypatch)
+    writer = make_writer(filled_state(1)[0])
+    writer.save(1, 1, {}, {})
+    assert slow.reached.wait(20)
+    started_s = monotonic()
+    writer.close(0.2)
+    assert monotonic() - started_s < 3.0
+    slow.go_on.set()
+
+
+def test_a_board_that_is_gone(place, make_writer, reports):
+    class Gone(LocalBoard):
+        def read(self, key, timeout_s):
+            raise RuntimeError("Connection reset by peer")
+
+    writer = make_writer(two_ranks()[0], Gone(), Peers(0, 2))
+    assert writer.save(1, 1, {}, {}, wait=True).whole is False
+    assert "Connection reset" in trouble_of(reports)
+
+
+def test_the_board_is_cleared(place):
+    board = LocalBoard()
+    states = two_ranks()
+
+    def save(rank):
+        writer = CheckpointWriter(place, states[rank], Peers(rank, 2), board, keep=1)
+        for step in (1, 2, 3, 4):
+            writer.save(step, 1, {}, {})
+        assert writer.wait() is True
+
+    threads = [threading.Thread(target=save, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(key.split("/")[1] for key in board._texts) == ["4", "4"]
+
+
+def test_progress_is_made_with_every_slab(place, make_writer, monkeypatch):
+    counted = []
+    monkeypatch.setattr(shard_module, "SLAB_BYTES", 500)
+    slow = Slow(monkeypatch)
+    writer = make_writer(filled_state(1)[0], progress=lambda: counted.append(1))
+    writer.save(1, 1, {}, {})
+    copied = len(counted)
+    assert copied > 10
+    slow.go_on.set()
+    assert writer.wait() is True
+    assert len(counted) > copied + 10

@@ -1,0 +1,134 @@
+"""Small trainings whose state tests save and load."""
+
+import threading
+from functools import partial
+
+import torch
+
+from distrain.checkpoint import CheckpointWriter, LocalBoard, TrainingState
+from distrain.checkpoint.manifest import from_document
+from distrain.checkpoint.reading import ShardReading
+from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer
+from distrain.models import build_model
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import MlpSpec
+from distrain.storage import open_folder
+
+SIZES = {"a": (50, 4), "b": (3, 4), "c": (29, 2), "d": (1, 2), "e": (300, 4)}
+SCHEMA = Schema(
+    (
+        ColumnSchema("clicked", "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION)),
+        *(
+            ColumnSchema(
+                name, "int32", (Tags.CATEGORICAL,), cardinality=cardinality, embedding_dim=dim
+            )
+            for name, (cardinality, dim) in SIZES.items()
+        ),
+        ColumnSchema("x", "float32", (Tags.CONTINUOUS,)),
+    )
+)
+SPEC = MlpSpec(embedding_dim=None, hidden=(3,))
+MIXED = ("row_wise", "replicated", "replicated", "row_wise", "row_wise")
+
+
+def new_state(kind="adam", placements=("replicated",) * 5, peers=None, seed=0, dtype=torch.float32):
+    """The state of a rank; it has all of the peers' shapes, and needs no process group."""
+    tables = partial(EmbeddingCollection, placements=placements, peers=peers, dtype=dtype)
+    model = build_model(SCHEMA, SPEC, seed=seed, make_tables=tables)
+    dense = {
+        "sgd": partial(torch.optim.SGD, lr=0.1),
+        "adam": partial(torch.optim.Adam, lr=0.1),
+    }.get(kind, partial(torch.optim.Adagrad, lr=0.1))
+    return TrainingState(
+        model, SparseOptimizer(model.embeddings, kind), dense(model.dense.parameters())
+    )
+
+
+def some_content(state, seed):
+    """Values by name in the shapes of a state's canonical tensors, which no two places share."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(tuple(tensor.shape), generator=generator).to(tensor.dtype)
+        for name, tensor in state.tensors().items()
+    }
+
+
+@torch.no_grad()
+def fill(state, content):
+    """Have a rank hold its part of some content."""
+    for name, tensor in state.tensors().items():
+        if isinstance(tensor, torch.Tensor):
+            tensor.copy_(content[name])
+        else:
+            tensor.write(slice(0, tensor.shape[0]), content[name])
+
+
+def raw_values(state):
+    """All that a rank holds, as it holds it."""
+    return [
+        *(weight.data.clone() for weight in state.model.embeddings.weights),
+        *(value.clone() for value in state.sparse_optimizer.state_dict().values()),
+        *(
+            tensor.clone()
+            for name, tensor in state.tensors().items()
+            if name.startswith("dense") and isinstance(tensor, torch.Tensor)
+        ),
+    ]
+
+
+def same_values(left, right):
+    a, b = raw_values(left), raw_values(right)
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def save_together(place, states, rank_tensors=None, **options):
+    """Save as so many ranks, each a thread of this process; what each was told, and the reports.
+
+    Options of the writer and of `save` are mixed.
+    """
+    reports = []
+    saving = {"step": 1, "attempt": 1, "values": {}, "auc": None, "wait": True}
+    saving |= {key: options.pop(key) for key in list(options) if key in saving}
+    board = LocalBoard()
+    told = [None] * len(states)
+
+    def save(rank):
+        writer = CheckpointWriter(
+            place,
+            states[rank],
+            Peers(rank, len(states)),
+            board,
+            **{"keep": 10, "patience_s": 20.0, "report": reports.append} | options,
+        )
+        own = rank_tensors[rank] if rank_tensors else {}
+        writer.save(
+            saving["step"],
+            saving["attempt"],
+            saving["values"],
+            own,
+            saving["auc"],
+            wait=saving["wait"],
+        )
+        told[rank] = writer.wait(20.0)
+        writer.close()
+
+    threads = [threading.Thread(target=save, args=(rank,)) for rank in range(len(states))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told, reports
+
+
+def read_all(place, name, states):
+    """Load on every rank, without the ranks' agreement on what to load."""
+    manifest = from_document(place.read_manifest(name))
+    folder = open_folder(place.url).sub(name)
+    own = []
+    for rank, state in enumerate(states):
+        state.check_fits(manifest.state, manifest.tensors, name)
+        reading = ShardReading(folder, manifest, state.tensors(), rank, lambda: None)
+        reading.check()
+        own.append(reading.run())
+        state.adopt(manifest.state)
+    return own
