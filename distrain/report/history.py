@@ -22,16 +22,18 @@ class History:
         """Take in what happened.
 
         Returns:
-            The records that are new and count, and whether earlier ones no longer do.
+            The records that are new, and whether earlier ones no longer count: then, none.
         """
-        length_before = shortest = len(self.records)
+        before = list(self.records)
+        went_back = False
         for entry in entries:
             if isinstance(entry, Resumed):
+                went_back = True
                 self._go_back(entry.step)
-                shortest = min(shortest, len(self.records))
             elif isinstance(entry, Record):
                 self._add(entry)
-        return self.records[shortest:], shortest < length_before
+        rewound = went_back and self.records[: len(before)] != before
+        return ([] if rewound else self.records[len(before) :]), rewound
 
     def _go_back(self, step: int) -> None:
         self.records = [record for record in self.records if record.step <= step]

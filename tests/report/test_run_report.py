@@ -39,7 +39,7 @@ def record(split="train", step=10, rows=100, rows_total=100, epoch=0, **fields):
 
 
 def view(records=(), state=JobState.SUCCEEDED, **fields):
-    return JobView("clicks-1", "clicks", state, 1, 2, records=tuple(records), **fields)
+    return JobView("clicks-1", "clicks", state, 1, 2, progress=tuple(records), **fields)
 
 
 TRAIN = [
@@ -100,10 +100,10 @@ def test_a_summary_is_json():
 
 def test_a_run_directory_fills_as_the_job_runs(tmp_path):
     root = tmp_path / "runs" / "clicks-1"
-    recorder = open_run(root, SPEC)
+    recorder = open_run(root, SPEC, "clicks-1")
     paths = RunPaths(root)
     assert parse_spec(yaml.safe_load(paths.spec.read_text())) == SPEC
-    assert sorted(p.name for p in root.iterdir()) == ["spec.yaml"]
+    assert sorted(p.name for p in root.iterdir()) == ["run.json", "spec.yaml"]
 
     recorder.add(view(state=JobState.RUNNING))
     assert not paths.metrics.exists()
@@ -120,7 +120,7 @@ def test_a_run_directory_fills_as_the_job_runs(tmp_path):
     summary = recorder.finish(view(**FINISHED))
     assert json.loads(paths.summary.read_text()) == json.loads(json.dumps(summary.to_json()))
     assert sorted(p.name for p in root.iterdir()) == [
-        "curves.png", "metrics.jsonl", "spec.yaml", "summary.json"
+        "curves.png", "metrics.jsonl", "run.json", "spec.yaml", "summary.json"
     ]  # fmt: skip
     with Image.open(paths.curves) as picture:
         picture.verify()
@@ -129,22 +129,25 @@ def test_a_run_directory_fills_as_the_job_runs(tmp_path):
 
 
 def test_a_run_without_records_has_a_summary_and_no_curves(tmp_path):
-    recorder = open_run(tmp_path / "a", SPEC)
+    recorder = open_run(tmp_path / "a", SPEC, "clicks-1")
     recorder.finish(view(state=JobState.CANCELLED, reason="Cancelled"))
-    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["spec.yaml", "summary.json"]
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [
+        "run.json", "spec.yaml", "summary.json"
+    ]  # fmt: skip
 
 
 def test_a_directory_that_holds_a_run_is_refused_and_left_alone(tmp_path):
-    open_run(tmp_path / "a", SPEC).add(view(TRAIN))
+    with open_run(tmp_path / "a", SPEC, "clicks-1") as recorder:
+        recorder.add(view(TRAIN))
     with pytest.raises(OutputError, match="holds a run already") as caught:
-        open_run(tmp_path / "a", SPEC)
+        open_run(tmp_path / "a", SPEC, "clicks-2")
     assert caught.value.where == {"path": str(tmp_path / "a")}
     assert len((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_directory_that_exists_and_holds_no_run_is_used(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    open_run(tmp_path, SPEC)
+    open_run(tmp_path, SPEC, "clicks-1").close()
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -152,14 +155,14 @@ def test_a_directory_that_exists_and_holds_no_run_is_used(tmp_path):
 def test_a_directory_that_cannot_be_made_is_told(tmp_path, name):
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError):
-        open_run(tmp_path / name, SPEC)
+        open_run(tmp_path / name, SPEC, "clicks-1")
 
 
 def test_records_that_cannot_be_written_are_told(tmp_path):
-    recorder = open_run(tmp_path, SPEC)
-    (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(OutputError, match="directory") as caught:
-        recorder.add(view(TRAIN))
+    with open_run(tmp_path, SPEC, "clicks-1") as recorder:
+        (tmp_path / "metrics.jsonl").mkdir()
+        with pytest.raises(OutputError, match="directory") as caught:
+            recorder.add(view(TRAIN))
     assert caught.value.where == {"path": str(tmp_path / "metrics.jsonl")}
 
 
