@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := $(wildcard distrain/*/_*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format docs bench clean
+.PHONY: help demo test test-slow chaos check format docs bench clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,10 +15,13 @@ demo: $(VENV)/.runtime ## See the whole way on generated data (under 4 minutes o
 	$(BIN)/distrain demo --overwrite
 
 test: $(VENV)/.dev ## Run the test suite
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not chaos" $(ARGS)
 
 test-slow: $(VENV)/.dev ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
+	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 check: $(VENV)/.dev ## Format, lint, types, import contracts, docs
 	$(BIN)/ruff format --check .
