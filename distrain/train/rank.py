@@ -111,7 +111,7 @@ def main() -> None:
     assignment = Assignment.loads(sys.stdin.readline())
     _write_stacks_on_request(assignment)
     _notice_stops(assignment.world.rank, report)
-    failure = _run_supervised(assignment, report, supervisor_pid)
+    failure = _run_supervised(assignment, report)
     if failure is not None:
         log.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
     sys.stdout.flush()
@@ -121,9 +121,7 @@ def main() -> None:
     os._exit(1 if failure else 0)
 
 
-def _run_supervised(
-    assignment: Assignment, report: Callable[[Event], None], supervisor_pid: int
-) -> RankFailed | None:
+def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> RankFailed | None:
     from distrain.train.commands import Commands
     from distrain.train.control import Control
     from distrain.train.failures import explain_failure
@@ -140,15 +138,12 @@ def _run_supervised(
         return failure
     assert control.farewell is not None
     start_heart(lambda: control.heartbeat(rank), report, period_s(deadlines.progress_s))
-    Commands(control.gate, control.farewell).listen(
-        sys.stdin, at_end=lambda: _supervisor_is_gone(supervisor_pid)
-    )
+    Commands(control.gate, control.farewell).listen(sys.stdin, at_end=_supervisor_is_gone)
     return run_rank(assignment, report, control)
 
 
-def _supervisor_is_gone(supervisor_pid: int) -> None:
-    if os.getppid() == supervisor_pid:
-        return  # it only closed the pipe
+def _supervisor_is_gone() -> None:
+    """Its end of the pipe was closed: nobody would hear of what this rank does."""
     log.error("the supervisor is gone")
     os._exit(1)
 
