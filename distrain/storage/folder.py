@@ -14,6 +14,9 @@ from typing import Any, Protocol
 from distrain.storage.outputs import _partial_name, _sync
 
 _PART_BYTES = 64 << 20  # what an object store is sent at a time; it takes 10,000 such parts
+_RANGE_BYTES = (
+    8 << 20
+)  # what it is asked for at a time; several such requests are under way at once
 # They have no folders, and fsspec would make a bucket instead.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "r2"}
 
@@ -187,10 +190,17 @@ class _RemoteFile:
             self._handle.write(content)
 
     def read_into(self, offset: int, target: memoryview) -> int:
+        starts = list(range(offset, offset + len(target), _RANGE_BYTES))
+        ends = [*starts[1:], offset + len(target)]
         with _only_os_errors():
-            content = self._filesystem.cat_file(self._path, offset, offset + len(target))
-        target[: len(content)] = content
-        return len(content)
+            parts = self._filesystem.cat_ranges(
+                [self._path] * len(starts), starts, ends, on_error="raise"
+            )
+        done = 0
+        for part in parts:
+            target[done : done + len(part)] = part
+            done += len(part)
+        return done
 
 
 class _RemoteFolder:

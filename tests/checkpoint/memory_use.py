@@ -5,12 +5,19 @@ Prints the peaks above what the tables take, in copies of the tables.
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from distrain.checkpoint import TrainingState
-from distrain.embeddings import SparseOptimizer
+from distrain.checkpoint import (
+    CheckpointPlace,
+    CheckpointWriter,
+    LocalBoard,
+    TrainingState,
+    load_newest,
+)
+from distrain.embeddings import Peers, SparseOptimizer
 from distrain.models import build_model, load_model, save_model
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import MlpSpec
@@ -46,6 +53,11 @@ def copies(work):
     return round(rise, 3)
 
 
+def save_behind(writer, step):
+    writer.save(step, 1, {}, {})
+    assert writer.wait() is True
+
+
 def rises_of_saving(folder):
     """The model is dropped at the end."""
     model = build_model(SCHEMA, SPEC, seed=0)
@@ -54,10 +66,15 @@ def rises_of_saving(folder):
         SparseOptimizer(model.embeddings, "sgd"),
         torch.optim.SGD(model.dense.parameters(), lr=0.1),
     )
+    place = CheckpointPlace(str(folder / "checkpoints"))
+    writer = CheckpointWriter(place, state, Peers(), LocalBoard(), keep=1)
     return {
         "save_model": copies(lambda: save_model(folder / "model", model, SPEC, SCHEMA)),
-        "save_state": copies(lambda: state.save(folder / "state")),
-        "load_state": copies(lambda: state.load(folder / "state")),
+        "save_straight": copies(lambda: writer.save(1, 1, {}, {}, wait=True)),
+        "save_behind": copies(partial(save_behind, writer, 2)),
+        "save_behind_again": copies(partial(save_behind, writer, 3)),
+        "load": copies(lambda: load_newest(place, state, Peers())),
+        "buffer": round(writer.buffer_bytes / TABLE_BYTES, 3),
     }
 
 

@@ -3,6 +3,8 @@
 The ranks are objects of one process here, which exchange nothing; `test_any_ranks.py` has gangs.
 """
 
+import tempfile
+
 import torch
 from checkpoint_states import (
     fill,
@@ -12,7 +14,7 @@ from checkpoint_states import (
     save_together,
     some_content,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.checkpoint import CheckpointPlace
@@ -38,9 +40,7 @@ def states_of(gang, kind, content=None):
     return states
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, deadline=None)
 @given(
     saving=gangs,
     loading=gangs,
@@ -49,8 +49,8 @@ def states_of(gang, kind, content=None):
     small_bytes=st.sampled_from([1, 300, 1 << 20]),
     behind=st.booleans(),
 )
-def test_the_same_bits(tmp_path_factory, saving, loading, kind, slab_bytes, small_bytes, behind):
-    place = CheckpointPlace(str(tmp_path_factory.mktemp("place")))
+def test_the_same_bits(memory_folder, saving, loading, kind, slab_bytes, small_bytes, behind):
+    place = CheckpointPlace(tempfile.mkdtemp(dir=memory_folder))
     content = some_content(new_state(kind), seed=slab_bytes)
     own = [
         {"rank": torch.tensor(rank), "rows": torch.arange(rank), "no": torch.tensor([True])}

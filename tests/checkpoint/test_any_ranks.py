@@ -30,9 +30,9 @@ SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 
 
 @pytest.fixture(scope="module")
-def journey(tmp_path_factory):
+def journey(memory_folder):
     """A folder of all that was saved on the way, and what the ranks of each gang said."""
-    folder = tmp_path_factory.mktemp("journey")
+    folder = memory_folder
     support = SCRIPT.parents[1] / "support"
     ran = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder)],

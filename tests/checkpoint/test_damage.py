@@ -20,9 +20,9 @@ SHARD = "rank-1-of-2.safetensors"
 
 
 @pytest.fixture(scope="module")
-def two_checkpoints(tmp_path_factory):
+def two_checkpoints(memory_folder):
     """A folder with two checkpoints of 2 ranks, and what they hold."""
-    folder = tmp_path_factory.mktemp("two")
+    folder = memory_folder / "two"
     contents = []
     for step in (1, 2):
         contents.append(some_content(new_state("adagrad"), step))
@@ -36,10 +36,12 @@ def two_checkpoints(tmp_path_factory):
 
 
 @pytest.fixture
-def place(two_checkpoints, tmp_path):
+def place(two_checkpoints, memory_folder):
     """A copy of them to spoil."""
-    shutil.copytree(two_checkpoints[0], tmp_path / "place")
-    return CheckpointPlace(str(tmp_path / "place"))
+    copy = memory_folder / "copy"
+    shutil.copytree(two_checkpoints[0], copy)
+    yield CheckpointPlace(str(copy))
+    shutil.rmtree(copy)
 
 
 def load(place):

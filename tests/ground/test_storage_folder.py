@@ -36,6 +36,16 @@ def test_what_is_written_is_read(folder):
     folder.sync()
 
 
+def test_long_reads_go_in_ranges(folder, monkeypatch):
+    monkeypatch.setattr("distrain.storage.folder._RANGE_BYTES", 3)
+    folder.make()
+    write(folder, "x", b"0123456789abcdef")
+    part = bytearray(11)
+    with folder.reader("x") as file:
+        assert file.read_into(2, memoryview(part)) == 11
+    assert bytes(part) == b"23456789abc"
+
+
 def test_folders_are_listed(folder):
     assert folder.folders() == []
     for name in ("two", "one"):

@@ -1,0 +1,35 @@
+"""A process that is killed at any moment while it writes leaves whole checkpoints only."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("killed_writers.py")
+
+
+def test_only_whole_checkpoints_are_left(memory_folder):
+    ran = subprocess.run(
+        [sys.executable, str(SCRIPT), str(memory_folder)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1] / "support")},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(found) == 40
+    assert sum(one["exit"] == -signal.SIGKILL for one in found) > 30
+    newest = set()
+    for one in found:
+        assert all(whole for _, whole in one["found"]), one
+        steps = [step for step, _ in one["found"]]
+        assert steps == sorted(steps, reverse=True), one
+        assert len(steps) <= 3, one
+        newest.add(steps[0] if steps else 0)
+        assert one["left"] == one["listed"], "the next attempt tidies up"
+        assert one["listed"][-1] == "step-0000000009-a2"
+    assert newest == {0, 1, 2, 3}, "they died early and late"
