@@ -10,6 +10,7 @@ state.py     all that a training's future depends on: dense part, tables, optimi
 
 from distrain.checkpoint.board import Board, LocalBoard
 from distrain.checkpoint.loading import Loaded, load_newest
+from distrain.checkpoint.manifest import Unavailable
 from distrain.checkpoint.place import CheckpointPlace, Entry
 from distrain.checkpoint.state import TrainingState
 from distrain.checkpoint.writer import CheckpointWriter, Saved
@@ -23,5 +24,6 @@ __all__ = [
     "LocalBoard",
     "Saved",
     "TrainingState",
+    "Unavailable",
     "load_newest",
 ]

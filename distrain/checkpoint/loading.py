@@ -15,14 +15,22 @@ from distrain.checkpoint.manifest import (
     MANIFEST_FILE,
     Damaged,
     Manifest,
+    Unavailable,
     from_document,
 )
 from distrain.checkpoint.place import CheckpointPlace, Entry, numbers_of
 from distrain.checkpoint.reading import ShardReading
 from distrain.checkpoint.state import TrainingState
 from distrain.embeddings import Peers
-from distrain.errors import DataError
+from distrain.errors import DataError, DistrainError
 from distrain.events import CheckpointTrouble
+
+# The gravest first: a rank that cannot read at all knows nothing of damage.
+_ERRORS: dict[str, type[DistrainError]] = {
+    "refused": DataError,
+    "unavailable": Unavailable,
+    "damaged": Damaged,
+}
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,9 @@ def load_newest(
         progress: Called after each slab of bytes that was read.
 
     Raises:
-        DataError: The place or a file could not be read for reasons that may pass, such as a
-            server that does not answer, or the saved tensors are not those of this model and its
-            optimizers. The same on every rank.
+        Unavailable: The place or a file could not be read for reasons that may pass, such as a
+            server that does not answer. The same on every rank, like what follows.
+        DataError: The saved tensors are not those of this model and its optimizers.
     """
     loading = _Loading(place, state, peers, accept, report, progress or _nothing)
     return loading.run()
@@ -147,8 +155,8 @@ class _Loading:
         """What is done inside has succeeded on all ranks, or fails on all; a collective operation.
 
         Raises:
-            Damaged: Some rank found damage.
-            DataError: Some rank failed otherwise.
+            DataError, Unavailable: Some rank raised it.
+            Damaged: Some rank found damage, and none raised anything else.
         """
         kind, told = "", ""
         try:
@@ -156,15 +164,17 @@ class _Loading:
         except Damaged as error:
             kind, told = "damaged", _on_one_line(error)
         except DataError as error:
-            kind, told = "failed", _on_one_line(error)
+            kind, told = "refused", _on_one_line(error)
+        except Unavailable as error:
+            kind, told = "unavailable", _on_one_line(error)
         except OSError as error:
             # A disk that cannot read a sector lost it. Anything else may pass: a server that does
             # not answer now must not send a training back to its beginning.
             broken = error.errno == errno.EIO and "://" not in self._place.url
-            kind, told = "damaged" if broken else "failed", f"cannot be read: {error}"
+            kind, told = "damaged" if broken else "unavailable", f"cannot be read: {error}"
         texts = all_texts(self._peers, self._state.device, json.dumps([kind, told]))
         outcomes = [json.loads(text) for text in texts]
-        for wanted, raised in (("failed", DataError), ("damaged", Damaged)):
+        for wanted, raised in _ERRORS.items():
             for rank, (kind, told) in enumerate(outcomes):
                 if kind == wanted:
                     raise raised(told, where={"seen by rank": rank})
@@ -188,7 +198,7 @@ def _entry(name: str, url: str, manifest: Manifest) -> Entry:
     return Entry(name, url, step, attempt, manifest.values, manifest.size_bytes, manifest.auc)
 
 
-def _on_one_line(error: DataError) -> str:
+def _on_one_line(error: DistrainError) -> str:
     places = ", ".join(f"{place}: {value}" for place, value in error.where.items())
     return f"{error.message} ({places})" if places else error.message
 

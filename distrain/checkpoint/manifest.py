@@ -10,7 +10,7 @@ import xxhash
 
 import distrain
 from distrain.checkpoint.shard import RANK_PREFIX, Shard
-from distrain.errors import DataError
+from distrain.errors import DataError, DistrainError
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
@@ -20,6 +20,10 @@ DAMAGED_FILE = "manifest.damaged.json"
 
 class Damaged(DataError):
     """Bytes of a checkpoint that are not those that were written, or that are missing."""
+
+
+class Unavailable(DistrainError):
+    """Checkpoints that cannot be read now, and may be another time: a server does not answer."""
 
 
 TensorFacts = tuple[str, tuple[int, ...]]

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE, Damaged, read_document
+from distrain.checkpoint.manifest import (
+    DAMAGED_FILE,
+    MANIFEST_FILE,
+    Damaged,
+    Unavailable,
+    read_document,
+)
 from distrain.errors import DataError
 from distrain.storage import Folder, open_folder
 
@@ -78,12 +84,12 @@ class CheckpointPlace:
         Only manifests are read: files that are missing or damaged show when it is loaded.
 
         Raises:
-            DataError: The place could not be looked at. One that does not exist is empty.
+            Unavailable: The place could not be looked at. One that does not exist is empty.
         """
         try:
             found = self.survey()
         except OSError as error:
-            raise DataError(
+            raise Unavailable(
                 f"the checkpoints could not be listed: {error}",
                 where={"place": self.url},
                 hint="Check checkpoint.dir, its permissions, and that its server answers.",
@@ -96,7 +102,8 @@ class CheckpointPlace:
 
         Raises:
             Damaged: There is none, or it is damaged.
-            DataError: It could not be read, or is of another format.
+            Unavailable: It could not be read.
+            DataError: It is of another format.
         """
         folder = self.folder(name)
         try:
@@ -104,7 +111,7 @@ class CheckpointPlace:
         except FileNotFoundError:
             raise Damaged("no such checkpoint", where={"path": folder.url}) from None
         except OSError as error:
-            raise DataError(f"cannot be read: {error}", where={"path": folder.url}) from error
+            raise Unavailable(f"cannot be read: {error}", where={"path": folder.url}) from error
         return read_document(content, folder.url)
 
     def folder(self, name: str) -> Folder:

@@ -1,5 +1,6 @@
 """What is damaged is noticed, said, and not gone on from."""
 
+import errno
 import json
 import random
 import shutil
@@ -9,10 +10,10 @@ import pytest
 import torch
 from checkpoint_states import fill, new_state, same_values, save_together, some_content
 
-from distrain.checkpoint import CheckpointPlace, load_newest
+from distrain.checkpoint import CheckpointPlace, Unavailable, load_newest
 from distrain.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE
 from distrain.embeddings import Peers
-from distrain.errors import DataError
+from distrain.storage import open_folder
 
 MIXED = ("row_wise", "replicated", "replicated", "row_wise", "row_wise")
 OLD, NEW = "step-0000000001-a1", "step-0000000002-a1"
@@ -183,8 +184,35 @@ def test_a_later_attempt_is_the_history_that_counts(place):
 def test_a_place_that_cannot_be_looked_at_is_not_an_empty_one(tmp_path):
     (tmp_path / "file").write_text("x")
     for url in (str(tmp_path / "file"), "nosuch://bucket/run"):
-        with pytest.raises(DataError, match="could not be listed"):
+        with pytest.raises(Unavailable, match="could not be listed"):
             CheckpointPlace(url).list()
-        with pytest.raises(DataError, match="could not be listed"):
+        with pytest.raises(Unavailable, match="could not be listed"):
             load(CheckpointPlace(url))
     assert CheckpointPlace(str(tmp_path / "missing")).list() == []
+
+
+def failing_reads(monkeypatch, error):
+    """Have the newest's second file fail when it is read."""
+    original = type(open_folder("/")).reader
+
+    def reader(folder, name):
+        if name == SHARD and NEW in folder.url:
+            raise error
+        return original(folder, name)
+
+    monkeypatch.setattr(type(open_folder("/")), "reader", reader)
+
+
+def test_a_disk_that_lost_a_sector_is_damage(place, two_checkpoints, monkeypatch):
+    failing_reads(monkeypatch, OSError(errno.EIO, "Input/output error"))
+    loaded, state, told = load(place)
+    assert loaded.entry.name == OLD
+    assert holds(state, two_checkpoints[1][0])
+    assert "Input/output error" in told[0].message
+
+
+def test_what_may_pass_is_no_damage(place, monkeypatch):
+    failing_reads(monkeypatch, OSError(errno.ESTALE, "Stale file handle"))
+    with pytest.raises(Unavailable, match="Stale file handle"):
+        load(place)
+    assert [entry.name for entry in place.list()] == [NEW, OLD]

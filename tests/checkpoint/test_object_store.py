@@ -14,11 +14,10 @@ from checkpoint_states import (
     some_content,
 )
 
-from distrain.checkpoint import CheckpointPlace, load_newest
+from distrain.checkpoint import CheckpointPlace, Unavailable, load_newest
 from distrain.checkpoint import shard as shard_module
 from distrain.checkpoint.manifest import DAMAGED_FILE
 from distrain.embeddings import Peers
-from distrain.errors import DataError
 from distrain.events import CheckpointSaved, CheckpointTrouble
 
 pytest.importorskip("flask_cors", reason="moto's S3 server is not installed: flask, flask-cors")
@@ -153,7 +152,7 @@ def test_a_server_that_is_gone_is_not_an_empty_place(server, monkeypatch):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()
     try:
-        with pytest.raises(DataError, match="could not be listed"):
+        with pytest.raises(Unavailable, match="could not be listed"):
             load(place)
         told, reports = save_together(place, filled(1)[0])
     finally:
