@@ -15,6 +15,7 @@ PAGES = (
     "docs/migration.md",
     "docs/data.md",
     "docs/embeddings.md",
+    "docs/checkpoints.md",
 )
 
 
