@@ -56,9 +56,9 @@ class Watched:
         self.plugin = client.cluster.scheduler.plugins[PLUGIN_NAME]
         self.job = self.plugin.machine.jobs[self.handle.job_id]
 
-    def trains(self, attempt: int) -> bool:
-        """Whether that attempt has told of steps."""
-        return self.job.attempt == attempt and all(s.progress > 60 for s in self._ranks())
+    def trains(self, attempt: int, steps: int = 1) -> bool:
+        """Whether that attempt has told of so many steps."""
+        return self.job.attempt == attempt and all(s.progress >= steps for s in self._ranks())
 
     def pids(self) -> list[int]:
         """Of the current attempt."""
@@ -115,7 +115,7 @@ def main() -> None:
 
 def one_round(client: Any, folder: Path, measured: dict[str, list[float]]) -> None:
     watched = Watched(client, folder / "data", folder / "runs")
-    wait_until(lambda: watched.trains(1))
+    wait_until(lambda: watched.trains(1, steps=60))  # past a checkpoint
     pids = watched.pids()
     began_s = time.perf_counter()
     os.kill(pids[1], signal.SIGKILL)

@@ -43,6 +43,8 @@ _PHASE_WORDS = {
     "out which rows a batch needs, unless that is done ahead",
     "optimizer": "updating dense parameters and touched rows",
     "evaluate": "validation",
+    "checkpoint": "standing still for a checkpoint: the copy, or the writing where it waits for "
+    "that; agreeing with the other ranks on one",
     "save": "writing the model (rank 0), to which others give their shares of the tables",
     "other": "what no other phase claims, reports included",
 }
