@@ -9,6 +9,7 @@
     routes              of the batch that trains, of those made ahead, and of one being made
     exchanged rows      distinct rows `[u, dim]`, sums of gradients, what ranks send each other
     metrics             histograms, and the temporaries of an update
+    checkpoint copy     what a rank writes of a checkpoint while it trains on
     saving              rank 0 puts slabs of spread tables together; the others need less
     allocator           what malloc holds in vain between the tensors of one step and the next
 
@@ -94,6 +95,7 @@ def rank_memory(
     loader: LoaderMemory,
     batches: int,
     on_gpu: bool,
+    copies: bool = False,
 ) -> RankMemory:
     """Predict the peak of a rank.
 
@@ -105,6 +107,7 @@ def rank_memory(
         loader: What its loader holds at most.
         batches: How many batches it will hold.
         on_gpu: Whether it trains on a GPU.
+        copies: Whether checkpoints are written from a copy.
     """
     slice_rows = -(-rows // train.micro_batches)
     step = rehearsal.slice_bytes(slice_rows)
@@ -123,6 +126,9 @@ def rank_memory(
     decoding = loader.decode_bytes + loader.order_bytes
     host = {"batches": batches * block_bytes, "decoding": decoding}
     host["saving"] = saving_bytes(tables)
+    if copies:
+        dense = dense_bytes(rehearsal.dense_values, train.optimizer.kind)
+        host["checkpoint copy"] = copy_bytes(tables, dense)
     if tables.host_bytes_per_rank:
         host["host-cached tables"] = tables.host_bytes_per_rank
     if on_gpu:
@@ -204,6 +210,22 @@ def saving_bytes(tables: ShardingPlan) -> int:
         return 0
     slab = min(SLAB_BYTES, own * ranks)
     return 2 * slab + slab // ranks
+
+
+def copy_bytes(tables: ShardingPlan, dense: int) -> int:
+    """What a rank copies of a checkpoint: the rows that it alone holds, and its share of the rest.
+
+    Args:
+        tables: Where the tables live.
+        dense: Bytes of the dense parameters and what comes with them: their gradients are not
+            copied, but rank 0 may copy all of the rest.
+    """
+    total = dense
+    for table in tables.tables:
+        held = table.host_bytes or table.weight_bytes + table.optimizer_bytes
+        shared = table.placement == "replicated"
+        total += -(-held // tables.num_ranks) if shared else held
+    return total
 
 
 def _touched(rows: int, unique: float, num_ranks: int) -> float:

@@ -228,6 +228,19 @@ def test_every_row_was_trained_once(folder: Path, name: str) -> None:
     assert [(epoch.rows, epoch.whole) for epoch in found.epochs] == [(10_500, True), (2_800, False)]
 
 
+def test_the_auc_of_a_checkpoint_is_that_of_all_ranks_rows(folder: Path) -> None:
+    name = "two, rowwise, bf16"
+    told: dict[int, BinaryMetrics] = {}
+    for rank in range(2):
+        for event in of_kind(events_of(folder, name, 1, rank), "evaluation_done"):
+            state = BinaryMetrics.from_json(event["metrics"])
+            told[event["step"]] = told.get(event["step"], BinaryMetrics()).merge(state)
+    saved = of_kind(events_of(folder, name, 1, 0), "checkpoint_saved")
+    aucs = {event["step"]: event["auc"] for event in saved if event["auc"] is not None}
+    assert aucs == {step: state.compute().auc for step, state in told.items()}
+    assert sorted(aucs) == [6, 12, 18, 19]
+
+
 def test_another_number_of_ranks_goes_on_with_the_same_training(folder: Path) -> None:
     def losses(name: str, ranks: list[int]) -> dict[tuple[str, int], float]:
         told: dict[tuple[str, int], BinaryMetrics] = {}

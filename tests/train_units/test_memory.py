@@ -5,7 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distrain.checkpoint.held import held_by_rank, share_of
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.embeddings.canonical import canonical_memory, canonical_weights
 from distrain.embeddings.costs import DEFAULT_COSTS
 from distrain.embeddings.sharding import plan_placements
 from distrain.embeddings.table_bytes import TableSize
@@ -14,7 +16,13 @@ from distrain.models import build_model
 from distrain.schema import CATEGORICAL, criteo_schema
 from distrain.spec import parse_spec
 from distrain.train.dense import DenseTraining
-from distrain.train.memory import dense_bytes, exchanged_bytes, rank_memory, route_bytes
+from distrain.train.memory import (
+    copy_bytes,
+    dense_bytes,
+    exchanged_bytes,
+    rank_memory,
+    route_bytes,
+)
 from distrain.train.rehearsal import Rehearsal, _most_of_a_slice, rehearse
 
 KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
@@ -87,6 +95,28 @@ def test_tables_and_their_state_are_those_of_the_collection(placement, num_ranks
     weights = term(memory, "table weights").host_bytes
     assert largest[0] <= weights <= largest[0] + rounding
     assert largest[1] <= term(memory, "table state").host_bytes <= largest[1] + 2 * rounding
+
+
+@pytest.mark.parametrize("optimizer", KINDS)
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("placement", ["replicated", "row_wise"])
+def test_a_checkpoints_copy_is_what_the_largest_rank_writes(placement, num_ranks, optimizer):
+    sizes = (400_017, 40, 3)  # small tensors are one rank's
+    tables = placed(sizes, num_ranks, placement, optimizer)
+    columns = [TableColumn(f"t{i}", size, 8) for i, size in enumerate(sizes)]
+    written = []
+    for rank in range(num_ranks):
+        collection = EmbeddingCollection(
+            columns, placements=[placement] * 3, peers=Peers(rank, num_ranks)
+        )
+        state = {f"w.{k}": v for k, v in canonical_weights(collection).items()}
+        memory = canonical_memory(SparseOptimizer(collection, optimizer))
+        held = held_by_rank(state | {f"m.{k}": v for k, v in memory.items()})
+        written.append(sum(part.num_bytes for part in share_of(held, rank, num_ranks)))
+    assert copy_bytes(tables, 0) == pytest.approx(max(written), rel=1e-3)
+    for copies in (False, True):
+        names = [t.name for t in predicted(tables, job().train, copies=copies).terms]
+        assert ("checkpoint copy" in names) == copies
 
 
 @pytest.mark.parametrize("optimizer", KINDS)
