@@ -6,74 +6,21 @@ and either writes the manifest or removes what there is; then it posts which of 
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from time import monotonic
-from typing import Any
+from time import monotonic, sleep
 
-from distrain.checkpoint.board import Board, read_until
-from distrain.checkpoint.manifest import MANIFEST_FILE, Manifest, TensorFacts
-from distrain.checkpoint.place import CheckpointPlace
+from distrain.checkpoint.board import read_until
+from distrain.checkpoint.manifest import MANIFEST_FILE, Manifest
 from distrain.checkpoint.retention import prune
+from distrain.checkpoint.save_plan import Plan, Setting
 from distrain.checkpoint.shard import Shard, ShardContent, shard_file, write_shard
-from distrain.embeddings import Peers
 from distrain.errors import DistrainError
 from distrain.events import CheckpointSaved, CheckpointTrouble
-from distrain.storage import open_folder
+from distrain.storage import Folder, open_folder
 
-Report = Callable[[CheckpointSaved | CheckpointTrouble], None]
-
+_SEEN_WITHIN_S = 5.0
+_LOOK_AGAIN_S = 0.1
 _WHOLE = "whole"
 _FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all checkpoints of a rank have in common; see `CheckpointWriter`."""
-
-    place: CheckpointPlace
-    peers: Peers
-    board: Board
-    keep: int
-    keep_best: bool
-    report: Report
-    progress: Callable[[], None]
-    patience_s: float
-    given_up: Callable[[], bool]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What one checkpoint is.
-
-    Attributes:
-        name: Of its folder.
-        number: Which one of this writer's it is, from 1.
-        step: Steps that it holds.
-        attempt: Of the job.
-        auc: Of the validation rows, if they were scored.
-        values: The training's JSON values.
-        state: What the `TrainingState` says beside its tensors.
-        tensors: Of each tensor dtype and shape.
-    """
-
-    name: str
-    number: int
-    step: int
-    attempt: int
-    auc: float | None
-    values: Mapping[str, Any]
-    state: Mapping[str, Any]
-    tensors: Mapping[str, TensorFacts]
-
-    def key(self, rank: int) -> str:
-        """The key under which a rank posts what it wrote."""
-        return f"checkpoint/{self.number}/{self.name}/rank-{rank}-wrote"
-
-    @property
-    def outcome_key(self) -> str:
-        """The key under which rank 0 posts how it ended."""
-        return f"checkpoint/{self.number}/{self.name}/outcome"
 
 
 class OneSave:
@@ -190,13 +137,7 @@ class OneSave:
         plan, place = self.plan, self._setting.place
         folder = place.folder(plan.name)
         for rank, shard in enumerate(shards):
-            try:
-                size = folder.size(shard.file)
-            except FileNotFoundError:
-                raise OSError(
-                    f"rank {rank} wrote {shard.file}, but rank 0 does not see it: all workers "
-                    "must share the folder of checkpoints"
-                ) from None
+            size = _size_soon(folder, shard.file, rank)
             if size != shard.size_bytes:
                 raise OSError(f"{shard.file} has {size:,} bytes, not {shard.size_bytes:,}")
         manifest = Manifest(
@@ -241,6 +182,21 @@ class OneSave:
 
     def _tell_trouble(self, message: str) -> None:
         self._setting.report(CheckpointTrouble(0, message))
+
+
+def _size_soon(folder: Folder, file: str, rank: int) -> int:
+    """The size of a file that a rank says it wrote; a shared filesystem may show it a bit later."""
+    until_s = monotonic() + _SEEN_WITHIN_S
+    while True:
+        try:
+            return folder.size(file)
+        except FileNotFoundError:
+            if monotonic() > until_s:
+                raise OSError(
+                    f"rank {rank} wrote {file}, but rank 0 does not see it: all workers must "
+                    "share the folder of checkpoints"
+                ) from None
+            sleep(_LOOK_AGAIN_S)
 
 
 def in_words(error: BaseException) -> str:

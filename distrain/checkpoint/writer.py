@@ -14,8 +14,9 @@ from torch import Tensor
 
 from distrain.checkpoint.board import Board
 from distrain.checkpoint.held import held_by_rank, share_of
-from distrain.checkpoint.one_save import OneSave, Plan, Report, Setting, in_words
+from distrain.checkpoint.one_save import OneSave, in_words
 from distrain.checkpoint.place import CheckpointPlace, name_of
+from distrain.checkpoint.save_plan import Plan, Report, Setting
 from distrain.checkpoint.shard import ShardContent, content_of, copied
 from distrain.checkpoint.state import TrainingState, facts_of
 from distrain.embeddings import Peers

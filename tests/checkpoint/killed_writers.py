@@ -21,7 +21,7 @@ from distrain.checkpoint import CheckpointPlace, CheckpointWriter, LocalBoard, l
 from distrain.checkpoint import shard as shard_module
 from distrain.embeddings import Peers
 
-KILLS = 40
+KILLS = 30
 STEPS = (1, 2, 3)
 
 

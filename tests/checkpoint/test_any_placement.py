@@ -40,7 +40,7 @@ def states_of(gang, kind, content=None):
     return states
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     saving=gangs,
     loading=gangs,

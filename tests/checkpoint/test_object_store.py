@@ -92,7 +92,7 @@ def test_there_and_back(place, server):
 
 
 def test_large_files_go_in_parts(place, monkeypatch):
-    monkeypatch.setattr("distrain.storage.folder._PART_BYTES", 5 << 20)  # S3's least
+    monkeypatch.setattr("distrain.storage.remote_folder._PART_BYTES", 5 << 20)  # S3's least
     state = new_state("adagrad")
     own = {"large": torch.arange(3 << 20)}
     told, _ = save_together(place, [state], [own], wait=False)

@@ -37,7 +37,7 @@ def test_what_is_written_is_read(folder):
 
 
 def test_long_reads_go_in_ranges(folder, monkeypatch):
-    monkeypatch.setattr("distrain.storage.folder._RANGE_BYTES", 3)
+    monkeypatch.setattr("distrain.storage.remote_folder._RANGE_BYTES", 3)
     folder.make()
     write(folder, "x", b"0123456789abcdef")
     part = bytearray(11)

@@ -1,0 +1,62 @@
+"""What a checkpoint is to be, and what all of a rank's checkpoints have in common."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.checkpoint.board import Board
+from distrain.checkpoint.manifest import TensorFacts
+from distrain.checkpoint.place import CheckpointPlace
+from distrain.embeddings import Peers
+from distrain.events import CheckpointSaved, CheckpointTrouble
+
+Report = Callable[[CheckpointSaved | CheckpointTrouble], None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all checkpoints of a rank have in common; see `CheckpointWriter`."""
+
+    place: CheckpointPlace
+    peers: Peers
+    board: Board
+    keep: int
+    keep_best: bool
+    report: Report
+    progress: Callable[[], None]
+    patience_s: float
+    given_up: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one checkpoint is.
+
+    Attributes:
+        name: Of its folder.
+        number: Which one of this writer's it is, from 1.
+        step: Steps that it holds.
+        attempt: Of the job.
+        auc: Of the validation rows, if they were scored.
+        values: The training's JSON values.
+        state: What the `TrainingState` says beside its tensors.
+        tensors: Of each tensor dtype and shape.
+    """
+
+    name: str
+    number: int
+    step: int
+    attempt: int
+    auc: float | None
+    values: Mapping[str, Any]
+    state: Mapping[str, Any]
+    tensors: Mapping[str, TensorFacts]
+
+    def key(self, rank: int) -> str:
+        """The key under which a rank posts what it wrote."""
+        return f"checkpoint/{self.number}/{self.name}/rank-{rank}-wrote"
+
+    @property
+    def outcome_key(self) -> str:
+        """The key under which rank 0 posts how it ended."""
+        return f"checkpoint/{self.number}/{self.name}/outcome"

@@ -1,0 +1,117 @@
+"""A folder on a filesystem of this machine."""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from distrain.storage.folder import FileReader, FileWriter, Folder
+from distrain.storage.outputs import _partial_name, _sync
+
+# What filesystems in user space say that keep folders elsewhere.
+_CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
+
+
+class _LocalFile:
+    def __init__(self, handle: Any):
+        self._handle = handle
+
+    def write(self, content: memoryview) -> None:
+        done = 0
+        while done < len(content):
+            done += self._handle.write(content[done:])
+
+    def read_into(self, offset: int, target: memoryview) -> int:
+        self._handle.seek(offset)
+        done = 0
+        while done < len(target):
+            count = self._handle.readinto(target[done:])
+            if not count:
+                break
+            done += count
+        return done
+
+
+class LocalFolder:
+    """A folder of files on this machine; see `Folder`."""
+
+    local = True
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    @property
+    def url(self) -> str:
+        """See `Folder`."""
+        return str(self._path)
+
+    def sub(self, name: str) -> Folder:
+        """See `Folder`."""
+        return LocalFolder(self._path / name)
+
+    def folders(self) -> list[str]:
+        """See `Folder`."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self._path) if entry.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def make(self) -> None:
+        """See `Folder`."""
+        self._path.mkdir(parents=True, exist_ok=True)
+
+    def size(self, name: str) -> int:
+        """See `Folder`."""
+        return (self._path / name).stat().st_size
+
+    def read(self, name: str) -> bytes:
+        """See `Folder`."""
+        return (self._path / name).read_bytes()
+
+    @contextlib.contextmanager
+    def reader(self, name: str) -> Iterator[FileReader]:
+        """See `Folder`."""
+        with open(self._path / name, "rb", buffering=0) as handle:
+            yield _LocalFile(handle)
+
+    @contextlib.contextmanager
+    def writer(self, name: str) -> Iterator[FileWriter]:
+        """See `Folder`."""
+        with open(self._path / name, "wb", buffering=0) as handle:
+            yield _LocalFile(handle)
+            os.fsync(handle.fileno())
+
+    def put(self, name: str, content: bytes) -> None:
+        """See `Folder`."""
+        partial = _partial_name(self._path / name)
+        try:
+            partial.write_bytes(content)
+            _sync(partial)
+            partial.rename(self._path / name)
+            self.sync()
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """See `Folder`."""
+        (self._path / name).rename(self._path / new_name)
+        self.sync()
+
+    def sync(self) -> None:
+        """See `Folder`."""
+        try:
+            _sync(self._path)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC_FOLDERS:
+                raise
+
+    def remove(self, *, first: Sequence[str] = ()) -> None:
+        """See `Folder`."""
+        for name in first:
+            (self._path / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._path)
