@@ -79,7 +79,7 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
             assert done.returncode == 0, done.stdout + done.stderr
             losses.append(json.loads((tmp_path / name / "summary.json").read_text())["log_loss"])
             for rank in (0, 1):
-                assert (tmp_path / name / "logs" / f"rank-{rank}.log").exists()
+                assert (tmp_path / name / "logs" / "attempt-1" / f"rank-{rank}.log").exists()
         assert losses[0] == losses[1]
         doctor = run_distrain(
             "doctor", "--scheduler", address, "--run-dir", tmp_path / "runs", "--json"
@@ -89,7 +89,8 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
 
 
 def test_a_killed_dask_worker_ends_the_gang_and_its_rank(prepared: Path, tmp_path: Path) -> None:
-    spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000")
+    once = "restart={max_rank_failures: 0, max_worker_losses: 0}"
+    spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000", once)
     with dask_cluster(tmp_path) as address, connect(address) as client:
         job = JobHandle(client, "job")
         job.submit(spec, tmp_path / "run")

@@ -1,0 +1,280 @@
+"""Jobs that go on although ranks, workers and schedulers are lost under them."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import Client
+from safetensors.numpy import load_file
+from small_jobs import is_running, make_spec
+
+from distrain.coordinator.handle import JobHandle
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import JobView, Record, Resumed
+from distrain.report import RunRecorder, open_run
+from distrain.run_paths import RunPaths, new_job_id
+from distrain.spec import JobSpec
+
+SOME_STEPS = (
+    "train.epochs=20",
+    "train.max_steps=600",
+    "train.log_every_steps=7",
+    "evaluate.every_steps=200",
+    "checkpoint={every_steps: 20, keep: 2}",
+    "restart.backoff_s=0",
+)
+
+
+def run_job(
+    client: Client, spec: JobSpec, root: Path, on_view: Callable[[JobView], None] = lambda _: None
+) -> tuple[JobView, RunRecorder]:
+    job = JobHandle(client, new_job_id(spec.name))
+    with open_run(root, spec, job.job_id) as recorder:
+        job.submit(spec, root)
+
+        def watch(view: JobView) -> None:
+            recorder.add(view)
+            on_view(view)
+
+        view = job.watch(watch)
+        recorder.finish(view)
+    return view, recorder
+
+
+class Shot:
+    """Does something once, when a checkpoint after some step is there."""
+
+    def __init__(self, step: int, action: Callable[[JobView], None]):
+        self.step = step
+        self.action = action
+        self.views: list[JobView] = []
+
+    def __call__(self, view: JobView) -> None:
+        saved = view.checkpoints.step or 0
+        runs = view.state is JobState.RUNNING and all(view.pids)
+        if runs and saved >= self.step and not self.views:
+            self.views.append(view)
+            self.action(view)
+
+
+def kill_rank(number: int) -> Callable[[JobView], None]:
+    def kill(view: JobView) -> None:
+        pid = view.pids[number]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    return kill
+
+
+def kill_worker(number: int) -> Callable[[JobView], None]:
+    def kill(view: JobView) -> None:
+        worker = psutil.Process(view.pids[number]).parent()
+        assert worker is not None
+        worker.kill()
+
+    return kill
+
+
+def scores(records: list[Record]) -> list[tuple[object, ...]]:
+    """What of records must be the same whenever they were made, however often it took."""
+    return [
+        (r.split, r.epoch, r.step, r.rows, r.rows_total, r.loss, r.auc, r.normalised_entropy, r.lr)
+        for r in records
+    ]
+
+
+def weights(root: Path) -> dict[str, bytes]:
+    tensors = load_file(RunPaths(root).model / "weights.safetensors")
+    return {name: tensor.tobytes() for name, tensor in tensors.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    cluster: Client, prepared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[Record], dict[str, bytes]]:
+    """Records and weights of the job when nothing happens to it."""
+    root = tmp_path_factory.mktemp("undisturbed") / "run"
+    view, recorder = run_job(cluster, make_spec(prepared, *SOME_STEPS), root)
+    assert view.state is JobState.SUCCEEDED, view.message
+    assert not view.restarts
+    return recorder.records, weights(root)
+
+
+def check_same(
+    root: Path, recorder: RunRecorder, undisturbed: tuple[list[Record], dict[str, bytes]]
+) -> None:
+    records, expected = undisturbed
+    assert scores(recorder.records) == scores(records)
+    lines = RunPaths(root).metrics.read_text().splitlines()
+    on_disk = [(line["split"], line["step"]) for line in map(json.loads, lines)]
+    assert on_disk == [(record.split, record.step) for record in records]
+    elapsed_s = [record.elapsed_s for record in recorder.records if record.split == "train"]
+    assert elapsed_s == sorted(elapsed_s)
+    assert weights(root) == expected
+
+
+def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
+    cluster: Client,
+    prepared: Path,
+    tmp_path: Path,
+    undisturbed: tuple[list[Record], dict[str, bytes]],
+) -> None:
+    told: list[Resumed] = []
+    shot = Shot(40, kill_rank(1))
+
+    def on_view(view: JobView) -> None:
+        told.extend(entry for entry in view.progress if isinstance(entry, Resumed))
+        shot(view)
+
+    root = tmp_path / "run"
+    view, recorder = run_job(cluster, make_spec(prepared, *SOME_STEPS), root, on_view)
+    assert view.state is JobState.SUCCEEDED, view.message
+    assert (view.attempt, [setback.reason for setback in view.restarts]) == (2, ["RankDied"])
+    assert [(entry.attempt, entry.reason) for entry in told] == [(1, ""), (2, "RankDied")]
+    assert told[1].step >= 40
+    check_same(root, recorder, undisturbed)
+    assert not any(is_running(pid) for pid in shot.views[0].pids if pid)
+    paths = RunPaths(root)
+    assert paths.attempts() == (1, 2)
+    assert all(paths.log(rank, attempt).exists() for rank in (0, 1) for attempt in (1, 2))
+    summary = json.loads(paths.summary.read_text())
+    assert (summary["attempts"], summary["restarts"][0]["reason"]) == (2, "RankDied")
+    assert summary["checkpoints"]["step"] == 600
+    assert summary["rows"] == recorder.records[-1].rows_total
+
+
+def test_a_killed_worker_returns_and_the_job_goes_on(
+    cluster: Client,
+    prepared: Path,
+    tmp_path: Path,
+    undisturbed: tuple[list[Record], dict[str, bytes]],
+) -> None:
+    root = tmp_path / "run"
+    shot = Shot(40, kill_worker(0))
+    view, recorder = run_job(cluster, make_spec(prepared, *SOME_STEPS), root, shot)
+    assert view.state is JobState.SUCCEEDED, view.message
+    (setback,) = view.restarts
+    assert setback.reason in ("WorkerLost", "RankDied")
+    check_same(root, recorder, undisturbed)
+    cluster.wait_for_workers(4, timeout=60)
+
+
+def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
+    cluster: Client, prepared: Path, tmp_path: Path
+) -> None:
+    def terminate(view: JobView) -> None:
+        pid = view.pids[0]
+        assert pid is not None
+        os.kill(pid, signal.SIGTERM)
+
+    spec = make_spec(prepared, *SOME_STEPS, "checkpoint={every_steps: 50, every_s: null}")
+    root = tmp_path / "run"
+    view, recorder = run_job(cluster, spec, root, Shot(50, terminate))
+    assert view.state is JobState.SUCCEEDED, view.message
+    (setback,) = view.restarts
+    assert setback.reason == "Preempted"
+    assert "SIGTERM" in setback.message
+    steps = [record.step for record in recorder.records if record.split == "train"]
+    assert steps == sorted(set(steps))
+
+
+def test_a_job_whose_restarts_are_used_up_fails_and_says_so(
+    cluster: Client, prepared: Path, tmp_path: Path
+) -> None:
+    killed: set[int] = set()
+
+    def kill_each_attempt(view: JobView) -> None:
+        if view.state is JobState.RUNNING and view.attempt not in killed and view.pids[1]:
+            killed.add(view.attempt)
+            os.kill(view.pids[1], signal.SIGKILL)
+
+    endless = ("train.max_steps=1000000", "train.epochs=1000000", "train.log_every_steps=5")
+    spec = make_spec(prepared, *endless, "restart={max_rank_failures: 1, backoff_s: 0}")
+    view, _ = run_job(cluster, spec, tmp_path / "run", kill_each_attempt)
+    assert (view.state, view.reason, view.attempt) == (JobState.FAILED, "RankDied", 2)
+    assert [setback.attempt for setback in view.restarts] == [1]
+    assert re.search(r"rank 1 \(pid \d+ on \S+\) was killed by SIGKILL", view.message or "")
+    assert "no restart is left" in (view.message or "")
+
+
+def test_a_stopped_rank_does_not_hold_up_the_end_of_its_job(
+    cluster: Client, prepared: Path, tmp_path: Path
+) -> None:
+    endless = ("train.max_steps=1000000", "train.epochs=1000000", "train.log_every_steps=5")
+    job = JobHandle(cluster, new_job_id("stopped"))
+    job.submit(make_spec(prepared, *endless), tmp_path)
+    begun_s: list[float] = []
+    pids: list[int] = []
+
+    def stop_one(view: JobView) -> None:
+        if view.records and not begun_s:
+            pids.extend(pid for pid in view.pids if pid)
+            os.kill(pids[0], signal.SIGSTOP)
+            job.cancel()
+            begun_s.append(time.monotonic())
+
+    view = job.watch(stop_one)
+    took_s = time.monotonic() - begun_s[0]
+    assert view.state is JobState.CANCELLED
+    assert not any(is_running(pid) for pid in pids)
+    assert took_s < 5.0
+
+
+@pytest.mark.slow
+def test_many_submits_and_cancels_leave_nothing_behind(
+    cluster: Client, prepared: Path, tmp_path: Path
+) -> None:
+    submit_and_cancel(cluster, prepared, tmp_path, 200)
+
+
+def test_some_submits_and_cancels_leave_nothing_behind(
+    cluster: Client, prepared: Path, tmp_path: Path
+) -> None:
+    submit_and_cancel(cluster, prepared, tmp_path, 6)
+
+
+def submit_and_cancel(cluster: Client, prepared: Path, root: Path, times: int) -> None:
+    """Jobs that end at any moment of their start, and what they leave in every process."""
+    here = psutil.Process()
+    workers = [psutil.Process(pid) for pid in cluster.run(os.getpid).values()]
+
+    def held() -> list[tuple[int, int, int]]:
+        return [(p.num_fds(), p.num_threads(), len(p.children())) for p in (here, *workers)]
+
+    def once(number: int) -> None:
+        spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000")
+        job = JobHandle(cluster, new_job_id("cancelled"))
+        job.submit(spec, root / str(number))
+        for _ in range(number % 6):  # let it come a little further each time
+            job.view()
+        job.cancel()
+        assert job.watch(lambda _: None).state is JobState.CANCELLED
+
+    for number in range(6):
+        once(number)
+    before = held()
+    for number in range(times):
+        once(6 + number)
+
+    def tell(dask_scheduler: object) -> tuple[int, int]:
+        plugin = dask_scheduler.plugins["distrain-coordinator"]  # type: ignore[attr-defined]
+        return len(plugin.gangs), len(plugin._tasks)
+
+    assert cluster.run_on_scheduler(tell) == (0, 0)
+    for _ in range(100):
+        # A few come and go: connections among Dask's own.
+        grown = [
+            [now - then for now, then in zip(*pair, strict=True)]
+            for pair in zip(held(), before, strict=True)
+        ]
+        if all(fds <= 3 and threads <= 3 and children <= 0 for fds, threads, children in grown):
+            break
+        cluster.run(os.getpid)
+    else:
+        pytest.fail(f"open files, threads and children grew by {grown}")
