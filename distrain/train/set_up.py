@@ -22,7 +22,7 @@ from distrain.train.saving import Checkpoints, Start, checkpoint_url, likely_sta
 from distrain.train.span import Span
 from distrain.train.step import TrainStep
 from distrain.train.tables import place_tables, table_factory
-from distrain.train.whereabouts import PEERS, waiting
+from distrain.train.whereabouts import PEERS, READER, waiting
 from distrain.train.window import OpenWindow
 from distrain.world import World
 
@@ -76,7 +76,7 @@ def set_up(job: Job, loader: Loader, span: Span) -> Parts:
     # Before the model is built, so that the first batch is ready when that is.
     batches = EpochsAhead(loader, span.num_steps, ahead, guess)
     parts = _make(job, span, place)
-    with waiting(PEERS):
+    with waiting(READER):  # of the storage; waits for the other ranks tell of themselves
         start, spoilt = parts[-1].load()
     if spoilt:
         parts = _make(job, span, place)

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.checkpoint import (
+    CheckpointPlace,
+    CheckpointWriter,
+    LocalBoard,
+    TrainingState,
+    load_newest,
+)
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.errors import SpecError
 from distrain.models import ClickModel
 from distrain.models.dlrm import DlrmDense
@@ -66,10 +73,10 @@ def batches():
         )
 
 
-def train(step):
-    """What the steps returned, and every parameter after all batches."""
+def train(step, part=slice(None)):
+    """What the steps returned, and every parameter after all batches, or those of a part."""
     told = []
-    for number, batch in enumerate(batches()):
+    for number, batch in list(enumerate(batches()))[part]:
         lr = 0.1 / (1 + number)  # another one in each step
         logits, loss = step(batch, max(1, 2 * batch.num_rows), lr, PhaseClock())
         told += [logits.clone(), loss.clone()]
@@ -89,6 +96,28 @@ def test_a_played_graph_gives_the_bits_of_plain_steps(kind, clip, model):
     assert PlayedGraph.made == 1  # for 20 rows; the other sizes come once
     step.read_steps()
     assert step.sparse_optimizer.num_steps == 11
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("after", [0, 2, 8])
+def test_a_recorded_training_goes_on_from_a_checkpoint(kind, after, tmp_path):
+    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}})
+    undisturbed = train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph))
+    place = CheckpointPlace(str(tmp_path))
+    told = []
+    for part in (slice(0, after), slice(after, None)):
+        step = GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph)
+        optimizers = step.sparse_optimizer, step.dense.optimizer.torch_optimizer
+        state = TrainingState(step.model, *optimizers)
+        if load_newest(place, state, Peers()).entry is not None:
+            step.write_steps()
+        told = [*told[: 2 * after], *train(step, part)]  # without the first part's parameters
+        step.read_steps()
+        writer = CheckpointWriter(place, state, Peers(), LocalBoard(), keep=1)
+        writer.save(step.sparse_optimizer.num_steps, 1, {}, {}, wait=True)
+        writer.close()
+    assert step.sparse_optimizer.num_steps == 11
+    assert all(torch.equal(a, b) for a, b in zip(told, undisturbed, strict=True))
 
 
 def test_a_size_is_recorded_after_its_warm_up():
