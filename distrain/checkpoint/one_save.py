@@ -29,6 +29,7 @@ class OneSave:
     Args:
         setting: Of the writer.
         plan: What it is.
+        before: What this writer wrote before it.
         content: What this rank has to write, or in words why there is nothing.
         started_s: The monotonic time at which training stopped for it.
 
@@ -43,6 +44,7 @@ class OneSave:
         self.stood_still_s: float | None = None
         self.whole: bool | None = None
         self._setting = setting
+        self._before = before
         self._content: ShardContent | str = content
         self._started_s = self._began_s = started_s
 
@@ -153,7 +155,8 @@ class OneSave:
         """Tell the others, who have all ended; they no longer need what was told before."""
         board = self._setting.board
         with contextlib.suppress(OSError, RuntimeError):
-            board.clear(f"checkpoint/{self.plan.number - 1}/")
+            if self._before is not None:
+                board.clear(self._before.outcome_key)
             board.post(self.plan.outcome_key, outcome)
 
     def _remove(self) -> None:

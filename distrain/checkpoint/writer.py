@@ -132,7 +132,7 @@ class CheckpointWriter:
         started_s = monotonic()
         saved_before = self.wait(self._patience_s)
         name = name_of(step, attempt)
-        self._number += 1
+        self._number += 1  # also for what is not written, so that all ranks count alike
         if saved_before and self._last is not None and self._last.plan.name == name:
             return Saved(monotonic() - started_s, True)
         tensors = self._state.tensors()
@@ -149,7 +149,8 @@ class CheckpointWriter:
         self._forget_last_posts()
         behind = self._asynchronous and not wait
         content = self._content(tensors, rank_tensors, behind)
-        one = self._last = OneSave(self._setting, plan, content, started_s)
+        before = None if self._last is None else self._last.plan
+        one = self._last = OneSave(self._setting, plan, before, content, started_s)
         if not behind or self._is_busy():
             whole = one.run()
             return Saved(monotonic() - started_s, whole)
