@@ -39,7 +39,14 @@ class OneSave:
         whole: How it ended; `None` until then.
     """
 
-    def __init__(self, setting: Setting, plan: Plan, content: ShardContent | str, started_s: float):
+    def __init__(
+        self,
+        setting: Setting,
+        plan: Plan,
+        before: Plan | None,
+        content: ShardContent | str,
+        started_s: float,
+    ):
         self.plan = plan
         self.stood_still_s: float | None = None
         self.whole: bool | None = None
