@@ -42,6 +42,8 @@ class RankProcess:
         assignment: Its work.
         report: Takes its events as JSON values, and the supervisor's own.
         program: What to run; the number of its event pipe and this process's id are added.
+        interface: The network interface that it should talk to its peers over; `None` leaves that
+            to gloo.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class RankProcess:
         assignment: Assignment,
         report: Callable[[dict[str, Any]], None],
         program: Sequence[str] = RANK_PROGRAM,
+        interface: str | None = None,
     ):
         self.assignment = assignment
         self._program = program
+        self._interface = interface
         self.spec = assignment.job_spec
         self._rank = assignment.world.rank
         self._report = report
@@ -158,7 +162,7 @@ class RankProcess:
             stdout=log_write,
             stderr=log_write,
             pass_fds=(event_write,),
-            env=_environment(self.spec),
+            env=_environment(self.spec, self._interface),
             start_new_session=True,
         )
 
@@ -252,10 +256,12 @@ class _Exit(asyncio.SubprocessProtocol):
         self.seen.set()
 
 
-def _environment(spec: JobSpec) -> dict[str, str]:
+def _environment(spec: JobSpec, interface: str | None) -> dict[str, str]:
     env = dict(os.environ) | ALLOCATOR
     threads = str(spec.resources.threads_per_rank)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         env[name] = threads
     env["PYTHONUNBUFFERED"] = "1"
+    if interface is not None:
+        env.setdefault("GLOO_SOCKET_IFNAME", interface)
     return env

@@ -8,7 +8,9 @@ from collections import deque
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker
+from distributed.comm.addressing import get_address_host
 
+from distrain.coordinator.interface import interface_of
 from distrain.coordinator.rank_process import RankProcess
 from distrain.coordinator.signals import LastWill
 from distrain.train.assignment import Assignment
@@ -96,7 +98,8 @@ async def supervise(assignment_text: str) -> int:
         about = {"job_id": assignment.job_id, "attempt": assignment.attempt}
         worker.batched_send({"op": EVENT_OP, **about, "event": event})
 
-    process = RankProcess(assignment, report)
+    interface = interface_of(get_address_host(worker.address))
+    process = RankProcess(assignment, report, interface=interface)
     key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
     plugin.running[key] = process
     if key in plugin.stopped_early:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -36,13 +36,22 @@ class DaskWorld:
     Args:
         folder: Where its log goes.
         num_workers: How many.
+        host: The scheduler's address.
+        wrappers: Per worker, words before its command, such as `ip netns exec NAME`.
     """
 
-    def __init__(self, folder: Path, num_workers: int):
+    def __init__(
+        self,
+        folder: Path,
+        num_workers: int,
+        host: str = "127.0.0.1",
+        wrappers: Sequence[Sequence[str]] = (),
+    ):
         self.folder = folder
         self.num_workers = num_workers
-        self.port = free_port()
-        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.wrappers = wrappers or [()] * num_workers
+        self.host, self.port = host, free_port()
+        self.address = f"tcp://{host}:{self.port}"
         self._log = (folder / "dask.log").open("a")
         self.scheduler: subprocess.Popen[bytes]
         self.nannies: list[subprocess.Popen[bytes]] = []
@@ -63,16 +72,19 @@ class DaskWorld:
     def start(self) -> None:
         """Start all of it."""
         self.scheduler = self._spawn(
-            "scheduler", "--port", self.port, "--host", "127.0.0.1", "--dashboard-address", ":0",
+            "scheduler", "--port", self.port, "--host", self.host, "--dashboard-address", ":0",
             "--preload", "distrain.preload",
         )  # fmt: skip
-        self.nannies = [self.start_worker(f"w{number}") for number in range(self.num_workers)]
+        self.nannies = [
+            self.start_worker(f"w{number}", self.wrappers[number])
+            for number in range(self.num_workers)
+        ]
 
-    def start_worker(self, name: str) -> subprocess.Popen[bytes]:
+    def start_worker(self, name: str, wrapper: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """One more worker; it waits until it finds the scheduler."""
         return self._spawn(
             "worker", self.address, "--name", name, "--nthreads", 1, "--no-dashboard",
-            "--local-directory", self.folder,
+            "--local-directory", self.folder, wrapper=wrapper,
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -122,10 +134,10 @@ class DaskWorld:
                 found += [p for p in children if "spawn_main" in _words(p)]
         return found
 
-    def _spawn(self, *words: object) -> subprocess.Popen[bytes]:
+    def _spawn(self, *words: object, wrapper: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         quiet = {**os.environ, "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
         return subprocess.Popen(
-            [*DASK, *map(str, words)], stdout=self._log, stderr=self._log, env=quiet
+            [*wrapper, *DASK, *map(str, words)], stdout=self._log, stderr=self._log, env=quiet
         )
 
 

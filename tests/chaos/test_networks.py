@@ -1,0 +1,76 @@
+"""Cables are pulled: between two ranks, and between a worker and the scheduler."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import networks
+import pytest
+from dask_world import DaskWorld, TrainCommand, records, wait_for, what_counts
+from networks import Hosts
+from small_jobs import run_distrain, small_document, write_prepared
+from yaml import safe_dump
+
+WEIGHTS = Path("model") / "weights.safetensors"
+WHY_NOT = networks.why_not()
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(280),
+    pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    with Hosts() as made:
+        yield made
+
+
+def write_job(prepared: Path, path: Path) -> Path:
+    document = small_document(prepared)
+    document["train"] |= {"max_steps": 1_200, "epochs": 100, "log_every_steps": 50}
+    document |= {
+        "checkpoint": {"every_steps": 50},
+        "deadlines": {"progress_s": 5.0},
+        "restart": {"max_rank_failures": 100, "max_worker_losses": 100, "backoff_s": 0.5},
+    }
+    path.write_text(safe_dump(document))
+    return path
+
+
+@pytest.mark.parametrize("cable", ["between ranks", "of a worker"])
+def test_a_cut_cable_costs_time_and_nothing_else(
+    prepared: Path, tmp_path: Path, hosts: Hosts, cable: str
+) -> None:
+    spec, run_dir, log = (
+        write_job(prepared, tmp_path / "job.yaml"),
+        tmp_path / "cut",
+        tmp_path / "l",
+    )
+    done = run_distrain("train", spec, "--run-dir", tmp_path / "whole")
+    assert done.returncode == 0, done.stderr
+    with DaskWorld(tmp_path, 2, hosts.here, hosts.wrappers) as world:
+        command = TrainCommand(spec, "--scheduler", world.address, "--run-dir", run_dir, log=log)
+        try:
+            wait_for(lambda: command.ended or len(records(run_dir)) >= 2, "some steps", 90)
+            assert not command.ended, log.read_text()
+            if cable == "between ranks":
+                hosts.part()
+            else:
+                hosts.cut_off(1)
+            wait_for(lambda: "restart" in log.read_text(), "the watchdog to notice", 60)
+            if cable == "between ranks":
+                hosts.join()
+            else:
+                hosts.plug_in(1)
+            assert command.wait(200) == 0, log.read_text()
+        finally:
+            command.kill()
+    assert "no progress for 5 s" in log.read_text()
+    assert (run_dir / WEIGHTS).read_bytes() == (tmp_path / "whole" / WEIGHTS).read_bytes()
+    assert what_counts(run_dir) == what_counts(tmp_path / "whole")
