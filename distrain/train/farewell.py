@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -46,28 +47,41 @@ class Farewell:
         self._report = report
         self._leave = leave
         self._changed = threading.Condition()
-        self._deadline_s: float | None = None
+        self._deadline_s = math.inf
+        self._early_s = math.inf
+        self._arrived = False
         self._over = False
         self._thread: threading.Thread | None = None
 
     def leave_within(self, grace_s: float) -> None:
         """Leave as it is after so many seconds, or earlier if that was said before."""
         with self._changed:
-            deadline_s = time.monotonic() + grace_s
-            if self._deadline_s is None or deadline_s < self._deadline_s:
-                self._deadline_s = deadline_s
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._wait, name="farewell", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            self._deadline_s = min(self._deadline_s, time.monotonic() + grace_s)
+            self._watch()
 
     def stop_agreed(self, target: int | None) -> None:
         """Note what the ranks have agreed on: where to stop, or `None` if they could not.
 
-        Before the first place there is nothing to save, and getting there may take long.
+        Before the first place there is nothing to save, and getting there may take long: unless the
+        training thread arrives in a moment, the rank leaves without it.
         """
-        if target is None or target == 0:
-            self.leave_within(MAIN_THREAD_S)
+        with self._changed:
+            if not self._arrived and not target:
+                self._early_s = time.monotonic() + MAIN_THREAD_S
+                self._watch()
+
+    def arrived(self) -> None:
+        """The training thread is where the ranks stop, and saves: it has the rest of the grace."""
+        with self._changed:
+            self._arrived = True
+            self._early_s = math.inf
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._wait, name="farewell", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
 
     def stopped(self, step: int, saved: bool) -> None:
         """Tell that the training thread has stopped; it leaves by itself."""
@@ -91,11 +105,10 @@ class Farewell:
     def _wait(self) -> None:
         with self._changed:
             while not self._over:
-                assert self._deadline_s is not None
-                left_s = self._deadline_s - time.monotonic()
+                left_s = min(self._deadline_s, self._early_s) - time.monotonic()
                 if left_s <= 0:
                     break
-                self._changed.wait(left_s)
+                self._changed.wait(min(left_s, threading.TIMEOUT_MAX))
         if self._tell(self._where.step, False):
             log.warning("leaves without a checkpoint: its time is up")
             self._leave()

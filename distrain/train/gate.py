@@ -15,6 +15,10 @@ one that has seen them proposes the target; the board lets the first proposal wi
 also in the worst moment all ranks decide alike. An abandoned checkpoint is left out; an abandoned
 stop is one without a checkpoint.
 
+Requests may reach ranks in any order, and several may have the same target. A stop does not wait
+for what else is asked: where it meets a checkpoint, some ranks may do both and others the stop
+alone, which saves the same state after the same step.
+
 Without requests a place costs a lock.
 """
 

@@ -176,10 +176,13 @@ class Trainer:
                 self.save_asked = True  # after this validation, on all ranks
 
     def _stop(self, stop: StopAsked) -> None:
+        farewell = self.control.farewell
+        if farewell is not None and stop.saves:
+            farewell.arrived()
         saved = stop.saves and self._save(wait=True) is True
         self._close()
-        if self.control.farewell is not None:
-            self.control.farewell.stopped(self.taken, saved)
+        if farewell is not None:
+            farewell.stopped(self.taken, saved)
 
     def _save_if_due(self) -> None:
         if self.save_asked or self.checkpoints.due(self.taken):

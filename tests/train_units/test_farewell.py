@@ -65,6 +65,18 @@ def test_a_stop_with_nothing_to_save_does_not_wait_for_the_training(rank, agreed
     assert rank.left.wait(LONG_S / 2)
 
 
+@pytest.mark.parametrize("agrees_first", [True, False])
+def test_a_training_that_arrives_at_the_first_place_gets_its_time(rank, agrees_first, monkeypatch):
+    monkeypatch.setattr(farewell_module, "MAIN_THREAD_S", 0.1)
+    rank.farewell.leave_within(LONG_S)
+    calls = [lambda: rank.farewell.stop_agreed(0), rank.farewell.arrived]
+    for call in calls if agrees_first else reversed(calls):
+        call()
+    assert not rank.left.wait(0.2)
+    rank.farewell.stopped(0, saved=True)
+    assert rank.told == [RankStopped(1, 0, saved=True)]
+
+
 def test_an_agreed_stop_leaves_the_training_its_time(rank):
     rank.farewell.leave_within(LONG_S)
     rank.farewell.stop_agreed(5)
