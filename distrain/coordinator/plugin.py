@@ -1,9 +1,11 @@
 """The scheduler shell: carries out what the job machine says, inside the Dask scheduler."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from traceback import format_exc
 from typing import Any
 
 from distributed import Client, Scheduler, SchedulerPlugin
@@ -35,7 +37,7 @@ from distrain.coordinator.notices import NoticePlugin
 from distrain.coordinator.states import JobState
 from distrain.coordinator.supervisor import EVENT_OP, LEAVING_OP, SupervisorPlugin
 from distrain.coordinator.view import JobView
-from distrain.events import Event, RankExited, RankFailed, from_json
+from distrain.events import RankExited, RankFailed, from_json
 from distrain.placement import Slot
 from distrain.spec import JobSpec, parse_spec
 
@@ -43,6 +45,8 @@ PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
 KEPT_JOBS = 200
 """Ended jobs that stay visible; the oldest are forgotten first."""
+
+log = logging.getLogger("distrain.coordinator")
 
 
 class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
@@ -155,22 +159,28 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
         """Stream message: a rank, or its supervisor, told something."""
-        job = self.machine.jobs.get(job_id)
-        parsed: Event
+        # Raised from here, an error would close the connection to the worker.
         try:
             parsed = from_json(event)
+            job = self.machine.jobs.get(job_id)
             if job is not None and job.attempt == attempt:  # an older attempt changes nothing
                 self.collectors[job_id].add(parsed)
-        except ValueError as error:  # raised, it would close the connection to the worker
+        except Exception as error:
             rank = int(event.get("rank", 0))
-            message = f"rank {rank}: the scheduler cannot read its report: {error}"
+            message = f"rank {rank}: the scheduler cannot read its report: {error!r}"
             hint = "Run the same version of distrain on scheduler and workers."
-            parsed = RankFailed(rank, "RankFailed", f"{message}\n  hint: {hint}")
+            traceback = None if isinstance(error, ValueError) else format_exc()
+            parsed = RankFailed(
+                rank, "RankFailed", f"{message}\n  hint: {hint}", traceback=traceback
+            )
         self._tell(Reported(job_id, attempt, parsed))
 
     def _tell(self, stimulus: Stimulus) -> None:
-        for instruction in self.machine.handle(stimulus, time.monotonic()):
-            self._carry_out(instruction)
+        try:
+            for instruction in self.machine.handle(stimulus, time.monotonic()):
+                self._carry_out(instruction)
+        except Exception:  # a bug; whoever called must not suffer, nor the jobs of others
+            log.exception("the coordinator failed on %r", stimulus)
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
