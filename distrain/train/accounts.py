@@ -8,9 +8,11 @@ from distrain.events import EvaluationDone, RankFinished, StepsDone, TrainingSta
 from distrain.loader import Loader, LoaderStats
 from distrain.metrics import BinaryMetrics
 from distrain.models import ClickModel
+from distrain.spec import TrainSpec
 from distrain.train.peak_memory import peak_memory
 from distrain.train.phases import PhaseClock
 from distrain.train.saving import Start
+from distrain.train.schedule import lr_at
 from distrain.train.span import Span
 from distrain.train.window import OpenWindow
 
@@ -22,12 +24,14 @@ class Accounts:
     Attributes:
         rank: This rank.
         device: Where it trains.
+        train: How it trains.
         span: The job's steps.
         window: The steps since the last report.
     """
 
     rank: int
     device: torch.device
+    train: TrainSpec
     span: Span
     window: OpenWindow
 
@@ -49,7 +53,12 @@ class Accounts:
             start.checkpoint,
         )
 
-    def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock, lr: float) -> StepsDone:
+    def lr_of(self, step: int) -> float:
+        """The learning rate of a step, from 0."""
+        schedule = self.train.schedule
+        return lr_at(step, self.span.num_steps, self.train.optimizer.lr, schedule)
+
+    def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> StepsDone:
         """Close the window after `taken` steps; waits for the device.
 
         Raises:
@@ -64,7 +73,7 @@ class Accounts:
             clock.elapsed_s,
             seconds,
             metrics,
-            lr,
+            self.lr_of(taken - 1),
             loader,
             exchange,
             device_seconds,

@@ -11,6 +11,7 @@ of a validation, which is then done again by whoever goes on.
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -33,7 +34,6 @@ from distrain.train.gate import StopAsked
 from distrain.train.inputs import Inputs
 from distrain.train.loaders import job_loader
 from distrain.train.phases import PhaseClock
-from distrain.train.schedule import lr_at
 from distrain.train.set_up import set_up
 from distrain.train.span import Span
 from distrain.train.whereabouts import PEERS, waiting
@@ -106,7 +106,7 @@ class Trainer:
         parts = set_up(self, self.loader, self.span)
         self.model, self.step, self.window = parts.model, parts.step, parts.window
         self.checkpoints, self.start, self._read = parts.checkpoints, parts.start, parts.batches
-        self.accounts = Accounts(rank, self.device, self.span, self.window)
+        self.accounts = Accounts(rank, self.device, spec.train, self.span, self.window)
         self.taken = self.control.where.step = self.start.step
         self.validated = self.start.validated
         self.save_asked = False
@@ -134,9 +134,8 @@ class Trainer:
         if self.audit is not None:
             self.audit.add(epoch, step, routed.batch)
         rows = self.loader.rows_in_step(of_epoch)
-        logits, loss_sum = self.step(
-            routed.batch, rows, self._lr_of(step), self.clock, routed.route
-        )
+        lr = self.accounts.lr_of(step)
+        logits, loss_sum = self.step(routed.batch, rows, lr, self.clock, routed.route)
         self.window.add(step, routed, logits, loss_sum)
 
     def _after_step(self) -> None:
@@ -160,12 +159,9 @@ class Trainer:
         """
         gate = self.control.gate
         while True:
-            with waiting(PEERS):
-                if between_steps and gate.asked:
-                    with self.clock.phase("checkpoint"):
-                        word = gate.begin()
-                else:
-                    word = gate.begin()
+            held = between_steps and gate.asked
+            with waiting(PEERS), self.clock.phase("checkpoint") if held else nullcontext():
+                word = gate.begin()
             if word == "go":
                 return
             if word != "checkpoint":
@@ -206,8 +202,7 @@ class Trainer:
     def _report_steps(self) -> None:
         if self.audit is not None:
             self.audit.flush()
-        lr = self._lr_of(self.taken - 1)
-        self.report(self.accounts.steps_done(self.taken, self.loader.stats, self.clock, lr))
+        self.report(self.accounts.steps_done(self.taken, self.loader.stats, self.clock))
 
     def _evaluate(self) -> None:
         assert self.inputs.valid is not None
@@ -234,10 +229,8 @@ class Trainer:
             self._save(wait=True)
         # Every rank: each brings its rows of the tables that are spread over the ranks.
         with self.clock.phase("save"):
-            # An earlier attempt may have got so far, and no farther.
-            replace = self.attempt > 1
-            schema = self.inputs.schema
-            save_model(self.paths.model, self.model, self.spec.model, schema, replace=replace)
+            schema, again = self.inputs.schema, self.attempt > 1  # an earlier one may have saved it
+            save_model(self.paths.model, self.model, self.spec.model, schema, replace=again)
         if self.world.rank == 0:
             self.report(ModelSaved(0, str(self.paths.model)))
         with self.clock.phase("checkpoint"):
@@ -250,10 +243,6 @@ class Trainer:
         self.checkpoints.close()
         if self.audit is not None:
             self.audit.close()
-
-    def _lr_of(self, step: int) -> float:
-        train = self.spec.train
-        return lr_at(step, self.span.num_steps, train.optimizer.lr, train.schedule)
 
     def _loader(self, table: Table, *, shuffle: str) -> Loader:
         return job_loader(
