@@ -38,6 +38,7 @@ class DaskWorld:
         num_workers: How many.
         host: The scheduler's address.
         wrappers: Per worker, words before its command, such as `ip netns exec NAME`.
+        scheduler_wrapper: The same for the scheduler.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class DaskWorld:
         num_workers: int,
         host: str = "127.0.0.1",
         wrappers: Sequence[Sequence[str]] = (),
+        scheduler_wrapper: Sequence[str] = (),
     ):
         self.folder = folder
         self.num_workers = num_workers
         self.wrappers = wrappers or [()] * num_workers
+        self.scheduler_wrapper = scheduler_wrapper
         self.host, self.port = host, free_port()
         self.address = f"tcp://{host}:{self.port}"
         self._log = (folder / "dask.log").open("a")
@@ -73,7 +76,7 @@ class DaskWorld:
         """Start all of it."""
         self.scheduler = self._spawn(
             "scheduler", "--port", self.port, "--host", self.host, "--dashboard-address", ":0",
-            "--preload", "distrain.preload",
+            "--preload", "distrain.preload", wrapper=self.scheduler_wrapper,
         )  # fmt: skip
         self.nannies = [
             self.start_worker(f"w{number}", self.wrappers[number])
