@@ -71,6 +71,10 @@ class RunPaths:
         """Where one rank's Python stacks are written when they are asked for."""
         return self.logs / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.stacks"
 
+    def reports(self, rank: int, attempt: int) -> Path:
+        """The progress that one rank reported, in case nobody lived to record it."""
+        return self.logs / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.reports"
+
     def audit(self, rank: int, attempt: int) -> Path:
         """Hashes of the rows that one rank trained."""
         return self.audits / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.rows"

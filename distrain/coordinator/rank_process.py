@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from distrain.coordinator.kept_reports import ReportKeeper
 from distrain.coordinator.log_pump import BoundedLog, LogPump
 from distrain.coordinator.process_state import GONE, resident_bytes, take_stacks
 from distrain.events import Event, RankExited, RankFailed, StacksTaken, TrainingStarted, to_json
@@ -59,6 +60,7 @@ class RankProcess:
         self.spec = assignment.job_spec
         self._rank = assignment.world.rank
         self._report = report
+        self._keeper = ReportKeeper(assignment.paths.reports(self._rank, assignment.attempt))
         self._process: asyncio.SubprocessTransport | None = None
         self._trains = False
         self._stopped = False
@@ -84,6 +86,7 @@ class RankProcess:
             return self._could_not_start(error)
         finally:
             log.close()
+            self._keeper.close()
 
     def command(self, words: dict[str, Any]) -> None:
         """Tell the rank something; it may have ended, which its exit code will tell."""
@@ -204,6 +207,7 @@ class RankProcess:
             if line.endswith(b"\n"):  # a killed rank may leave half a line
                 event = json.loads(line)
                 self._trains |= event.get("kind") == TrainingStarted.kind
+                self._keeper.keep(event, line)
                 self._report(event)
 
     async def _limit_memory(self, pid: int) -> None:

@@ -45,3 +45,21 @@ class History:
         if (record.split, record.step) not in self._known:
             self._known.add((record.split, record.step))
             self.records.append(record)
+
+
+def completed(recorded: Iterable[Record], replayed: Iterable[Iterable[Entry]]) -> list[Record]:
+    """The records of a run with those that were reported, but that nobody lived to record.
+
+    Args:
+        recorded: What was recorded.
+        replayed: The progress of each attempt, made again from kept reports, the oldest first.
+
+    Returns:
+        In order. Records after the step that the next attempt goes on from may be of attempts that
+        do not count; that attempt takes them back.
+    """
+    history = History()
+    for progress in replayed:
+        history.add(progress)
+    found = {(r.step, r.split): r for r in (*recorded, *history.records)}
+    return [found[key] for key in sorted(found)]  # `train` before `valid`

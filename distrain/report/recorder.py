@@ -8,10 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from distrain.coordinator.kept_reports import forget_reports, replay
+from distrain.coordinator.states import JobState
 from distrain.coordinator.view import JobView, Record
 from distrain.errors import OutputError
 from distrain.report.curves import draw_curves
-from distrain.report.history import History
+from distrain.report.history import History, completed
 from distrain.report.run_file import RunFile, read_records, read_summary, write_spec
 from distrain.report.summary import Summary, summarise
 from distrain.run_paths import RunPaths
@@ -52,7 +54,8 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
     """
     paths = RunPaths(root)
     check_writable(root)
-    recorder = RunRecorder(paths, read_records(paths), read_summary(paths))
+    records = completed(read_records(paths), replay(paths))
+    recorder = RunRecorder(paths, records, read_summary(paths))
     write_spec(spec, paths)
     return recorder
 
@@ -80,8 +83,8 @@ class RunRecorder:
         self.history = History(records)
         self._before = dict(summary or {})
         self._lock = _locked(paths.run)
-        # A last line that was cut off is not to be continued.
-        self._stale = paths.metrics.exists()
+        # What is there may lack records, or end in a line that was cut off.
+        self._stale = bool(self.records) or paths.metrics.exists()
 
     def __enter__(self) -> "RunRecorder":
         return self
@@ -110,7 +113,7 @@ class RunRecorder:
             OutputError: Lines could not be written; the file is as it was.
         """
         fresh, rewound = self.history.add(view.progress)
-        if rewound or (fresh and self._stale):
+        if rewound or (self._stale and self.records):
             with whole_file(self.paths.metrics) as partial:
                 partial.write_bytes(_lines(self.records))
             self._stale = False
@@ -128,6 +131,8 @@ class RunRecorder:
         summary = summarise(view, self.records, self._before)
         with whole_file(self.paths.summary) as partial:
             partial.write_text(json.dumps(summary.to_json(), indent=2) + "\n")
+        if view.state is JobState.SUCCEEDED:
+            forget_reports(self.paths)
         if self.records:
             with whole_file(self.paths.curves) as partial:
                 draw_curves(self.records, view.name, partial)

@@ -5,10 +5,13 @@ from collections import OrderedDict
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distrain.coordinator.collector import Collector
+from distrain.coordinator.kept_reports import ReportKeeper
 from distrain.coordinator.states import JobState
 from distrain.coordinator.view import (
     Checkpoints,
@@ -20,6 +23,8 @@ from distrain.coordinator.view import (
     Setback,
 )
 from distrain.errors import InputError, OutputError, SpecError
+from distrain.events import Event, RankExited, StepsDone, TrainingStarted, to_json
+from distrain.metrics import BinaryMetrics
 from distrain.report import open_run, read_records, read_run, read_summary, reopen_run
 from distrain.report.history import History
 from distrain.run_paths import RunPaths
@@ -144,6 +149,63 @@ def test_a_line_that_was_cut_off_is_never_continued(tmp_path: Path) -> None:
     lines = RunPaths(tmp_path).metrics.read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 10]
     assert json.loads(lines[0]) == json.loads(json.dumps(asdict(record(5))))
+
+
+def reports(rank: int, first_step: int, steps: range) -> list[Event]:
+    started = TrainingStarted(rank, 100, 50, 50, 7, first_step=first_step, rows_before=first_step)
+    return [started, *(steps_done(rank, step) for step in steps)]
+
+
+def steps_done(rank: int, step: int) -> StepsDone:
+    metrics = BinaryMetrics()
+    metrics.update(np.array([0.1 * step, rank, -0.5]), np.array([1, 0, step % 2]))
+    return StepsDone(rank, 0, step, 1.0 * step, {"other": 1.0}, metrics.to_json(), 0.1)
+
+
+def keep(paths: RunPaths, attempt: int, rank: int, events: list[Event]) -> None:
+    paths.reports(rank, attempt).parent.mkdir(parents=True, exist_ok=True)
+    keeper = ReportKeeper(paths.reports(rank, attempt))
+    for event in [*events, RankExited(rank, 0, stopped=False)]:
+        keeper.keep(to_json(event), json.dumps(to_json(event)).encode() + b"\n")
+    keeper.close()
+
+
+def test_what_was_reported_and_never_recorded_is_not_lost(tmp_path: Path) -> None:
+    """Both attempts got further than the command saw; the second went on from step 20."""
+    told = Collector()
+    paths = RunPaths(tmp_path)
+    for attempt, first, steps in ((1, 0, range(5, 36, 5)), (2, 20, range(25, 46, 5))):
+        told.begin_attempt(attempt, 2)
+        for rank in (0, 1):
+            events = reports(rank, first, steps)
+            keep(paths, attempt, rank, events)
+            for event in events:
+                told.add(event)
+    expected = History()
+    expected.add(told.progress)
+    assert [r.step for r in expected.records] == list(range(5, 46, 5))
+    with paths.reports(0, 2).open("ab") as file:
+        file.write(b'{"kind": "steps_d')  # its worker was killed
+
+    with open_run(tmp_path, SPEC, "clicks-1") as recorder:
+        recorder.add(view(*told.progress[:4]))
+    with reopen_run(tmp_path, SPEC) as recorder:
+        assert recorder.records == expected.records
+        recorder.add(view(Resumed(3, 40, 2)))
+        assert on_disk(tmp_path) == recorder.records == expected.records[:-1]
+        recorder.finish(view(state=JobState.FAILED, reason="RankDied", message="killed"))
+    assert paths.reports(0, 1).exists()
+    with reopen_run(tmp_path, SPEC) as recorder:
+        recorder.add(view(Resumed(4, 40, 2), expected.records[-1]))
+        recorder.finish(view(state=JobState.SUCCEEDED))
+    assert on_disk(tmp_path) == expected.records
+    assert not list(paths.logs.glob("*/*.reports"))
+
+
+def test_reports_that_cannot_be_kept_hold_up_nobody(tmp_path: Path) -> None:
+    keeper = ReportKeeper(tmp_path / "not there" / "rank-0.reports")
+    keeper.keep({"kind": "steps_done"}, b"{}\n")
+    keeper.close()
 
 
 def test_two_commands_at_one_run_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,180 @@
+"""Workers that are told to go, and schedulers that vanish."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from dask_world import DaskWorld
+from small_jobs import distrain_command, make_spec, run_distrain, small_document
+from yaml import safe_dump
+
+from distrain.cluster import connect
+from distrain.coordinator.handle import JobHandle
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import JobView, Resumed
+from distrain.report import open_run, read_records
+from distrain.run_paths import RunPaths
+from distrain.spec import JobSpec
+
+LONG = (
+    "train.epochs=1000",
+    "train.max_steps=1500",
+    "train.log_every_steps=10",
+    "evaluate.at_end=false",
+    "restart.backoff_s=0",
+)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "nanny",
+        pytest.param("worker", marks=pytest.mark.slow),
+        pytest.param("no nanny", marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_is_told_to_go_lets_its_rank_save(
+    prepared: Path, tmp_path: Path, told: str
+) -> None:
+    """No other checkpoint is written than the one at the notice."""
+    spec = make_spec(
+        prepared,
+        *LONG,
+        "checkpoint={every_steps: null, every_s: null}",
+        "deadlines.stop_grace_s=30",
+    )
+    resumed: list[Resumed] = []
+    told_pids: list[int] = []
+
+    def tell(view: JobView) -> None:
+        resumed.extend(entry for entry in view.progress if isinstance(entry, Resumed))
+        if not view.records or view.records[-1].step < 50 or told_pids:
+            return
+        worker = psutil.Process(view.pids[1]).parent()
+        assert worker is not None
+        target = worker.parent() if told == "nanny" else worker
+        assert target is not None
+        target.terminate()
+        told_pids.append(target.pid)
+
+    with DaskWorld(tmp_path, 0 if told == "no nanny" else 3) as world:
+        if told == "no nanny":
+            words = ("worker", world.address, "--no-nanny", "--nthreads", 1, "--no-dashboard")
+            world.nannies = [world._spawn(*words) for _ in range(3)]
+        with connect(world.address) as client:
+            client.wait_for_workers(3, timeout=60)
+            job = JobHandle(client, "job")
+            job.submit(spec, tmp_path / "run")
+            view = job.watch(tell)
+        assert view.state is JobState.SUCCEEDED, view.message
+        ended = [command for command in world.nannies if command.pid in told_pids]
+        assert [command.wait(timeout=30) for command in ended] in ([], [0], [-signal.SIGTERM])
+    assert [setback.reason for setback in view.restarts] == ["Preempted"], view.restarts
+    assert re.search("asked to end|told to close", view.restarts[0].message)
+    assert [entry.attempt for entry in resumed] == [1, 2]
+    assert resumed[1].step >= 50
+
+
+def run_until_lost(world: DaskWorld, spec: JobSpec, root: Path, until_step: int) -> None:
+    """Run a job until there is a checkpoint of that step; then its scheduler is killed."""
+    killed: list[int] = []
+
+    def kill_scheduler(view: JobView) -> None:
+        recorder.add(view)
+        if not killed and (view.checkpoints.step or 0) >= until_step:
+            killed.extend(pid for pid in view.pids if pid)
+            world.kill_scheduler()  # and no rank may outlive it
+
+    with connect(world.address) as client, open_run(root, spec, "job") as recorder:
+        client.wait_for_workers(2, timeout=60)
+        job = JobHandle(client, "job")
+        job.submit(spec, root)
+        view = job.watch(kill_scheduler, lost_after_s=1.0)
+        recorder.finish(view)
+    assert len(killed) == 2
+    assert (view.state, view.reason) == (JobState.FAILED, "CoordinatorLost")
+    assert view.message
+
+
+def check_history(root: Path, steps: int, every: int) -> None:
+    train = [record for record in read_records(RunPaths(root)) if record.split == "train"]
+    assert [record.step for record in train] == list(range(every, steps + 1, every))
+    assert [record.rows_total for record in train][-1] == sum(record.rows for record in train)
+
+
+def test_a_killed_scheduler_leaves_no_ranks_and_the_run_goes_on_elsewhere(
+    prepared: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "run"
+    spec = make_spec(prepared, *LONG, "checkpoint.every_steps=25")
+    with DaskWorld(tmp_path, 2) as world:
+        run_until_lost(world, spec, root, until_step=50)
+    done = run_distrain("train", "--resume", root, "--set", "train.max_steps=400")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "attempt 2 trains on 2 ranks from step" in done.stdout
+    check_history(root, 400, 10)
+    summary = json.loads((root / "summary.json").read_text())
+    assert (summary["state"], summary["attempts"]) == ("succeeded", 2)
+    assert [end["reason"] for end in summary["restarts"]] == ["CoordinatorLost"]
+    again = run_distrain("train", "--resume", root)
+    assert again.returncode == 1
+    assert "the run has succeeded" in again.stderr
+
+
+@pytest.mark.slow
+def test_the_command_tells_of_a_lost_scheduler_and_how_to_go_on(
+    prepared: Path, tmp_path: Path
+) -> None:
+    job, root = tmp_path / "job.yaml", tmp_path / "run"
+    job.write_text(safe_dump(small_document(prepared)))
+    with DaskWorld(tmp_path, 2) as world:
+        address = world.address
+        overrides = ["--set", "checkpoint.every_steps=25", *settings(*LONG)]
+        command = distrain_command("train", job, *overrides, "--run-dir", root)
+        with subprocess.Popen(
+            [*command, "--scheduler", address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as running:
+            while not list((root / "checkpoints").glob("*/manifest.json")):
+                assert running.poll() is None
+                time.sleep(0.05)
+            world.kill_scheduler()
+            output, _ = running.communicate(timeout=120)
+    assert running.returncode == 100, output
+    assert "reason: CoordinatorLost" in output
+    assert f"distrain train --resume {root} --scheduler {address}" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.slow
+def test_a_command_that_was_killed_finds_its_job_again(prepared: Path, tmp_path: Path) -> None:
+    """The job goes on without it; `--resume` watches it and makes the records whole."""
+    job, root = tmp_path / "job.yaml", tmp_path / "run"
+    job.write_text(safe_dump(small_document(prepared)))
+    with DaskWorld(tmp_path, 2) as world:
+        overrides = settings(*LONG, "train.max_steps=4000")
+        command = distrain_command("train", job, *overrides, "--run-dir", root)
+        with subprocess.Popen(
+            [*command, "--scheduler", world.address], stdout=subprocess.DEVNULL
+        ) as running:
+            while not RunPaths(root).metrics.exists():
+                assert running.poll() is None
+                time.sleep(0.05)
+            running.kill()
+        done = run_distrain("train", "--resume", root, "--scheduler", world.address)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the job still runs there" in done.stdout
+    check_history(root, 4000, 10)
+    assert json.loads((root / "summary.json").read_text())["attempts"] == 1
+    assert RunPaths(root).attempts() == (1,)
+
+
+def settings(*assignments: str) -> list[str]:
+    return [word for assignment in assignments for word in ("--set", assignment)]
