@@ -18,6 +18,7 @@ FIELDS = {
     str: st.text(),
     str | None: st.none() | st.text(),
     float: SECONDS,
+    float | None: st.none() | SECONDS,
     bool: st.booleans(),
     Mapping[str, float]: st.dictionaries(st.sampled_from(PHASES), SECONDS),
     Mapping[str, int]: st.dictionaries(st.text(), COUNTS),
