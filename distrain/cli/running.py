@@ -115,7 +115,9 @@ def _run_to_end(
 
         with _terminated_is_interrupted():
             if not job.submit(run.spec, root, run.first_attempt):
-                progress.say("the job still runs there, as it was submitted; watching it")
+                progress.say("the job is there already, as it was submitted: watching it")
+            elif run.resumed is not None:
+                recorder.catch_up()
             try:
                 return job.watch(show)
             except OutputError:  # the run directory takes no more records

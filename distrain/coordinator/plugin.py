@@ -126,12 +126,15 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         Returns:
             Whether it was queued.
         """
+        job_spec = parse_spec(spec)
         known = self.machine.jobs.get(job_id)
-        if known is not None and known.state.is_final and first_attempt > known.attempt:
-            self._forget(job_id)  # it is resumed
+        resumed = known is not None and known.state.is_final and first_attempt > known.attempt
+        # It may have succeeded while nobody looked: then it is shown, unless it is to do more.
+        done = known is not None and known.state is JobState.SUCCEEDED
+        if resumed and not (done and job_spec == self.specs[job_id]):
+            self._forget(job_id)
         if job_id in self.specs:
             return False
-        job_spec = parse_spec(spec)
         self._forget_old_jobs()
         self.specs[job_id] = job_spec
         self.run_dirs[job_id] = run_dir

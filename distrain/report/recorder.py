@@ -54,8 +54,8 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
     """
     paths = RunPaths(root)
     check_writable(root)
-    records = completed(read_records(paths), replay(paths))
-    recorder = RunRecorder(paths, records, read_summary(paths))
+    recorder = RunRecorder(paths, read_records(paths), read_summary(paths))
+    recorder.catch_up()
     write_spec(spec, paths)
     return recorder
 
@@ -100,6 +100,11 @@ class RunRecorder:
     def close(self) -> None:
         """Let others at the run."""
         self._lock.close()
+
+    def catch_up(self) -> None:
+        """Take in what was reported and never recorded, by attempts that have ended."""
+        self.history = History(completed(self.records, replay(self.paths)))
+        self._stale = self._stale or bool(self.records)
 
     @property
     def records(self) -> list[Record]:

@@ -115,7 +115,7 @@ def summarise(
         steps=train[-1].step if train else 0,
         rows=rows,
         wall_s=None if trained_s is None else view.elapsed_before_s + trained_s,
-        rows_per_s=(rows - view.rows_before) / busy_s if busy_s > 0 else None,
+        rows_per_s=max(0, rows - view.rows_before) / busy_s if busy_s > 0 else None,
         stall_pct=view.rank_stall_pct,
         seconds=tuple(dict(of_rank) for of_rank in view.rank_seconds),
         setup_s=view.rank_setup_s,

@@ -170,7 +170,7 @@ def test_a_command_that_was_killed_finds_its_job_again(prepared: Path, tmp_path:
             running.kill()
         done = run_distrain("train", "--resume", root, "--scheduler", world.address)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the job still runs there" in done.stdout
+    assert "the job is there already" in done.stdout
     check_history(root, 4000, 10)
     assert json.loads((root / "summary.json").read_text())["attempts"] == 1
     assert RunPaths(root).attempts() == (1,)
