@@ -199,7 +199,7 @@ def test_an_override_that_cannot_be_is_told(override, message):
 def test_all_mistakes_are_told_at_once(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(
-        "queue: {priority: 3}\n"
+        "queue: {priority: high}\n"
         "data: {valid: [], radar: auto}\n"
         "model: {kind: mlp, hidden: [0]}\n"
         "train: {epochs: -1}\n"
@@ -210,12 +210,12 @@ def test_all_mistakes_are_told_at_once(tmp_path):
     told = [line.split(":")[0] for line in caught.value.message.splitlines()]
     assert told == [
         "cannot use the override 'oops'; write it as section.field=value",
-        "queue",
         "data.train",
         "data.radar",
         "model.hidden.0",
         "train.epochs",
         "resources.num_ranks",
+        "queue.priority",
     ]
 
 
@@ -231,6 +231,15 @@ def test_ranks_that_do_not_divide_the_lanes_are_told_with_those_that_do():
     )
     assert "may be 1, 7" in refusal(SMALLEST, "resources.num_ranks=2", "train.lanes=7")
     assert "may be 1, 2" in refusal(SMALLEST, "resources.num_ranks=65535", "train.lanes=65536")
+
+
+def test_a_job_may_have_to_do_with_fewer_ranks_that_divide_the_lanes():
+    spec = parse_spec(SMALLEST, ["resources={num_ranks: 12, min_ranks: 4}"])
+    assert spec.allowed_ranks == (12, 8, 6, 4)
+    assert parse_spec(SMALLEST, ["resources.num_ranks=8"]).allowed_ranks == (8,)
+    assert refusal(SMALLEST, "resources={num_ranks: 2, min_ranks: 3}") == (
+        "resources.min_ranks 3 is more than resources.num_ranks 2"
+    )
 
 
 def test_inline_is_one_rank():
