@@ -3,9 +3,10 @@
     python benchmarks/checkpoints.py [--quick]
 
 The MLP of the Criteo notebooks (three layers of 128, embeddings of 16) with Adagrad on 2 ranks of
-one thread each, global batch 8,192, tables of 3.4M rows (0.5 GB with their state), the same rows
-without checkpoints and with one every 500 steps (the last of them after the last step but one
-half), as often in turns as there are rounds. Rows/s are of all steps, without setting up.
+one thread each, global batch 8,192, without checkpoints and with one every 500 steps, in turns. The
+tables hold what 1M generated rows have of Criteo's cardinalities, and `parameters` says how many
+values that is. Rows/s are of all steps but setting up, so they pay for the copies, and for the
+writing that goes on beside the training.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """From a spec to checked tables and a schema, before anything is trained."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,8 @@ def check_inputs(spec: JobSpec) -> Inputs:
             columns that no model takes (continuous lists, a weight).
         DataError: A file is missing, damaged, or does not fit the schema.
         SpecError: The spec asks for validation without validation data, a size is none, or
-            `embeddings.combiners` names a column that is no categorical one of lists.
+            `embeddings.combiners` names a column that is no categorical one of lists, or lists are
+            to be cached.
     """
     _check_sizes(spec.data)
     path = find_data_schema(spec.data)
@@ -65,7 +67,8 @@ def check_inputs(spec: JobSpec) -> Inputs:
         )
         train = read(spec.data.train)
         valid = read(spec.data.valid) if spec.data.valid else None
-        list_combiners(schema, spec.embeddings)
+        lists = list_combiners(schema, spec.embeddings)
+        _check_cache(spec.data, lists)
     except SchemaError as error:
         where = {"schema": path or spec.data.schema_path, **error.where}
         raise SchemaError(error.message, where=where, hint=error.hint) from None
@@ -118,6 +121,14 @@ def _check_sizes(data: DataSpec) -> None:
             parse_bytes(1 if size is None else size)
         except SpecError as error:
             raise SpecError(f"data.{field}: {error.message}", hint=error.hint) from None
+
+
+def _check_cache(data: DataSpec, lists: Iterable[str]) -> None:
+    if data.cache_dir is not None and (names := ", ".join(lists)):
+        raise SpecError(
+            f"data.cache_dir keeps no columns of lists: {names}",
+            hint="Leave data.cache_dir out.",
+        )
 
 
 def _check_trainable(schema: Schema) -> None:
