@@ -133,6 +133,11 @@ class Collector:
             told = Resumed(self.attempt, event.first_step, self.num_ranks, *self._why)
             self.progress.append(told)
             self._rows_total = event.rows_before
+            if self.checkpoints.path and not event.first_step:
+                gone = "found no checkpoint that can be used, and begins anew; the last one was"
+                self.progress.append(
+                    Notice(f"attempt {self.attempt} {gone} {self.checkpoints.path}")
+                )
         self.num_steps = event.num_steps
         self.total_rows = event.total_rows
         self.parameters = event.parameters

@@ -391,3 +391,14 @@ def test_checkpoints_are_counted_over_attempts_and_trouble_is_noticed():
     collector.add(CheckpointSaved(0, 20, "c/step-20", 1000, 0.5, 2.0))
     assert collector.shown()["checkpoints"] == Checkpoints(2, 20, "c/step-20", 0.75, 3.0)
     assert collector.progress == [Notice("checkpoint of step 15: the disk is full")]
+
+
+def test_an_attempt_that_finds_its_checkpoints_gone_says_so():
+    collector = collector_of(1)
+    collector.add(CheckpointSaved(0, 10, "c/step-10", 1000, 0.25, 1.0))
+    collector.begin_attempt(2, 1, "RankDied", "rank 0 was killed")
+    for event in resumed_story(0, 0, ()):
+        collector.add(event)
+    assert collector.progress[-1] == Notice(
+        "attempt 2 found no checkpoint that can be used, and begins anew; the last one was c/step-10"
+    )
