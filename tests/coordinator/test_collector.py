@@ -400,5 +400,6 @@ def test_an_attempt_that_finds_its_checkpoints_gone_says_so():
     for event in resumed_story(0, 0, ()):
         collector.add(event)
     assert collector.progress[-1] == Notice(
-        "attempt 2 found no checkpoint that can be used, and begins anew; the last one was c/step-10"
+        "attempt 2 found no checkpoint that can be used, and begins anew; "
+        "the last one was c/step-10"
     )
