@@ -141,7 +141,7 @@ def test_a_full_disk_does_not_hide_why_the_job_failed(
     tiny_disk: Path, prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed("label", 0.5)(prepared / "train" / "part-0.parquet")
-    leave_room(tiny_disk, 4096)  # the spec's
+    leave_room(tiny_disk, 2 * 4096)  # for run.json and the spec
     done = tell(capsys, "train", job, "--run-dir", tiny_disk / "run")
     assert_one_screen(done, 100, "'label' is 0.5", "reason: DataError")
     assert f"{FULL}\n  path: {tiny_disk / 'run' / 'summary.json'}" in done.stdout

@@ -1,8 +1,5 @@
 """Checkpoints in an S3 bucket: a real server, real HTTP."""
 
-import os
-from unittest import mock
-
 import pytest
 import torch
 from checkpoint_states import (
@@ -13,6 +10,7 @@ from checkpoint_states import (
     save_together,
     some_content,
 )
+from object_stores import s3fs, serving
 
 from distrain.checkpoint import CheckpointPlace, Unavailable, load_newest
 from distrain.checkpoint import shard as shard_module
@@ -20,38 +18,16 @@ from distrain.checkpoint.manifest import DAMAGED_FILE
 from distrain.embeddings import Peers
 from distrain.events import CheckpointSaved, CheckpointTrouble
 
-pytest.importorskip("flask_cors", reason="moto's S3 server is not installed: flask, flask-cors")
-moto = pytest.importorskip("moto.server", reason="moto's S3 server is not installed: moto[s3]")
-s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
-
 
 @pytest.fixture(scope="module")
 def server():
-    """A filesystem whose endpoint and keys come from the environment, as for a user."""
-    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    environment = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "NO_PROXY": host,
-        "no_proxy": host,
-    }
-    s3fs.S3FileSystem.clear_instance_cache()  # one that was made earlier asks another endpoint
-    with mock.patch.dict(os.environ, environment):
-        filesystem = s3fs.S3FileSystem()
-        filesystem.mkdir("bucket")
+    with serving("checkpoints") as filesystem:
         yield filesystem
-        filesystem.invalidate_cache()
-        s3fs.S3FileSystem.clear_instance_cache()
-    running.stop()
 
 
 @pytest.fixture
 def place(server, request):
-    return CheckpointPlace(f"s3://bucket/{request.node.name}/checkpoints")
+    return CheckpointPlace(f"s3://checkpoints/{request.node.name}/checkpoints")
 
 
 def filled(peers_of):
@@ -147,7 +123,7 @@ def test_a_bucket_that_is_not_there(server):
 
 
 def test_a_server_that_is_gone_is_not_an_empty_place(server, monkeypatch):
-    place = CheckpointPlace("s3://bucket/gone")
+    place = CheckpointPlace("s3://checkpoints/gone")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()

@@ -63,7 +63,11 @@ def job_file(prepared: Path, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("preload", [(), ("--preload", "distrain.preload")])
+@pytest.mark.parametrize(
+    "preload",
+    [pytest.param((), marks=pytest.mark.slow), ("--preload", "distrain.preload")],
+    ids=["bare", "preload"],
+)
 def test_train_on_a_scheduler_with_and_without_the_preload(
     job_file: Path, tmp_path: Path, preload: tuple[str, ...]
 ) -> None:
@@ -88,6 +92,7 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
         assert checks["scheduler"] == checks["same versions"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_killed_dask_worker_ends_the_gang_and_its_rank(prepared: Path, tmp_path: Path) -> None:
     once = "restart={max_rank_failures: 0, max_worker_losses: 0}"
     spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000", once)
@@ -112,6 +117,7 @@ def test_a_killed_dask_worker_ends_the_gang_and_its_rank(prepared: Path, tmp_pat
         assert not any(is_running(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_no_scheduler_there_is_told_at_once(job_file: Path, tmp_path: Path) -> None:
     done = run_distrain(
         "train", job_file, "--scheduler", "tcp://127.0.0.1:9", "--run-dir", tmp_path / "run"

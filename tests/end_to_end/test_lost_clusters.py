@@ -107,6 +107,7 @@ def check_history(root: Path, steps: int, every: int) -> None:
     assert [record.rows_total for record in train][-1] == sum(record.rows for record in train)
 
 
+@pytest.mark.slow
 def test_a_killed_scheduler_leaves_no_ranks_and_the_run_goes_on_elsewhere(
     prepared: Path, tmp_path: Path
 ) -> None:

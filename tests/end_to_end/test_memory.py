@@ -24,6 +24,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_predicted_peak_of_two_ranks_is_near_the_measured_one(data: Path) -> None:
     job = data / "job.yaml"
     document = {

@@ -165,6 +165,7 @@ def test_a_killed_worker_returns_and_the_job_goes_on(
     cluster.wait_for_workers(4, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:

@@ -30,7 +30,8 @@ def curve(records: list[Record]) -> list[tuple[int, int, float | None]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "optimizer"), [("mlp", "sgd"), ("dlrm", "adagrad"), ("dlrm", "adam")]
+    ("kind", "optimizer"),
+    [("mlp", "sgd"), ("dlrm", "adagrad"), pytest.param("dlrm", "adam", marks=pytest.mark.slow)],
 )
 def test_one_two_and_four_ranks_follow_the_same_loss_curve(
     cluster: Client, prepared: Path, tmp_path: Path, kind: str, optimizer: str
@@ -59,7 +60,10 @@ def test_one_two_and_four_ranks_follow_the_same_loss_curve(
         assert [loss for _, _, loss in curves[ranks]] == pytest.approx(losses, rel=1e-4)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize(
+    "optimizer",
+    ["adagrad", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sgd", "adam"))],
+)
 def test_two_runs_with_equal_ranks_are_bit_identical(
     cluster: Client, prepared: Path, tmp_path: Path, optimizer: str
 ) -> None:

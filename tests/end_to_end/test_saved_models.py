@@ -57,7 +57,10 @@ def naive_probabilities(model_dir: Path, rows: pa.Table) -> np.ndarray:
 
 def test_a_run_directory_holds_all_that_it_should(trained: Path) -> None:
     names = {path.name for path in trained.iterdir()}
-    assert names == {"spec.yaml", "metrics.jsonl", "summary.json", "curves.png", "model"}
+    assert names == {
+        "run.json", "spec.yaml", "metrics.jsonl", "summary.json", "curves.png", "checkpoints",
+        "model",
+    }  # fmt: skip
     records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert [r["step"] for r in records if r["split"] == "train"] == [5, 10, 15, 20]
     assert sum(r["rows"] for r in records if r["split"] == "train") == 20 * 200

@@ -1,13 +1,12 @@
 """A table in an S3 bucket: a real server, real HTTP, the same stream as from the local files."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
+from object_stores import serving
 from small_jobs import make_spec, write_prepared
 
 from distrain.batch import Batch
@@ -17,35 +16,13 @@ from distrain.errors import DataError, SchemaError
 from distrain.loader import Dataset, Loader
 from distrain.schema import Schema
 
-pytest.importorskip("flask_cors", reason="moto's S3 server is not installed: flask, flask-cors")
-moto = pytest.importorskip("moto.server", reason="moto's S3 server is not installed: moto[s3]")
-s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
-
 SIZES = [[40, 31], [64], [50, 33]]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    """A filesystem whose endpoint and keys come from the environment, as for a user."""
-    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    environment = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "NO_PROXY": host,
-        "no_proxy": host,
-    }
-    s3fs.S3FileSystem.clear_instance_cache()  # one that was made earlier asks another endpoint
-    with mock.patch.dict(os.environ, environment):
-        filesystem = s3fs.S3FileSystem()
-        filesystem.mkdir("bucket")
+    with serving("bucket") as filesystem:
         yield filesystem
-        filesystem.invalidate_cache()
-        s3fs.S3FileSystem.clear_instance_cache()
-    running.stop()
 
 
 @pytest.fixture
