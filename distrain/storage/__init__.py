@@ -1,6 +1,7 @@
 """Where bytes come from and how outputs appear: whole, or not at all."""
 
-from distrain.storage.folder import FileReader, FileWriter, Folder, open_folder
+from distrain.storage.folder import FileReader, FileWriter, Folder
+from distrain.storage.folders import open_folder
 from distrain.storage.inputs import InputFile, list_inputs, open_input
 from distrain.storage.outputs import (
     check_free,

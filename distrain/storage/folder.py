@@ -6,7 +6,6 @@ Whatever goes wrong is an `OSError`, also where a filesystem has errors of its o
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 
@@ -67,19 +66,3 @@ class Folder(Protocol):
 
     def remove(self, *, first: Sequence[str] = ()) -> None:
         """Remove it with all that is in it, these files first; nothing happens if it is missing."""
-
-
-def open_folder(url: str) -> Folder:
-    """The folder that a path or URL names.
-
-    Raises:
-        OSError: No such filesystem is known, or the package for it is not installed.
-    """
-    from distrain.storage.local_folder import LocalFolder
-    from distrain.storage.remote_folder import RemoteFolder
-
-    if "://" not in url:
-        return LocalFolder(Path(url))
-    if url.startswith(("file://", "local://")):
-        return LocalFolder(Path(url.partition("://")[2]))
-    return RemoteFolder.open(url)
