@@ -149,6 +149,7 @@ def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
     assert summary["rows"] == recorder.records[-1].rows_total
 
 
+@pytest.mark.slow
 def test_a_killed_worker_returns_and_the_job_goes_on(
     cluster: Client,
     prepared: Path,
