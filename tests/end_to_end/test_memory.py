@@ -25,14 +25,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_predicted_peak_of_two_ranks_is_near_the_measured_one(data: Path) -> None:
-    job = data / "job.yaml"
+@pytest.mark.parametrize("every_steps", [None, 2], ids=["no checkpoints", "checkpoints"])
+def test_the_predicted_peak_of_two_ranks_is_near_the_measured_one(
+    data: Path, tmp_path: Path, every_steps: int | None
+) -> None:
+    job = tmp_path / "job.yaml"
     document = {
         "data": {"train": str(data / "part.parquet")},
         "model": {"kind": "dlrm", "embedding_dim": 16},
         "train": {"global_batch_size": 20_000, "epochs": 3, "optimizer": {"kind": "adam"}},
         "embeddings": {"placement": "row_wise", "memory_gib": 4},
         "resources": {"num_ranks": 2, "device": "cpu"},
+        "checkpoint": {"every_steps": every_steps, "every_s": None, "at_end": False},
     }
     job.write_text(safe_dump(document))
     planned = run_distrain("plan", job, "--json")
@@ -43,9 +47,9 @@ def test_the_predicted_peak_of_two_ranks_is_near_the_measured_one(data: Path) ->
     terms = {term["name"]: term["host_bytes"] for term in peak["terms"]}
     # More than what any process takes that has torch in it: the job's own share counts.
     assert peak["host_bytes"] > 1.4 * terms["process"]
-    trained = run_distrain("train", job, "--run-dir", data / "run")
+    trained = run_distrain("train", job, "--run-dir", tmp_path / "run")
     assert trained.returncode == 0, trained.stderr
-    measured = json.loads((data / "run" / "summary.json").read_text())["peak_memory"]
+    measured = json.loads((tmp_path / "run" / "summary.json").read_text())["peak_memory"]
     assert len(measured) == 2
     for of_rank in measured:
         assert of_rank["host_bytes"] == pytest.approx(peak["host_bytes"], rel=0.15)
