@@ -16,7 +16,7 @@ from torch import Tensor
 from distrain.checkpoint.held import Held, whole
 from distrain.checkpoint.rows import Rows
 from distrain.models.tensor_file import bytes_of, dtype_name, dtype_of, header_of
-from distrain.storage import Folder
+from distrain.storage import PAGE_BYTES, Folder
 
 SLAB_BYTES = 32 << 20
 RANK_PREFIX = "rank."
@@ -101,10 +101,12 @@ class ShardContent:
     Attributes:
         held: In the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them.
         rank_tensors: dtype and shape of the rank's own.
+        memory: All values one behind the other, `[num_bytes]`, uint8, where that is how they lie.
     """
 
     held: tuple[Held, ...]
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
+    memory: Tensor | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -126,7 +128,8 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
 
     Args:
         content: Live tensors on any device.
-        buffer: `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes.
+        buffer: `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes. A disk
+            takes it without another copy if it is aligned to `PAGE_BYTES`.
         after_slab: Called after each slab.
     """
     copies: list[Held] = []
@@ -138,7 +141,7 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
             after_slab()
         copies.append(held._replace(values=own))
         done += held.num_bytes
-    return ShardContent(tuple(copies), content.rank_tensors)
+    return ShardContent(tuple(copies), content.rank_tensors, buffer[:done])
 
 
 def write_shard(
@@ -149,17 +152,22 @@ def write_shard(
     Raises:
         OSError: It could not be written.
     """
-    header = header_of({_key_of(held): held.values for held in content.held})
+    tensors = {_key_of(held): held.values for held in content.held}
+    header = header_of(tensors, align_bytes=PAGE_BYTES)
     offset = len(header)
     pieces: list[Piece] = []
     with folder.writer(file) as out:
         out.write(memoryview(header))
+        for slab in _memory_slabs(content.memory):
+            out.write(slab)
+            after_slab()
         for held in content.held:
             hashed = xxhash.xxh3_64()
             for rows in _row_slabs(held):
                 slab = bytes_of(held.values[rows].cpu().contiguous())
                 hashed.update(slab)
-                out.write(slab)
+                if content.memory is None:
+                    out.write(slab)
                 after_slab()
             pieces.append(Piece(held.name, held.rows, offset, hashed.hexdigest()))
             offset += held.num_bytes
@@ -180,6 +188,12 @@ def _key_of(held: Held) -> str:
         return held.name
     numbers = held.rows.numbers()
     return f"{held.name}[{numbers.start}:{numbers.stop}:{numbers.step}]"
+
+
+def _memory_slabs(memory: Tensor | None) -> Iterator[memoryview]:
+    whole = memoryview(b"") if memory is None else bytes_of(memory)
+    for start in range(0, len(whole), SLAB_BYTES):
+        yield whole[start : start + SLAB_BYTES]
 
 
 def _row_slabs(held: Held) -> Iterator[slice]:

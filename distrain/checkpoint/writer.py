@@ -22,6 +22,7 @@ from distrain.checkpoint.state import TrainingState, facts_of
 from distrain.embeddings import Peers
 from distrain.embeddings.canonical import CanonicalTensor
 from distrain.embeddings.host_memory import empty
+from distrain.storage import PAGE_BYTES
 
 PATIENCE_S = 600.0
 """How long ranks wait for each other's files before a checkpoint is given up."""
@@ -202,7 +203,7 @@ class CheckpointWriter:
                 return content
             if self.buffer_bytes < content.num_bytes:
                 self._buffer = empty((0,), torch.uint8)  # gone before the new one is there
-                self._buffer = empty((content.num_bytes,), torch.uint8)
+                self._buffer = empty((content.num_bytes,), torch.uint8, align_bytes=PAGE_BYTES)
             with torch.no_grad():
                 return copied(content, self._buffer, self._progress)
         except Exception as error:  # the others must hear of it, whatever it is

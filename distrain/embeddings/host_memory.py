@@ -20,13 +20,16 @@ _MOST_IDLE = 16
 _ROOM_BYTES = 1 << 16
 
 
-def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+def empty(
+    shape: Sequence[int], dtype: torch.dtype, *, align_bytes: int = _ALIGNMENT_BYTES
+) -> Tensor:
     """A tensor on the host whose values are arbitrary, aligned to 64 bytes.
 
     >>> empty((3, 16), torch.float32).data_ptr() % 64
     0
     """
-    return _as_tensor(np.empty(_num_bytes(shape, dtype) + _ALIGNMENT_BYTES, np.uint8), shape, dtype)
+    memory = np.empty(_num_bytes(shape, dtype) + align_bytes, np.uint8)
+    return _as_tensor(memory, shape, dtype, align_bytes)
 
 
 class HostMemory:
@@ -77,7 +80,12 @@ def _num_bytes(shape: Sequence[int], dtype: torch.dtype) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
-def _as_tensor(memory: NDArray[np.uint8], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    start = -memory.ctypes.data % _ALIGNMENT_BYTES
+def _as_tensor(
+    memory: NDArray[np.uint8],
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    align_bytes: int = _ALIGNMENT_BYTES,
+) -> Tensor:
+    start = -memory.ctypes.data % align_bytes
     cut = memory[start : start + _num_bytes(shape, dtype)]
     return torch.from_numpy(cut).view(dtype).view(*shape)

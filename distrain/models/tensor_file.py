@@ -194,8 +194,11 @@ def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 
-def header_of(tensors: Mapping[str, Tensor | Slabs]) -> bytes:
-    """What a file begins with whose tensors lie one after another, in this order."""
+def header_of(tensors: Mapping[str, Tensor | Slabs], align_bytes: int = 8) -> bytes:
+    """What a file begins with whose tensors lie one after another, in this order.
+
+    Its length is a multiple of `align_bytes`, which must be one of 8.
+    """
     entries = {}
     done = 0
     for name, tensor in tensors.items():
@@ -207,7 +210,7 @@ def header_of(tensors: Mapping[str, Tensor | Slabs]) -> bytes:
         }
         done += size
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % align_bytes)
     return len(text).to_bytes(8, "little") + text
 
 

@@ -3,6 +3,7 @@
 from distrain.storage.folder import FileReader, FileWriter, Folder
 from distrain.storage.folders import open_folder
 from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.local_folder import PAGE_BYTES
 from distrain.storage.outputs import (
     check_free,
     check_writable,
@@ -12,6 +13,7 @@ from distrain.storage.outputs import (
 )
 
 __all__ = [
+    "PAGE_BYTES",
     "FileReader",
     "FileWriter",
     "Folder",

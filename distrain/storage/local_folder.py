@@ -2,14 +2,23 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from distrain.storage.folder import FileReader, FileWriter, Folder
 from distrain.storage.outputs import _partial_name, _sync
+
+PAGE_BYTES = 4096
+"""Of memory, and a multiple of every disk's blocks."""
+
+# What filesystems without direct writes say.
+_CANNOT_WRITE_PAGES = {errno.EINVAL, errno.ENOTSUP}
 
 # What filesystems in user space say that keep folders elsewhere.
 _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
@@ -18,11 +27,39 @@ _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 class _LocalFile:
     def __init__(self, handle: Any):
         self._handle = handle
+        self._offset = 0
+        self._direct = hasattr(os, "O_DIRECT")
 
     def write(self, content: memoryview) -> None:
-        done = 0
+        done = self._write_pages(content) if self._direct else 0
         while done < len(content):
             done += self._handle.write(content[done:])
+        self._offset += len(content)
+
+    def _write_pages(self, content: memoryview) -> int:
+        """Hand whole pages to the disk past the page cache, which would copy them once more.
+
+        Returns:
+            How many bytes that were; none where memory or file are not aligned to pages, or the
+            filesystem cannot do it.
+        """
+        num_bytes = len(content) - len(content) % PAGE_BYTES
+        if not num_bytes or (self._offset | _address(content)) % PAGE_BYTES:
+            return 0
+        handle = self._handle.fileno()
+        flags = fcntl.fcntl(handle, fcntl.F_GETFL)
+        done = 0
+        try:
+            fcntl.fcntl(handle, fcntl.F_SETFL, flags | os.O_DIRECT)
+            while done < num_bytes and not done % PAGE_BYTES:
+                done += os.write(handle, content[done:num_bytes])
+        except OSError as error:
+            if error.errno not in _CANNOT_WRITE_PAGES:
+                raise
+            self._direct = False
+        finally:
+            fcntl.fcntl(handle, fcntl.F_SETFL, flags)
+        return done
 
     def read_into(self, offset: int, target: memoryview) -> int:
         self._handle.seek(offset)
@@ -115,3 +152,7 @@ class LocalFolder:
             (self._path / name).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._path)
+
+
+def _address(content: memoryview) -> int:
+    return np.frombuffer(content, np.uint8).ctypes.data

@@ -1,10 +1,13 @@
 """Folders on the local disk and on another filesystem, alike."""
 
+import mmap
+import tempfile
 import uuid
 
+import numpy as np
 import pytest
 
-from distrain.storage import open_folder
+from distrain.storage import PAGE_BYTES, open_folder
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -34,6 +37,28 @@ def test_what_is_written_is_read(folder):
     write(folder, "x", b"new")
     assert folder.read("x") == b"new"
     folder.sync()
+
+
+@pytest.mark.parametrize("where", ["disk", "/dev/shm"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_whole_pages_pass_the_page_cache_where_they_can(where, offset, tmp_path):
+    """Also on a filesystem in memory, and where memory is not aligned to pages."""
+    if where == "disk":
+        where = tmp_path
+    pages = mmap.mmap(-1, 5 * PAGE_BYTES)
+    pages[:] = np.random.default_rng(0).bytes(len(pages))
+    content = memoryview(pages)
+    parts = [
+        content[offset : offset + PAGE_BYTES],
+        content[offset + PAGE_BYTES : offset + 3 * PAGE_BYTES + 5],
+        content[:PAGE_BYTES],  # at an odd place of the file
+        memoryview(b""),
+        content[3:4],
+    ]
+    with tempfile.TemporaryDirectory(dir=where) as name:
+        folder = open_folder(name)
+        write(folder, "x", *parts)
+        assert folder.read("x") == b"".join(parts)
 
 
 def test_long_reads_go_in_ranges(folder, monkeypatch):
