@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Combiner = Literal["sum", "mean"]
+Combiner = Literal["sum", "mean", "sqrtn"]
+"""How the embeddings of a row's n ids become one: their sum, `sum / n`, or `sum / sqrt(n)`."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,11 @@ class ListRoute:
     numbers: Tensor
     offsets: Tensor
 
+    @property
+    def lengths(self) -> Tensor:
+        """How many ids each row has, `[rows]`, int64."""
+        return (self.offsets[1:] - self.offsets[:-1]).long()
+
     def part(self, rows: slice) -> "ListRoute":
         """The same for some of the batch's rows."""
         num_rows = len(self.offsets) - 1

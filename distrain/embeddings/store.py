@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from distrain.batch import Ragged
-from distrain.embeddings import kernels, replicated, row_wise
+from distrain.embeddings import kernels, kernels_torch, replicated, row_wise
 from distrain.embeddings.columns import TableColumn
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import (
@@ -168,9 +168,10 @@ class Store:
             self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
         ):
             own = whole.part(part)
-            pooled = functional.embedding_bag(
-                own.numbers, rows, own.offsets[:-1], mode=column.combiner or "sum"
-            )
+            mode = "mean" if column.combiner == "mean" else "sum"
+            pooled = functional.embedding_bag(own.numbers, rows, own.offsets[:-1], mode=mode)
+            if column.combiner == "sqrtn":
+                pooled *= _factors(own.lengths, column.combiner, pooled.dtype)
             out[:, place] = pooled
 
     def collect(self, grads: Tensor, route: StoreRoute, part: slice, sums: Tensor) -> None:
@@ -190,12 +191,10 @@ class Store:
             self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
         ):
             own = whole.part(part)
-            lengths = (own.offsets[1:] - own.offsets[:-1]).long()
             of_row = grads[:, place]
-            if column.combiner == "mean":
-                # Times the reciprocal, as nn.EmbeddingBag does: the same bits for a single id.
-                of_row = of_row * lengths.clamp(min=1).to(of_row.dtype).reciprocal().unsqueeze(1)
-            of_id = of_row.repeat_interleave(lengths, dim=0, output_size=len(own.numbers))
+            if column.combiner != "sum":
+                of_row = of_row * _factors(own.lengths, column.combiner, of_row.dtype)
+            of_id = of_row.repeat_interleave(own.lengths, dim=0, output_size=len(own.numbers))
             kernels.collect(
                 of_id.unsqueeze(1),
                 own.numbers.unsqueeze(0),
@@ -219,3 +218,14 @@ class Store:
         lookups = route.numbers.numel() + sum(len(own.numbers) for own in route.lists)
         sent = route.rows.sent_bytes(self.dim * value_bytes)
         return Traffic(lookups, route.num_distinct, route.rows.num_updated, sent)
+
+
+def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:
+    """What the sum of each row's embeddings is multiplied with, `[rows, 1]`.
+
+    The reciprocal, since nn.EmbeddingBag takes it in its gradients: the same bits for a mean.
+    """
+    counts = lengths.clamp(min=1).to(dtype)
+    if combiner == "sqrtn":
+        counts = kernels_torch.sqrt(counts)
+    return counts.reciprocal().unsqueeze(1)

@@ -12,7 +12,7 @@ PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
 Widths = tuple[PositiveInt, ...]
 Placement = Literal["replicated", "row_wise", "host_cached"]
-Combiner = Literal["mean", "sum"]
+Combiner = Literal["mean", "sum", "sqrtn"]
 
 
 class Section(BaseModel):
@@ -214,8 +214,8 @@ class EmbeddingsSpec(Section):
     )
     combiner: Combiner = Field(
         "mean",
-        description="How the embeddings of a row's ids become one, in columns of lists; a row "
-        "without ids gets zeros.",
+        description="How the embeddings of a row's n ids become one, in columns of lists: their "
+        "sum, `mean` (sum / n) or `sqrtn` (sum / sqrt(n)); a row without ids gets zeros.",
     )
     combiners: dict[str, Combiner] = Field(
         {}, description="The same for single columns of lists, which outranks `combiner`."

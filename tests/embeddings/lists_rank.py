@@ -19,11 +19,20 @@ COLUMNS = [
     TableColumn("shop", 11, 8),
     TableColumn("only", 1, 8, "mean"),
     TableColumn("alone", 6, 2, "sum"),
+    TableColumn("roots", 20, 4, "sqrtn"),
 ]
 PLACEMENTS = {
-    "replicated": ["replicated"] * 6,
-    "row_wise": ["row_wise"] * 6,
-    "mixed": ["row_wise", "replicated", "replicated", "row_wise", "row_wise", "row_wise"],
+    "replicated": ["replicated"] * 7,
+    "row_wise": ["row_wise"] * 7,
+    "mixed": [
+        "row_wise",
+        "replicated",
+        "replicated",
+        "row_wise",
+        "row_wise",
+        "row_wise",
+        "replicated",
+    ],
 }
 KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}

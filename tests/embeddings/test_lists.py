@@ -165,7 +165,12 @@ def test_rowwise_adagrad_equals_the_formula_in_float64():
     assert plain.distance(tables) < 1e-9
 
 
-@pytest.mark.parametrize("combiner", ["sum", "mean"])
+def share_of_an_id(combiner, count):
+    """What each id of a row counts, in the formulas of TensorFlow's embedding_lookup_sparse."""
+    return {"sum": 1.0, "mean": 1 / max(1, count), "sqrtn": 1 / max(1, count) ** 0.5}[combiner]
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_one_sgd_step_in_float32_has_the_bits_of_gradients_added_in_the_order_of_ids(combiner):
     """nn.Embedding on the lists' ids adds in that order, and so must we."""
     tables = new_tables(columns=[TableColumn("tags", 20, 8, combiner)])
@@ -173,7 +178,7 @@ def test_one_sgd_step_in_float32_has_the_bits_of_gradients_added_in_the_order_of
     tags = ragged(draw_rows_of_ids(200, 20, generator))
     grad = torch.randn(200, 8, generator=generator)
     plain = nn.Embedding(20, 8, _weight=tables.table("tags").clone())
-    scale = 1 / tags.lengths.clamp(min=1) if combiner == "mean" else torch.ones(200)
+    scale = torch.tensor([share_of_an_id(combiner, n) for n in tags.lengths.tolist()])
     per_id = (grad * scale[:, None]).repeat_interleave(tags.lengths.long(), dim=0)
     plain(tags.values).backward(per_id)
     torch.optim.SGD(plain.parameters(), lr=LR).step()
@@ -209,7 +214,9 @@ def sgd_step(tables, tags, grad):
     SparseOptimizer(tables, "sgd").apply(tables.exchange(route, sums), LR)
 
 
-LIST_COLUMN = st.tuples(st.integers(1, 9), st.integers(1, 3), st.sampled_from(["sum", "mean"]))
+LIST_COLUMN = st.tuples(
+    st.integers(1, 9), st.integers(1, 3), st.sampled_from(["sum", "mean", "sqrtn"])
+)
 
 
 @settings(deadline=None, max_examples=40)
@@ -244,7 +251,7 @@ def test_values_and_sums_equal_naive_loops(sizes, flat, num_rows, most, seed):
     for column, values, grad in zip(columns, found, grads, strict=True):
         table, expected = tables.table(column.name), torch.zeros_like(tables.table(column.name))
         for number, items in enumerate(rows[column.name]):
-            share = 1 / max(1, len(items)) if column.combiner == "mean" else 1.0
+            share = share_of_an_id(column.combiner or "sum", len(items))
             pooled = sum((share * table[item] for item in items), torch.zeros(column.dim))
             torch.testing.assert_close(values[number], pooled.double())
             for item in items:
