@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from distrain.checkpoint.dense import dense_tensors
 from distrain.checkpoint.manifest import TensorFacts
-from distrain.embeddings import SparseOptimizer
+from distrain.embeddings import SparseOptimizer, TableColumn
 from distrain.embeddings.canonical import CanonicalTensor, canonical_memory, canonical_weights
 from distrain.errors import DataError
 from distrain.models import ClickModel
@@ -81,7 +81,7 @@ class TrainingState:
             raise DataError(
                 "the checkpoint's tables are not the model's",
                 where={"path": url, "saved": facts["columns"], "model": self._columns()},
-                hint="The columns, their cardinalities, widths and combiners must be the same.",
+                hint="Columns, their cardinalities, widths, combiners and tables must be the same.",
             )
         live = facts_of(self.tensors())
         problems = [
@@ -100,9 +100,14 @@ class TrainingState:
 
     def _columns(self) -> list[list[str | int | None]]:
         return [
-            [column.name, column.cardinality, column.dim, column.combiner]
+            # Its table only where that has another name: older checkpoints say no tables.
+            [column.name, column.cardinality, column.dim, column.combiner, *_table(column)]
             for column in self.model.embeddings.columns
         ]
+
+
+def _table(column: TableColumn) -> list[str]:
+    return [column.table_name] if column.table_name != column.name else []
 
 
 def facts_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, TensorFacts]:

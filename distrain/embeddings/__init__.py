@@ -10,8 +10,9 @@ The looked-up values are leaves of the autograd graph, so the tables need no gra
 Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
 """
 
-from distrain.embeddings.collection import PLACEMENTS, EmbeddingCollection, TouchedRows
+from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.embeddings.columns import TableColumn
+from distrain.embeddings.layout import PLACEMENTS
 from distrain.embeddings.optimizers import SparseOptimizer
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import Route, Traffic

@@ -1,9 +1,9 @@
 """Tables, and what optimizers remember of them, in a form that no placement shows in.
 
-The canonical tensor of a group has the rows of its columns one after another, in the order of the
-columns: what one rank alone holds as that group's weight. However many ranks hold it, and however
-they share it, its rows and their order are these. It is far too large to be put together anywhere,
-so it is read and written in slabs of rows.
+The canonical tensor of a group has the rows of its tables one after another, in the order of the
+columns (a shared table where its first column is): what one rank alone holds as that group's
+weight. However many ranks hold it, and however they share it, its rows and their order are these.
+It is far too large to be put together anywhere, so it is read and written in slabs of rows.
 """
 
 import math
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from distrain.embeddings.collection import EmbeddingCollection
+from distrain.embeddings.columns import first_of_tables
 from distrain.embeddings.host_memory import empty
 from distrain.embeddings.optimizers import SparseOptimizer
 from distrain.embeddings.peers import Peers
@@ -171,10 +172,9 @@ def _canonical(
     """A group's canonical tensor, where `values` holds a tensor of each store's local rows."""
     runs: list[_Run] = []
     row = 0
-    for position in tables.groups[group]:
-        column = tables.columns[position]
-        number, keys = tables.keys_of_table(column.name)
-        store, stop = tables.stores[number], row + column.cardinality
+    for table in first_of_tables(tables.columns[i] for i in tables.groups[group]):
+        number, keys = tables.keys_of_table(table.name)
+        store, stop = tables.stores[number], row + table.cardinality
         last = runs[-1] if runs else None
         if last and last.store is store and keys.start - last.first_key == row - last.start:
             runs[-1] = last._replace(stop=stop)

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from distrain.batch import Ragged
-from distrain.embeddings.columns import TableColumn
+from distrain.embeddings.columns import TableColumn, first_of_tables
 from distrain.embeddings.host_memory import HostMemory, empty
 from distrain.embeddings.initial import draw_tables
+from distrain.embeddings.layout import make_stores, placement_words
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import Route, Traffic
 from distrain.embeddings.row_cache import RowCache
@@ -19,7 +19,6 @@ from distrain.embeddings.store import Store
 from distrain.embeddings.store_weights import StoreWeights
 from distrain.errors import InputError
 
-PLACEMENTS = ("replicated", "row_wise", "host_cached")
 DEFAULT_CACHE_BYTES = 1 << 30
 
 
@@ -36,7 +35,7 @@ class TouchedRows(NamedTuple):
 
 
 class EmbeddingCollection(nn.Module):
-    """One table per column; the tables of equal width and placement are slices of one weight.
+    """The tables of columns; those of equal width and placement are slices of one weight.
 
     The columns of one width are a *group*; a lookup gives one tensor per group. Groups are ordered
     by width, columns within a group as given. The tables of a group with the same placement are a
@@ -53,15 +52,20 @@ class EmbeddingCollection(nn.Module):
 
     Where ranks share the tables, `route`, `fetch` and `exchange` are collective operations.
 
+    Each column has a table of its own, or shares that of others that name the same one. A row that
+    is looked up through several columns is fetched, exchanged and updated once, with the sum of all
+    its gradients.
+
     Each value of a table is drawn uniformly from `-1/sqrt(cardinality) .. 1/sqrt(cardinality)`,
-    the rule of facebookresearch/dlrm (`create_emb`), column by column in the order given, so the
-    same generator state gives the same tables on every rank, whatever the placement.
+    the rule of facebookresearch/dlrm (`create_emb`), table by table in the order of `tables`, so
+    the same generator state gives the same tables on every rank, whatever the placement.
 
     Args:
-        columns: The tables, in the order of the columns of `ids`, with list columns anywhere.
+        columns: In the order of the columns of `ids`, with list columns anywhere.
         placements: For each column "replicated" (all ranks hold all rows), "row_wise" (each row
             lives on one rank) or "host_cached" (row-wise in the host's memory, with recently used
-            rows on the device); `None` for all replicated. A rank alone holds everything.
+            rows on the device); `None` for all replicated. A rank alone holds everything. Columns
+            of one table have one word.
         peers: Who shares the tables.
         generator: Where the initial values come from; `None` for torch's default generator.
         dtype: Of the weights: float32, bfloat16 or float64.
@@ -70,6 +74,7 @@ class EmbeddingCollection(nn.Module):
 
     Attributes:
         columns: As given.
+        tables: Of each table the first column that is looked up in it, in the columns' order.
         groups: For each group, the positions of its columns in `columns`.
         stores: The stores, group by group.
         weights: For each store, `[rows on this rank, dim]`.
@@ -97,14 +102,15 @@ class EmbeddingCollection(nn.Module):
     ):
         super().__init__()
         self.columns = tuple(columns)
+        self.tables = first_of_tables(self.columns)
         self.peers = self.route_peers = peers or Peers()
         self._memory = HostMemory()
-        words = self._words(placements)
+        words = placement_words(self.columns, placements, self.peers.num_ranks)
         dims = sorted({column.dim for column in self.columns})
         self.groups = tuple(
             tuple(i for i, column in enumerate(self.columns) if column.dim == dim) for dim in dims
         )
-        self.stores = tuple(self._make_stores(words))
+        self.stores = tuple(make_stores(self.columns, self.groups, words, self.peers))
         self.weights = StoreWeights(
             nn.Parameter(empty((store.num_local_rows, store.dim), dtype), requires_grad=False)
             for store in self.stores
@@ -304,44 +310,11 @@ class EmbeddingCollection(nn.Module):
             KeyError: There is no such column.
         """
         for number, store in enumerate(self.stores):
-            for start, column in zip(store.starts.tolist(), store.columns, strict=True):
+            for table, column in zip(store.table_of, store.columns, strict=True):
                 if column.name == name:
+                    start = int(store.starts[table])
                     return number, slice(start, start + column.cardinality)
         raise KeyError(name)
-
-    def _words(self, placements: Sequence[str] | None) -> tuple[str, ...]:
-        words = ("replicated",) * len(self.columns) if placements is None else tuple(placements)
-        if len(words) != len(self.columns):
-            raise ValueError(f"{len(words)} placements for {len(self.columns)} tables")
-        for word in words:
-            if word not in PLACEMENTS:
-                raise InputError(
-                    f"unknown placement {word!r}", hint=f"Allowed: {', '.join(PLACEMENTS)}."
-                )
-        if self.peers.num_ranks > 1:
-            return words
-        # A rank alone holds everything, whatever it is called.
-        return tuple("replicated" if word == "row_wise" else word for word in words)
-
-    def _make_stores(self, words: Sequence[str]) -> Iterator[Store]:
-        for group in self.groups:
-            starts = accumulate((self.columns[i].cardinality for i in group), initial=0)
-            start_of = dict(zip(group, starts, strict=False))
-            for word in PLACEMENTS:
-                members = [i for i in group if words[i] == word]
-                if not members:
-                    continue
-                flat = tuple(i for i in members if self.columns[i].combiner is None)
-                lists = tuple(i for i in members if self.columns[i].combiner is not None)
-                yield Store(
-                    placement=word,
-                    flat=flat,
-                    lists=lists,
-                    columns=tuple(self.columns[i] for i in flat + lists),
-                    places=tuple(group.index(i) for i in flat + lists),
-                    canonical_starts=tuple(start_of[i] for i in flat + lists),
-                    peers=self.peers,
-                )
 
     def _cached(self, cache_bytes: int) -> Iterator[Store]:
         """The stores, with caches where they are wanted."""

@@ -1,7 +1,10 @@
 """What a categorical column needs of its table."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from distrain.errors import SchemaError
 
 Combiner = Literal["sum", "mean", "sqrtn"]
 """How the embeddings of a row's n ids become one: their sum, `sum / n`, or `sum / sqrt(n)`."""
@@ -9,7 +12,7 @@ Combiner = Literal["sum", "mean", "sqrtn"]
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One categorical column's table.
+    """One categorical column, and the table that it is looked up in.
 
     Attributes:
         name: The column.
@@ -17,13 +20,49 @@ class TableColumn:
         dim: The width of its embeddings.
         combiner: For a column of lists, how the embeddings of a row's ids become one; a row
             without ids gets zeros. `None` for a column with one id per row.
+        table: Names the table; columns that name the same one share it. `None`: the table has the
+            column's name.
     """
 
     name: str
     cardinality: int
     dim: int
     combiner: Combiner | None = None
+    table: str | None = None
 
     def __post_init__(self) -> None:
         if self.cardinality < 1 or self.dim < 1:
             raise ValueError(f"a table needs at least one row and one value per row: {self}")
+
+    @property
+    def table_name(self) -> str:
+        """The name of its table."""
+        return self.name if self.table is None else self.table
+
+
+def first_of_tables(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
+    """Of each table the first column that is looked up in it, in the order of the columns.
+
+    Raises:
+        SchemaError: Two columns share a table and differ in cardinality or width.
+
+    >>> columns = [TableColumn("bought", 9, 4, table="item"), TableColumn("shop", 3, 4)]
+    >>> columns.append(TableColumn("seen", 9, 4, "mean", table="item"))
+    >>> [column.name for column in first_of_tables(columns)]
+    ['bought', 'shop']
+    """
+    first: dict[str, TableColumn] = {}
+    for column in columns:
+        other = first.setdefault(column.table_name, column)
+        if (column.cardinality, column.dim) != (other.cardinality, other.dim):
+            raise SchemaError(
+                f"the columns {other.name!r} and {column.name!r} share the table "
+                f"{column.table_name!r} and differ in its size",
+                where={
+                    c.name: f"{c.cardinality:,} rows, embeddings of width {c.dim}"
+                    for c in (other, column)
+                },
+                hint="Columns of one table have one cardinality and one width: give them one "
+                "vocabulary, or tables of their own.",
+            )
+    return tuple(first.values())

@@ -2,10 +2,11 @@
 
 The verbs of `EmbeddingCollection` work on as many rows as a batch touches, and asking a GPU how
 many that is makes the host wait for it. Here every shape follows from the batch's: there is room
-for `sum(min(rows, cardinality))` rows, which is the most that can be touched, and what is left is
-padding whose key is one past the last row. Nothing waits for the device, so a CUDA graph can hold
-the whole step; what changes from step to step are tensors: ids, learning rate, number of the step.
-The price is work on padding, and with several ranks its transport.
+for `sum(min(rows * columns, cardinality))` rows of the tables, which is the most that can be
+touched, and what is left is padding whose key is one past the last row. Nothing waits for the
+device, so a CUDA graph can hold the whole step; what changes from step to step are tensors: ids,
+learning rate, number of the step. The price is work on padding, and with several ranks its
+transport.
 
 A step::
 

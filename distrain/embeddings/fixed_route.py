@@ -1,5 +1,6 @@
 """What a batch's ids mean for replicated tables, in shapes that follow from the batch's."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -64,7 +65,7 @@ class Router:
         # Made once: a tensor made of Python's numbers in a step would be a copy that waits.
         # Keys in int32, where they fit, are faster to sort.
         dtype = torch.int32 if store.num_rows <= _MOST_INT32 else torch.int64
-        self._starts = store.starts.to(dtype).unsqueeze(1).to(device)
+        self._starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)
         self._flat = torch.tensor(store.flat, device=device)
         self.places = torch.tensor(store.places, device=device)
 
@@ -85,4 +86,8 @@ class Router:
 
     def _capacity(self, num_ranks: int) -> int:
         most = self._max_rows * num_ranks
-        return sum(min(most, column.cardinality) for column in self._store.columns)
+        num_columns = Counter(self._store.table_of)
+        return sum(
+            min(most * num_columns[number], table.cardinality)
+            for number, table in enumerate(self._store.tables)
+        )

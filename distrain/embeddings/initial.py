@@ -19,7 +19,7 @@ def draw_tables(tables: EmbeddingCollection, generator: torch.Generator | None) 
     A rank that holds a share of a table draws all of it, slab by slab, and keeps its own rows: the
     values must not depend on who holds them.
     """
-    for column in tables.columns:
+    for column in tables.tables:
         bound = column.cardinality**-0.5
         number, keys = tables.keys_of_table(column.name)
         store, weight = tables.stores[number], tables.weights[number]

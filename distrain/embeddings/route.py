@@ -5,12 +5,13 @@ still train. It is then all that a step needs to know: fetching, expanding, coll
 exchanging only move values along it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from distrain.batch import Ragged
 from distrain.embeddings.replicated import ReplicatedRoute
 from distrain.embeddings.row_wise import RowWiseRoute
 
@@ -102,8 +103,25 @@ class Route:
     traffic: Traffic
 
 
-def flat_segments(num_columns: int, num_rows: int, lists: list[Ragged]) -> tuple[Tensor, Tensor]:
-    """Where each column's ids lie when flat columns and lists stand one after another."""
-    lengths = [num_rows] * num_columns + [len(ragged.values) for ragged in lists]
-    counts = torch.tensor(lengths, dtype=torch.int64)
-    return (torch.cumsum(counts, 0) - counts).unsqueeze(1), counts.unsqueeze(1)
+def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Where each table's ids lie when those of the columns stand one after another.
+
+    Args:
+        table_of: For each column its table, numbered from 0 without gaps.
+        lengths: For each column how many ids it has.
+
+    Returns:
+        Offsets and counts, `[tables, most columns of a table]`, int64: empty segments fill up.
+
+    >>> offsets, counts = table_segments([0, 1, 0], [5, 5, 3])
+    >>> offsets.tolist(), counts.tolist()
+    ([[0, 10], [5, 0]], [[5, 3], [5, 0]])
+    """
+    segments: list[list[tuple[int, int]]] = [[] for _ in range(max(table_of) + 1)]
+    for table, end, length in zip(table_of, accumulate(lengths), lengths, strict=True):
+        segments[table].append((end - length, length))
+    width = max(len(own) for own in segments)
+    filled = torch.tensor(
+        [own + [(0, 0)] * (width - len(own)) for own in segments], dtype=torch.int64
+    )
+    return filled[..., 0].contiguous(), filled[..., 1].contiguous()

@@ -69,7 +69,7 @@ def plan_placements(
     """Place tables by the rule of this module.
 
     Args:
-        tables: In the order of the columns; names are distinct.
+        tables: As `table_sizes` gives them; names are distinct.
         num_ranks: Ranks that share them.
         batch_rows_per_rank: Rows of a step on a rank.
         budget_bytes: What weights and optimizer state may take on a rank; `None`: no limit.
@@ -77,10 +77,12 @@ def plan_placements(
         weight_bytes_per_value: 4 for fp32, 2 for bf16.
         costs: Of what connects the ranks.
         wanted: "auto", or a placement for all tables.
-        overrides: Placements of single tables, which outrank `wanted`.
+        overrides: Placements of single tables, which outrank `wanted`, by the names of the tables
+            or of their columns.
 
     Raises:
-        SpecError: The tables do not fit, or an override names no table.
+        SpecError: The tables do not fit, an override names neither a table nor a column, or those
+            of a table's columns differ.
     """
     overrides = dict(overrides or {})
     _check_names(overrides, tables)
@@ -112,7 +114,7 @@ def plan_placements(
 
 
 def _check_names(overrides: Mapping[str, str], tables: Sequence[TableSize]) -> None:
-    names = [table.name for table in tables]
+    names = [name for table in tables for name in table.names]
     for name in overrides:
         if name not in names:
             near = get_close_matches(name, names, n=1)
@@ -126,7 +128,7 @@ def _pinned(ask: _Ask, wanted: str, overrides: Mapping[str, str]) -> dict[str, t
     """Placement and reason of the tables that the rule does not place."""
     pinned = {}
     for table in ask.tables:
-        word, why = overrides.get(table.name), "embeddings.tables says so"
+        word, why = _override(table, overrides), "embeddings.tables says so"
         if word is None and wanted != "auto":
             word, why = wanted, "embeddings.placement says so"
         if ask.num_ranks == 1 and word != "host_cached":
@@ -134,6 +136,17 @@ def _pinned(ask: _Ask, wanted: str, overrides: Mapping[str, str]) -> dict[str, t
         if word is not None:
             pinned[table.name] = (word, why)
     return pinned
+
+
+def _override(table: TableSize, overrides: Mapping[str, str]) -> str | None:
+    said = {name: overrides[name] for name in table.names if name in overrides}
+    if len(set(said.values())) > 1:
+        raise SpecError(
+            f"embeddings.tables places the table {table.name!r} twice",
+            where=said,
+            hint="Columns that share a table have one placement.",
+        )
+    return next(iter(said.values()), None)
 
 
 def _by_cost(
@@ -203,6 +216,7 @@ def _table_plans(ask: _Ask, placed: Mapping[str, tuple[str, str]]) -> tuple[Tabl
                 host_bytes=on_host * ask.row.both(table.dim),
                 sent=sent,
                 exchange_s=sent.total / ask.costs.bytes_per_s + waits,
+                columns=table.columns or (table.name,),
             )
         )
     return tuple(plans)

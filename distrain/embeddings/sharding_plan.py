@@ -1,8 +1,10 @@
 """Where all tables live, as a plan says it."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from distrain.embeddings.columns import TableColumn
 from distrain.embeddings.costs import Costs, Sent
 
 
@@ -11,7 +13,7 @@ class TablePlan:
     """One table's place, and what it costs a rank.
 
     Attributes:
-        name: The column.
+        name: Of the table: its column, if it is of one alone.
         rows: Of the table.
         dim: Width of a row.
         placement: "replicated", "row_wise" or "host_cached".
@@ -22,6 +24,7 @@ class TablePlan:
         host_bytes: Of both in the host's memory, for a host-cached table.
         sent: Bytes that a rank sends in a step.
         exchange_s: Predicted seconds of a step: its bytes, and its share of its store's latencies.
+        columns: Those that are looked up in it.
     """
 
     name: str
@@ -35,6 +38,7 @@ class TablePlan:
     host_bytes: int
     sent: Sent
     exchange_s: float
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class ShardingPlan:
     """Where all tables live.
 
     Attributes:
-        tables: In the order of the columns.
+        tables: In the order of their first columns.
         num_ranks: Ranks that share them.
         budget_bytes: What they may take on a rank; `None`: no limit.
         costs: What the exchange was predicted with.
@@ -55,8 +59,13 @@ class ShardingPlan:
 
     @property
     def placements(self) -> tuple[str, ...]:
-        """One word for each column."""
+        """One word for each table."""
         return tuple(table.placement for table in self.tables)
+
+    def placements_of(self, columns: Iterable[TableColumn]) -> tuple[str, ...]:
+        """One word for each column, as `EmbeddingCollection` takes them."""
+        word_of = {table.name: table.placement for table in self.tables}
+        return tuple(word_of[column.table_name] for column in columns)
 
     @property
     def bytes_per_rank(self) -> int:

@@ -48,4 +48,12 @@ def _reasons(plan: ShardingPlan) -> list[str]:
     named: dict[tuple[str, str], list[str]] = {}
     for table in plan.tables:
         named.setdefault((table.placement, table.why), []).append(table.name)
-    return [f"{placement}: {why} ({', '.join(names)})" for (placement, why), names in named.items()]
+    reasons = [
+        f"{placement}: {why} ({', '.join(names)})" for (placement, why), names in named.items()
+    ]
+    shared = [
+        f"{table.name}: one table for the columns {', '.join(table.columns)}"
+        for table in plan.tables
+        if len(table.columns) > 1
+    ]
+    return reasons + shared

@@ -1,7 +1,9 @@
 """The tables of one width and one placement: one weight, and the verbs of a step on it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -17,7 +19,7 @@ from distrain.embeddings.route import (
     RowsRoute,
     StoreRoute,
     Traffic,
-    flat_segments,
+    table_segments,
 )
 from distrain.embeddings.row_cache import RowCache
 
@@ -32,10 +34,12 @@ class Store:
         placement: "replicated", "row_wise" or "host_cached".
         flat: Its columns with one id per row, as positions among all columns.
         lists: Its columns of lists, likewise.
-        columns: `flat`, then `lists`, as tables.
+        columns: `flat`, then `lists`.
+        tables: The first of `columns` of each table.
+        table_of: For each of `columns`, which of `tables` it is looked up in.
         places: For each of `columns`, its place among the columns of its group.
-        canonical_starts: For each of `columns`, where its table begins among all tables of the
-            group in the collection's order, whatever their placement.
+        canonical_starts: For each of `tables`, where it begins among all tables of the group in the
+            collection's order, whatever their placement.
         peers: Who shares the rows.
         cache: Of a host-cached store: the rows that lie on the device.
     """
@@ -44,6 +48,8 @@ class Store:
     flat: tuple[int, ...]
     lists: tuple[int, ...]
     columns: tuple[TableColumn, ...]
+    tables: tuple[TableColumn, ...]
+    table_of: tuple[int, ...]
     places: tuple[int, ...]
     canonical_starts: tuple[int, ...]
     peers: Peers
@@ -61,7 +67,7 @@ class Store:
 
     @property
     def starts(self) -> Tensor:
-        """`[columns]`, int64, on the CPU: the key at which each column's table begins."""
+        """`[tables]`, int64, on the CPU: the key at which each table begins."""
         return torch.tensor(self._bounds[:-1], dtype=torch.int64)
 
     @property
@@ -78,7 +84,7 @@ class Store:
 
     @property
     def _bounds(self) -> list[int]:
-        return list(accumulate((column.cardinality for column in self.columns), initial=0))
+        return list(accumulate((table.cardinality for table in self.tables), initial=0))
 
     def local_part(self, keys: slice) -> tuple[slice, slice]:
         """Which of neighbouring keys this rank holds.
@@ -108,9 +114,9 @@ class Store:
         if self.spread:
             keys = rows * self.peers.num_ranks + self.peers.rank
         starts = self.starts.to(rows.device)
-        columns = torch.searchsorted(starts, keys, right=True) - 1
+        tables = torch.searchsorted(starts, keys, right=True) - 1
         moves = torch.tensor(self.canonical_starts, device=rows.device) - starts
-        return keys + moves[columns]
+        return keys + moves[tables]
 
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
         """Find out which rows are needed; a collective operation where ranks share the tables.
@@ -120,8 +126,8 @@ class Store:
             lists: The list columns.
             peers: Who shares the rows; the process group may be another than that of the values.
         """
-        num_rows = ids.shape[1]
-        offsets, counts = flat_segments(len(self.flat), num_rows, list(lists))
+        lengths = [ids.shape[1]] * len(self.flat) + [len(ragged.values) for ragged in lists]
+        offsets, counts = table_segments(self.table_of, lengths)
         together = torch.cat([ids.reshape(-1), *(r.values for r in lists)]) if lists else ids
         grouping = kernels.unique(together.reshape(-1), offsets, counts)
         flat_numbers = grouping.numbers[: ids.numel()].view(ids.shape)
@@ -185,8 +191,11 @@ class Store:
         """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
-        if num_flat:
-            kernels.collect(grads, route.numbers[:, part], places[:num_flat], sums)
+        for turn in self._turns:
+            own_numbers = route.numbers[:, part]
+            if len(turn) < num_flat:
+                own_numbers = own_numbers[turn]
+            kernels.collect(grads, own_numbers, places[turn], sums)
         for place, column, whole in zip(
             self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
         ):
@@ -212,6 +221,18 @@ class Store:
             touched = self.cache.places(touched)
             self.cache.changed(touched)
         return touched, grads
+
+    @cached_property
+    def _turns(self) -> list[list[int]]:
+        """Its flat columns, such that no two of a turn share a table: one turn if none do."""
+        turns: list[list[int]] = []
+        of_table = Counter[int]()
+        for column, table in enumerate(self.table_of[: len(self.flat)]):
+            if of_table[table] == len(turns):
+                turns.append([])
+            turns[of_table[table]].append(column)
+            of_table[table] += 1
+        return turns
 
     def traffic(self, route: StoreRoute, value_bytes: int) -> Traffic:
         """What a step on this route looks up and sends, for values of so many bytes."""

@@ -1,8 +1,9 @@
 """What tables take of a rank's memory: weights and the optimizer's state for them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from distrain.embeddings.columns import TableColumn, first_of_tables
 from distrain.embeddings.costs import expected_unique
 
 STATE_BYTES_PER_VALUE = 4
@@ -15,23 +16,49 @@ class TableSize:
     """One table as the plan sees it.
 
     Attributes:
-        name: The column.
+        name: Of the table: its column, if it is of one alone.
         rows: Of the table.
         dim: Width of a row.
         expected_unique: Distinct rows that a rank's batch touches; `None`: `expected_unique` of
-            its rows and of one lookup for each row of the batch.
+            its rows and of one lookup for each row of the batch and column.
+        columns: Those that are looked up in it; none stands for one column of the table's name.
     """
 
     name: str
     rows: int
     dim: int
     expected_unique: float | None = None
+    columns: tuple[str, ...] = ()
 
     def unique(self, batch_rows_per_rank: int) -> float:
         """Distinct rows that a rank's batch touches."""
         if self.expected_unique is not None:
             return min(float(self.rows), self.expected_unique)
-        return expected_unique(self.rows, batch_rows_per_rank)
+        return expected_unique(self.rows, batch_rows_per_rank * max(1, len(self.columns)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it goes by: its own name and those of its columns."""
+        return tuple(dict.fromkeys((self.name, *self.columns)))
+
+
+def table_sizes(columns: Sequence[TableColumn]) -> list[TableSize]:
+    """The tables of columns, each once, in the order of their first columns.
+
+    >>> columns = [TableColumn("bought", 9, 4, table="item"), TableColumn("shop", 3, 4)]
+    >>> columns.append(TableColumn("seen", 9, 4, "mean", table="item"))
+    >>> [(table.name, table.rows, table.columns) for table in table_sizes(columns)]
+    [('item', 9, ('bought', 'seen')), ('shop', 3, ('shop',))]
+    """
+    return [
+        TableSize(
+            first.table_name,
+            first.cardinality,
+            first.dim,
+            columns=tuple(c.name for c in columns if c.table_name == first.table_name),
+        )
+        for first in first_of_tables(columns)
+    ]
 
 
 @dataclass(frozen=True)

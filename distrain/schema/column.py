@@ -87,6 +87,18 @@ class ColumnSchema:
         """Whether a row holds a list of items; what is ragged is a list."""
         return self.is_list or self.is_ragged
 
+    @property
+    def domain(self) -> str:
+        """The name of its domain: its own, unless a Merlin file gave it another.
+
+        Columns of one domain have the same ids for the same things, so they can share a table.
+
+        >>> ColumnSchema("last_item", properties={"domain": "item"}).domain
+        'item'
+        """
+        given = self.properties.get("domain")
+        return given if isinstance(given, str) and given else self.name
+
     def has_tag(self, tag: str) -> bool:
         """Whether the column carries `tag`."""
         return str(tag) in self.tags

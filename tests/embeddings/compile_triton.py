@@ -7,7 +7,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from distrain.embeddings import triton_programs as programs
-from distrain.models import interaction_triton
+from distrain.models.blocks import interaction_triton
 
 H100 = GPUTarget("cuda", 90, 32)
 

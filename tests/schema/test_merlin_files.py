@@ -88,6 +88,7 @@ def test_lists_and_shared_domains(folder):
     assert (city.is_list, city.is_ragged, city.value_count) == (True, True, (4, 48))
     assert booking["session_id"].properties["domain"] == "utrip_id"
     assert "domain" not in city.properties  # its own
+    assert (booking["session_id"].domain, city.domain) == ("utrip_id", city.name)
     taxi = load_schema(folder / "t4r__tests_schema.pbtxt")
     assert taxi["payment_type"].dtype == "string"
     assert taxi["payment_type"].properties["string_domain"][:2] == ["Cash", "Credit Card"]

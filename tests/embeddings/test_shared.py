@@ -1,0 +1,281 @@
+"""Columns that share a table, against nn.Embedding with dense gradients and naive loops."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ragged_rows import draw_rows_of_ids, ragged
+from torch import nn
+
+from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.embeddings.canonical import canonical_memory, canonical_weights
+from distrain.embeddings.costs import DEFAULT_COSTS
+from distrain.embeddings.fixed import FixedTables
+from distrain.embeddings.sharding import plan_placements
+from distrain.embeddings.sharding_text import explain
+from distrain.embeddings.table_bytes import TableSize, table_sizes
+from distrain.errors import InputError, SchemaError, SpecError
+
+COLUMNS = [
+    TableColumn("liked", 20, 4, "mean", table="item"),
+    TableColumn("user", 30, 4),
+    TableColumn("item", 20, 4),
+    TableColumn("day", 7, 2),
+    TableColumn("last", 20, 4, table="item"),
+    TableColumn("seen", 20, 4, "sqrtn", table="item"),
+]
+FLAT = [column for column in COLUMNS if column.combiner is None]
+LISTS = [column for column in COLUMNS if column.combiner is not None]
+LR = 0.1
+TORCH = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=LR),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=LR),
+    "adam": lambda p: torch.optim.SparseAdam(list(p), lr=LR),
+}
+KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Work this small costs more to share than to do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def new_tables(columns, dtype=torch.float32, placements=None):
+    generator = torch.Generator().manual_seed(1)
+    return EmbeddingCollection(columns, placements=placements, generator=generator, dtype=dtype)
+
+
+def draw_rows(columns, num_rows, generator):
+    """Each column's ids of each row, as lists; rows of flat columns have one."""
+    rows = {c.name: draw_rows_of_ids(num_rows, c.cardinality, generator, most=4) for c in columns}
+    for column in columns:
+        if column.combiner is None:
+            rows[column.name] = [(row or [0])[:1] for row in rows[column.name]]
+    return rows
+
+
+def as_batch(columns, rows, num_rows):
+    flat = [torch.tensor(rows[c.name]).view(-1) for c in columns if c.combiner is None]
+    ids = torch.stack(flat).int().T if flat else torch.zeros(num_rows, 0, dtype=torch.int32)
+    return ids, {c.name: ragged(rows[c.name]) for c in columns if c.combiner is not None}
+
+
+def by_column(tables, embedded):
+    """Each column's `[rows, dim]`."""
+    return {
+        tables.columns[position].name: values[:, place]
+        for group, values in zip(tables.groups, embedded, strict=True)
+        for place, position in enumerate(group)
+    }
+
+
+def naive(columns, weights, rows, num_rows):
+    """What torch computes of dense tables by name, one row after another."""
+    found = {}
+    for column in columns:
+        weight = weights[column.table_name]
+        power = {"mean": 1.0, "sqrtn": 0.5}.get(column.combiner, 0.0)
+        vectors = [
+            nn.functional.embedding(torch.tensor(row), weight).sum(0) / len(row) ** power
+            if row
+            else weight.new_zeros(column.dim)
+            for row in rows[column.name]
+        ]
+        found[column.name] = torch.stack(vectors) if vectors else weight.new_zeros(0, column.dim)
+    return found
+
+
+def loss_of(found, columns):
+    return sum(((i + 1) * torch.sin(found[c.name] + i)).sum() for i, c in enumerate(columns))
+
+
+SIZES = [(1, 1), (5, 2), (9, 3), (6, 3)]
+DRAWN = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([None, None, "sum", "mean", "sqrtn"])),
+    min_size=1,
+    max_size=7,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(drawn=DRAWN, num_rows=st.integers(0, 6), seed=st.integers(0, 99), cached=st.booleans())
+def test_gradients_equal_dense_autograd(drawn, num_rows, seed, cached):
+    columns = [
+        TableColumn(f"c{i}", *SIZES[table], combiner, table=f"t{table}")
+        for i, (table, combiner) in enumerate(drawn)
+    ]
+    tables = new_tables(columns, torch.float64, ["host_cached"] * len(columns) if cached else None)
+    used = sorted({table for table, _ in drawn})
+    assert sum(len(w) for w in tables.weights) == sum(SIZES[table][0] for table in used)
+    weights = {c.table_name: tables.table(c.name).clone().requires_grad_() for c in tables.tables}
+    rows = draw_rows(columns, num_rows, torch.Generator().manual_seed(seed))
+    batch = as_batch(columns, rows, num_rows)
+    route = tables.route(*batch)
+    distinct = {(c.table_name, i) for c in columns for row in rows[c.name] for i in row}
+    lookups = sum(len(row) for c in columns for row in rows[c.name])
+    assert (route.traffic.lookups, route.traffic.distinct) == (lookups, len(distinct))
+    embedded = tables.expand(route, tables.fetch(route))
+    expected = naive(columns, weights, rows, num_rows)
+    for name, values in by_column(tables, embedded).items():
+        torch.testing.assert_close(values, expected[name])
+    loss_of(by_column(tables, embedded), columns).backward()
+    if lookups:
+        loss_of(expected, columns).backward()
+    sums = tables.collect(route, [leaf.grad for leaf in embedded])
+    touched = tables.exchange(route, sums)
+    assert all(len(part.keys.unique()) == len(part.keys) for part in touched)
+    SparseOptimizer(tables, "sgd").apply(touched, LR)
+    for column in tables.tables:
+        weight = weights[column.table_name]
+        grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        torch.testing.assert_close(tables.table(column.name), weight.detach() - LR * grad)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_equals_torch_in_float64(kind):
+    tables = new_tables(COLUMNS, torch.float64)
+    optimizer = SparseOptimizer(tables, kind)
+    plain = {c.table_name: nn.Parameter(tables.table(c.name).clone()) for c in tables.tables}
+    squares = {name: torch.zeros(len(p), dtype=torch.float64) for name, p in plain.items()}
+    theirs = TORCH[kind](plain.values()) if kind in TORCH else None
+    generator = torch.Generator().manual_seed(0)
+    for num_rows in (30, 0, 1, 25):
+        rows = draw_rows(COLUMNS, num_rows, generator)
+        route = tables.route(*as_batch(COLUMNS, rows, num_rows))
+        embedded = tables.expand(route, tables.fetch(route))
+        loss_of(by_column(tables, embedded), COLUMNS).backward()
+        sums = tables.collect(route, [leaf.grad for leaf in embedded])
+        optimizer.apply(tables.exchange(route, sums), LR)
+        for parameter in plain.values():
+            parameter.grad = torch.zeros_like(parameter)
+        if num_rows:
+            loss_of(naive(COLUMNS, plain, rows, num_rows), COLUMNS).backward()
+        if kind == "adam":
+            for parameter in plain.values():
+                parameter.grad = parameter.grad.to_sparse(1)
+        if theirs is not None:
+            theirs.step()
+            continue
+        with torch.no_grad():  # row-wise Adagrad, by its formula
+            for name, parameter in plain.items():
+                squares[name] += (parameter.grad**2).mean(1)
+                parameter -= LR * parameter.grad / (squares[name].sqrt() + 1e-8)[:, None]
+    for column in COLUMNS:
+        ours, expected = tables.table(column.name), plain[column.table_name]
+        torch.testing.assert_close(ours, expected.detach(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fixed_shapes_give_the_same_bits(kind, dtype, many_threads):
+    columns = [column for column in COLUMNS if column.combiner is None]
+    columns.append(TableColumn("first", 20, 4, table="item"))
+    tables, others = new_tables(columns, dtype), new_tables(columns, dtype)
+    optimizer, other = (SparseOptimizer(t, kind, seed=5) for t in (tables, others))
+    fixed = FixedTables(tables, optimizer, 40)
+    generator = torch.Generator().manual_seed(3)
+    for num_rows in (40, 3, 0, 40):
+        ids, _ = as_batch(columns, draw_rows(columns, num_rows, generator), num_rows)
+        grads = [torch.randn(num_rows, n, d, generator=generator) for n, d in ((1, 2), (4, 4))]
+        own = fixed.route(ids)
+        values = fixed.lookup(own)
+        fixed.update(own, grads, LR, 0.5)
+        route = others.route(ids)
+        expected = others.expand(route, others.fetch(route))
+        sums = others.collect(route, grads)
+        other.apply(others.exchange(route, sums), LR, scale=0.5)
+        assert all(torch.equal(*pair) for pair in zip(values, expected, strict=True))
+        assert all(torch.equal(*pair) for pair in zip(tables.weights, others.weights, strict=True))
+
+
+def test_threads_change_no_bits(many_threads):
+    columns = [TableColumn(f"c{i}", 9, 4, table=f"t{i % 2}") for i in range(7)]
+    generator = torch.Generator().manual_seed(3)
+    ids, _ = as_batch(columns, draw_rows(columns, 300, generator), 300)
+    grads = [torch.randn(300, 7, 4, generator=generator)]
+    tables = new_tables(columns)
+    route = tables.route(ids)
+    expected = tables.collect(route, grads)[0]
+    torch.set_num_threads(1)
+    again = tables.route(ids)
+    assert torch.equal(tables.collect(again, grads)[0], expected)
+    # Column after column, each in the order of its rows.
+    naive_sums = torch.zeros(18, 4)
+    for place, column in enumerate(columns):
+        for row, item in enumerate(ids[:, place].tolist()):
+            naive_sums[item + 9 * (column.table_name == "t1")] += grads[0][row, place]
+    assert torch.equal(naive_sums[route.stores[0].rows.keys], expected)
+
+
+def test_tables_are_drawn_and_stored_once():
+    alone = [TableColumn("item", 20, 4), TableColumn("user", 30, 4), TableColumn("day", 7, 2)]
+    tables, others = new_tables(COLUMNS), new_tables(alone)
+    for name in ("liked", "item", "last", "seen"):
+        assert torch.equal(tables.table(name), others.table("item"))
+    assert torch.equal(tables.table("user"), others.table("user"))
+    for ours, theirs in (
+        (canonical_weights(tables), canonical_weights(others)),
+        tuple(canonical_memory(SparseOptimizer(t, "adam")) for t in (tables, others)),
+    ):
+        assert ours.keys() == theirs.keys()
+        for name, tensor in theirs.items():
+            assert ours[name].shape == tensor.shape
+            whole = slice(0, tensor.shape[0])
+            assert torch.equal(ours[name].read(whole), tensor.read(whole))
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (TableColumn("last", 21, 4, table="item"), ["20 rows", "21 rows"]),
+        (TableColumn("last", 20, 8, table="item"), ["width 4", "width 8"]),
+    ],
+)
+def test_columns_of_one_table_are_of_one_size(other, words):
+    with pytest.raises(SchemaError, match="columns 'item' and 'last' share the table") as caught:
+        new_tables([TableColumn("item", 20, 4), other])
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_columns_of_one_table_have_one_placement():
+    words = ["row_wise" if column.name == "last" else "replicated" for column in COLUMNS]
+    with pytest.raises(
+        InputError, match=r"'liked' and 'last' share .* both replicated and row_wise"
+    ):
+        new_tables(COLUMNS, placements=words)
+
+
+def plan(columns, **options):
+    return plan_placements(
+        table_sizes(columns),
+        batch_rows_per_rank=8,
+        optimizer="adagrad",
+        weight_bytes_per_value=4,
+        costs=DEFAULT_COSTS["cpu"],
+        **{"num_ranks": 2, "budget_bytes": None} | options,
+    )
+
+
+def test_the_plan_counts_a_table_once():
+    found = plan(COLUMNS, overrides={"last": "row_wise", "user": "host_cached"})
+    assert [table.name for table in found.tables] == ["item", "user", "day"]
+    words = ["row_wise", "host_cached", "row_wise", "replicated", "row_wise", "row_wise"]
+    assert list(found.placements_of(COLUMNS)) == words
+    assert found.tables[0].weight_bytes == 10 * 4 * 4
+    # Four columns of 8 rows look up its rows.
+    assert found.tables[0].unique == TableSize("item", 20, 4).unique(4 * 8)
+    assert "item: one table for the columns liked, item, last, seen" in explain(found)
+    apart = [replace(column, table=None) for column in COLUMNS]
+    assert len(plan(apart).tables) == 6
+
+
+def test_a_table_placed_twice():
+    with pytest.raises(SpecError, match="places the table 'item' twice"):
+        plan(COLUMNS, overrides={"last": "row_wise", "item": "replicated"})
+    assert plan(COLUMNS, overrides={"last": "row_wise", "item": "row_wise"}).tables
