@@ -1,0 +1,175 @@
+"""How good short lists of recommended items are: recall, hits and NDCG over all items, no sampling.
+
+What a user is shown is compared with *relevant* items: what the user then bought, say. Lists of
+items come as values and offsets: user `i` has `values[offsets[i]:offsets[i + 1]]`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.integer[Any]]
+
+NO_ITEM = -1
+"""Stands in a ranking after its last item."""
+
+
+class ItemLists(NamedTuple):
+    """For each user a set of items.
+
+    Attributes:
+        values: `[sum of the lists' lengths]`, ids of items, 0 or more.
+        offsets: `[users + 1]`, from 0 to the number of values.
+    """
+
+    values: Ids
+    offsets: Ids
+
+    @property
+    def users(self) -> Ids:
+        """Whose each value is: the user's place, `[values]`."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+@dataclass(frozen=True)
+class RankingReport:
+    """Means over users; `None` where there is none.
+
+    Attributes:
+        k: How many items a user is shown.
+        users: How many users have a relevant item; the others are in none of the means.
+        recall: The share of a user's relevant items that are among the k.
+        capped_recall: The same as a share of what k items can hold: of `min(k, relevant items)`.
+        hit_rate: Whether any relevant item is among the k.
+        ndcg: Hits discounted by the logarithm of their place, as a share of the best order's.
+    """
+
+    k: int
+    users: int
+    recall: float | None
+    capped_recall: float | None
+    hit_rate: float | None
+    ndcg: float | None
+
+
+class RankingMetrics:
+    """Sums of constant size over users; merging agrees up to float64 rounding.
+
+    Args:
+        k: How many items a user is shown, at least 1.
+        users: How many users were counted.
+        sums: Of recall, capped recall, hit rate and NDCG, float64 `[4]`.
+
+    >>> metrics = RankingMetrics(2)
+    >>> bought = ItemLists(np.array([7, 8, 9, 3]), np.array([0, 3, 4]))
+    >>> metrics.update(np.array([[8, 1], [4, 5]]), bought)
+    >>> metrics.compute().recall  # a third for the first user, nothing for the second
+    0.16666666666666666
+    """
+
+    def __init__(self, k: int, users: int = 0, sums: NDArray[np.float64] | None = None):
+        if k < 1:
+            raise ValueError(f"k is {k}, not 1 or more")
+        self.k = k
+        self.users = users
+        self.sums = np.zeros(4) if sums is None else sums
+
+    def update(self, ranked: Ids, relevant: ItemLists) -> None:
+        """Count some users.
+
+        Args:
+            ranked: `[users, k or more]`, each user's items, the best first, each once; `NO_ITEM`
+                where there are no more.
+            relevant: What the users should have been shown, the same users in the same order.
+
+        Raises:
+            ValueError: The shapes do not fit, or an item is shown twice; nothing was counted.
+        """
+        shown = self._checked(ranked, relevant)
+        hits = _members(shown, relevant)
+        counts = _distinct_counts(relevant)
+        has_any = counts > 0
+        hits, counts = hits[has_any], counts[has_any]
+        found = hits.sum(1)
+        gains = 1 / np.log2(np.arange(self.k) + 2)
+        capped = np.minimum(counts, self.k)
+        best = np.cumsum(gains)[capped - 1]
+        columns = (found / counts, found / capped, found > 0, (hits @ gains) / best)
+        self.sums += [float(column.sum()) for column in columns]
+        self.users += len(counts)
+
+    def merge(self, other: "RankingMetrics") -> "RankingMetrics":
+        """A new state that holds the users of both.
+
+        Raises:
+            ValueError: They are of different k.
+        """
+        if other.k != self.k:
+            raise ValueError(f"metrics at {self.k} and at {other.k} cannot be merged")
+        return RankingMetrics(self.k, self.users + other.users, self.sums + other.sums)
+
+    def compute(self) -> RankingReport:
+        """The means over the users counted so far."""
+        if not self.users:
+            return RankingReport(self.k, 0, None, None, None, None)
+        return RankingReport(self.k, self.users, *(self.sums / self.users).tolist())
+
+    def _checked(self, ranked: Ids, relevant: ItemLists) -> Ids:
+        users = len(relevant.offsets) - 1
+        if ranked.ndim != 2 or len(ranked) != users or ranked.shape[1] < self.k:
+            raise ValueError(
+                f"the rankings of {users} users are [{users}, {self.k} or more], "
+                f"not {list(ranked.shape)}"
+            )
+        shown = ranked[:, : self.k]
+        in_order = np.sort(shown, axis=1)
+        twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] != NO_ITEM)
+        if twice.any():
+            raise ValueError(f"the user at index {int(twice.any(1).argmax())} is shown items twice")
+        return shown
+
+
+def top_items(scores: NDArray[Any], k: int, exclude: ItemLists | None = None) -> NDArray[np.int64]:
+    """Each user's k best items; of items with equal scores the one of the lower id comes first.
+
+    Args:
+        scores: `[users, items]`, higher for better items, finite.
+        k: How many, at least 1.
+        exclude: Items that a user is not shown, the same users in the same order.
+
+    Returns:
+        `[users, k]`, the best first; `NO_ITEM` where there are no more items.
+
+    Raises:
+        ValueError: A score is not finite.
+
+    >>> top_items(np.array([[0.1, 0.9, 0.5]]), 2, ItemLists(np.array([1]), np.array([0, 1])))
+    array([[2, 0]])
+    """
+    if not np.isfinite(scores).all():
+        raise ValueError("a score is not a finite number")
+    worst_first = np.negative(scores, dtype=np.float64)
+    if exclude is not None:
+        worst_first[exclude.users, exclude.values] = np.inf
+    order = np.argsort(worst_first, axis=1, kind="stable")[:, :k]
+    is_left = np.isfinite(np.take_along_axis(worst_first, order, axis=1))
+    ranked = np.full((len(scores), k), NO_ITEM, np.int64)
+    ranked[:, : order.shape[1]] = np.where(is_left, order, NO_ITEM)
+    return ranked
+
+
+def _members(shown: Ids, lists: ItemLists) -> NDArray[np.bool_]:
+    """Whether each item is in its user's list; `[users, k]`."""
+    span = 1 + max(int(shown.max(initial=0)), int(lists.values.max(initial=0)))
+    users = np.arange(len(shown))[:, None]
+    codes = np.where(shown == NO_ITEM, -1, users * span + shown)
+    return np.isin(codes, lists.users * span + lists.values)
+
+
+def _distinct_counts(lists: ItemLists) -> NDArray[np.int64]:
+    """How many different items each user's list holds; `[users]`."""
+    span = 1 + int(lists.values.max(initial=0))
+    codes = np.unique(lists.users * span + lists.values)
+    return np.bincount(codes // span, minlength=len(lists.offsets) - 1)
