@@ -1,0 +1,255 @@
+"""Every model of the zoo against its formula, written out naively, on the model's own weights."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.errors import ModelError
+from distrain.models import build_model
+from distrain.models.blocks.hashed_cross import HashedCross
+from distrain.spec import (
+    CrossSpec,
+    DcnSpec,
+    DcnV2Spec,
+    DeepFmSpec,
+    DlrmCrossSpec,
+    TabularSpec,
+    WideDeepSpec,
+)
+
+CROSSES = (CrossSpec(columns=("c1", "c0"), num_bins=7), CrossSpec(columns=("c0", "c1", "c2")))
+EPS = 1e-5
+
+
+def embedding(model, batch, name, part=""):
+    table = model.embeddings.table(f"{part}/{name}" if part else name)
+    return table[batch[name].long()]
+
+
+def all_flat(model, batch):
+    """Embeddings by width, then by column, then the continuous columns."""
+    columns = [c for c in model.embeddings.columns if not c.name.startswith("wide/")]
+    columns.sort(key=lambda c: c.dim)
+    return torch.cat([*(embedding(model, batch, c.name) for c in columns), batch.continuous], dim=1)
+
+
+def linear(layer, x):
+    out = x @ layer.weight.T
+    return out if layer.bias is None else out + layer.bias
+
+
+def mlp(layers, x, last_is_linear=False):
+    linears = [layer for layer in layers if isinstance(layer, torch.nn.Linear)]
+    for number, layer in enumerate(linears):
+        x = linear(layer, x)
+        if not (last_is_linear and number == len(linears) - 1):
+            x = x.clamp(min=0)
+    return x
+
+
+def wide(model, batch, crosses=(), columns=()):
+    """One weight for each id and bin, added up row by row."""
+    logits = []
+    for row in range(batch.num_rows):
+        logit = torch.zeros(())
+        for name in columns:
+            logit = logit + model.embeddings.table(f"wide/{name}")[int(batch[name][row]), 0]
+        for cross in crosses:
+            a, *factors = HashedCross(cross.columns, cross.num_bins).coefficients
+            for factor, name in zip(factors, cross.columns, strict=True):
+                a += factor * int(batch[name][row])
+            name = "wide/" + "_X_".join(cross.columns)
+            logit = logit + model.embeddings.table(name)[a % (2**31 - 1) % cross.num_bins, 0]
+        logits.append(logit)
+    return torch.stack(logits) if logits else torch.zeros(0)
+
+
+def of_continuous(body, batch):
+    """The linear model's weights of the continuous columns."""
+    (layer,) = body["continuous"].blocks[1].layers
+    return (batch.continuous * layer.weight[0]).sum(1)
+
+
+def naive_crosses(cross, x0):
+    x = x0
+    for layer in cross.layers:
+        if cross.version == "v1":
+            x = x0 * (x @ layer.weight.weight[0])[:, None] + layer.bias + x
+        else:
+            down = x if layer.down is None else x @ layer.down.weight.T
+            x = x0 * (down @ layer.up.weight.T + layer.up.bias) + x
+    return x
+
+
+def naive_crosses_and_mlp(model, batch):
+    x, body, task = all_flat(model, batch), model.dense.body, model.task
+    if hasattr(body, "branches"):
+        both = [naive_crosses(body["cross"], x), mlp(body["deep"].layers, x)]
+        return linear(task.logit, torch.cat(both, dim=1))[:, 0]
+    cross, deep = body
+    return linear(task.logit, mlp(deep.layers, naive_crosses(cross, x)))[:, 0]
+
+
+def naive_deepfm(model, batch):
+    body, names = model.dense.body, batch.categorical_names
+    vectors = [embedding(model, batch, name) for name in names]
+    pairs = sum((vectors[i] * vectors[j]).sum(1) for i in range(len(names)) for j in range(i))
+    deep = mlp(body["deep"].blocks[1].layers, all_flat(model, batch), last_is_linear=True)[:, 0]
+    first = wide(model, batch, columns=names)
+    if batch.continuous_names:
+        first = first + of_continuous(body["linear"], batch)
+    return first + pairs + deep
+
+
+def naive_wide_deep(model, batch, crosses):
+    body, names = model.dense.body, batch.categorical_names
+    deep = mlp(body["deep"].blocks[1].layers, all_flat(model, batch), last_is_linear=True)[:, 0]
+    first = wide(model, batch, crosses, names)
+    if batch.continuous_names:
+        first = first + of_continuous(body["wide"], batch)
+    return first + deep
+
+
+def naive_dlrm_cross(model, batch, crosses):
+    _, dlrm, logit = model.dense.body["deep"].blocks
+    vectors = [embedding(model, batch, name) for name in batch.categorical_names]
+    deep = []
+    if batch.continuous_names:
+        bottom = mlp(dlrm.bottom.layers, batch.continuous)
+        deep = [bottom if dlrm.projection is None else linear(dlrm.projection, bottom)]
+    vectors = deep + vectors
+    pairs = [(vectors[i] * vectors[j]).sum(1) for i in range(len(vectors)) for j in range(i)]
+    top = mlp(dlrm.top.layers, torch.cat([*deep, torch.stack(pairs, dim=1)], dim=1))
+    return linear(logit.layers[0], top)[:, 0] + wide(model, batch, crosses)
+
+
+def normed(norm, x, training):
+    mean, var = norm.running_mean, norm.running_var
+    if training:
+        mean, var = x.mean(0), ((x - x.mean(0)) ** 2).mean(0)
+    return (x - mean) / (var + EPS).sqrt() * norm.weight + norm.bias
+
+
+def naive_tabular(model, batch, training):
+    branches, layers = model.dense.body
+    columns = sorted(model.embeddings.columns, key=lambda c: c.dim)
+    parts = [embedding(model, batch, c.name) for c in columns]
+    if batch.continuous_names:
+        parts.append(normed(branches["continuous"].norm, batch.continuous, training))
+    x = torch.cat(parts, dim=1)
+    modules = iter(layers.layers)
+    for layer in modules:
+        assert isinstance(layer, torch.nn.Linear)
+        assert layer.bias is None
+        assert isinstance(next(modules), torch.nn.ReLU)
+        x = normed(next(modules), (x @ layer.weight.T).clamp(min=0), training)
+    out = linear(model.task.logit, x)
+    return out[:, 1] - out[:, 0] if model.task.outputs == 2 else out[:, 0]
+
+
+sizes = {
+    "num_categorical": st.integers(3, 5),
+    "num_continuous": st.integers(0, 3),
+    "hidden": st.lists(st.integers(1, 9), max_size=3).map(tuple),
+    "rows": st.integers(0, 6),
+}
+some_dim = st.one_of(st.none(), st.integers(1, 20))
+few = settings(deadline=None, max_examples=20)
+
+
+def check(schema, batch, spec, naive, **arguments):
+    model = build_model(schema, spec, seed=1)
+    with torch.no_grad():
+        for parameter in model.dense.parameters():  # biases of 0 would hide much
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+        logits = model(batch)
+        assert logits.shape == (batch.num_rows,)
+        torch.testing.assert_close(logits, naive(model, batch, **arguments))
+
+
+@few
+@given(dim=some_dim, depth=st.integers(1, 3), structure=st.sampled_from(["stacked", "parallel"]),
+       **sizes)  # fmt: skip
+def test_dcn(
+    schema_and_batch, dim, depth, structure, num_categorical, num_continuous, hidden, rows
+):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = DcnSpec(embedding_dim=dim, cross_depth=depth, hidden=hidden, structure=structure)
+    check(schema, batch, spec, naive_crosses_and_mlp)
+
+
+@few
+@given(dim=some_dim, depth=st.integers(1, 3), structure=st.sampled_from(["stacked", "parallel"]),
+       low_rank=st.one_of(st.none(), st.integers(1, 4)), **sizes)  # fmt: skip
+def test_dcn_v2(
+    schema_and_batch, dim, depth, structure, low_rank, num_categorical, num_continuous, hidden, rows
+):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = DcnV2Spec(
+        embedding_dim=dim, cross_depth=depth, low_rank=low_rank, hidden=hidden, structure=structure
+    )
+    check(schema, batch, spec, naive_crosses_and_mlp)
+
+
+@few
+@given(dim=st.integers(1, 20), **sizes)
+def test_deepfm(schema_and_batch, dim, num_categorical, num_continuous, hidden, rows):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    check(schema, batch, DeepFmSpec(embedding_dim=dim, hidden=hidden), naive_deepfm)
+
+
+@few
+@given(dim=some_dim, crosses=st.sampled_from([(), CROSSES[:1], CROSSES]), **sizes)
+def test_wide_deep(schema_and_batch, dim, crosses, num_categorical, num_continuous, hidden, rows):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = WideDeepSpec(embedding_dim=dim, hidden=hidden, crosses=crosses)
+    check(schema, batch, spec, naive_wide_deep, crosses=crosses)
+
+
+@few
+@given(dim=st.integers(1, 20), bottom=st.lists(st.integers(1, 9), max_size=2).map(tuple), **sizes)
+def test_dlrm_cross(schema_and_batch, dim, bottom, num_categorical, num_continuous, hidden, rows):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = DlrmCrossSpec(embedding_dim=dim, bottom=bottom, top=hidden, crosses=CROSSES)
+    check(schema, batch, spec, naive_dlrm_cross, crosses=CROSSES)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("num_continuous", [0, 3])
+def test_tabular(schema_and_batch, training, outputs, num_continuous):
+    schema, batch = schema_and_batch(4, num_continuous, 50)
+    model = build_model(schema, TabularSpec(hidden=(9, 6), outputs=outputs), seed=1)
+    with torch.no_grad():
+        for name, values in model.dense.state_dict().items():
+            if values.is_floating_point():
+                noise = 0.3 * torch.rand_like(values)
+                values.add_(noise if "running_var" in name else noise - 0.15)
+        model.train(training)
+        expected = naive_tabular(model, batch, training)
+        torch.testing.assert_close(model(batch), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_of_tabular_is_on_embeddings_and_after_the_norms(small_schema):
+    spec = TabularSpec(hidden=(9, 6), dropout=0.2, embedding_dropout=0.1)
+    branches, layers = build_model(small_schema(3, 2), spec, seed=1).dense.body
+    assert branches["embeddings"].blocks[1].drop.p == 0.1
+    kinds = [type(layer).__name__ for layer in layers.layers]
+    assert kinds == ["Linear", "ReLU", "BatchNorm", "Dropout"] * 2
+
+
+def test_tables_of_the_wide_part_have_width_1_and_names_of_their_own(small_schema):
+    model = build_model(small_schema(3, 1), WideDeepSpec(embedding_dim=4, crosses=CROSSES), seed=0)
+    told = {column.name: (column.cardinality, column.dim) for column in model.embeddings.columns}
+    assert told == {
+        "c0": (5, 4), "c1": (12, 4), "c2": (19, 4),
+        "wide/c0": (5, 1), "wide/c1": (12, 1), "wide/c2": (19, 1),
+        "wide/c1_X_c0": (7, 1), "wide/c0_X_c1_X_c2": (10_000, 1),
+    }  # fmt: skip
+
+
+def test_two_crosses_of_the_same_columns_are_refused(small_schema):
+    spec = WideDeepSpec(crosses=(CROSSES[0], CrossSpec(columns=("c1", "c0"), num_bins=9)))
+    with pytest.raises(ModelError, match="two crosses of the same columns: c1_X_c0"):
+        build_model(small_schema(3, 1), spec, seed=0)
