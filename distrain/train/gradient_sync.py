@@ -1,6 +1,7 @@
 """How the ranks' dense gradients are added up: one flat all-reduce, or torch's own way.
 
-Either way all ranks begin with rank 0's parameters and end a step with the same sums, bit by bit.
+Either way all ranks begin with rank 0's parameters and buffers, and end a step with the same sums,
+and the same buffers, bit by bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from distrain.train.buffer_sync import BufferSync
 from distrain.train.clipping import total_sq_norm
 from distrain.train.flat import FlatParameters
 from distrain.train.whereabouts import PEERS, waiting
@@ -36,7 +38,7 @@ class GradientSync(Protocol):
         """Begin to add up, after the step's last backward pass."""
 
     def finish(self) -> None:
-        """Wait until the gradients are the sums over the ranks."""
+        """Wait until the gradients are the sums over the ranks, and the buffers their means."""
 
     def grad_sq_norm(self) -> Tensor:
         """The sum of the squares of this rank's gradients, a scalar."""
@@ -58,6 +60,7 @@ class FlatSync:
         self._num_ranks = num_ranks
         self._group = group
         self._work: dist.Work | None = None
+        self._buffers = BufferSync(module, num_ranks, group)
         if num_ranks > 1:
             dist.broadcast(self.flat.vector.data, group=group, group_src=0)
 
@@ -69,6 +72,7 @@ class FlatSync:
         """Begin the all-reduce."""
         if self._num_ranks > 1:
             self._work = dist.all_reduce(self.flat.grads, group=self._group, async_op=True)
+        self._buffers.start()
 
     def finish(self) -> None:
         """Wait for it; on a GPU only its stream waits, not the host."""
@@ -76,6 +80,7 @@ class FlatSync:
             with waiting(PEERS):
                 self._work.wait()
             self._work = None
+        self._buffers.finish()
 
     def grad_sq_norm(self) -> Tensor:
         """The sum of the squares of this rank's gradients, a scalar."""
@@ -102,6 +107,7 @@ class DdpSync:
             **_NO_BUFFERS,
         )
         self._ddp.register_comm_hook(group, _sum_over_ranks)
+        self._buffers = BufferSync(module, dist.get_world_size(group), group)
         self.forward = self._ddp
         self.parameters = [p for p in module.parameters() if p.requires_grad]
 
@@ -110,10 +116,12 @@ class DdpSync:
         return waiting(PEERS) if last else self._ddp.no_sync()
 
     def start(self) -> None:
-        """Nothing: the backward pass has done it."""
+        """Begin with the buffers; the backward pass has exchanged the gradients."""
+        self._buffers.start()
 
     def finish(self) -> None:
-        """Nothing: the backward pass has waited."""
+        """Wait for the buffers; the backward pass has waited for the gradients."""
+        self._buffers.finish()
 
     def grad_sq_norm(self) -> Tensor:
         """The sum of the squares of this rank's gradients, a scalar."""
@@ -121,7 +129,7 @@ class DdpSync:
 
 
 _NO_BUFFERS: dict[str, Any] = {
-    # The dense parts' buffers are constants, which need no exchange. torch 2.13 renamed the switch.
+    # `BufferSync` exchanges them, after the step. torch 2.13 renamed the switch.
     "forward_sync_buffers"
     if "forward_sync_buffers" in signature(DistributedDataParallel).parameters
     else "broadcast_buffers": False,

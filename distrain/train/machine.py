@@ -35,11 +35,17 @@ def choose_device(resources: ResourcesSpec) -> torch.device:
     return torch.device("cpu")
 
 
-def seed_everything(seed: int, device: torch.device) -> None:
-    """Seed every generator, and have torch refuse what is not reproducible on a GPU."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+def seed_everything(seed: int, rank: int, device: torch.device) -> None:
+    """Seed every generator, and have torch refuse what is not reproducible on a GPU.
+
+    Each rank draws numbers of its own: it drops out other units than its peers. Initial parameters
+    do not come from here.
+    """
+    # Mixed, for torch's generator on the CPU takes the lowest 32 bits only.
+    (own,) = np.random.SeedSequence((seed, rank)).generate_state(1)
+    random.seed(int(own))
+    np.random.seed(own)
+    torch.manual_seed(int(own))
     if device.type == "cuda":
         # cuBLAS reads it when its first handle is made.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

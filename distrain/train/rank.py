@@ -71,7 +71,7 @@ def _train(
     spec, world = assignment.job_spec, assignment.world
     device = choose_device(spec.resources)
     torch.set_num_threads(spec.resources.threads_per_rank)
-    seed_everything(spec.train.seed, device)
+    seed_everything(spec.train.seed, world.rank, device)
     report(RankStarted(world.rank, os.getpid(), socket.gethostname(), str(device)))
     log.info("rank %d of %d of %s on %s", world.rank, world.num_ranks, assignment.job_id, device)
     with waiting(READER):

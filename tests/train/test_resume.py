@@ -31,6 +31,7 @@ JOB = [
     "train.audit=true",
 ]
 NUM_STEPS = 19
+TABULAR = "{kind: tabular, embedding_dim: 4, hidden: [16], dropout: 0.3, embedding_dropout: 0.1}"
 
 CASES: dict[str, tuple[int, list[str]]] = {
     "adagrad": (1, ["train.optimizer={kind: adagrad, lr: 0.02}"]),
@@ -76,6 +77,10 @@ CASES: dict[str, tuple[int, list[str]]] = {
             "train.route_ahead=0",
         ],
     ),
+    "two, dropout and norms": (
+        2,
+        ["train.optimizer={kind: adagrad, lr: 0.02}", f"model={TABULAR}"],
+    ),
 }
 # Name: the case, how its attempts end before the last, and steps and validations that are expected
 # to be done where each begins.
@@ -102,6 +107,7 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
     "two, killed": ("two, adam, row-wise", [{"kill": 25}], [15]),
     "two, killed later": ("two, rowwise, bf16", [{"kill": 33}], [18]),
     "two, twice": ("two, ddp", [{"stop": 5}, {"kill": 14}], [-1, -1]),
+    "two, drawing on": ("two, dropout and norms", [{"stop": 9}, {"kill": 25}], [-1, 15]),
 }
 
 
@@ -226,6 +232,17 @@ def test_every_row_was_trained_once(folder: Path, name: str) -> None:
     assert found.proved, found
     assert (found.steps, found.num_steps) == (NUM_STEPS, NUM_STEPS)
     assert [(epoch.rows, epoch.whole) for epoch in found.epochs] == [(10_500, True), (2_800, False)]
+
+
+def test_ranks_end_with_the_same_statistics_of_batch_norms(folder: Path) -> None:
+    one, other = (
+        torch.load(folder / f"two, dropout and norms.1.{rank}.pt", weights_only=True)
+        for rank in range(2)
+    )
+    buffers = [name for name in one if "running_" in name or "num_batches" in name]
+    assert len(buffers) == 6  # of the continuous columns and of the layer
+    for name in buffers:
+        assert torch.equal(one[name], other[name]), name
 
 
 def test_the_auc_of_a_checkpoint_is_that_of_all_ranks_rows(folder: Path) -> None:
