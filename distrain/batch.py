@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,6 +71,15 @@ class Ragged:
             raise ValueError("the lists differ in length; use padded(length)")
         return self.values.view(num_rows, length)
 
+    def part(self, rows: slice) -> Ragged:
+        """Some of the rows, neighbours; waits for the device unless they are all."""
+        start, stop, _ = rows.indices(len(self.offsets) - 1)
+        if (start, stop) == (0, len(self.offsets) - 1):
+            return self
+        offsets = self.offsets[start : stop + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        return Ragged(self.values[first:last], offsets - first)
+
     def to(self, target: device) -> Ragged:
         """The same rows on another device."""
         return Ragged(
@@ -128,6 +137,33 @@ class Batch:
             return self.labels[:, self.label_names.index(name)]
         names = (*self.categorical_names, *self.continuous_names, *self.label_names)
         raise KeyError(f"no flat column {name!r}; there are {', '.join(names)}")
+
+    def part(self, rows: slice) -> Batch:
+        """Some of the rows, neighbours, in the same memory.
+
+        Waits for the device if there are list columns, unless the rows are all.
+
+        >>> import torch
+        >>> ids = torch.arange(6, dtype=torch.int32).view(3, 2)
+        >>> batch = Batch(ids, torch.zeros(3, 0), None, ("a", "b"), ())
+        >>> batch.part(slice(1, 3)).categorical.tolist()
+        [[2, 3], [4, 5]]
+        """
+        if rows.indices(self.num_rows) == (0, self.num_rows, 1):
+            return self
+
+        def cut(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[rows]
+
+        return replace(
+            self,
+            categorical=self.categorical[rows],
+            continuous=self.continuous[rows],
+            label=cut(self.label),
+            labels=cut(self.labels),
+            weight=cut(self.weight),
+            lists={name: column.part(rows) for name, column in self.lists.items()},
+        )
 
     def to(self, target: device) -> Batch:
         """The same rows on another device."""

@@ -1,35 +1,66 @@
-"""What every model here is: embedding tables and a dense part."""
+"""What every model here is: inputs, tables, and a network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from distrain.batch import Batch
+from distrain.batch import Batch, Ragged
 from distrain.embeddings import EmbeddingCollection
-from distrain.errors import SchemaError
+from distrain.models.block import Block
+from distrain.models.heads.task import Task
+from distrain.models.inputs import InputBlock
+from distrain.models.shapes import Features
+
+
+class Network(nn.Module):
+    """A model without its tables: `(embedded, continuous) -> output`.
+
+    Args:
+        body: Attached to the shape of the inputs.
+        task: Attached to the body.
+        takes_continuous: Whether the continuous columns reach the body.
+    """
+
+    def __init__(self, body: Block, task: Task, takes_continuous: bool = True):
+        super().__init__()
+        self.body = body
+        self.task = task
+        self._takes_continuous = takes_continuous
+
+    def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
+        """The task's output."""
+        taken = continuous if self._takes_continuous else continuous[:, :0]
+        output: Tensor = self.task(self.body(Features(tuple(embedded), taken)))
+        return output
 
 
 class ClickModel(nn.Module):
-    """Embedding tables and a dense module that turns their values into logits.
+    """Embedding tables and a network that turns their values into what a task needs.
 
     The two are apart because they train apart: `dense` by a torch optimizer (and behind
     `DistributedDataParallel`, where there are ranks), the tables by a `SparseOptimizer`.
 
     Args:
-        embeddings: The tables of the categorical columns, those of lists among them.
-        dense: `dense(embedded, continuous) -> logits`, where `embedded` is what
-            `embeddings.lookup` returns, `continuous` is `[rows, num_continuous]` and the logits are
-            `[rows]`.
+        inputs: Says which tables there are, and which ids they are looked up with.
+        embeddings: Those tables.
+        dense: The network above them.
+
+    Attributes:
+        task: What the model is trained for.
         continuous_names: The continuous columns, in the order that `dense` expects.
     """
 
-    def __init__(
-        self, embeddings: EmbeddingCollection, dense: nn.Module, continuous_names: Sequence[str]
-    ):
+    def __init__(self, inputs: InputBlock, embeddings: EmbeddingCollection, dense: Network):
         super().__init__()
+        self.inputs = inputs
         self.embeddings = embeddings
         self.dense = dense
-        self.continuous_names = tuple(continuous_names)
+        self.continuous_names = inputs.continuous_names
+
+    @property
+    def task(self) -> Task:
+        """What the model is trained for."""
+        return self.dense.task
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of a batch, `[rows]`; 0 rows are allowed.
@@ -37,26 +68,19 @@ class ClickModel(nn.Module):
         Raises:
             SchemaError: The batch has other columns, or the same ones in another order.
         """
+        return self.task.logits(self.output(batch))
+
+    def output(self, batch: Batch) -> Tensor:
+        """What the task makes of a batch; errors as of `forward`."""
         self.check_columns(batch)
-        embedded = self.embeddings.lookup(batch.categorical, batch.lists)
-        logits: Tensor = self.dense(embedded, batch.continuous)
-        return logits
+        embedded = self.embeddings.lookup(*self.table_ids(batch))
+        output: Tensor = self.dense(embedded, batch.continuous)
+        return output
+
+    def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
+        """What a batch looks up; see `InputBlock.table_ids`."""
+        return self.inputs.table_ids(batch)
 
     def check_columns(self, batch: Batch) -> None:
-        """Raise if the batch's columns are not the model's.
-
-        Raises:
-            SchemaError: The batch has other columns, or the same ones in another order (of list
-                columns, which are found by name, any order will do).
-        """
-        for kind, given, needed in (
-            ("categorical", batch.categorical_names, self.embeddings.names),
-            ("continuous", batch.continuous_names, self.continuous_names),
-            ("list", tuple(sorted(batch.lists)), tuple(sorted(self.embeddings.list_names))),
-        ):
-            if given != needed:
-                raise SchemaError(
-                    f"the batch's {kind} columns are not the model's",
-                    where={"batch": ", ".join(given), "model": ", ".join(needed)},
-                    hint="Read the data with the schema that the model was built or saved with.",
-                )
+        """Raise if the batch's columns are not the model's; see `InputBlock.check_columns`."""
+        self.inputs.check_columns(batch)

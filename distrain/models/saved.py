@@ -23,7 +23,8 @@ from distrain.embeddings import EmbeddingCollection
 from distrain.embeddings.canonical import canonical_weights
 from distrain.embeddings.columns import Combiner
 from distrain.errors import DataError
-from distrain.models.build import TableFactory, build_model
+from distrain.models.blueprint import TableFactory
+from distrain.models.build import build_model
 from distrain.models.click import ClickModel
 from distrain.models.one_writer import OneWriter
 from distrain.models.tensor_file import Slabs, TensorFile, write_tensors

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from distrain.spec.sections import JobSpec, ModelSpec
+from distrain.spec.models import ModelSpec
+from distrain.spec.sections import JobSpec
 
 LONGEST_VALUE = 80
 """Characters of an offending value that are shown."""

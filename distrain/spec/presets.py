@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
+from distrain.spec.models import DlrmSpec, MlpSpec
 from distrain.spec.sections import (
     DataSpec,
-    DlrmSpec,
     JobSpec,
-    MlpSpec,
     OptimizerSpec,
     ResourcesSpec,
     TrainSpec,

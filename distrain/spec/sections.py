@@ -3,28 +3,12 @@
 Field descriptions are what `docs/spec.md` and the published JSON Schema show.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-LARGEST = 2**31 - 1
-PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
-DecayRate = Annotated[float, Field(ge=0, lt=1)]
-Widths = tuple[PositiveInt, ...]
-Placement = Literal["replicated", "row_wise", "host_cached"]
-Combiner = Literal["mean", "sum", "sqrtn"]
-
-
-class Section(BaseModel):
-    """What all sections share: frozen, and no unknown keys."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        populate_by_name=True,
-        serialize_by_alias=True,
-        allow_inf_nan=False,
-    )
+from distrain.spec.base import LARGEST, Combiner, DecayRate, Placement, PositiveInt, Section
+from distrain.spec.models import ModelSpec
 
 
 class DataSpec(Section):
@@ -77,28 +61,6 @@ class DataSpec(Section):
         if value is None:
             return ()
         return (value,) if isinstance(value, str) else value
-
-
-class MlpSpec(Section):
-    """A multi-layer perceptron over embeddings and continuous columns."""
-
-    kind: Literal["mlp"] = Field("mlp", description="The model's name.")
-    embedding_dim: PositiveInt | None = Field(
-        16, description="Width of every embedding; null takes each column's own from the schema."
-    )
-    hidden: Widths = Field((128, 128, 128), description="Widths of the hidden layers.")
-
-
-class DlrmSpec(Section):
-    """DLRM: bottom MLP, pairwise dot interaction, top MLP."""
-
-    kind: Literal["dlrm"] = Field("dlrm", description="The model's name.")
-    embedding_dim: PositiveInt = Field(16, description="Width of every embedding.")
-    bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
-    top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
-
-
-ModelSpec = Annotated[MlpSpec | DlrmSpec, Field(discriminator="kind")]
 
 
 class OptimizerSpec(Section):

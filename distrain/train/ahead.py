@@ -15,10 +15,10 @@ from datetime import timedelta
 import torch
 from torch import distributed as dist
 
-from distrain.embeddings import EmbeddingCollection
 from distrain.loader.channel import Channel, End, Failure, Ready
 from distrain.loader.device import Streams, thread_set_up
 from distrain.loader.producer import in_own_thread
+from distrain.models import ClickModel
 from distrain.spec import JobSpec
 from distrain.train.phases import PhaseClock
 from distrain.train.routing import Batches, Routed, RouteMaker, StreamForRoutes, route_batch
@@ -33,13 +33,13 @@ class RoutesInTurn:
 
     Args:
         batches: Give batches.
-        tables: Make routes; `None` if the step makes its own.
+        model: Makes routes; `None` if the step makes its own.
         device: Where to train.
     """
 
-    def __init__(self, batches: Batches, tables: EmbeddingCollection | None, device: torch.device):
+    def __init__(self, batches: Batches, model: ClickModel | None, device: torch.device):
         self._batches = batches
-        self._tables = tables
+        self._model = model
         self._device = device
 
     def take(self, clock: PhaseClock) -> Routed:
@@ -48,10 +48,10 @@ class RoutesInTurn:
             batch = next(self._batches)
         with clock.phase("copy"):
             batch = batch.to(self._device)
-        if self._tables is None:
+        if self._model is None:
             return Routed(batch, None, 0.0)
         with clock.phase("exchange"):
-            return route_batch(self._tables, batch)
+            return route_batch(self._model, batch)
 
     def __enter__(self) -> RoutesInTurn:
         return self
@@ -67,12 +67,12 @@ class RoutesInTurn:
 class RoutesAhead:
     """Makes routes in a thread, in the order of the batches, while the caller trains.
 
-    The ranks' threads exchange ids among themselves, through `tables.route_peers`: nobody else may
-    use their process group. Use it in a `with` statement, or close it.
+    The ranks' threads exchange ids among themselves, through `route_peers` of the tables: nobody
+    else may use their process group. Use it in a `with` statement, or close it.
 
     Args:
         batches: Give batches, in the thread; nobody else may take any.
-        tables: Make routes.
+        model: Makes routes.
         device: Where to train.
         ahead: How many finished routes may wait.
         streams: The device's; `None` for those of `device`, none for the CPU.
@@ -81,7 +81,7 @@ class RoutesAhead:
     def __init__(
         self,
         batches: Batches,
-        tables: EmbeddingCollection,
+        model: ClickModel,
         device: torch.device,
         ahead: int,
         streams: Streams | None = None,
@@ -90,7 +90,7 @@ class RoutesAhead:
             streams = StreamForRoutes(device)
         self._error: BaseException | None = None
         self._channel = Channel(ahead)
-        maker = RouteMaker(batches, tables, device, streams)
+        maker = RouteMaker(batches, model, device, streams)
         self._hand_over = maker.hand_over
         # The thread does not know this object, which can so be collected. It is a daemon since
         # nothing ends a wait for a peer that is gone, short of the end of the process.
@@ -100,7 +100,7 @@ class RoutesAhead:
         thread.start()
         assert thread.ident is not None
         self._thread_ident = thread.ident
-        farewell_s = LONGEST_FAREWELL_S if tables.route_peers.num_ranks > 1 else None
+        farewell_s = LONGEST_FAREWELL_S if model.embeddings.route_peers.num_ranks > 1 else None
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, farewell_s)
 
     def take(self, clock: PhaseClock) -> Routed:
@@ -146,28 +146,28 @@ class RoutesAhead:
 
 
 def routed_batches(
-    spec: JobSpec, batches: Batches, tables: EmbeddingCollection, device: torch.device
+    spec: JobSpec, batches: Batches, model: ClickModel, device: torch.device
 ) -> RoutesInTurn | RoutesAhead:
     """A job's batches with their routes; a collective operation where ranks share the tables.
 
-    If routes are made ahead, `tables.route_peers` get a process group of their own: collective
-    operations of two threads in one group would be taken for each other.
+    If routes are made ahead, `route_peers` of the tables get a process group of their own:
+    collective operations of two threads in one group would be taken for each other.
 
     Args:
         spec: Its `train.route_ahead` says how many finished routes may wait; 0 makes them in the
             calling thread.
         batches: Give batches.
-        tables: Make routes.
+        model: Makes routes.
         device: Where to train.
     """
     if spec.train.cuda_graph:
         return RoutesInTurn(batches, None, device)
     if not spec.train.route_ahead:
-        return RoutesInTurn(batches, tables, device)
-    if tables.peers.num_ranks > 1:
+        return RoutesInTurn(batches, model, device)
+    if model.embeddings.peers.num_ranks > 1:
         group = dist.new_group(timeout=timedelta(seconds=spec.deadlines.collective_s))
-        tables.route_peers = replace(tables.peers, group=group)
-    return RoutesAhead(batches, tables, device, spec.train.route_ahead)
+        model.embeddings.route_peers = replace(model.embeddings.peers, group=group)
+    return RoutesAhead(batches, model, device, spec.train.route_ahead)
 
 
 def _make_all(maker: RouteMaker, channel: Channel) -> None:

@@ -8,11 +8,10 @@ other sizes, such as an epoch's last batch, run the same kernels one by one.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from distrain.batch import Batch
 from distrain.embeddings import Route, SparseOptimizer
@@ -36,15 +35,11 @@ class _Recorded:
     """A graph and the tensors that it reads."""
 
     graph: StepGraph
-    ids: Tensor
-    continuous: Tensor
-    label: Tensor
+    batch: Batch
 
     def fill(self, batch: Batch) -> None:
-        assert batch.label is not None
-        self.ids.copy_(batch.categorical)
-        self.continuous.copy_(batch.continuous)
-        self.label.copy_(batch.label)
+        for target, source in zip(_read_of(self.batch), _read_of(batch), strict=True):
+            target.copy_(source)
 
 
 class GraphedStep:
@@ -115,13 +110,12 @@ class GraphedStep:
             route: Not used: the graph makes its own.
         """
         self.model.check_columns(batch)
-        assert batch.label is not None
         with clock.phase("forward_backward"):
             self._lr.fill_(lr)
             self._global_rows.fill_(global_rows)
             recorded = self._recorded_for(batch)
             if recorded is None:
-                result = self._run(batch.categorical, batch.continuous, batch.label)
+                result = self._run(batch)
             else:
                 recorded.fill(batch)
                 result = recorded.graph.replay()
@@ -139,13 +133,14 @@ class GraphedStep:
         """Take over the sparse optimizer's number of steps, as after loading."""
         self._tables.write_steps()
 
-    def _run(self, ids: Tensor, continuous: Tensor, label: Tensor) -> tuple[Tensor, ...]:
+    def _run(self, batch: Batch) -> tuple[Tensor, ...]:
         """The step itself: logits, the sum of losses, and the factor that clips gradients."""
         self.dense.zero_grad()
+        ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids)
         leaves = self._tables.lookup(route)
-        output = self.dense.forward(leaves, continuous)
-        loss_sum = binary_cross_entropy_with_logits(output, label, reduction="sum")
+        output = self.dense.forward(leaves, batch.continuous)
+        loss_sum = self.model.task.loss(output, batch)
         self.dense.backward(loss_sum / self._global_rows)
         self.dense.start_sync()
         sums = self._tables.collect(route, [leaf.grad for leaf in leaves])
@@ -158,27 +153,35 @@ class GraphedStep:
         self._tables.apply(touched, self._lr, scale)
         if self.dense.optimizer.capturable:
             self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
-        return output.detach(), loss_sum.detach(), scale
+        return self.model.task.logits(output.detach()), loss_sum.detach(), scale
 
     def _recorded_for(self, batch: Batch) -> _Recorded | None:
         """The graph for batches of this size, if there is one or it is time to make one."""
-        assert batch.label is not None
         size = batch.num_rows
         if size in self._recorded or size == 0:
             return self._recorded.get(size)
         self._seen[size] += 1
         if self._seen[size] <= WARM_UP_STEPS or len(self._recorded) == _MOST_GRAPHS:
             return None
-        recorded = _Recorded(
-            self._make_graph(),
-            torch.empty_like(batch.categorical),
-            torch.empty_like(batch.continuous),
-            torch.empty_like(batch.label),
-        )
-        recorded.fill(batch)
-        recorded.graph.record(lambda: self._run(recorded.ids, recorded.continuous, recorded.label))
+        recorded = _Recorded(self._make_graph(), _copy_of(batch))
+        recorded.graph.record(lambda: self._run(recorded.batch))
         self._recorded[size] = recorded
         return recorded
+
+
+def _read_of(batch: Batch) -> tuple[Tensor, ...]:
+    """What a step reads of a batch; of labels either all or the one that there is."""
+    labels = batch.label if batch.labels is None else batch.labels
+    assert labels is not None
+    return batch.categorical, batch.continuous, labels
+
+
+def _copy_of(batch: Batch) -> Batch:
+    ids, continuous, labels = (tensor.clone() for tensor in _read_of(batch))
+    if batch.labels is None:
+        return replace(batch, categorical=ids, continuous=continuous, label=labels)
+    label = labels[:, 0]
+    return replace(batch, categorical=ids, continuous=continuous, label=label, labels=labels)
 
 
 def _check(model: ClickModel, train: TrainSpec, device: torch.device | None) -> None:

@@ -11,7 +11,7 @@ from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.schema import Schema, Tags, criteo_schema
 from distrain.schema.files import find_schema, find_schema_beside
 from distrain.spec import DataSpec, EmbeddingsSpec, JobSpec
-from distrain.spec.sections import Combiner
+from distrain.spec.base import Combiner
 from distrain.storage import list_inputs
 
 

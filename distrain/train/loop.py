@@ -87,8 +87,7 @@ class Trainer:
                 self._close()
 
     def _train(self, began_s: float) -> bool:
-        tables = self.model.embeddings
-        with routed_batches(self.spec, self._read, tables, self.device) as self.batches:
+        with routed_batches(self.spec, self._read, self.model, self.device) as self.batches:
             self.report(self.accounts.started(self.model, self.loader, self.start))
             self.clock = self.control.where.clock = PhaseClock(device_clock(self.device))
             self.setup_s = time.perf_counter() - began_s

@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 
 import psutil
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from distrain.batch import Batch
 from distrain.metrics.device import DeviceBinaryMetrics
-from distrain.models import ClickModel, build_model
-from distrain.models.build import embedding_dim
-from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.models import ClickModel, blueprint_of, build_model
+from distrain.schema import ColumnSchema, Schema
 from distrain.spec import JobSpec
 from distrain.train.dense import DenseTraining
 from distrain.train.live_bytes import LiveBytes
@@ -79,28 +77,27 @@ def rehearse(spec: JobSpec, schema: Schema) -> Rehearsal:
     process_bytes = psutil.Process().memory_info().rss
     few, more = (_most_of_a_slice(step.dense, model, n) for n in (_MOST_ROWS // 2, _MOST_ROWS))
     per_row = (more - few) // (_MOST_ROWS // 2)
-    features = schema.remove_by_tag(Tags.TARGET)
-    width = sum(embedding_dim(column, spec.model) for column in features.categorical)
+    tables = model.inputs.columns
     return Rehearsal(
         process_bytes=process_bytes,
         dense_values=sum(p.numel() for p in model.dense.parameters()),
         fixed_bytes=max(0, more - per_row * _MOST_ROWS),
         bytes_per_row=per_row,
-        embedding_bytes_per_row=4 * width,
-        categorical=len(features.categorical),
+        embedding_bytes_per_row=4 * sum(table.dim for table in tables),
+        categorical=len(tables),
     )
 
 
 def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
     """The job's model with tables of a few rows, and one id where rows have lists."""
     columns: list[ColumnSchema] = []
+    dims = {table.name: table.dim for table in blueprint_of(schema, spec.model).inputs.columns}
     for column in schema.columns:
-        if Tags.CATEGORICAL in column.tags:
-            dim = embedding_dim(column, spec.model)
+        if column.name in dims:
             column = replace(
                 column,
                 cardinality=_TABLE_ROWS,
-                embedding_dim=dim,
+                embedding_dim=dims[column.name],
                 is_list=False,
                 is_ragged=False,
                 value_count=None,
@@ -111,13 +108,13 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
 
 def _batch(model: ClickModel, rows: int) -> Batch:
     generator = torch.Generator().manual_seed(0)
-    tables = model.embeddings
-    shape = (len(tables.names), rows)
+    names = model.inputs.categorical_names
+    shape = (len(names), rows)
     return Batch(
         torch.randint(_TABLE_ROWS, shape, dtype=torch.int32, generator=generator).t(),
         torch.randn(len(model.continuous_names), rows, generator=generator).t(),
         torch.randint(2, (rows,), generator=generator).float(),
-        tables.names,
+        names,
         model.continuous_names,
     )
 
@@ -126,15 +123,13 @@ def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
     """The most bytes of tensors at a time in forward and backward of one slice."""
     batch = _batch(model, rows)
     tables = model.embeddings
-    assert batch.label is not None
     with LiveBytes() as counted:
         leaves = tuple(
             torch.zeros(rows, len(group), tables.columns[group[0]].dim).requires_grad_()
             for group in tables.groups
         )
         with dense.slice(True):
-            logits = dense.forward(leaves, batch.continuous)
-            loss = binary_cross_entropy_with_logits(logits, batch.label, reduction="sum")
+            loss = model.task.loss(dense.forward(leaves, batch.continuous), batch)
             dense.backward(loss / rows)
     dense.zero_grad()
     most: int = counted.most

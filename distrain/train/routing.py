@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Route
+from distrain.embeddings import Route
 from distrain.loader.copies import map_tensors
 from distrain.loader.device import CudaStreams, Event, Streams
+from distrain.models import ClickModel
 from distrain.train.whereabouts import READER, waiting
 
 
@@ -55,10 +56,10 @@ class Made(NamedTuple):
     memory: list[Tensor]
 
 
-def route_batch(tables: EmbeddingCollection, batch: Batch) -> Routed:
+def route_batch(model: ClickModel, batch: Batch) -> Routed:
     """Make a route; a collective operation where ranks share the tables."""
     began_s = time.perf_counter()
-    route = tables.route(batch.categorical, batch.lists)
+    route = model.embeddings.route(*model.table_ids(batch))
     return Routed(batch, route, time.perf_counter() - began_s)
 
 
@@ -68,13 +69,13 @@ class RouteMaker:
 
     Attributes:
         batches: Give batches.
-        tables: Make routes.
+        model: Makes routes.
         device: Where to train.
         streams: The device's; `None` on the CPU.
     """
 
     batches: Batches
-    tables: EmbeddingCollection
+    model: ClickModel
     device: torch.device
     streams: Streams | None
 
@@ -89,7 +90,7 @@ class RouteMaker:
         """
         with waiting(READER):
             batch = next(self.batches)
-        routed = route_batch(self.tables, batch.to(self.device))
+        routed = route_batch(self.model, batch.to(self.device))
         del batch  # the next call may wait long before it has another one
         if self.streams is None:
             return Made(routed, None, [])

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from distrain.batch import Batch
 from distrain.embeddings import Route, SparseOptimizer, TouchedRows
@@ -80,7 +79,7 @@ class TrainStep:
         with clock.phase("forward_backward"):
             self.dense.zero_grad()
             if route is None:
-                route = tables.route(batch.categorical, batch.lists)
+                route = tables.route(*self.model.table_ids(batch))
             logits, loss_sum, sums = self._forward_backward(batch, route, global_rows)
         with clock.phase("exchange"):
             touched = tables.exchange(route, sums)
@@ -127,13 +126,13 @@ class TrainStep:
         last: bool = False,
     ) -> tuple[Tensor, ...]:
         """Run some of the rows; returns the leaves, with gradients."""
-        assert batch.label is not None
+        task, few = self.model.task, batch.part(part)
         embedded = self.model.embeddings.expand(route, rows, part)
         with self.dense.slice(last):
-            output = self.dense.forward(embedded, batch.continuous[part])
-            loss = binary_cross_entropy_with_logits(output, batch.label[part], reduction="sum")
+            output = self.dense.forward(embedded, few.continuous)
+            loss = task.loss(output, few)
             self.dense.backward(loss / global_rows)
-        logits.append(output.detach())
+        logits.append(task.logits(output.detach()))
         losses.append(loss.detach())
         return embedded
 

@@ -7,7 +7,7 @@ import torch
 from distrain.embeddings import EmbeddingCollection
 from distrain.embeddings.calibrate import calibrate, least_over_ranks
 from distrain.embeddings.sharding_plan import ShardingPlan
-from distrain.models.build import TableFactory
+from distrain.models.blueprint import TableFactory
 from distrain.schema import Schema
 from distrain.spec import JobSpec
 from distrain.train.tables_plan import plan_tables, tables_budget_bytes

@@ -10,8 +10,8 @@ from distrain.embeddings.costs import DEFAULT_COSTS, Costs
 from distrain.embeddings.sharding import plan_placements
 from distrain.embeddings.sharding_plan import ShardingPlan
 from distrain.embeddings.table_bytes import WEIGHT_BYTES, TableSize
-from distrain.models.build import check_features, embedding_dim
-from distrain.schema import Schema, Tags
+from distrain.models import blueprint_of
+from distrain.schema import Schema
 from distrain.spec import EmbeddingsSpec, JobSpec
 
 MEMORY_SHARE = 0.75
@@ -43,12 +43,9 @@ def plan_tables(
         SchemaError: The columns are not such that the model can be built of them.
         SpecError: The tables do not fit, or `embeddings.tables` names no column.
     """
-    features = schema.remove_by_tag(Tags.TARGET)
-    check_features(features, spec.model)
-    tables = [
-        TableSize(column.name, column.cardinality or 1, embedding_dim(column, spec.model))
-        for column in features.categorical
-    ]
+    blueprint = blueprint_of(schema, spec.model)
+    tables = [TableSize(c.name, c.cardinality, c.dim) for c in blueprint.inputs.columns]
+    blueprint.check()
     return plan_placements(
         tables,
         num_ranks=num_ranks,

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from checkpoint_states import raw_values, save_together
+from click_models import model_over
 
 from distrain.checkpoint import CheckpointPlace, TrainingState, load_newest
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.errors import DataError
-from distrain.models import ClickModel
-from distrain.models.mlp import MlpDense
+from distrain.models.blocks.mlp import MLPBlock
 
 COLUMNS = [TableColumn("a", 6, 4), TableColumn("b", 9, 4, "sum"), TableColumn("c", 4, 4)]
 
@@ -16,7 +16,7 @@ COLUMNS = [TableColumn("a", 6, 4), TableColumn("b", 9, 4, "sum"), TableColumn("c
 def state_of(columns, kind="adam", seed=0):
     generator = torch.Generator().manual_seed(seed)
     tables = EmbeddingCollection(columns, generator=generator)
-    model = ClickModel(tables, MlpDense(12, 0, (3,)), [])
+    model = model_over(tables, MLPBlock([3]))
     optimizer = torch.optim.Adagrad(model.dense.parameters(), lr=0.1)
     return TrainingState(model, SparseOptimizer(tables, kind), optimizer)
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from click_models import model_over
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
-from distrain.models import ClickModel
-from distrain.models.mlp import MlpDense
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.graphed_step import GraphedStep
 from distrain.train.phases import PhaseClock
@@ -45,7 +45,7 @@ def batches(count=8, rows=4096):
 def train(kind, make_graph):
     tables = EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(1)
-    model = ClickModel(tables, MlpDense(72, 2, (64, 64)), NUMBERS).to("cuda")
+    model = model_over(tables, MLPBlock([64, 64]), NUMBERS).to("cuda")
     spec = TrainSpec.model_validate({"optimizer": {"kind": kind}})
     step = GraphedStep(model, spec, 1, 4096, make_graph)
     told = []

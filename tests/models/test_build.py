@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from distrain.errors import SchemaError
+from distrain.errors import ModelError, SchemaError
 from distrain.models import build_model, infer_embedding_dim
-from distrain.models.mlp import MlpDense
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import DlrmSpec, MlpSpec
 
@@ -28,7 +27,7 @@ def test_global_random_state_is_neither_read_nor_changed(small_schema):
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
     two = build_model(small_schema(), MlpSpec(), seed=3)
-    assert torch.equal(one.dense.logit.weight, two.dense.logit.weight)
+    assert torch.equal(one.task.logit.weight, two.task.logit.weight)
 
 
 def test_missing_cardinalities_are_listed(small_schema):
@@ -54,16 +53,15 @@ def test_widths_come_from_spec_then_schema_then_cardinality(small_schema):
     free = build_model(schema, MlpSpec(embedding_dim=None), seed=0)
     expected = [infer_embedding_dim(5), 7, infer_embedding_dim(19)]
     assert [c.dim for c in free.embeddings.columns] == expected
-    assert isinstance(free.dense, MlpDense)
-    assert free.dense.logit.in_features == 128
-    assert free.dense.hidden[0].in_features == sum(expected) + 2
+    assert free.task.logit.in_features == 128
+    assert free.dense.body.layers[0].in_features == sum(expected) + 2
 
 
 def test_too_few_columns(small_schema):
     with pytest.raises(SchemaError, match="no inputs for a model"):
         build_model(Schema((small_schema()["clicked"],)), MlpSpec(), seed=0)
     for schema in (small_schema(1, 0), small_schema(0, 2)):
-        with pytest.raises(SchemaError, match="at least two vectors"):
+        with pytest.raises(ModelError, match="at least two vectors"):
             build_model(schema, DlrmSpec(), seed=0)
 
 
@@ -76,4 +74,4 @@ def test_dlrm_has_the_notebooks_layers(small_schema):
         (1, 256),
     ]
     unprojected = build_model(small_schema(26, 13), DlrmSpec(embedding_dim=64), seed=0).dense
-    assert len(unprojected.bottom) == 4
+    assert unprojected.body.projection is None

@@ -40,19 +40,25 @@ def naive_mlp(model, batch):
     columns = list(zip(model.embeddings.columns, vectors_of(model, batch), strict=True))
     by_dim = [values for dim in dims for column, values in columns if column.dim == dim]
     x = torch.cat([*by_dim, batch.continuous], dim=1)
-    x = relu_layers(model.dense.hidden, x)
-    return (x @ model.dense.logit.weight.T + model.dense.logit.bias)[:, 0]
+    x = relu_layers(model.dense.body.layers, x)
+    return (x @ model.task.logit.weight.T + model.task.logit.bias)[:, 0]
 
 
 def naive_dlrm(model, batch):
     vectors = vectors_of(model, batch)
     deep = []
-    if model.dense.bottom is not None:
-        deep = [relu_layers(model.dense.bottom, batch.continuous)]
+    body = model.dense.body
+    if batch.continuous_names:
+        deep = [
+            relu_layers(
+                [*body.bottom.layers, *([body.projection] if body.projection else [])],
+                batch.continuous,
+            )
+        ]
     vectors = deep + vectors
     pairs = [(vectors[i] * vectors[j]).sum(1) for i in range(len(vectors)) for j in range(i)]
-    x = relu_layers(model.dense.top, torch.cat([*deep, torch.stack(pairs, dim=1)], dim=1))
-    return (x @ model.dense.logit.weight.T + model.dense.logit.bias)[:, 0]
+    x = relu_layers(body.top.layers, torch.cat([*deep, torch.stack(pairs, dim=1)], dim=1))
+    return (x @ model.task.logit.weight.T + model.task.logit.bias)[:, 0]
 
 
 @settings(deadline=None, max_examples=25)

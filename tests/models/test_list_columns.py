@@ -86,7 +86,7 @@ def test_lists_do_not_change_the_other_initial_values():
     one, other = (build_model(schema, MlpSpec(), seed=3) for schema in (SCHEMA, flat))
     for name in ("tags", "user", "words"):
         assert torch.equal(one.embeddings.table(name), other.embeddings.table(name))
-    assert torch.equal(one.dense.logit.weight, other.dense.logit.weight)
+    assert torch.equal(one.task.logit.weight, other.task.logit.weight)
 
 
 def test_what_cannot_be_an_input_is_refused():
@@ -94,7 +94,7 @@ def test_what_cannot_be_an_input_is_refused():
     with pytest.raises(SchemaError, match=r"continuous columns of lists .*: numbers"):
         build_model(SCHEMA.with_columns(numbers), MlpSpec(), seed=0)
     combiners = {"tags": "sum", "user": "sum", "price": "sum", "nosuch": "sum"}
-    with pytest.raises(SchemaError, match="which these are not: user, price, nosuch"):
+    with pytest.raises(SchemaError, match="these are none: nosuch, price, user"):
         build_model(SCHEMA, MlpSpec(), seed=0, combiners=combiners)
 
 

@@ -11,6 +11,8 @@ from distrain.spec import DlrmSpec, JobSpec, MlpSpec, load_spec, parse_spec
 
 SMALLEST = {"data": {"train": "day_0"}, "model": {"kind": "mlp"}}
 
+KINDS = "mlp, tabular, dlrm, dlrm_cross, dcn, dcn_v2, deepfm, wide_deep, two_tower, ncf, custom"
+
 
 def refusal(document, *overrides):
     with pytest.raises(SpecError) as caught:
@@ -117,9 +119,9 @@ def test_an_unknown_key_like_no_other_has_no_guess():
         ({**SMALLEST, "tags": ["a"]}, "tags: a mapping of keys is needed, not ['a']"),
         ({**SMALLEST, "tags": {"a": 1}}, "tags.a: input should be a valid string, not 1"),
         ({**SMALLEST, "model": 5}, "model: a mapping of keys is needed, not 5"),
-        ({**SMALLEST, "model": {}}, "model.kind: required, but missing (allowed: mlp, dlrm)"),
-        (with_section("model", kind="gpt"), "model.kind: 'gpt' is no model (allowed: mlp, dlrm)"),
-        (with_section("model", kind=None), "model.kind: null is no model (allowed: mlp, dlrm)"),
+        ({**SMALLEST, "model": {}}, f"model.kind: required, but missing (allowed: {KINDS})"),
+        (with_section("model", kind="gpt"), f"model.kind: 'gpt' is no model (allowed: {KINDS})"),
+        (with_section("model", kind=None), f"model.kind: null is no model (allowed: {KINDS})"),
         (with_section("model", hidden=[8, 0]), "model.hidden.1: input should be greater than 0"),
         (with_section("data", train=[]), "data.train: needs at least 1 item"),
         (with_section("data", train=None), "data.train: needs at least 1 item"),

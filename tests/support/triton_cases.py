@@ -7,7 +7,7 @@ import torch
 
 from distrain.embeddings import kernels_fixed
 from distrain.embeddings.segments import Rates, Rule, segments_of
-from distrain.models.blocks import DotInteraction
+from distrain.models.blocks.interaction import PairProducts
 
 KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
 
@@ -112,7 +112,7 @@ def check_update(device, kind, stored, *, summed):
 
 
 def check_interaction(device, rows, num_vectors, dim, dtype):
-    from distrain.models import interaction_triton
+    from distrain.models.blocks import interaction_triton
 
     generator = torch.Generator().manual_seed(3)
     ours = torch.randn(rows, num_vectors, dim, generator=generator).to(device, dtype)
@@ -120,7 +120,7 @@ def check_interaction(device, rows, num_vectors, dim, dtype):
     theirs = ours.detach().clone().requires_grad_()
     found = interaction_triton.pair_products(ours)
     with twins():
-        expected = DotInteraction(num_vectors).to(device)(theirs)
+        expected = PairProducts(num_vectors).to(device)(theirs)
     grad = torch.randn(expected.shape, generator=generator).to(device, dtype)
     found.backward(grad)
     expected.backward(grad)

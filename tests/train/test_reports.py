@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from click_models import model_over
 from small_jobs import make_spec, write_prepared
 
 from distrain.batch import Batch
 from distrain.coordinator.inline import run_inline
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.errors import SchemaError
-from distrain.models import ClickModel
-from distrain.models.mlp import MlpDense
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.run_paths import RunPaths
 from distrain.spec import TrainSpec
 from distrain.train.inputs import check_inputs
@@ -102,7 +102,7 @@ def test_no_epoch_is_begun_that_is_not_trained_on(
 
 def test_a_step_refuses_columns_in_another_order() -> None:
     tables = EmbeddingCollection([TableColumn("a", 3, 2)])
-    step = TrainStep(ClickModel(tables, MlpDense(2, 2, (3,)), ("x", "y")), TrainSpec(), 1)
+    step = TrainStep(model_over(tables, MLPBlock([3]), ("x", "y")), TrainSpec(), 1)
     ids, values = torch.zeros(4, 1, dtype=torch.int32), torch.zeros(4, 2)
     batch = Batch(ids, values, torch.zeros(4), ("a",), ("y", "x"))
     with pytest.raises(SchemaError, match="continuous columns are not the model's"):

@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+from click_models import model_over
 from torch import distributed as dist
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
-from distrain.models import ClickModel
-from distrain.models.mlp import MlpDense
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.phases import PhaseClock
 from distrain.train.step import TrainStep
@@ -54,9 +54,10 @@ def make_step(dtype, placement, train, rank=0, num_ranks=1):
         dtype=dtype,
     )
     torch.manual_seed(rank)  # making the step gives all of them rank 0's
-    dense = MlpDense(10, 4, (8,)).to(dtype)
+    model = model_over(tables, MLPBlock([8]), NUMBERS)
+    model.dense.to(dtype)
     spec = TrainSpec.model_validate({"optimizer": {"kind": "adagrad"}, **train})
-    return TrainStep(ClickModel(tables, dense, NUMBERS), spec, num_ranks)
+    return TrainStep(model, spec, num_ranks)
 
 
 def batch_of(ids, dtype, generator):

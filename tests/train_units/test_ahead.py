@@ -7,11 +7,13 @@ import weakref
 
 import pytest
 import torch
+from click_models import model_over
 from streams_on_cpu import CpuStreams
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.errors import DataError
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.train import ahead
 from distrain.train.ahead import RoutesAhead, RoutesInTurn
 from distrain.train.phases import PhaseClock
@@ -20,10 +22,10 @@ CPU = torch.device("cpu")
 LONG_S = 30.0
 
 
-def make_tables():
+def make_model():
     generator = torch.Generator().manual_seed(3)
     columns = [TableColumn("a", 50, 4), TableColumn("b", 9, 4)]
-    return EmbeddingCollection(columns, generator=generator)
+    return model_over(EmbeddingCollection(columns, generator=generator), MLPBlock([2]))
 
 
 def make_batch(number):
@@ -88,14 +90,15 @@ def wait_until(condition):
 @pytest.mark.parametrize("depth", [1, 2, 5])
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_routes_ahead_are_the_routes_in_turn(depth, count):
-    tables = make_tables()
-    expected = take_all(source := Source(count), RoutesInTurn(source, tables, CPU))
+    model = make_model()
+    expected = take_all(source := Source(count), RoutesInTurn(source, model, CPU))
     source = Source(count)
-    with RoutesAhead(source, tables, CPU, depth) as routes:
+    with RoutesAhead(source, model, CPU, depth) as routes:
         taken = take_all(source, routes)
         assert len(taken) == len(expected) == count
         with pytest.raises(StopIteration):
             routes.take(PhaseClock())
+    tables = model.embeddings
     for ours, theirs in zip(taken, expected, strict=True):
         assert torch.equal(ours.batch.categorical, theirs.batch.categorical)
         assert ours.route.traffic == theirs.route.traffic
@@ -113,7 +116,7 @@ def test_routes_ahead_are_the_routes_in_turn(depth, count):
 
 def test_what_was_taken_is_not_kept():
     source = Source(4)
-    with RoutesAhead(source, make_tables(), CPU, 1) as routes:
+    with RoutesAhead(source, make_model(), CPU, 1) as routes:
         for number in range(3):
             routed = routes.take(PhaseClock())
             assert source.refs[number]() is routed.batch.categorical
@@ -125,7 +128,7 @@ def test_what_was_taken_is_not_kept():
 @pytest.mark.parametrize("error", [DataError("a bad row"), RuntimeError("connection closed")])
 def test_an_error_comes_as_it_is_after_the_batches_before_it(error):
     source = Source(3, then=error)
-    with RoutesAhead(source, make_tables(), CPU, 2) as routes:
+    with RoutesAhead(source, make_model(), CPU, 2) as routes:
         for _ in range(3):
             routes.take(PhaseClock())
         for _ in range(2):
@@ -137,9 +140,11 @@ def test_an_error_comes_as_it_is_after_the_batches_before_it(error):
 
 def test_an_error_of_the_route_itself_comes_too():
     source = Source(1)
-    tables = EmbeddingCollection([TableColumn("a", 50, 4)])
+    model = make_model()
+    columns = [TableColumn("a", 50, 4)]
+    model.embeddings = EmbeddingCollection(columns)
     with (
-        RoutesAhead(source, tables, CPU, 1) as routes,
+        RoutesAhead(source, model, CPU, 1) as routes,
         pytest.raises(ValueError, match="2 columns of ids for 1 tables"),
     ):
         routes.take(PhaseClock())
@@ -147,7 +152,7 @@ def test_an_error_of_the_route_itself_comes_too():
 
 def test_waiting_for_a_pair_is_waiting_for_data():
     clock = PhaseClock()
-    with RoutesAhead(Source(3), make_tables(), CPU, 1) as routes:
+    with RoutesAhead(Source(3), make_model(), CPU, 1) as routes:
         for _ in range(3):
             routes.take(clock)
     window = clock.lap()
@@ -157,7 +162,7 @@ def test_waiting_for_a_pair_is_waiting_for_data():
 
 def test_closing_ends_a_thread_that_waits_for_room():
     source = Source(100)
-    routes = RoutesAhead(source, make_tables(), CPU, 2)
+    routes = RoutesAhead(source, make_model(), CPU, 2)
     wait_until(lambda: source.taken == 2)
     routes.close()
     assert route_threads() == []
@@ -168,7 +173,7 @@ def test_closing_ends_a_thread_that_waits_for_room():
 
 def test_closing_ends_a_thread_that_waits_for_a_batch():
     source = Source(1, then="wait")
-    routes = RoutesAhead(source, make_tables(), CPU, 2)
+    routes = RoutesAhead(source, make_model(), CPU, 2)
     assert source.waiting.wait(LONG_S)
     routes.close()
     assert route_threads() == []
@@ -176,7 +181,7 @@ def test_closing_ends_a_thread_that_waits_for_a_batch():
 
 def test_dropping_ends_the_thread_too():
     source = Source(100)
-    routes = RoutesAhead(source, make_tables(), CPU, 2)
+    routes = RoutesAhead(source, make_model(), CPU, 2)
     wait_until(lambda: source.taken == 2)
     del routes
     gc.collect()
@@ -185,11 +190,11 @@ def test_dropping_ends_the_thread_too():
 
 
 def test_many_jobs_leave_nothing():
-    tables = make_tables()
+    model = make_model()
     refs = []
     for number in range(20):
         source = Source(3)
-        with RoutesAhead(source, tables, CPU, 2) as routes:
+        with RoutesAhead(source, model, CPU, 2) as routes:
             for _ in range(number % 4):
                 routes.take(PhaseClock())
         refs += source.refs
@@ -200,7 +205,8 @@ def test_many_jobs_leave_nothing():
 
 def test_a_thread_in_a_collective_operation_is_left_behind(monkeypatch):
     monkeypatch.setattr(ahead, "LONGEST_FAREWELL_S", 0.01)
-    tables = make_tables()
+    model = make_model()
+    tables = model.embeddings
     tables.route_peers = Peers(0, 2)
     inside, lost = threading.Event(), threading.Event()
 
@@ -210,7 +216,7 @@ def test_a_thread_in_a_collective_operation_is_left_behind(monkeypatch):
         raise RuntimeError("connection closed by peer")
 
     monkeypatch.setattr(tables, "route", wait_for_a_peer)
-    with RoutesAhead(Source(3), tables, CPU, 2):
+    with RoutesAhead(Source(3), model, CPU, 2):
         assert inside.wait(LONG_S)
     (thread,) = route_threads()
     assert thread.daemon
@@ -227,7 +233,8 @@ class AllOnDevice(CpuStreams):
 
 
 def test_the_training_stream_follows_and_its_thread_does_not_wait(monkeypatch):
-    streams, tables = AllOnDevice(), make_tables()
+    streams, model = AllOnDevice(), make_model()
+    tables = model.embeddings
     make_route, beside = tables.route, []
 
     def route(*args, **options):
@@ -236,7 +243,7 @@ def test_the_training_stream_follows_and_its_thread_does_not_wait(monkeypatch):
 
     monkeypatch.setattr(tables, "route", route)
     source = Source(2)
-    with RoutesAhead(source, tables, CPU, 1, streams) as routes:
+    with RoutesAhead(source, model, CPU, 1, streams) as routes:
         routed = [routes.take(PhaseClock()) for _ in range(2)]
     assert beside == [1, 1]
     assert streams.log.count(("mark", "routes")) == 2
@@ -257,9 +264,9 @@ def test_looking_up_beside_the_thread_leaves_its_peers_alone():
         def __getattr__(self, name):
             raise AssertionError(f"used beside the thread: {name}")
 
-    tables = make_tables()
+    tables = make_model().embeddings
     tables.route_peers = NobodyElses()
     ids = make_batch(0).categorical
-    assert torch.equal(tables(ids)[0], make_tables()(ids)[0])
+    assert torch.equal(tables(ids)[0], make_model().embeddings(ids)[0])
     with pytest.raises(AssertionError, match="beside the thread"):
         tables.route(ids)

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from click_models import mlp_network
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam
 
 from distrain.errors import ModelError, SpecError
-from distrain.models.mlp import MlpDense
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train import dense_forward
 from distrain.train.clipping import clip_scale, total_sq_norm
@@ -148,7 +148,7 @@ def small_inputs(rows, seed=0):
 
 def small_dense(train, rows=512):
     torch.manual_seed(3)
-    return DenseTraining(MlpDense(32, 5, (64, 32)), train), *small_inputs(rows)
+    return DenseTraining(mlp_network(32, 5, (64, 32)), train), *small_inputs(rows)
 
 
 def test_bf16_is_close_to_fp32_and_keeps_parameters_and_loss_in_fp32():
@@ -218,7 +218,7 @@ class FakeCompiler:
 def test_numbers_of_rows_that_come_again_are_compiled_and_others_are_not(monkeypatch):
     fake = FakeCompiler()
     monkeypatch.setattr(dense_forward.torch, "compile", fake)
-    forward = DenseForward(MlpDense(32, 5, (4,)), compiled=True)
+    forward = DenseForward(mlp_network(32, 5, (4,)), compiled=True)
     epoch = [64, 65, 64, 64, 65, 3, 0]  # an epoch's last batches are smaller, or empty
     for rows in epoch + [64] * 40 + [3, 3, 3]:
         forward(*small_inputs(rows))
@@ -228,7 +228,7 @@ def test_numbers_of_rows_that_come_again_are_compiled_and_others_are_not(monkeyp
 def test_no_more_than_a_few_sizes_are_compiled(monkeypatch):
     fake = FakeCompiler()
     monkeypatch.setattr(dense_forward.torch, "compile", fake)
-    forward = DenseForward(MlpDense(32, 5, (4,)), compiled=True)
+    forward = DenseForward(mlp_network(32, 5, (4,)), compiled=True)
     for rows in [*range(2, 12), *range(2, 12), *range(2, 12)]:
         forward(*small_inputs(rows))
     assert set(fake.rows) == {2, 3, 4, 5}

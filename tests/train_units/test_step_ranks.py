@@ -10,6 +10,7 @@ import pytest
 import torch
 
 SCRIPT = Path(__file__).with_name("step_rank.py")
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def load_script():
@@ -30,7 +31,7 @@ def gangs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)},
         capture_output=True,
         text=True,
         timeout=240,

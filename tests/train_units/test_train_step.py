@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from click_models import model_over
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
-from distrain.models import ClickModel
-from distrain.models.mlp import MlpDense
+from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.phases import PhaseClock
 from distrain.train.step import TrainStep
@@ -28,7 +28,8 @@ def make_step(dtype=torch.float64, **train):
         dtype=dtype,
     )
     torch.manual_seed(1)
-    model = ClickModel(tables, MlpDense(3 * DIM, 2, (8,)).to(dtype), NUMBERS)
+    model = model_over(tables, MLPBlock([8]), NUMBERS)
+    model.dense.to(dtype)
     return TrainStep(model, TrainSpec.model_validate(train), 1)
 
 

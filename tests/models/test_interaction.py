@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.models.blocks import DotInteraction, mlp
+from distrain.models.blocks.interaction import PairProducts
 
 
 def naive_pairs(vectors):
@@ -21,7 +21,7 @@ def naive_pairs(vectors):
 @given(st.integers(0, 5), st.integers(2, 9), st.integers(1, 7))
 def test_interaction_equals_naive_loop(rows, num_vectors, dim):
     vectors = torch.randn(rows, num_vectors, dim, dtype=torch.float64)
-    interaction = DotInteraction(num_vectors)
+    interaction = PairProducts(num_vectors)
     found = interaction(vectors)
     assert found.shape == (rows, interaction.num_pairs)
     torch.testing.assert_close(found, naive_pairs(vectors))
@@ -30,33 +30,17 @@ def test_interaction_equals_naive_loop(rows, num_vectors, dim):
 @pytest.mark.parametrize("num_vectors", [2, 5])
 def test_interaction_gradient_equals_finite_differences(num_vectors):
     vectors = torch.randn(3, num_vectors, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(DotInteraction(num_vectors), (vectors,))
+    assert torch.autograd.gradcheck(PairProducts(num_vectors), (vectors,))
 
 
 def test_interaction_works_under_autocast():
     vectors = torch.randn(8, 6, 16, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        pairs = DotInteraction(6)(vectors)
+        pairs = PairProducts(6)(vectors)
     pairs.float().sum().backward()
     others = vectors.detach().sum(dim=1, keepdim=True) - vectors.detach()
     torch.testing.assert_close(vectors.grad, others)
 
 
 def test_interaction_saves_nothing():
-    assert DotInteraction(4).state_dict() == {}
-
-
-def test_mlp_equals_naive_loop():
-    torch.manual_seed(0)
-    layers = mlp(5, 4, 3)
-    x = torch.randn(7, 5)
-    expected = x
-    for linear in (layers[0], layers[2]):
-        expected = (expected @ linear.weight.T + linear.bias).clamp(min=0)
-    torch.testing.assert_close(layers(x), expected)
-    assert (layers(x) == 0).any(), "the last layer ends in a ReLU, too"
-
-
-def test_mlp_of_one_width_does_nothing():
-    x = torch.randn(2, 3)
-    assert torch.equal(mlp(3)(x), x)
+    assert PairProducts(4).state_dict() == {}

@@ -1,7 +1,5 @@
-"""The parts that models are made of."""
+"""Dot products of pairs of vectors."""
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -10,46 +8,15 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from distrain.embeddings.triton_use import runs_triton
+from distrain.errors import ModelError
+from distrain.models.block import Block
+from distrain.models.shapes import Flat, Shape, Value, stacked, vectors_of
 
 # A program holds the products of all pairs of a row.
 _MOST_VECTORS_IN_TRITON = 64
 
 
-def mlp(*widths: int) -> nn.Sequential:
-    """Linear layers from width to width, each followed by a ReLU, the last one too.
-
-    >>> mlp(13, 128, 64)(torch.zeros(5, 13)).shape
-    torch.Size([5, 64])
-    """
-    layers: list[nn.Module] = []
-    for width_in, width_out in pairwise(widths):
-        # In place: no gradient needs what a linear layer put out before its ReLU.
-        layers += [nn.Linear(width_in, width_out), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers)
-
-
-def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
-    """`layer(torch.cat(parts, dim=1))` without the copy: the weight is cut instead.
-
-    The embeddings of a batch are its largest tensor by far, and a step that never copies them, nor
-    their gradient, is about a tenth faster for it (docs/log.md).
-
-    Args:
-        layer: Takes the sum of the parts' widths.
-        parts: Each `[rows, width]`; at least one.
-
-    >>> layer, (a, b) = nn.Linear(5, 2), (torch.ones(4, 3), torch.ones(4, 2))
-    >>> torch.allclose(linear_over(layer, [a, b]), layer(torch.cat([a, b], dim=1)))
-    True
-    """
-    weights = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
-    output = functional.linear(parts[0], weights[0], layer.bias)
-    for part, weight in zip(parts[1:], weights[1:], strict=True):
-        output = torch.addmm(output, part, weight.t())
-    return output
-
-
-class DotInteraction(nn.Module):
+class PairProducts(nn.Module):
     """The dot product of every pair of a row's vectors.
 
     The pairs are those of the strict lower triangle, row by row: (1,0), (2,0), (2,1), ...; see
@@ -65,7 +32,7 @@ class DotInteraction(nn.Module):
     Shape:
         `[rows, num_vectors, dim]` to `[rows, num_pairs]`.
 
-    >>> DotInteraction(3)(torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]))
+    >>> PairProducts(3)(torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]))
     tensor([[11., 17., 39.]])
     """
 
@@ -88,7 +55,7 @@ class DotInteraction(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """The pairs' dot products."""
         if runs_triton(vectors) and vectors.shape[1] <= _MOST_VECTORS_IN_TRITON:
-            from distrain.models import interaction_triton
+            from distrain.models.blocks import interaction_triton
 
             return interaction_triton.pair_products(vectors)
         products: Tensor = _PairProducts.apply(  # type: ignore[no-untyped-call]
@@ -97,8 +64,35 @@ class DotInteraction(nn.Module):
         return products
 
 
+class DotProductInteraction(Block):
+    """The dot products of all pairs of a row's vectors; see `PairProducts`.
+
+    Shape:
+        vectors of one width to `[rows, count * (count - 1) / 2]`.
+    """
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`.
+
+        Raises:
+            ModelError: There are not two vectors, or their widths differ.
+        """
+        vectors = vectors_of(given, self.label)
+        if vectors.count < 2:
+            raise ModelError(
+                f"{self.label} needs at least two vectors, and {given.made_by} gives {given}"
+            )
+        self.pairs = PairProducts(vectors.count)
+        return Flat(self.pairs.num_pairs)
+
+    def forward(self, value: Value) -> Tensor:
+        """The pairs' dot products."""
+        products: Tensor = self.pairs(stacked(value))
+        return products
+
+
 class _PairProducts(torch.autograd.Function):
-    """`DotInteraction`, with a backward pass of one gather and one product.
+    """`PairProducts`, with a backward pass of one gather and one product.
 
     With S the symmetric matrix of the pairs' gradients (0 on its diagonal), the gradient of the
     vectors V is S V. Autograd would scatter into a triangular matrix and multiply twice, which

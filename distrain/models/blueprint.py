@@ -1,0 +1,72 @@
+"""A model before it has parameters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.models.block import Block
+from distrain.models.click import ClickModel, Network
+from distrain.models.heads.task import Task
+from distrain.models.inputs import InputBlock
+
+
+class TableFactory(Protocol):
+    """Makes the tables, wherever their rows shall live; `EmbeddingCollection` itself is one."""
+
+    def __call__(
+        self, columns: Sequence[TableColumn], *, generator: torch.Generator | None
+    ) -> EmbeddingCollection:
+        """The tables of the columns, their initial values drawn from the generator."""
+        ...
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What a model shall be made of.
+
+    Attributes:
+        inputs: The tables and columns.
+        body: Blocks, not attached yet.
+        task: What it is trained for, not attached yet.
+    """
+
+    inputs: InputBlock
+    body: Block
+    task: Task
+
+    def build(self, *, seed: int, make_tables: TableFactory = EmbeddingCollection) -> ClickModel:
+        """Make the model on the CPU; the same arguments give bitwise the same parameters.
+
+        Torch's global random state is neither read nor changed.
+
+        Args:
+            seed: Of all initial parameters.
+            make_tables: Decides where the tables' rows live; their values do not depend on it.
+
+        Raises:
+            ModelError: A block cannot take what the one before gives.
+        """
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        dense_seed = int(torch.randint(2**63 - 1, (), generator=generator))
+        embeddings = make_tables(self.inputs.columns, generator=generator)
+        with torch.random.fork_rng(devices=[]):
+            # Layers draw from the default generator; torch.manual_seed would reseed GPUs as well.
+            torch.default_generator.manual_seed(dense_seed)
+            network = self._network()
+        return ClickModel(self.inputs, embeddings, network)
+
+    def check(self) -> None:
+        """Refuse what cannot be built, without memory for parameters; uses the blueprint up.
+
+        Raises:
+            ModelError: A block cannot take what the one before gives.
+        """
+        with torch.device("meta"):
+            self._network()
+
+    def _network(self) -> Network:
+        self.task.attach(self.body.attach(self.inputs.shape))
+        return Network(self.body, self.task, self.inputs.takes_continuous)

@@ -1,0 +1,228 @@
+"""From a schema to a model's inputs: which tables, looked up with which ids, in what order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from distrain.batch import Batch, Ragged
+from distrain.embeddings import TableColumn
+from distrain.embeddings.columns import Combiner
+from distrain.errors import SchemaError
+from distrain.models.block import Block, Chain
+from distrain.models.shapes import Column, Columns, Group
+from distrain.schema import ColumnSchema, Schema, Tags
+
+if TYPE_CHECKING:
+    from distrain.models.blocks.hashed_cross import HashedCross
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """The tables of one part of a model: one for each of its categorical columns.
+
+    Attributes:
+        dim: The width of all, or of each column by name; a column without one gets its own from
+            the schema, or else `infer_embedding_dim(cardinality)`.
+        part: Names the part: its tables are called `wide/C1` where it is "wide". Two parts have
+            two tables over the same column.
+        names: Which categorical columns; `None` for all.
+        crosses: Hashed crosses of columns; each has a table too, named as the cross.
+        combiners: For columns of lists, how the embeddings of a row's ids become one; those that
+            are not named take the mean.
+    """
+
+    dim: int | Mapping[str, int] | None = 16
+    part: str = ""
+    names: Sequence[str] | None = None
+    crosses: Sequence[HashedCross] = ()
+    combiners: Mapping[str, Combiner] = field(default_factory=dict)
+
+    def width(self, column: ColumnSchema) -> int:
+        """The width of a column's table."""
+        own = self.dim.get(column.name) if isinstance(self.dim, Mapping) else self.dim
+        return own or column.embedding_dim or infer_embedding_dim(column.cardinality or 1)
+
+
+class InputBlock:
+    """What a model takes: tables over categorical columns, and continuous columns.
+
+    It has no parameters: it says which tables there must be, which ids of a batch they are looked
+    up with, and in what shape all that reaches the first block.
+
+    Args:
+        schema: Of the data. Its targets are left out.
+        embeddings: The parts; a single one of width 16 if none is given.
+        continuous: Whether the model takes the continuous columns.
+
+    Attributes:
+        columns: The tables, in the order of the ids.
+        shape: What the first block gets: `Columns`.
+        categorical_names: The flat categorical columns that a batch must have, in order.
+        list_names: The columns of lists that it must have.
+        continuous_names: The continuous columns that it must have, in order.
+
+    Raises:
+        SchemaError: A cardinality is missing (all such columns are listed), a continuous column
+            holds lists, a part names columns that are not there, or there is no input at all.
+    """
+
+    def __init__(self, schema: Schema, *embeddings: Embeddings, continuous: bool = True):
+        features = schema.remove_by_tag(Tags.TARGET)
+        _check_features(features)
+        self.schema = features
+        self.parts = embeddings or (Embeddings(),)
+        categorical = features.categorical
+        self.categorical_names = tuple(c.name for c in categorical if not c.holds_lists)
+        self.list_names = tuple(c.name for c in categorical if c.holds_lists)
+        self.continuous_names = features.continuous.names
+        tables = [table for part in self.parts for table in _tables(features, part)]
+        self.columns = tuple(table.column for table in tables)
+        self._tables = tuple(table for table in tables if table.column.combiner is None)
+        self._lists = {t.column.name: t.source for t in tables if isinstance(t.source, str)}
+        taken = tuple(features.continuous) if continuous else ()
+        self.shape = Columns(
+            _groups(tables), tuple(Column(c.name, c.tags) for c in taken), made_by="InputBlock"
+        )
+        self.takes_continuous = continuous
+        # The ids as they lie in the batch, unless there is more to look up than they are.
+        self._as_they_are = [t.source for t in self._tables] == list(self.categorical_names)
+
+    def connect(self, *blocks: Block) -> Chain:
+        """Blocks that take what this gives, one after another, attached."""
+        chain = Chain(blocks)
+        chain.attach(self.shape)
+        return chain
+
+    def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
+        """What a batch looks up.
+
+        Returns:
+            Ids for the flat columns in their order, `[rows, flat columns]`, int32, and those of
+            the list columns by the names of their tables.
+        """
+        lists = batch.lists
+        if any(table != source for table, source in self._lists.items()):
+            lists = {t: batch.lists[s] for t, s in self._lists.items() if s in batch.lists}
+        if self._as_they_are:
+            return batch.categorical, lists
+        found = [_ids_of(table.source, batch) for table in self._tables]
+        return (torch.stack(found).t() if found else batch.categorical[:, :0]), lists
+
+    def check_columns(self, batch: Batch) -> None:
+        """Raise if the batch's columns are not the model's.
+
+        Raises:
+            SchemaError: The batch has other columns, or the same ones in another order (of list
+                columns, which are found by name, any order will do).
+        """
+        for kind, given, needed in (
+            ("categorical", batch.categorical_names, self.categorical_names),
+            ("continuous", batch.continuous_names, self.continuous_names),
+            ("list", tuple(sorted(batch.lists)), tuple(sorted(self.list_names))),
+        ):
+            if given != needed:
+                raise SchemaError(
+                    f"the batch's {kind} columns are not the model's",
+                    where={"batch": ", ".join(given), "model": ", ".join(needed)},
+                    hint="Read the data with the schema that the model was built or saved with.",
+                )
+
+
+def infer_embedding_dim(cardinality: int) -> int:
+    """A width for a column's embeddings: `min(16, round(1.6 * cardinality**0.56))`.
+
+    fastai's rule (`emb_sz_rule` in fastai/tabular/model.py), capped at the 16 of the NVTabular
+    notebooks instead of at 600.
+
+    >>> [infer_embedding_dim(c) for c in (1, 4, 63, 10_000_000)]
+    [2, 3, 16, 16]
+    """
+    return min(16, round(1.6 * math.pow(cardinality, 0.56)))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table, what its ids are, and what its embeddings are called in the model."""
+
+    column: TableColumn
+    source: str | HashedCross
+    seen_as: Column
+
+
+def _tables(features: Schema, part: Embeddings) -> list[_Table]:
+    names = features.categorical.names
+    wanted = names if part.names is None else tuple(part.names)
+    crossed = {name for cross in part.crosses for name in cross.columns}
+    flat = {c.name for c in features.categorical if not c.holds_lists}
+    _refuse("there is no categorical column", set(wanted) - set(names), names)
+    _refuse("crosses are of flat categorical columns", crossed - flat, flat)
+    lists = set(names) - flat
+    _refuse("combiners are for categorical columns of lists", set(part.combiners) - lists, lists)
+    return [
+        *(_table(features[name], part) for name in names if name in wanted),
+        *(_cross_table(cross, part) for cross in part.crosses),
+    ]
+
+
+def _table(column: ColumnSchema, part: Embeddings) -> _Table:
+    seen_as = Column(column.name, column.tags, part.part)
+    combiner = part.combiners.get(column.name, "mean") if column.holds_lists else None
+    table = TableColumn(seen_as.table, column.cardinality or 1, part.width(column), combiner)
+    return _Table(table, column.name, seen_as)
+
+
+def _cross_table(cross: HashedCross, part: Embeddings) -> _Table:
+    dim = cross.dim or (part.dim if isinstance(part.dim, int) else None)
+    seen_as = Column(cross.name, (), part.part)
+    width = dim or infer_embedding_dim(cross.num_bins)
+    return _Table(TableColumn(seen_as.table, cross.num_bins, width), cross, seen_as)
+
+
+def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
+    """As `EmbeddingCollection` lays them out: by width, then as given."""
+    return tuple(
+        Group(dim, tuple(t.seen_as for t in tables if t.column.dim == dim))
+        for dim in sorted({t.column.dim for t in tables})
+    )
+
+
+def _ids_of(source: str | HashedCross, batch: Batch) -> Tensor:
+    if isinstance(source, str):
+        return batch[source]
+    return source.ids([batch[name] for name in source.columns]).to(batch.categorical.dtype)
+
+
+def _refuse(what: str, names: set[str], known: Sequence[str] | set[str]) -> None:
+    if names:
+        raise SchemaError(
+            f"{what}, and these are none: {', '.join(sorted(names))}",
+            hint=f"There are: {', '.join(sorted(known)) or 'none'}.",
+        )
+
+
+def _check_features(features: Schema) -> None:
+    unknown = [c.name for c in features.categorical if c.cardinality is None]
+    if unknown:
+        raise SchemaError(
+            f"no cardinality is known for: {', '.join(unknown)}",
+            hint="Prepare the data with `distrain prep`, which writes it to the schema, "
+            "or set the columns' cardinality there.",
+        )
+    lists = [c.name for c in features.continuous if c.holds_lists]
+    if lists:
+        raise SchemaError(
+            f"continuous columns of lists cannot be model inputs: {', '.join(lists)}",
+            hint="Leave them out of the schema, or reduce each list to one value. "
+            "Lists of ids can be inputs: tag them `categorical`.",
+        )
+    if not len(features.categorical) + len(features.continuous):
+        raise SchemaError(
+            "the schema has no inputs for a model",
+            hint="Tag its columns `categorical` or `continuous`.",
+        )

@@ -1,0 +1,214 @@
+"""What flows between the blocks of a model, and its shapes, which are known before any row is.
+
+A *shape* is static: how wide, how many, which columns. The *value* of that shape is made of
+tensors alone. So torch's compiler and exporters see tensors, and whoever builds a model sees names.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from distrain.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Column:
+    """An input column, or one of the tables over it.
+
+    Attributes:
+        name: Of the column in the schema.
+        tags: As in the schema.
+        part: Which part of the model its table is for, such as "wide"; "" for the main one and for
+            continuous columns.
+    """
+
+    name: str
+    tags: tuple[str, ...] = ()
+    part: str = ""
+
+    @property
+    def table(self) -> str:
+        """The name of its table: the column's own in the main part.
+
+        >>> Column("C1", part="wide").table
+        'wide/C1'
+        """
+        return f"{self.part}/{self.name}" if self.part else self.name
+
+
+@dataclass(frozen=True)
+class Flat:
+    """`[rows, width]`, a tensor."""
+
+    width: int
+    made_by: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"[rows, {self.width}]"
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """`[rows, count, dim]`, a tensor."""
+
+    count: int
+    dim: int
+    made_by: str = field(default="", compare=False)
+
+    @property
+    def width(self) -> int:
+        """Laid flat."""
+        return self.count * self.dim
+
+    def __str__(self) -> str:
+        return f"[rows, {self.count}, {self.dim}]"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Columns whose embeddings are equally wide: `[rows, len(columns), dim]`, a tensor."""
+
+    dim: int
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Embeddings and continuous columns, by name; the value is `Features`.
+
+    Attributes:
+        groups: Embeddings, one tensor a group, as `EmbeddingCollection.lookup` gives them.
+        continuous: The columns of the matrix of continuous values.
+    """
+
+    groups: tuple[Group, ...]
+    continuous: tuple[Column, ...]
+    made_by: str = field(default="", compare=False)
+
+    @property
+    def width(self) -> int:
+        """Laid flat: the groups one after another, then the continuous columns."""
+        return sum(len(g.columns) * g.dim for g in self.groups) + len(self.continuous)
+
+    def __str__(self) -> str:
+        groups = [f"{len(g.columns)} embeddings of {g.dim}" for g in self.groups]
+        return ", ".join([*groups, f"{len(self.continuous)} continuous columns"])
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Values side by side, by name; the value is a dictionary."""
+
+    shapes: Mapping[str, "Shape"]
+    made_by: str = field(default="", compare=False)
+
+    @property
+    def width(self) -> int:
+        """Laid flat, one branch after another."""
+        return sum(shape.width for shape in self.shapes.values())
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(f"{name}: {shape}" for name, shape in self.shapes.items()) + "}"
+
+
+Shape = Flat | Vectors | Columns | Branches
+
+
+class Features(NamedTuple):
+    """The value of `Columns`.
+
+    Attributes:
+        embedded: For each group `[rows, columns of the group, dim]`.
+        continuous: `[rows, continuous columns]`.
+    """
+
+    embedded: tuple[Tensor, ...]
+    continuous: Tensor
+
+
+Value = Tensor | Features | dict[str, "Value"]
+
+
+def made_by(shape: Shape, who: str) -> Shape:
+    """The same shape, with the name of who gives it."""
+    return replace(shape, made_by=who)
+
+
+def flat_parts(value: Value) -> list[Tensor]:
+    """Any value laid flat, in parts `[rows, width]` that stand side by side; nothing is copied.
+
+    >>> parts = flat_parts(Features((torch.zeros(5, 2, 3),), torch.zeros(5, 4)))
+    >>> [tuple(part.shape) for part in parts]
+    [(5, 6), (5, 4)]
+    """
+    if isinstance(value, Tensor):
+        return [value if value.dim() == 2 else value.flatten(1)]
+    if isinstance(value, Features):
+        parts = [group.flatten(1) for group in value.embedded]
+        return [*parts, value.continuous] if value.continuous.shape[1] or not parts else parts
+    return [part for one in value.values() for part in flat_parts(one)]
+
+
+def flat(value: Value) -> Tensor:
+    """Any value laid flat, `[rows, width]`."""
+    parts = flat_parts(value)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def some_width(shape: Shape, who: str) -> int:
+    """The width of a shape laid flat.
+
+    Raises:
+        ModelError: It is 0: there is nothing to take.
+    """
+    if shape.width == 0:
+        raise ModelError(f"{who} has nothing to take: {shape.made_by} gives {shape}")
+    return shape.width
+
+
+def vectors_of(shape: Shape, who: str) -> Vectors:
+    """The shape of a row's vectors, where all are equally wide: of `stacked`.
+
+    Raises:
+        ModelError: They are not.
+    """
+    if isinstance(shape, Vectors):
+        return shape
+    if isinstance(shape, Columns) and len(shape.groups) == 1 and not shape.continuous:
+        return Vectors(len(shape.groups[0].columns), shape.groups[0].dim, shape.made_by)
+    if isinstance(shape, Branches):
+        found = [vectors_of_branch(one) for one in shape.shapes.values()]
+        if len({one.dim for one in found}) == 1:
+            return Vectors(sum(one.count for one in found), found[0].dim, shape.made_by)
+    raise ModelError(
+        f"{who} takes vectors of one width, and {shape.made_by} gives {shape}",
+        hint="Give all embeddings the same width, and bring continuous columns there by a layer.",
+    )
+
+
+def vectors_of_branch(shape: Shape) -> Vectors:
+    """A branch among stacked ones: a flat one is one vector."""
+    return Vectors(1, shape.width) if isinstance(shape, Flat) else vectors_of(shape, "a stack")
+
+
+def stacked(value: Value) -> Tensor:
+    """A row's vectors, `[rows, count, dim]`, of a value whose shape `vectors_of` accepts."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Features):
+        return value.embedded[0]
+    return torch.cat([_vectors_of_branch(one) for one in value.values()], dim=1)
+
+
+def _vectors_of_branch(value: Value) -> Tensor:
+    if isinstance(value, Tensor) and value.dim() == 2:
+        return value.unsqueeze(1)
+    return stacked(value)
+
+
+def names_of(columns: Iterable[Column]) -> tuple[str, ...]:
+    """The names of their tables, or their own."""
+    return tuple(column.table for column in columns)

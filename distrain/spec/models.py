@@ -1,0 +1,173 @@
+"""The model section: one class for each kind, with its own options.
+
+Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from distrain.spec.base import PositiveInt, Section, Widths
+
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+
+
+class CrossSpec(Section):
+    """A hashed cross: columns whose ids together give one of so many bins."""
+
+    columns: tuple[str, ...] = Field(description="Categorical columns.", min_length=2)
+    num_bins: PositiveInt = Field(10_000, description="Rows of the cross's table.")
+
+
+class MlpSpec(Section):
+    """A multi-layer perceptron over embeddings and continuous columns."""
+
+    kind: Literal["mlp"] = Field("mlp", description="The model's name.")
+    embedding_dim: PositiveInt | None = Field(
+        16, description="Width of every embedding; null takes each column's own from the schema."
+    )
+    hidden: Widths = Field((128, 128, 128), description="Widths of the hidden layers.")
+
+
+class TabularSpec(Section):
+    """fastai's TabularModel: embeddings and continuous columns, all layers with batch norm."""
+
+    kind: Literal["tabular"] = Field("tabular", description="The model's name.")
+    embedding_dim: PositiveInt | None = Field(
+        None, description="Width of every embedding; null takes each column's own from the schema."
+    )
+    hidden: Widths = Field((512, 256), description="Widths of the hidden layers.")
+    dropout: Dropout = Field(0.0, description="After each hidden layer.")
+    embedding_dropout: Dropout = Field(0.0, description="On the embeddings.")
+    outputs: Literal[1, 2] = Field(
+        2, description="2: two logits and cross entropy, as fastai; 1: one logit."
+    )
+
+
+class DlrmSpec(Section):
+    """DLRM: bottom MLP, pairwise dot interaction, top MLP."""
+
+    kind: Literal["dlrm"] = Field("dlrm", description="The model's name.")
+    embedding_dim: PositiveInt = Field(16, description="Width of every embedding.")
+    bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
+    top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
+
+
+class DlrmCrossSpec(Section):
+    """DLRM beside a wide part: a linear model of hashed crosses."""
+
+    kind: Literal["dlrm_cross"] = Field("dlrm_cross", description="The model's name.")
+    embedding_dim: PositiveInt = Field(16, description="Width of every embedding.")
+    bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
+    top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
+    crosses: tuple[CrossSpec, ...] = Field(description="The wide part's columns.", min_length=1)
+
+
+class DcnSpec(Section):
+    """Deep and cross network (version 1): vector crosses beside or below an MLP."""
+
+    kind: Literal["dcn"] = Field("dcn", description="The model's name.")
+    embedding_dim: PositiveInt | None = Field(
+        16, description="Width of every embedding; null takes each column's own from the schema."
+    )
+    cross_depth: PositiveInt = Field(3, description="Cross layers.")
+    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
+    structure: Literal["stacked", "parallel"] = Field(
+        "parallel", description="Whether the MLP is above the crosses or beside them."
+    )
+
+
+class DcnV2Spec(Section):
+    """Deep and cross network, version 2: crosses with a matrix, of low rank if wanted."""
+
+    kind: Literal["dcn_v2"] = Field("dcn_v2", description="The model's name.")
+    embedding_dim: PositiveInt | None = Field(
+        16, description="Width of every embedding; null takes each column's own from the schema."
+    )
+    cross_depth: PositiveInt = Field(3, description="Cross layers.")
+    low_rank: PositiveInt | None = Field(
+        None, description="Rank of each cross layer's matrix; null: a full one."
+    )
+    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
+    structure: Literal["stacked", "parallel"] = Field(
+        "stacked", description="Whether the MLP is above the crosses or beside them."
+    )
+
+
+class DeepFmSpec(Section):
+    """DeepFM: a factorisation machine and an MLP over the same embeddings."""
+
+    kind: Literal["deepfm"] = Field("deepfm", description="The model's name.")
+    embedding_dim: PositiveInt = Field(16, description="Width of every embedding.")
+    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
+    dropout: Dropout = Field(0.0, description="After each hidden layer.")
+
+
+class WideDeepSpec(Section):
+    """Wide & Deep: a linear model of columns and hashed crosses, and an MLP."""
+
+    kind: Literal["wide_deep"] = Field("wide_deep", description="The model's name.")
+    embedding_dim: PositiveInt | None = Field(
+        16, description="Width of every embedding; null takes each column's own from the schema."
+    )
+    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
+    crosses: tuple[CrossSpec, ...] = Field((), description="The wide part's crosses.")
+
+
+class TwoTowerSpec(Section):
+    """Two towers: an MLP over the user's columns, one over the item's, their dot product."""
+
+    kind: Literal["two_tower"] = Field("two_tower", description="The model's name.")
+    embedding_dim: PositiveInt | None = Field(
+        16, description="Width of every embedding; null takes each column's own from the schema."
+    )
+    tower: Widths = Field((64, 32), description="Layer widths of each tower.", min_length=1)
+    task: Literal["binary", "retrieval"] = Field(
+        "binary",
+        description="`binary`: labels 0 and 1; `retrieval`: in-batch sampled softmax, the rows "
+        "with label 1 against the items of the rank's other rows.",
+    )
+    temperature: float = Field(1.0, gt=0, description="Logits are divided by it.")
+    normalize: bool = Field(False, description="Whether both vectors get length 1.")
+    log_q: Literal["none", "batch"] = Field(
+        "none", description="`batch` corrects for popular items, as counted in the batch."
+    )
+
+
+class NcfSpec(Section):
+    """NeuMF: product of user and item embeddings beside an MLP over another pair of them."""
+
+    kind: Literal["ncf"] = Field("ncf", description="The model's name.")
+    mf_dim: PositiveInt = Field(16, description="Width of the multiplied embeddings.")
+    embedding_dim: PositiveInt = Field(16, description="Width of the MLP's embeddings.")
+    hidden: Widths = Field((64, 32, 16), description="Widths of the MLP's layers.")
+
+
+class CustomSpec(Section):
+    """A model of your own, from a package that the cluster's operator allows."""
+
+    kind: Literal["custom"] = Field("custom", description="The model's name.")
+    function: str = Field(
+        description="`package.module:function`; called with the schema and the options, returns a "
+        "`Blueprint`.",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of the function."
+    )
+
+
+ModelSpec = Annotated[
+    MlpSpec
+    | TabularSpec
+    | DlrmSpec
+    | DlrmCrossSpec
+    | DcnSpec
+    | DcnV2Spec
+    | DeepFmSpec
+    | WideDeepSpec
+    | TwoTowerSpec
+    | NcfSpec
+    | CustomSpec,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,47 @@
+"""Models and networks of tests that make their tables themselves."""
+
+from collections.abc import Sequence
+
+from distrain.embeddings import EmbeddingCollection
+from distrain.models import ClickModel, Embeddings, InputBlock
+from distrain.models.block import Block
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.click import Network
+from distrain.models.heads.binary import BinaryClassificationTask
+from distrain.models.shapes import Column, Columns, Group
+from distrain.schema import ColumnSchema, Schema, Tags
+
+
+def model_over(
+    tables: EmbeddingCollection, body: Block, continuous_names: Sequence[str] = ()
+) -> ClickModel:
+    """A click model of a body over tables."""
+    categorical = [
+        ColumnSchema(
+            column.name,
+            "int32",
+            (Tags.CATEGORICAL,),
+            cardinality=column.cardinality,
+            embedding_dim=column.dim,
+            is_list=column.combiner is not None,
+        )
+        for column in tables.columns
+    ]
+    continuous = [ColumnSchema(name, "float32", (Tags.CONTINUOUS,)) for name in continuous_names]
+    combiners = {c.name: c.combiner for c in tables.columns if c.combiner}
+    inputs = InputBlock(Schema((*categorical, *continuous)), Embeddings(None, combiners=combiners))
+    return ClickModel(inputs, tables, network(inputs.shape, body))
+
+
+def network(shape: Columns, body: Block) -> Network:
+    """A body and one logit above it."""
+    task = BinaryClassificationTask()
+    task.attach(body.attach(shape))
+    return Network(body, task)
+
+
+def mlp_network(width: int, num_continuous: int, hidden: Sequence[int]) -> Network:
+    """A perceptron over one group of embeddings of width 1, and continuous columns."""
+    group = Group(1, tuple(Column(f"c{i}") for i in range(width)))
+    numbers = tuple(Column(f"x{i}") for i in range(num_continuous))
+    return network(Columns((group,), numbers), MLPBlock(hidden))

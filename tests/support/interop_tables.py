@@ -1,0 +1,78 @@
+"""A small table with everything a batch may hold, for other libraries' training loops."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from small_jobs import CARDINALITIES, draw_rows
+
+from distrain.schema import ColumnSchema, Schema, Tags, criteo_schema
+
+ROWS = 2_350
+"""Not a multiple of any batch size that the tests use."""
+
+SCHEMA = Schema(
+    (
+        ColumnSchema("label", "float32", (Tags.TARGET,)),
+        ColumnSchema("row", "int32", (Tags.CATEGORICAL,), cardinality=ROWS),
+        ColumnSchema("C1", "int32", (Tags.CATEGORICAL,), cardinality=50),
+        ColumnSchema("I1", "float32", (Tags.CONTINUOUS,)),
+        ColumnSchema("I2", "float32", (Tags.CONTINUOUS,)),
+    )
+)
+MORE = (
+    ColumnSchema("bought", "float32", (Tags.TARGET,)),
+    ColumnSchema("weight", "float32", ("weight",)),
+    ColumnSchema("visited", "int32", (Tags.CATEGORICAL,), is_list=True, cardinality=9),
+)
+ALL = Schema((*SCHEMA.columns, *MORE))
+
+
+def write_rows(path: Path) -> Path:
+    """Rows of `ALL`: `row` numbers them, `visited` has 0 to 4 items, `weight` is 0, 1 or 2."""
+    rng = np.random.default_rng(5)
+    rows = np.arange(ROWS, dtype=np.int32)
+    numbers = rng.standard_normal((2, ROWS)).astype(np.float32)
+    columns = {
+        "label": (numbers[0] + 0.5 * rng.standard_normal(ROWS) > 0).astype(np.float32),
+        "row": rows,
+        "C1": rng.integers(0, 50, ROWS, dtype=np.int32),
+        "I1": numbers[0],
+        "I2": numbers[1],
+        "bought": (rows % 5 == 0).astype(np.float32),
+        "weight": (rows % 3).astype(np.float32),
+        "visited": pa.array(
+            [[1 + i for i in range(row % 5)] for row in rows], pa.list_(pa.int32())
+        ),
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=400)
+    return path
+
+
+def write_planted(root: Path, rows: int, valid_rows: int) -> float:
+    """Rows whose true logits are known, in `root/train` and `root/valid`.
+
+    Returns:
+        The AUC of the true logits on the validation rows.
+    """
+    tables = {"train": draw_rows(rows, seed=1), "valid": draw_rows(valid_rows, seed=2)}
+    for split, table in tables.items():
+        (root / split).mkdir(parents=True)
+        pq.write_table(table, root / split / "part.parquet", row_group_size=1_000)
+    criteo_schema(CARDINALITIES).save(root / "schema.pbtxt")
+    i1, i2, c5, label = (tables["valid"][name].to_numpy() for name in ("I1", "I2", "C5", "label"))
+    return auc_of(-1.0 + i1 + 0.7 * i2 + np.sin(3.0 * c5), label)
+
+
+def auc_of(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Share of (click, no click) pairs in the right order; ties count half."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(labels, scores))
+
+
+def loader_threads() -> list[threading.Thread]:
+    """The threads of loaders that run in this process."""
+    return [t for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
