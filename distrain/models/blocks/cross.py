@@ -1,0 +1,103 @@
+"""Explicit crosses of features, of a bounded degree: the cross layers of DCN and DCN-v2."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from distrain.errors import ModelError
+from distrain.models.block import Block
+from distrain.models.shapes import Flat, Shape, Value, flat, some_width
+
+
+class CrossBlock(Block):
+    """Layers that multiply what they are given by the block's input, and add it.
+
+    With x0 the block's input and x what a layer is given, both `[rows, d]`, and * element by
+    element, a layer of version
+
+        v1               x0 * (x . w) + b + x        w, b: [d]           arXiv:1708.05123, eq. 3
+        v2               x0 * (W x + b) + x          W: [d, d], b: [d]   arXiv:2008.13535, eq. 1
+        v2, low_rank r   x0 * (U (V x) + b) + x      U: [d, r], V: [r, d]                  eq. 2
+
+    After l layers an output is a polynomial of degree l + 1 in the inputs. Weights are drawn as
+    torch's linear layers draw theirs; biases begin at 0.
+
+    Args:
+        depth: How many layers.
+        version: "v1" or "v2".
+        low_rank: The rank of W, of v2; `None` for a full one. Below d / 2 it saves parameters.
+
+    Shape:
+        anything flat to `[rows, the same width]`.
+
+    Raises:
+        ModelError: No layers, no such version, or a rank that this version has not.
+
+    >>> cross = CrossBlock(2, low_rank=3)
+    >>> str(cross.attach(Flat(8)))
+    '[rows, 8]'
+    >>> sum(p.numel() for p in cross.parameters())  # 2 * (8*3 + 3*8 + 8)
+    112
+    """
+
+    def __init__(
+        self, depth: int = 1, version: Literal["v1", "v2"] = "v2", low_rank: int | None = None
+    ):
+        super().__init__()
+        self.depth = depth
+        self.version = version
+        self.low_rank = low_rank
+        if depth < 1:
+            raise ModelError(f"a CrossBlock has at least 1 layer, not {depth}")
+        if version not in ("v1", "v2"):
+            raise ModelError(f"there is no CrossBlock {version!r}", hint="Take v1 or v2.")
+        if low_rank is not None and (version != "v2" or low_rank < 1):
+            raise ModelError(
+                f"a CrossBlock {version} has no rank {low_rank}",
+                hint="low_rank is of v2, and at least 1; None for a full matrix.",
+            )
+
+    @property
+    def label(self) -> str:
+        """See `Block`."""
+        rank = "" if self.low_rank is None else f", low_rank={self.low_rank}"
+        return f"CrossBlock({self.depth}, {self.version!r}{rank})"
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        width = some_width(given, self.label)
+        layers = (self._layer(width) for _ in range(self.depth))
+        self.layers = nn.ModuleList(layers)
+        return Flat(width)
+
+    def forward(self, value: Value) -> Tensor:
+        """The last layer's output."""
+        x0 = x = flat(value)
+        for layer in self.layers:
+            x = layer(x0, x)
+        return x
+
+    def _layer(self, width: int) -> nn.Module:
+        return _CrossV1(width) if self.version == "v1" else _CrossV2(width, self.low_rank)
+
+
+class _CrossV1(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.weight = nn.Linear(width, 1, bias=False)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x0: Tensor, x: Tensor) -> Tensor:
+        return torch.addcmul(x + self.bias, x0, self.weight(x))
+
+
+class _CrossV2(nn.Module):
+    def __init__(self, width: int, low_rank: int | None):
+        super().__init__()
+        self.down = None if low_rank is None else nn.Linear(width, low_rank, bias=False)
+        self.up = nn.Linear(width if low_rank is None else low_rank, width)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, x0: Tensor, x: Tensor) -> Tensor:
+        return torch.addcmul(x, x0, self.up(x if self.down is None else self.down(x)))

@@ -1,0 +1,191 @@
+"""Picking columns, or branches, by what they are called."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from distrain.errors import ModelError
+from distrain.models.block import Block
+from distrain.models.shapes import (
+    Branches,
+    Column,
+    Columns,
+    Features,
+    Group,
+    Shape,
+    Value,
+    names_of,
+)
+
+Kind = Literal["categorical", "continuous"]
+
+
+class Filter(Block):
+    """Some of the columns, or of the branches.
+
+    A column is picked if it passes every condition that is given. Groups that are taken whole, and
+    columns that stand side by side, are not copied.
+
+    Args:
+        names: Of the columns ("C1") or their tables ("wide/C1"), or of branches.
+        tags: A column needs one of these.
+        part: A column's table is for this part of the model, such as "wide"; "" is the main one, to
+            which continuous columns belong as well.
+        kind: "categorical" or "continuous".
+        exclude: Pick those that do not pass.
+
+    Shape:
+        columns to columns; branches to branches, in the order of the names, or to the branch itself
+        if one name is given.
+
+    >>> from distrain.models.shapes import Flat
+    >>> str(Filter("deep").attach(Branches({"wide": Flat(2), "deep": Flat(7)})))
+    '[rows, 7]'
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        tags: str | Iterable[str] = (),
+        part: str | None = None,
+        kind: Kind | None = None,
+        exclude: bool = False,
+    ):
+        super().__init__()
+        self.names = names
+        self.tags = (tags,) if isinstance(tags, str) else tuple(tags)
+        self.part = part
+        self.kind = kind
+        self.exclude = exclude
+        if kind not in (None, "categorical", "continuous"):
+            raise ModelError(
+                f"Filter knows no kind {kind!r}", hint="Take categorical or continuous."
+            )
+
+    @property
+    def label(self) -> str:
+        """See `Block`."""
+        conditions = [*map(repr, self.names)]
+        conditions += [f"tags={list(self.tags)}"] if self.tags else []
+        conditions += [f"part={self.part!r}"] if self.part is not None else []
+        conditions += [f"kind={self.kind!r}"] if self.kind is not None else []
+        conditions += ["exclude=True"] if self.exclude else []
+        return f"Filter({', '.join(conditions)})"
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`.
+
+        Raises:
+            ModelError: Nothing passes, there is no column or branch of a name, or what comes in
+                has no names.
+        """
+        if isinstance(given, Branches):
+            return self._build_branches(given)
+        if isinstance(given, Columns):
+            return self._build_columns(given)
+        raise ModelError(
+            f"{self.label} picks columns or branches, and {given.made_by} gives {given}, which "
+            "has no names",
+            hint="Filter before that, or let a ParallelBlock give a dictionary (aggregation=None).",
+        )
+
+    def forward(self, value: Value) -> Value:
+        """What was picked."""
+        if isinstance(value, dict):
+            picked = {name: value[name] for name in self.picked}
+            return picked if len(self.names) != 1 or self.exclude else picked[self.names[0]]
+        assert isinstance(value, Features)
+        groups = zip(self.pick_embedded, value.embedded, strict=True)
+        embedded = tuple(pick(group) for pick, group in groups if pick.count)
+        return Features(embedded, self.pick_continuous(value.continuous))
+
+    def _build_branches(self, given: Branches) -> Shape:
+        if self.tags or self.part is not None or self.kind is not None or not self.names:
+            raise ModelError(f"{self.label} picks branches, which have names only: give those")
+        self._check_names(given.shapes, given, "branch")
+        # Plain names, no parameters: which keys of the dictionary to take.
+        self.picked = self.names
+        if self.exclude:
+            self.picked = tuple(name for name in given.shapes if name not in self.names)
+        if not self.picked:
+            raise ModelError(f"{self.label} leaves nothing of {', '.join(given.shapes)}")
+        if len(self.names) == 1 and not self.exclude:
+            return given.shapes[self.names[0]]
+        return Branches({name: given.shapes[name] for name in self.picked})
+
+    def _build_columns(self, given: Columns) -> Shape:
+        every = [column for group in given.groups for column in group.columns]
+        called = {name for c in (*every, *given.continuous) for name in (c.name, c.table)}
+        self._check_names(called, given, "column", names_of((*every, *given.continuous)))
+        picks = [_Pick(g.columns, self._passes("categorical")) for g in given.groups]
+        self.pick_embedded = nn.ModuleList(picks)
+        self.pick_continuous = _Pick(given.continuous, self._passes("continuous"))
+        groups = zip(given.groups, picks, strict=True)
+        kept = tuple(Group(group.dim, pick.columns) for group, pick in groups if pick.count)
+        if not kept and not self.pick_continuous.count:
+            raise ModelError(
+                f"{self.label} picks none of the columns of {given.made_by}",
+                where={
+                    "embedded": ", ".join(map(_told, every)),
+                    "continuous": ", ".join(map(_told, given.continuous)),
+                },
+            )
+        return Columns(kept, self.pick_continuous.columns)
+
+    def _passes(self, kind: Kind) -> Callable[[Column], bool]:
+        def passes(column: Column) -> bool:
+            fits = (
+                (not self.names or column.name in self.names or column.table in self.names)
+                and (not self.tags or bool(set(self.tags) & set(column.tags)))
+                and (self.part is None or column.part == self.part)
+                and (self.kind is None or kind == self.kind)
+            )
+            return fits != self.exclude
+
+        return passes
+
+    def _check_names(
+        self, known: Iterable[str], given: Shape, what: str, told: Iterable[str] | None = None
+    ) -> None:
+        known = list(known)
+        unknown = [name for name in self.names if name not in known]
+        if unknown:
+            raise ModelError(
+                f"{given.made_by} gives no {what} {', '.join(map(repr, unknown))}",
+                where={"there are": ", ".join(known if told is None else told)},
+            )
+
+
+class _Pick(nn.Module):
+    """Some of a tensor's columns: all as they are, neighbours as a view, others copied.
+
+    Attributes:
+        columns: Those picked.
+        count: How many.
+    """
+
+    places: Tensor
+
+    def __init__(self, columns: Sequence[Column], passes: Callable[[Column], bool]):
+        super().__init__()
+        places = [place for place, column in enumerate(columns) if passes(column)]
+        self.columns = tuple(columns[place] for place in places)
+        self.count = len(places)
+        self.takes_all = len(places) == len(columns)
+        self.start = places[0] if places else 0
+        self.takes_neighbours = places == list(range(self.start, self.start + len(places)))
+        if not self.takes_neighbours:
+            self.register_buffer("places", torch.tensor(places), persistent=False)
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        if self.takes_all:
+            return tensor
+        if self.takes_neighbours:
+            return tensor.narrow(1, self.start, self.count)
+        return tensor.index_select(1, self.places)
+
+
+def _told(column: Column) -> str:
+    return f"{column.table} ({', '.join(column.tags)})" if column.tags else column.table

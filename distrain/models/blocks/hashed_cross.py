@@ -1,0 +1,118 @@
+"""Crosses of categorical columns, hashed into bins."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from distrain.errors import ModelError
+from distrain.models.blocks.one_hot import one_hot
+
+# A Mersenne prime, above every int32 id but itself.
+PRIME = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class HashedCross:
+    """A column made of several: the bin that their ids, taken together, fall into.
+
+    With x_1 .. x_k a row's ids, the bin is
+
+        ((a_0 + a_1 x_1 + ... + a_k x_k) mod (2^31 - 1)) mod num_bins
+
+    with coefficients that follow from `seed`. It is a universal class of hash functions (Carter and
+    Wegman, "Universal Classes of Hash Functions", JCSS 18, 1979, class H1, over vectors): of all
+    seeds, two different rows of ids share a bin in a share of at most 1/num_bins + 2^-31. In 64-bit
+    integers nothing overflows, so the bins are the same on every machine and device.
+
+    It has no parameters. `Embeddings(crosses=[...])` makes the table over its bins.
+
+    Args:
+        columns: Names of two or more categorical columns. Their order matters: a cross of the same
+            columns in another order has other bins.
+        num_bins: How many bins, fewer than 2^31 - 1.
+        dim: The width of the bins' embeddings; `None` for the part's.
+        seed: Draws the coefficients.
+
+    Raises:
+        ModelError: Fewer than two columns, one of them twice, or no such number of bins.
+
+    >>> import torch
+    >>> cross = HashedCross(["cat_0", "cat_1"], num_bins=10)
+    >>> cross.name
+    'cat_0_X_cat_1'
+    >>> cross.ids([torch.tensor([0, 1, 1]), torch.tensor([5, 5, 6])]).shape
+    torch.Size([3])
+    """
+
+    columns: Sequence[str]
+    num_bins: int
+    dim: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if len(self.columns) < 2 or len(set(self.columns)) < len(self.columns):
+            raise ModelError(
+                f"HashedCross crosses two or more different columns, not {list(self.columns)}"
+            )
+        if not 1 <= self.num_bins < PRIME:
+            raise ModelError(
+                f"HashedCross {self.name} has {self.num_bins} bins",
+                hint=f"Give it at least 1 and fewer than {PRIME}.",
+            )
+
+    @property
+    def name(self) -> str:
+        """What the new column is called."""
+        return "_X_".join(self.columns)
+
+    @cached_property
+    def coefficients(self) -> tuple[int, ...]:
+        """a_0, a_1, .. a_k, each in 1 .. 2^31 - 2."""
+        return tuple(
+            1 + _splitmix64(self.seed, number) % (PRIME - 1)
+            for number in range(len(self.columns) + 1)
+        )
+
+    def ids(self, columns: Sequence[Tensor]) -> Tensor:
+        """The rows' bins.
+
+        Args:
+            columns: Of each column, in the order of `columns`, `[rows]`, int32 or int64, from 0 to
+                below 2^31 - 1.
+
+        Returns:
+            `[rows]`, in 0 .. num_bins-1, of the first column's type.
+
+        Raises:
+            ModelError: There are more or fewer columns than are crossed.
+        """
+        if len(columns) != len(self.columns):
+            raise ModelError(
+                f"HashedCross {self.name} crosses {len(self.columns)} columns, not {len(columns)}"
+            )
+        first, *factors = self.coefficients
+        total: Tensor | int = first
+        for factor, column in zip(factors, columns, strict=True):
+            # Below 2^31 + 2^31 * 2^31, which int64 holds.
+            total = (total + factor * column.long()) % PRIME
+        assert isinstance(total, Tensor)
+        return (total % self.num_bins).to(columns[0].dtype)
+
+    def one_hot(self, columns: Sequence[Tensor]) -> Tensor:
+        """The rows' bins as vectors with a single 1, `[rows, num_bins]`; see `one_hot`."""
+        return one_hot(self.ids(columns), self.num_bins)
+
+
+def _splitmix64(seed: int, number: int) -> int:
+    """The number-th output of the generator SplitMix64, 64 bits.
+
+    Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+    """
+    mask = 2**64 - 1
+    z = (seed + (number + 1) * 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)

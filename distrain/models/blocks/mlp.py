@@ -1,0 +1,148 @@
+"""Multi-layer perceptrons."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from distrain.errors import ModelError
+from distrain.models.block import Block
+from distrain.models.blocks.activation import activation_layer
+from distrain.models.blocks.linear import linear_over
+from distrain.models.blocks.normalisation import check_normalisation, normalisation_layer
+from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
+
+USUAL_ORDER = ("linear", "norm", "activation", "dropout")
+# What fastai's LinBnDrop does with lin_first=True, as its TabularModel does.
+FASTAI_ORDER = ("linear", "activation", "norm", "dropout")
+# What LinBnDrop does with lin_first=False.
+NORM_FIRST_ORDER = ("norm", "dropout", "linear", "activation")
+
+
+class MLPBlock(Block):
+    """Linear layers, each with an activation, and with normalisation and dropout if asked for.
+
+    The first layer takes the parts of its input as they lie, so that embeddings are never copied
+    side by side, unless `order` wants something done to them before.
+
+    Args:
+        widths: Of the layers; with none, the block passes its input on.
+        activation: One of `ACTIVATIONS`.
+        dropout: The share of a layer's outputs that training sets to 0; of all layers, or each.
+        normalisation: "batch_norm", "layer_norm" or "none".
+        no_activation_last_layer: The last layer is a linear one alone, without activation,
+            normalisation and dropout.
+        bias: Whether the linear layers have a bias. With batch normalisation after them they need
+            none; fastai leaves it out.
+        order: Of "linear", "norm", "activation" and "dropout" in a layer: the usual one, or such as
+            `FASTAI_ORDER`.
+
+    Shape:
+        anything flat to `[rows, widths[-1]]`.
+
+    Raises:
+        ModelError: A width is below 1, or an argument has none of the values it may have.
+
+    >>> import torch
+    >>> mlp = MLPBlock([8, 3], activation="tanh", dropout=0.1)
+    >>> str(mlp.attach(Flat(5)))
+    '[rows, 3]'
+    >>> mlp(torch.zeros(7, 5)).shape
+    torch.Size([7, 3])
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        activation: str = "relu",
+        *,
+        dropout: float | Sequence[float] = 0.0,
+        normalisation: str = "none",
+        no_activation_last_layer: bool = False,
+        bias: bool = True,
+        order: Sequence[str] = USUAL_ORDER,
+    ):
+        super().__init__()
+        self.widths = tuple(widths)
+        self.activation = activation
+        self.dropout = _for_each(dropout, len(self.widths))
+        self.normalisation = normalisation
+        self.no_activation_last_layer = no_activation_last_layer
+        self.bias = bias
+        self.order = tuple(order)
+        self.layers = nn.Sequential()
+        self._check()
+
+    @property
+    def label(self) -> str:
+        """See `Block`."""
+        return f"MLPBlock({list(self.widths)})"
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        width = some_width(given, self.label)
+        if not self.widths:
+            return given
+        for number, next_width in enumerate(self.widths):
+            is_last = number == len(self.widths) - 1
+            if is_last and self.no_activation_last_layer:
+                self.layers.append(nn.Linear(width, next_width, bias=self.bias))
+            else:
+                self.layers.extend(self._layer(width, next_width, self.dropout[number]))
+            width = next_width
+        return Flat(width)
+
+    def forward(self, value: Value) -> Value:
+        """The last layer's output."""
+        if not self.widths:
+            return value
+        first, *others = self.layers
+        result: Tensor
+        if isinstance(first, nn.Linear):
+            result = linear_over(first, flat_parts(value))
+        else:
+            result = first(flat(value))
+        for layer in others:
+            result = layer(result)
+        return result
+
+    def _layer(self, width: int, next_width: int, dropout: float) -> list[nn.Module]:
+        """The modules of one layer, in order; those that would do nothing left out."""
+        # In place after the linear layer: neither that nor what may stand between the two needs its
+        # own output for its gradient. Before, it could be the block's input, which others read.
+        inplace = self._is_after_linear("activation")
+        norm_width = next_width if self._is_after_linear("norm") else width
+        modules: dict[str, Callable[[], nn.Module]] = {
+            "linear": lambda: nn.Linear(width, next_width, bias=self.bias),
+            "norm": lambda: normalisation_layer(self.normalisation, norm_width),
+            "activation": lambda: activation_layer(self.activation, inplace=inplace),
+            "dropout": lambda: nn.Dropout(dropout) if dropout else nn.Identity(),
+        }
+        made = [modules[word]() for word in self.order]
+        return [module for module in made if not isinstance(module, nn.Identity)]
+
+    def _is_after_linear(self, word: str) -> bool:
+        return self.order.index(word) > self.order.index("linear")
+
+    def _check(self) -> None:
+        if any(width < 1 for width in self.widths):
+            raise ModelError(f"{self.label} has a layer without outputs")
+        if any(not 0 <= dropout < 1 for dropout in self.dropout):
+            raise ModelError(
+                f"{self.label} cannot drop {', '.join(map(str, self.dropout))} of its outputs",
+                hint="A dropout is a share, at least 0 and below 1.",
+            )
+        if len(self.dropout) != len(self.widths):
+            raise ModelError(
+                f"{self.label} has {len(self.widths)} layers, and {len(self.dropout)} dropouts"
+            )
+        if sorted(self.order) != sorted(USUAL_ORDER):
+            raise ModelError(
+                f"{self.label} cannot order a layer as {', '.join(self.order)}",
+                hint=f"The words are {', '.join(USUAL_ORDER)}, each once.",
+            )
+        activation_layer(self.activation)
+        check_normalisation(self.normalisation)
+
+
+def _for_each(dropout: float | Sequence[float], layers: int) -> tuple[float, ...]:
+    return tuple(dropout) if isinstance(dropout, Sequence) else (dropout,) * layers

@@ -1,0 +1,163 @@
+"""Filter, ContinuousFeatures, Dropout: which columns, and which memory."""
+
+import pytest
+import torch
+
+from distrain.errors import ModelError
+from distrain.models.block import Chain
+from distrain.models.blocks.continuous import ContinuousFeatures
+from distrain.models.blocks.dropout import Dropout
+from distrain.models.blocks.filter import Filter
+from distrain.models.shapes import Branches, Features, Flat, flat, names_of
+
+
+def picked(shape):
+    """Names of the tables and of the continuous columns."""
+    return [names_of(group.columns) for group in shape.groups], names_of(shape.continuous)
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (Filter("C1"), ([("wide/C1",), ("C1",)], ())),
+        (Filter("wide/C2", "age"), ([("wide/C2",)], ("age",))),
+        (Filter(tags="user"), ([("C1", "C3")], ("age",))),
+        (Filter(tags=["user_id", "item"]), ([("C2", "C3")], ("price",))),
+        (Filter(part="wide"), ([("wide/C1", "wide/C2")], ())),
+        (Filter(part=""), ([("C1", "C2", "C3")], ("price", "age", "t"))),
+        (Filter(part="", kind="categorical"), ([("C1", "C2", "C3")], ())),
+        (Filter(kind="continuous"), ([], ("price", "age", "t"))),
+        (Filter("C1", part="wide"), ([("wide/C1",)], ())),
+        (Filter("C1", "t", exclude=True), ([("wide/C2",), ("C2", "C3")], ("price", "age"))),
+        (Filter(tags="user", kind="categorical"), ([("C1", "C3")], ())),
+    ],
+    ids=str,
+)
+def test_filter_equals_loop(block, expected, columns, features, attached):
+    shape = attached(block, columns)
+    assert picked(shape) == expected
+    value = features(3)
+    embedded = {
+        column.table: value.embedded[g][:, c]
+        for g, group in enumerate(columns.groups)
+        for c, column in enumerate(group.columns)
+    }
+    continuous = {c.name: value.continuous[:, [i]] for i, c in enumerate(columns.continuous)}
+    parts = [embedded[name] for names in expected[0] for name in names]
+    parts += [continuous[name] for name in expected[1]]
+    found = block(value)
+    assert isinstance(found, Features)
+    assert torch.equal(flat(found), torch.cat(parts, dim=1))
+    assert shape.width == flat(found).shape[1]
+
+
+def test_whole_groups_and_neighbours_are_not_copied(columns, features, attached):
+    value = features(3)
+
+    def memory(tensor):
+        return tensor.untyped_storage().data_ptr()
+
+    for block, group in ((Filter(part=""), 1), (Filter("C2", "C3", part=""), 1)):
+        attached(block, columns)
+        found = block(value)
+        assert memory(found.embedded[0]) == memory(value.embedded[group])
+        assert memory(found.continuous) == memory(value.continuous)
+
+
+def test_gradient_of_picked_columns(columns, features, attached, check_gradients):
+    block = Filter("C1", "C3", "age", part="")
+    attached(block, columns)
+    value = features(2)
+    chain = Chain([block])
+    check_gradients(
+        _Flat(chain), *value.embedded, value.continuous, rebuild=lambda *t: Features(t[:2], t[2])
+    )
+
+
+class _Flat(torch.nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, value):
+        return flat(self.block(value))
+
+
+def test_filter_of_branches(attached):
+    given = Branches({"wide": Flat(2), "deep": Flat(7), "items": Flat(1)})
+    value = {name: torch.randn(3, shape.width) for name, shape in given.shapes.items()}
+    one, two, others = Filter("deep"), Filter("items", "wide"), Filter("deep", exclude=True)
+    assert attached(one, given) == Flat(7)
+    assert one(value) is value["deep"]
+    assert list(attached(two, given).shapes) == ["items", "wide"]
+    assert list(two(value)) == ["items", "wide"]
+    assert list(attached(others, given).shapes) == ["wide", "items"]
+    assert list(others(value)) == ["wide", "items"]
+
+
+def test_errors_list_what_there_is(columns):
+    with pytest.raises(ModelError, match="InputBlock gives no column 'C9'") as caught:
+        Filter("C9").attach(columns)
+    assert caught.value.where == {"there are": "wide/C1, wide/C2, C1, C2, C3, price, age, t"}
+    with pytest.raises(ModelError, match="picks none of the columns of InputBlock") as caught:
+        Filter(tags="session").attach(columns)
+    assert "C3 (categorical, user, user_id)" in caught.value.where["embedded"]
+    branches = Branches({"wide": Flat(2)}, "ParallelBlock(wide)")
+    with pytest.raises(ModelError, match=r"ParallelBlock\(wide\) gives no branch 'deep'") as caught:
+        Filter("deep").attach(branches)
+    assert caught.value.where == {"there are": "wide"}
+    with pytest.raises(ModelError, match="which have names only"):
+        Filter(tags="user").attach(branches)
+    with pytest.raises(ModelError, match="leaves nothing of wide"):
+        Filter("wide", exclude=True).attach(branches)
+    with pytest.raises(ModelError, match=r"MLPBlock gives \[rows, 3\], which has no names"):
+        Filter("C1").attach(Flat(3, "MLPBlock"))
+    with pytest.raises(ModelError, match="no kind 'ragged'"):
+        Filter(kind="ragged")
+
+
+def test_continuous_features(columns, features, attached):
+    value = features(4)
+    every, some = ContinuousFeatures(), ContinuousFeatures(tags="item")
+    assert attached(every, columns) == Flat(3)
+    assert every(value) is value.continuous
+    assert attached(some, columns) == Flat(1)
+    assert torch.equal(some(value), value.continuous[:, :1])
+
+
+def test_continuous_batch_norm(columns, features, attached, check_gradients):
+    value = features(6)
+    block = ContinuousFeatures("price", "t", normalisation="batch_norm")
+    assert attached(block, columns) == Flat(2)
+    given = value.continuous[:, [0, 2]]
+    variance = ((given - given.mean(0)) ** 2).mean(0)
+    torch.testing.assert_close(block(value), (given - given.mean(0)) / (variance + 1e-5).sqrt())
+    check_gradients(block, value.continuous, rebuild=lambda c: Features(value.embedded, c))
+    assert block(features(0)).shape == (0, 2)
+    assert block(features(1)).isfinite().all()
+
+
+def test_no_continuous_columns(columns):
+    from distrain.models.shapes import Columns
+
+    with pytest.raises(ModelError, match="picks none of the columns"):
+        ContinuousFeatures().attach(Columns(columns.groups, (), "InputBlock"))
+
+
+def test_dropout_of_anything(columns, features, attached):
+    value = features(400)
+    block = Dropout(0.25)
+    assert attached(block, columns) == columns
+    torch.manual_seed(0)
+    dropped = block({"features": value, "flat": value.continuous})
+    for tensor, kept in (
+        (dropped["features"].embedded[1], value.embedded[1]),
+        (dropped["features"].continuous, value.continuous),
+        (dropped["flat"], value.continuous),
+    ):
+        is_kept = tensor != 0
+        assert abs(float((~is_kept).double().mean()) - 0.25) < 0.06
+        torch.testing.assert_close(tensor[is_kept], kept[is_kept] / 0.75)
+    assert torch.equal(block.eval()(value).embedded[0], value.embedded[0])
+    with pytest.raises(ModelError, match="at least 0 and below 1, not 1"):
+        Dropout(1)
