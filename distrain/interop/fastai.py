@@ -1,0 +1,110 @@
+"""The loader inside fastai's `DataLoaders`, for a `Learner` with a `TabularModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastai.data.core import DataLoaders
+from fastai.data.load import DataLoader
+from torch import Tensor
+
+from distrain.batch import Batch
+from distrain.errors import SpecError
+from distrain.loader import Dataset, Loader
+
+
+def data_loaders(
+    train: Loader,
+    *valid: Loader,
+    target_dtype: torch.dtype = torch.long,
+    path: str | Path = ".",
+) -> DataLoaders:
+    """Loaders as fastai's `DataLoaders`; each pass over the first one is the loader's next epoch.
+
+        dls = data_loaders(
+            Loader(Dataset("criteo/train"), batch_size=65536),
+            Loader(Dataset("criteo/valid"), batch_size=65536, shuffle="none"),
+        )
+        learn = Learner(dls, TabularModel(sizes, 13, 2, [512, 256]), CrossEntropyLoss())
+        learn.fit_one_cycle(1, 1e-2)
+
+    Args:
+        train: What to train on.
+        valid: What to validate on, best with `shuffle="none"`.
+        target_dtype: `torch.long` for classes (cross entropy over two logits), `torch.float32` for
+            one logit.
+        path: Where the learner keeps models, as for `DataLoaders`.
+
+    Raises:
+        SpecError: A dataset has list columns or a weight, which fastai's models and losses do not
+            take, or no target.
+    """
+    loaders = [LoaderDL(_tabular(loader, target_dtype), bs=None) for loader in (train, *valid)]
+    return DataLoaders(*loaders, path=path, device=train.device or torch.device("cpu"))
+
+
+class LoaderDL(DataLoader):  # type: ignore[misc]
+    """fastai's `DataLoader` over a loader whose items are `(ids, numbers, target)`.
+
+    fastai keeps the iterator of an epoch that is left early; this lets go of it, which ends the
+    loader's threads.
+    """
+
+    n_inp = 2
+
+    def __iter__(self) -> Iterator[Any]:
+        """The loader's next epoch, on fastai's device."""
+        try:
+            yield from super().__iter__()
+        finally:
+            self.__dict__.pop("it", None)
+
+    def one_batch(self) -> Any:
+        """A first batch, on fastai's device, without a step forward."""
+        state = self.dataset.state_dict()
+        try:
+            return super().one_batch()
+        finally:
+            self.dataset.load_state_dict(state)
+
+
+@dataclass(frozen=True)
+class TabularItem:
+    """Turns a batch into `TabularModel`'s inputs and a target.
+
+    `(ids [rows, columns] int32, numbers [rows, columns] float32, target)`: the target is `[rows]`,
+    or `[rows, targets]` where there are several, of `target_dtype`. Ids and numbers are not copied.
+    """
+
+    target_dtype: torch.dtype
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The item of a batch."""
+        target = batch.labels if len(batch.label_names) > 1 else batch.label
+        assert target is not None
+        return batch.categorical, batch.continuous, target.to(self.target_dtype)
+
+
+def _tabular(loader: Loader, target_dtype: torch.dtype) -> Loader:
+    _refuse_what_fastai_has_no_place_for(loader.dataset)
+    return loader.map(TabularItem(target_dtype))
+
+
+def _refuse_what_fastai_has_no_place_for(dataset: Dataset) -> None:
+    columns = dataset.columns
+    named = [f"list column {c.name}" for c in columns if c.is_list]
+    named += [f"weight {c.name}" for c in columns if c.kind == "weight"]
+    if named:
+        raise SpecError(
+            f"fastai's tabular models and losses have no place for: {', '.join(named)}",
+            hint="Leave them out: Dataset(paths, schema.remove([...])).",
+        )
+    if not any(c.kind == "label" for c in columns):
+        raise SpecError(
+            "fastai's Learner wants a target, and this dataset reads none",
+            hint="Make the Dataset with need_label=True.",
+        )

@@ -1,0 +1,118 @@
+"""The loader as data of Keras 3's `fit`, `evaluate` and `predict`, with torch as Keras' backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from distrain.errors import SpecError
+from distrain.interop.named import NamedInputs
+from distrain.loader import EpochIterator, Loader
+from distrain.loader.options import whole_number
+
+
+class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
+    """A loader's epochs, one for each of Keras' own.
+
+        os.environ["KERAS_BACKEND"] = "torch"  # before Keras is imported
+        train = KerasDataset(Loader(Dataset("criteo/train"), batch_size=65536))
+        valid = KerasDataset(Loader(Dataset("criteo/valid"), batch_size=65536, shuffle="none"))
+        model.fit(train, validation_data=valid, epochs=2)
+
+    Every epoch of `fit` is the loader's next one, in an order of its own, with the loader's number
+    of steps and its smaller last batch. The loader's threads read ahead; they end with the epoch.
+    Keras permutes the numbers of batches by default (`fit(shuffle=True)`): that changes nothing
+    here, since rows are shuffled already and batches come in the loader's order. Where it has to
+    build something, Keras looks at a batch before the first epoch, which uses up an epoch's number.
+
+    With `steps_per_epoch` below `len(dataset)`, each epoch of `fit` begins a new one of the loader
+    and leaves it early. An epoch that a callback or an exception cut off ends when the next one
+    begins, with `close()`, or when the dataset is dropped.
+
+    Args:
+        loader: What to read; it is left as it is, and epochs begin with its number 0.
+        inputs: `"columns"`: a dict of `[rows]` by column name, for inputs of shape `()` or `(1,)`;
+            `"matrices"`: `{"categorical": [rows, columns], "continuous": [rows, columns]}`.
+        list_lengths: One length for all list columns or one for each, `[rows, length]`; the
+            schema's greatest length where it has one.
+
+    Attributes:
+        loader: The stream that is read, with its `stats`.
+
+    Raises:
+        SpecError: Keras runs on another backend, or the inputs cannot be made; see `NamedInputs`.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        *,
+        inputs: str = "columns",
+        list_lengths: int | Mapping[str, int] | None = None,
+    ):
+        super().__init__()  # one worker: the loader has threads of its own
+        if keras.backend.backend() != "torch":
+            raise SpecError(
+                f"Keras runs on {keras.backend.backend()}, and batches are torch's",
+                hint='Set KERAS_BACKEND=torch in the environment before "import keras".',
+            )
+        self.loader = loader.map(NamedInputs.of(loader.dataset, inputs, list_lengths))
+        self._next_epoch = 0
+        self._running: EpochIterator | None = None
+        self._num_given = 0
+
+    @property
+    def num_batches(self) -> int:
+        """Steps of an epoch."""
+        return len(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """The next batch, whichever index is asked for; after the last one, the next epoch's first.
+
+        Returns:
+            `(inputs, target)`; without target or with weight `(inputs,)` or
+            `(inputs, target, weight)`.
+
+        Raises:
+            DataError: A file cannot be read or holds an unusable value.
+        """
+        if self._running is None:
+            self._running = self.loader.epoch(self._next_epoch)
+            self._next_epoch += 1
+        item: tuple[Any, ...] = next(self._running)
+        self._num_given += 1
+        if self._num_given == len(self.loader):
+            self._leave_epoch()
+        return item
+
+    def on_epoch_begin(self) -> None:
+        """Leave an epoch that was cut off; Keras calls this."""
+        self._leave_epoch()
+
+    def on_epoch_end(self) -> None:
+        """End the epoch's threads; Keras calls this."""
+        self._leave_epoch()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next epoch that begins this one of the loader's.
+
+        Raises:
+            SpecError: `epoch` is negative.
+        """
+        self._leave_epoch()
+        self._next_epoch = whole_number("epoch", epoch, 0)
+
+    def close(self) -> None:
+        """End what is running and let go of memory; may be called again."""
+        self._leave_epoch()
+        self.loader.close()
+
+    def _leave_epoch(self) -> None:
+        if self._running is not None:
+            self._running.close()
+        self._running, self._num_given = None, 0

@@ -1,0 +1,203 @@
+"""Keras gets the loader's batches, epoch by epoch, and trains on them."""
+
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from interop_tables import ALL, ROWS, SCHEMA, auc_of, loader_threads, write_planted
+
+from distrain import Dataset, Loader, Schema
+from distrain.errors import SpecError
+
+os.environ["KERAS_BACKEND"] = "torch"
+keras = pytest.importorskip("keras")
+from distrain.interop.keras import KerasDataset  # noqa: E402
+
+BATCH_ROWS = 300
+STEPS = 8  # the last one has 250 rows
+
+
+def fed(table: Path, schema: Any = SCHEMA, shuffle: str = "chunk", **options: Any) -> Any:
+    loader = Loader(Dataset(table, schema), batch_size=BATCH_ROWS, seed=3, shuffle=shuffle)
+    return KerasDataset(loader, **options)
+
+
+def linear_model(*names: str, **compiled: Any) -> Any:
+    """A logistic regression over some numbers, by their names."""
+    inputs = {name: keras.Input((1,), name=name) for name in names}
+    both = keras.layers.Concatenate()(list(inputs.values()))
+    model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid", kernel_initializer="zeros")(both))
+    model.compile("sgd", "binary_crossentropy", **compiled)
+    return model
+
+
+class Recorder(keras.Model):
+    """Keeps what `fit` and `evaluate` give to a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained: list[Any] = []
+        self.tested: list[Any] = []
+        self.stop_after = 0
+
+    def call(self, inputs: Any) -> Any:
+        return inputs["I1"]
+
+    def train_step(self, data: Any) -> dict[str, float]:
+        self.trained.append(data)
+        self.stop_training = len(self.trained) == self.stop_after
+        return {"loss": 0.0}
+
+    def test_step(self, data: Any) -> dict[str, float]:
+        self.tested.append(data)
+        return {"loss": 0.0}
+
+
+def recorder() -> Any:
+    model = Recorder()
+    model.compile()
+    return model
+
+
+def equal(item: Any, batch: Any) -> bool:
+    inputs, label = item
+    names = (*batch.categorical_names, *batch.continuous_names)
+    return list(inputs) == list(names) and bool(
+        all(inputs[name].dtype == batch[name].dtype for name in names)
+        and all(torch.equal(inputs[name], batch[name]) for name in names)
+        and torch.equal(label, batch.label)
+    )
+
+
+def epoch_of(loader: Loader, number: int) -> list[Any]:
+    with loader.epoch(number) as batches:
+        return list(batches)
+
+
+def test_fit_gets_the_loader_s_batches_bit_for_bit(table: Path) -> None:
+    train, valid, model = fed(table), fed(table, shuffle="none"), recorder()
+    train.set_epoch(5)
+    model.fit(train, validation_data=valid, epochs=2, verbose=0)
+    given = Loader(Dataset(table, SCHEMA), batch_size=BATCH_ROWS, seed=3)
+    # Keras looked at a batch of epoch 5 before it began.
+    expected = [*epoch_of(given, 6), *epoch_of(given, 7)]
+    assert len(model.trained) == 2 * STEPS == 2 * len(train)
+    assert all(map(equal, model.trained, expected))
+    in_order = Loader(Dataset(table, SCHEMA), batch_size=BATCH_ROWS, shuffle="none")
+    assert len(model.tested) == 2 * STEPS
+    assert all(map(equal, model.tested, 2 * epoch_of(in_order, 0)))
+
+
+def test_epochs_have_the_same_rows_in_other_orders(table: Path) -> None:
+    train, model = fed(table), recorder()
+    model.fit(train, epochs=3, verbose=0)
+    rows = [inputs["row"] for inputs, _ in model.trained]
+    assert [len(batch) for batch in rows[:STEPS]] == [BATCH_ROWS] * 7 + [250]
+    epochs = [torch.cat(rows[STEPS * i : STEPS * (i + 1)]) for i in range(3)]
+    assert all(torch.equal(epoch.sort().values, torch.arange(ROWS)) for epoch in epochs)
+    assert not torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[1], epochs[2])
+
+
+def test_an_epoch_that_is_cut_off_leaves_no_thread(table: Path) -> None:
+    train, model = fed(table), recorder()
+    model.stop_after = 2
+    model.fit(train, epochs=2, verbose=0)
+    assert len(model.trained) == 2
+    train.close()
+    assert loader_threads() == []
+    model.fit(train, epochs=1, verbose=0)  # goes on with a whole epoch
+    assert sorted(torch.cat([x["row"] for x, _ in model.trained[2:]]).tolist()) == list(range(ROWS))
+
+
+def test_an_epoch_that_is_cut_off_ends_when_the_dataset_is_dropped(table: Path) -> None:
+    train, model = fed(table), recorder()
+    model.stop_after = 2
+    model.fit(train, epochs=1, verbose=0)
+    del train, model
+    gc.collect()
+    assert loader_threads() == []
+
+
+def test_short_epochs_begin_anew(table: Path) -> None:
+    train, model = fed(table), recorder()
+    train.set_epoch(0)
+    model.fit(train, epochs=2, steps_per_epoch=3, verbose=0)
+    given = Loader(Dataset(table, SCHEMA), batch_size=BATCH_ROWS, seed=3)
+    expected = [*epoch_of(given, 1)[:3], *epoch_of(given, 2)[:3]]
+    assert len(model.trained) == 6
+    assert all(map(equal, model.trained, expected))
+
+
+def test_a_loop_of_one_s_own_gets_epoch_after_epoch(table: Path) -> None:
+    train = fed(table)
+    given = Loader(Dataset(table, SCHEMA), batch_size=BATCH_ROWS, seed=3)
+    assert all(map(equal, list(train), epoch_of(given, 0)))
+    assert all(map(equal, list(train), epoch_of(given, 1)))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras' own
+def test_validation_is_what_evaluate_says_and_predict_keeps_the_order(table: Path) -> None:
+    auc = keras.metrics.AUC(name="auc", num_thresholds=1000)
+    model = linear_model("I1", "I2", metrics=[auc])
+    schema = SCHEMA.select(["label", "I1", "I2"])
+    train, valid = fed(table, schema), fed(table, schema, shuffle="none")
+    history = model.fit(train, validation_data=valid, epochs=2, verbose=0).history
+    after = model.evaluate(valid, return_dict=True, verbose=0)
+    assert len(history["val_auc"]) == 2
+    assert after["auc"] == history["val_auc"][-1]
+    assert after["loss"] == history["val_loss"][-1]
+    scores = model.predict(valid, verbose=0)[:, 0]
+    labels = torch.cat([y for _, y in list(valid)])
+    assert after["auc"] == pytest.approx(auc_of(scores, labels.numpy()), abs=2e-3)
+    assert after["auc"] > 0.8
+
+
+def test_weights_count(table: Path) -> None:
+    weighted = ALL.select(["label", "I1", "weight"])
+    model = linear_model("I1")
+    model.set_weights([np.ones((1, 1), np.float32), np.zeros(1, np.float32)])
+    data = fed(table, weighted, shuffle="none")
+    (batch,) = Loader(Dataset(table, weighted), batch_size=ROWS, shuffle="none")
+    assert batch.weight is not None
+    scores = torch.sigmoid(batch["I1"])
+    losses = torch.nn.functional.binary_cross_entropy(scores, batch.label, reduction="none")
+    expected = (losses * batch.weight).sum() / ROWS  # Keras divides by rows, not by weights
+    assert model.evaluate(data, verbose=0) == pytest.approx(float(expected), rel=1e-5)
+    assert float(expected) != pytest.approx(float(losses.mean()), rel=1e-3)
+
+
+def test_another_backend_is_refused(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(SpecError, match="Keras runs on jax"):
+        fed(table)
+
+
+@pytest.mark.slow
+def test_training_reaches_nine_tenths_of_the_best_auc(tmp_path: Path) -> None:
+    best = write_planted(tmp_path, rows=12_000, valid_rows=6_000)
+    columns = ["label", "I1", "I2", "I3", "C3", "C5"]
+    schema = Schema.load(tmp_path / "schema.pbtxt").select(columns)
+    train_rows, valid_rows = (Dataset(tmp_path / split, schema) for split in ("train", "valid"))
+    train = KerasDataset(Loader(train_rows, batch_size=300, seed=1))
+    valid = KerasDataset(Loader(valid_rows, batch_size=2000, shuffle="none"))
+    keras.utils.set_random_seed(1)
+    ids = {c.name: keras.Input((), name=c.name, dtype="int32") for c in schema.categorical}
+    numbers = {c.name: keras.Input((1,), name=c.name) for c in schema.continuous}
+    vectors = [keras.layers.Embedding(c.cardinality, 4)(ids[c.name]) for c in schema.categorical]
+    x = keras.layers.Concatenate()([*vectors, *numbers.values()])
+    x = keras.layers.Dense(16, "relu")(x)
+    model = keras.Model(ids | numbers, keras.layers.Dense(1, "sigmoid")(x))
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        "binary_crossentropy",
+        metrics=[keras.metrics.AUC(name="auc")],
+    )
+    history = model.fit(train, validation_data=valid, epochs=2, verbose=0).history
+    share = (history["val_auc"][-1] - 0.5) / (best - 0.5)
+    print(f"AUC {history['val_auc'][-1]:.4f} of {best:.4f}: {share:.1%} of the way")
+    assert share >= 0.9
