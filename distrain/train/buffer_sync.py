@@ -59,7 +59,7 @@ class BufferSync:
 
     @torch.no_grad()
     def _unpack(self, values: Tensor) -> None:
-        parts = values.split([buffer.numel() for buffer in self._buffers])
+        parts = torch.split(values, [buffer.numel() for buffer in self._buffers])
         for buffer, part in zip(self._buffers, parts, strict=True):
             whole = part if buffer.is_floating_point() else part.ceil()
             buffer.copy_(whole.view(buffer.shape))

@@ -42,7 +42,7 @@ def seed_everything(seed: int, rank: int, device: torch.device) -> None:
     do not come from here.
     """
     # Mixed, for torch's generator on the CPU takes the lowest 32 bits only.
-    (own,) = np.random.SeedSequence((seed, rank)).generate_state(1)
+    (own,) = np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(1)
     random.seed(int(own))
     np.random.seed(own)
     torch.manual_seed(int(own))
