@@ -173,7 +173,10 @@ def _tables(features: Schema, part: Embeddings) -> list[_Table]:
 def _table(column: ColumnSchema, part: Embeddings) -> _Table:
     seen_as = Column(column.name, column.tags, part.part)
     combiner = part.combiners.get(column.name, "mean") if column.holds_lists else None
-    table = TableColumn(seen_as.table, column.cardinality or 1, part.width(column), combiner)
+    cardinality, width = column.cardinality or 1, part.width(column)
+    own = column.domain == column.name
+    shared = None if own else Column(column.domain, part=part.part).table
+    table = TableColumn(seen_as.table, cardinality, width, combiner, shared)
     return _Table(table, column.name, seen_as)
 
 

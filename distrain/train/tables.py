@@ -1,10 +1,10 @@
 """The tables of a job on one rank: placed, and made with the rank's share of their rows."""
 
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 
-from distrain.embeddings import EmbeddingCollection
+from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.embeddings.calibrate import calibrate, least_over_ranks
 from distrain.embeddings.sharding_plan import ShardingPlan
 from distrain.models.blueprint import TableFactory
@@ -44,10 +44,17 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
 
 def table_factory(spec: JobSpec, plan: ShardingPlan, world: World) -> TableFactory:
     """What makes the tables as planned."""
-    return partial(
-        EmbeddingCollection,
-        placements=plan.placements,
-        peers=ToldPeers(world.rank, world.num_ranks),
-        dtype=STORAGE_DTYPES[spec.embeddings.storage],
-        cache_bytes=int(spec.embeddings.cache_gib * 2**30),
-    )
+
+    def make(
+        columns: Sequence[TableColumn], *, generator: torch.Generator | None
+    ) -> EmbeddingCollection:
+        return EmbeddingCollection(
+            columns,
+            placements=plan.placements_of(columns),
+            peers=ToldPeers(world.rank, world.num_ranks),
+            generator=generator,
+            dtype=STORAGE_DTYPES[spec.embeddings.storage],
+            cache_bytes=int(spec.embeddings.cache_gib * 2**30),
+        )
+
+    return make

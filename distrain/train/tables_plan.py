@@ -9,7 +9,7 @@ import torch
 from distrain.embeddings.costs import DEFAULT_COSTS, Costs
 from distrain.embeddings.sharding import plan_placements
 from distrain.embeddings.sharding_plan import ShardingPlan
-from distrain.embeddings.table_bytes import WEIGHT_BYTES, TableSize
+from distrain.embeddings.table_bytes import WEIGHT_BYTES, table_sizes
 from distrain.models import blueprint_of
 from distrain.schema import Schema
 from distrain.spec import EmbeddingsSpec, JobSpec
@@ -44,7 +44,7 @@ def plan_tables(
         SpecError: The tables do not fit, or `embeddings.tables` names no column.
     """
     blueprint = blueprint_of(schema, spec.model)
-    tables = [TableSize(c.name, c.cardinality, c.dim) for c in blueprint.inputs.columns]
+    tables = table_sizes(blueprint.inputs.columns)
     blueprint.check()
     return plan_placements(
         tables,
