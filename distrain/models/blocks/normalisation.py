@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from distrain.errors import ModelError
 from distrain.models.block import Block
-from distrain.models.shapes import Flat, Shape, Value, Vectors, flat, some_width
+from distrain.models.shapes import Flat, Shape, Value, stacked, vectors_of
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -80,16 +80,26 @@ class L2Norm(Block):
     A vector shorter than 1e-12 is divided by that, so zeros stay zeros.
 
     Shape:
-        `[rows, count, dim]` to the same; anything else laid flat, one vector a row.
+        `[rows, width]`, a vector a row, or vectors of one width `[rows, count, dim]`, to the same.
+
+    >>> import torch
+    >>> norm = L2Norm()
+    >>> str(norm.attach(Flat(2)))
+    '[rows, 2]'
+    >>> norm(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
     """
 
     shortest: ClassVar[float] = 1e-12
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
-        return given if isinstance(given, Vectors) else Flat(some_width(given, self.label))
+        """See `Block`.
+
+        Raises:
+            ModelError: The widths of the vectors differ.
+        """
+        return given if isinstance(given, Flat) else vectors_of(given, self.label)
 
     def forward(self, value: Value) -> Tensor:
         """The vectors of length 1."""
-        vectors = value if isinstance(value, Tensor) else flat(value)
-        return functional.normalize(vectors, dim=-1, eps=self.shortest)
+        return functional.normalize(stacked(value), dim=-1, eps=self.shortest)

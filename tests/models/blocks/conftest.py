@@ -83,3 +83,12 @@ def _check_gradients(block, *inputs, rebuild=lambda *tensors: tensors[0]):
 def check_gradients():
     """Compares a block's gradients with finite differences."""
     return _check_gradients
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _one_thread():
+    """Matrices are tiny here: threads that wait for each other take a hundred times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

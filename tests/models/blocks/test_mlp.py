@@ -192,6 +192,7 @@ def test_l2_norm(attached, check_gradients):
     expected = [[v / (v @ v) ** 0.5 for v in row] for row in x]
     torch.testing.assert_close(block(x), torch.stack([torch.stack(row) for row in expected]))
     check_gradients(block, x)
+    assert attached(L2Norm(), Flat(3)) == Flat(3)
     assert torch.equal(block(torch.zeros(1, 3)), torch.zeros(1, 3))
     zeros = torch.zeros(1, 3, requires_grad=True)
     block(zeros).sum().backward()

@@ -1,0 +1,70 @@
+"""What the tests of heads share."""
+
+import pytest
+import torch
+
+from distrain.batch import Batch
+
+
+def _batch(rows, num_items=5, classes=4):
+    """Item ids, and targets: clicked (0 or 1), a class, a price; float64."""
+    generator = torch.Generator().manual_seed(rows)
+    items = torch.randint(0, num_items, (rows,), generator=generator, dtype=torch.int32)
+    labels = torch.stack(
+        [
+            torch.randint(0, 2, (rows,), generator=generator).double(),
+            torch.randint(0, classes, (rows,), generator=generator).double(),
+            torch.randn(rows, generator=generator, dtype=torch.float64) * 3,
+        ],
+        dim=1,
+    )
+    names = "clicked", "genre", "price"
+    return Batch(items[:, None], torch.zeros(rows, 0), labels[:, 0], ("movie",), (), labels, names)
+
+
+@pytest.fixture(scope="session")
+def batch():
+    """Makes a batch of so many rows."""
+    return _batch
+
+
+def _attached(task, given):
+    torch.manual_seed(0)
+    gives = task.attach(given)
+    task.double()
+    return gives
+
+
+@pytest.fixture(scope="session")
+def attached():
+    """Attaches a task in float64; returns the shape it gives."""
+    return _attached
+
+
+def _check_gradients(task, batch, *inputs, rebuild=lambda x: x):
+    """Gradients of the loss by finite differences, of the inputs and of every parameter."""
+    parameters = dict(task.named_parameters())
+    values = [value.detach().clone().requires_grad_() for value in parameters.values()]
+    inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+
+    def run(*tensors):
+        own = dict(zip(parameters, tensors[len(inputs) :], strict=True))
+        output = torch.func.functional_call(task, own, (rebuild(*tensors[: len(inputs)]),))
+        return task.loss(output, batch)
+
+    assert torch.autograd.gradcheck(run, (*inputs, *values))
+
+
+@pytest.fixture(scope="session")
+def check_gradients():
+    """Compares a loss's gradients with finite differences."""
+    return _check_gradients
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _one_thread():
+    """Matrices are tiny here: threads that wait for each other take a hundred times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

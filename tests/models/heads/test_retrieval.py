@@ -1,0 +1,168 @@
+"""ItemRetrievalTask against the formula of Yi et al. (2019), row by row."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.errors import ModelError
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.blocks.normalisation import L2Norm
+from distrain.models.blocks.parallel import ParallelBlock
+from distrain.models.heads import retrieval
+from distrain.models.heads.retrieval import ItemRetrievalTask
+from distrain.models.shapes import Branches, Flat
+
+TOWERS = Branches({"user": Flat(3), "item": Flat(3)})
+
+
+def naive_loss(users, items, labels, ids, temperature, log_q):
+    """The sum over positive rows of -log softmax, accidental hits left out."""
+    total = 0.0
+    for i, label in enumerate(labels):
+        scores = {
+            j: sum(a * b for a, b in zip(users[i], items[j], strict=True)) / temperature
+            - (0.0 if log_q is None else log_q[j])
+            for j in range(len(items))
+            if ids is None or j == i or ids[j] != ids[i]
+        }
+        if label == 1:
+            total -= scores[i] - math.log(sum(math.exp(s) for s in scores.values()))
+    return total
+
+
+def vectors(rows, dim=3):
+    generator = torch.Generator().manual_seed(rows)
+    return torch.randn(2, rows, dim, generator=generator, dtype=torch.float64)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.integers(0, 9),
+    st.sampled_from([0.3, 1.0, 2.0]),
+    st.booleans(),
+    st.sampled_from([None, "items", "batch"]),
+    st.integers(1, 4),
+)
+def test_loss_equals_formula(batch, rows, temperature, with_ids, correction, at_a_time):
+    some = batch(rows, num_items=4)
+    ids = some["movie"].tolist()
+    log_q, naive_q = None, None
+    if correction == "items":
+        log_q = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64).log()
+        naive_q = [float(log_q[i]) for i in ids]
+    if correction == "batch":
+        log_q = "batch"
+        naive_q = [math.log(ids.count(i) / rows) for i in ids]
+    item_id = "movie" if with_ids or correction else None
+    task = ItemRetrievalTask(item_id=item_id, temperature=temperature, log_q=log_q)
+    task.attach(TOWERS)
+    users, items = vectors(rows)
+    output = task({"user": users, "item": items})
+    assert output.shape == (rows, 6)
+    expected = naive_loss(
+        users.tolist(),
+        items.tolist(),
+        some.label.tolist(),
+        None if item_id is None else ids,
+        temperature,
+        naive_q,
+    )
+    before = retrieval._USERS_AT_A_TIME
+    for most in (before, at_a_time):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(retrieval, "_USERS_AT_A_TIME", most)
+            torch.testing.assert_close(float(task.loss(output, some)), float(expected))
+    dots = [sum(u * v) / temperature for u, v in zip(users, items, strict=True)]
+    found = task.logits(output)
+    torch.testing.assert_close(found.tolist(), [float(dot) for dot in dots])
+
+
+@pytest.mark.parametrize("at_a_time", [2, 4096])
+@pytest.mark.parametrize("log_q", [None, "batch"])
+def test_gradients(at_a_time, log_q, batch, attached, check_gradients, monkeypatch):
+    monkeypatch.setattr(retrieval, "_USERS_AT_A_TIME", at_a_time)
+    task = ItemRetrievalTask(item_id="movie", temperature=0.7, log_q=log_q)
+    attached(task, TOWERS)
+    check_gradients(
+        task, batch(5), *vectors(5), rebuild=lambda user, item: {"user": user, "item": item}
+    )
+
+
+def test_rows_may_change_places(batch, attached):
+    task = ItemRetrievalTask(item_id="movie", log_q="batch")
+    attached(task, TOWERS)
+    some, output = batch(8), torch.cat(list(vectors(8)), dim=1)
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
+    moved = replace(some, categorical=some.categorical[order], label=some.label[order])
+    torch.testing.assert_close(task.loss(output[order], moved), task.loss(output, some))
+
+
+def test_only_positives_of_the_target_are_queries(batch, attached):
+    task = ItemRetrievalTask(target="clicked")
+    attached(task, TOWERS)
+    some = batch(6)
+    users, items = vectors(6).requires_grad_()
+    users.retain_grad()
+    task.loss(task({"user": users, "item": items}), some).backward()
+    has_gradient = users.grad.abs().sum(1) > 0
+    assert torch.equal(has_gradient, some.label == 1)
+
+
+def test_no_rows_and_one_row(batch, attached):
+    task = ItemRetrievalTask(item_id="movie", log_q="batch")
+    attached(task, TOWERS)
+    for rows in (0, 1):
+        users, items = vectors(rows).requires_grad_()
+        loss = task.loss(task({"user": users, "item": items}), batch(rows))
+        loss.backward()
+        assert loss.detach() == 0
+
+
+def test_two_towers_learn_their_pairs(batch):
+    """Ten items, each wanted by the users who have its number."""
+    torch.manual_seed(0)
+    towers = {name: MLPBlock([8], "none").connect(L2Norm()) for name in ("user", "item")}
+    model = ParallelBlock(towers, aggregation=None).connect(
+        ItemRetrievalTask(item_id="movie", temperature=0.1)
+    )
+    model.attach(Flat(10))
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    ids = torch.arange(40, dtype=torch.int32) % 10
+    some = replace(batch(40), categorical=ids[:, None], label=torch.ones(40))
+    x = torch.eye(10)[ids.long()]
+    task = model.blocks[-1]
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = task.loss(model(x), some) / 40
+        loss.backward()
+        optimizer.step()
+    users, items = task.vectors(model(torch.eye(10)))
+    assert torch.equal((users @ items.T).argmax(1), torch.arange(10))
+
+
+def test_log_q_is_no_part_of_the_model():
+    assert ItemRetrievalTask(item_id="movie", log_q=torch.zeros(3)).state_dict() == {}
+
+
+def test_wrong_arguments():
+    with pytest.raises(ModelError, match="above 0, not 0"):
+        ItemRetrievalTask(temperature=0)
+    with pytest.raises(ModelError, match="no log_q 'stream'"):
+        ItemRetrievalTask(log_q="stream")
+    with pytest.raises(ModelError, match="only with an item_id"):
+        ItemRetrievalTask(log_q="batch")
+    with pytest.raises(ModelError, match="is not finite"):
+        ItemRetrievalTask(item_id="movie", log_q=torch.zeros(3).log())
+
+
+def test_wrong_towers():
+    uneven = Branches({"user": Flat(3, "MLPBlock([3])"), "item": Flat(4, "MLPBlock([4])")})
+    message = r"'user' of MLPBlock\(\[3\]\) is 3 wide, 'item' of MLPBlock\(\[4\]\) is 4 wide"
+    with pytest.raises(ModelError, match=message):
+        ItemRetrievalTask().attach(uneven)
+    with pytest.raises(ModelError, match=r"takes branches 'user' and 'item', and MLPBlock gives"):
+        ItemRetrievalTask().attach(Flat(6, "MLPBlock"))
