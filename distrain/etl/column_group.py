@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import pyarrow as pa
 
 from distrain.errors import InputError
-from distrain.etl.operators import Categorify, Operator
+from distrain.etl.lists import Lists, holds_lists
+from distrain.etl.operators import Categorify, FittedOperator, ListSlice, Operator
 from distrain.etl.operators.base import concrete
 
 
@@ -38,8 +41,51 @@ class ColumnGroup:
     def transform(
         self, column: str, values: pa.Array, num_operators: int | None = None
     ) -> pa.Array:
-        """One column's values after the first `num_operators` operators (all if `None`)."""
+        """One column's values after the first `num_operators` operators (all if `None`).
+
+        Of lists the operators get the items, ListSlice alone the lists.
+        """
         values = concrete(values)
+        if not holds_lists(values.type):
+            for operator in self.operators[:num_operators]:
+                values = operator.transform(column, values)
+            return values
+        lists = Lists.of(values)
         for operator in self.operators[:num_operators]:
-            values = operator.transform(column, values)
-        return values
+            if isinstance(operator, ListSlice):
+                lists = Lists.of(operator.transform(column, lists.to_arrow()))
+            else:
+                lists = replace(lists, items=operator.transform(column, lists.items))
+        return lists.to_arrow()
+
+    @property
+    def domain(self) -> str | None:
+        """The name of the vocabulary that its columns share, if they do."""
+        last = self.operators[-1] if self.operators else None
+        return last.domain if isinstance(last, Categorify) else None
+
+    def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
+        """The states of one operator, from some rows.
+
+        Args:
+            operator: Its place; those before it are fitted.
+            columns: Some of the group's; all of them if they share a domain.
+            table: The rows.
+
+        Returns:
+            By column, or by domain if that is what is learnt.
+        """
+        to_fit = cast(FittedOperator, self.operators[operator])
+        states = {}
+        for column in columns:
+            values = self.transform(column, table[column], operator)
+            items = Lists.of(values).items if holds_lists(values.type) else values
+            states[column] = to_fit.fit(items)
+        if isinstance(to_fit, Categorify) and to_fit.domain is not None:
+            return {to_fit.domain: to_fit.merge(*states.values())}
+        return states
+
+    def by_column(self, learnt: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+        """What was learnt, by column, whether it is by column or by domain."""
+        shared = None if self.domain is None else learnt.get(self.domain)
+        return {column: learnt.get(column, shared) for column in columns}

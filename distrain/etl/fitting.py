@@ -88,7 +88,9 @@ def _units(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
     for stage in stages:
         group = workflow.groups[stage.group]
         is_categorify = isinstance(group.operators[stage.operator], Categorify)
-        step = _CATEGORIFY_COLUMNS_PER_UNIT if is_categorify else len(group.columns)
+        # The columns of a domain are counted together.
+        apart = is_categorify and group.domain is None
+        step = _CATEGORIFY_COLUMNS_PER_UNIT if apart else len(group.columns)
         units += [
             FitUnit(group, group.columns[i : i + step], stage)
             for i in range(0, len(group.columns), step)
@@ -151,14 +153,7 @@ def _fit_run(unit: FitUnit, run: tuple[Part, ...]) -> ColumnStates:
     for part in run:
         table = read_part(part, unit.columns)
         with located(part):
-            states.append(
-                {
-                    column: unit.operator.fit(
-                        unit.group.transform(column, table[column], unit.stage.operator)
-                    )
-                    for column in unit.columns
-                }
-            )
+            states.append(unit.group.fit(unit.stage.operator, unit.columns, table))
         if len(states) == _FAN_IN:
             states = [_merge(unit.operator, states)]
     return _merge(unit.operator, states)
@@ -169,15 +164,15 @@ def _merge(operator: FittedOperator, states: Sequence[ColumnStates]) -> ColumnSt
 
 
 def _finish(unit: FitUnit, states: ColumnStates, categories: str) -> dict[str, Any]:
-    finished = {}
-    for column, state in states.items():
+    learnt = {}
+    for name, state in states.items():
         try:
             fitted = unit.operator.finish(state)
         except DataError as error:
-            where = {"column": column, **error.where}
+            where = {"column": name, **error.where}
             raise DataError(error.message, where=where, hint=error.hint) from None
         if isinstance(fitted, Vocabulary):
-            fitted.save(Path(categories), column)
+            fitted.save(Path(categories), name)
             fitted = fitted.cardinality
-        finished[column] = fitted
-    return finished
+        learnt[name] = fitted
+    return unit.group.by_column(learnt, unit.columns)

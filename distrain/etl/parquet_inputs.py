@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from distrain.errors import DataError
+from distrain.etl.lists import holds_lists
 from distrain.etl.parts import Part, readable_parquet
 from distrain.schema import LABEL
 
@@ -19,12 +20,14 @@ class InspectedFile:
     Attributes:
         path: The file.
         parts: Its row groups, small neighbours together.
-        category_types: `int64` or `string`, by categorical column.
+        category_types: `int64` or `string`, by categorical column; of lists, what their items are.
+        holds_lists: Of each column whether a row holds a list.
     """
 
     path: str
     parts: tuple[Part, ...]
     category_types: dict[str, str]
+    holds_lists: dict[str, bool]
 
 
 def inspect_parquet(
@@ -46,14 +49,15 @@ def inspect_parquet(
         if mistake:
             mistakes[column] = mistake
         elif column in categorical:
-            types[column] = category_type(schema.field(column).type)
+            types[column] = category_type(_of_item(schema.field(column).type))
     if mistakes:
         raise DataError(
             f"{len(mistakes)} of {len(columns) + 1} columns cannot be used",
             where={"file": path, **{f"column {c}": m for c, m in mistakes.items()}},
             hint="Rename or convert the columns, or leave the file out.",
         )
-    return InspectedFile(path, tuple(_parts(path, rows, part_rows)), types)
+    lists = {column: holds_lists(schema.field(column).type) for column in columns}
+    return InspectedFile(path, tuple(_parts(path, rows, part_rows)), types, lists)
 
 
 def check_category_types(files: Sequence[tuple[str, dict[str, str]]]) -> dict[str, str]:
@@ -78,6 +82,28 @@ def check_category_types(files: Sequence[tuple[str, dict[str, str]]]) -> dict[st
     return {column: found for column, (_, found) in first.items()}
 
 
+def check_same_shape(files: Sequence[tuple[str, dict[str, bool]]]) -> None:
+    """Check that a column holds lists in all files or in none.
+
+    Args:
+        files: Path and `holds_lists`, as in `InspectedFile`.
+
+    Raises:
+        DataError: One holds lists in some files.
+    """
+    first: dict[str, tuple[str, bool]] = {}
+    words = {True: "lists", False: "single values"}
+    for path, shapes in files:
+        for column, found in shapes.items():
+            known_path, known = first.setdefault(column, (path, found))
+            if known != found:
+                raise DataError(
+                    f"the column holds {words[found]} here and {words[known]} in an earlier file",
+                    where={"column": column, "file": path, "earlier file": known_path},
+                    hint="Write the files anew with one of the two.",
+                )
+
+
 def category_type(dtype: pa.DataType) -> str:
     """`int64` or `string`."""
     return "int64" if pa.types.is_integer(_decoded(dtype)) else "string"
@@ -86,7 +112,10 @@ def category_type(dtype: pa.DataType) -> str:
 def _mistake(schema: pa.Schema, column: str, is_categorical: bool) -> str | None:
     if column not in schema.names:
         return "missing"
-    dtype = _decoded(schema.field(column).type)
+    dtype = schema.field(column).type
+    if column != LABEL:
+        dtype = _of_item(dtype)
+    dtype = _decoded(dtype)
     is_integer = pa.types.is_integer(dtype)
     if is_categorical:
         text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
@@ -96,6 +125,10 @@ def _mistake(schema: pa.Schema, column: str, is_categorical: bool) -> str | None
     if column == LABEL and pa.types.is_boolean(dtype):
         return None
     return f"{dtype}, not a number"
+
+
+def _of_item(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if holds_lists(dtype) else dtype
 
 
 def _decoded(dtype: pa.DataType) -> pa.DataType:

@@ -27,6 +27,7 @@ from distributed import Client
 from distrain.errors import DataError, InputError
 from distrain.etl.bad_lines import BadLineTally
 from distrain.etl.fitting import fit_on_cluster
+from distrain.etl.output_schema import output_schema
 from distrain.etl.parts import Part, split_parts
 from distrain.etl.presets import criteo_workflow
 from distrain.etl.reading import ReadInputs, read_inputs
@@ -34,7 +35,6 @@ from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, Spli
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workflow import CATEGORIES, Workflow
-from distrain.schema import LABEL, ColumnSchema, Schema, Tags
 from distrain.storage import InputFile, check_writable, list_inputs, whole_dir
 
 
@@ -99,6 +99,7 @@ class _Run:
         self._on_progress = on_progress or (lambda phase, done, total, rows: None)
         self._finish = finish
         self._seconds: dict[str, float] = {}
+        self._list_lengths: dict[str, tuple[int, int]] = {}
 
     def do(self, files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> PrepResult:
         started = time.perf_counter()
@@ -206,27 +207,19 @@ class _Run:
 
         self._on_progress("write", 0, len(tasks), 0)
         written = self._runner.run("write", transform_part, tasks, count)
+        for column in written[0].list_lengths:
+            lengths = [part.list_lengths[column] for part in written]
+            least, greatest = min(low for low, _ in lengths), max(high for _, high in lengths)
+            self._list_lengths[column] = (least, greatest)
         valid_report = _split_report(written[len(train) :]) if valid else None
         return _split_report(written[: len(train)]), valid_report
 
     def _save_schema(self, cardinalities: dict[str, int]) -> None:
-        schema = output_schema(self._workflow, cardinalities, self._request.embedding_dim)
+        schema = output_schema(
+            self._workflow, cardinalities, self._request.embedding_dim, self._list_lengths
+        )
         for name in ("schema.pbtxt", "schema.json"):
             schema.save(self._folder / name)
-
-
-def output_schema(
-    workflow: Workflow, cardinalities: dict[str, int], embedding_dim: int | None = None
-) -> Schema:
-    """The schema of what `workflow` writes: label, then its columns in order."""
-    columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
-    for name in workflow.columns:
-        if name in workflow.categorical:
-            tags, cardinality = (Tags.CATEGORICAL,), cardinalities[name]
-            columns.append(ColumnSchema(name, "int32", tags, cardinality, embedding_dim))
-        else:
-            columns.append(ColumnSchema(name, "float32", (Tags.CONTINUOUS,)))
-    return Schema(tuple(columns))
 
 
 def _starting_workflow(request: PrepRequest) -> Workflow:

@@ -9,7 +9,12 @@ from pathlib import Path
 
 from distrain.errors import DataError
 from distrain.etl.bad_lines import BadLineTally
-from distrain.etl.parquet_inputs import InspectedFile, check_category_types, inspect_parquet
+from distrain.etl.parquet_inputs import (
+    InspectedFile,
+    check_category_types,
+    check_same_shape,
+    inspect_parquet,
+)
 from distrain.etl.parts import Part
 from distrain.etl.raw_lines import RAW_COLUMNS
 from distrain.etl.request import PrepRequest
@@ -116,6 +121,13 @@ def read_inputs(
         (file.path, r.category_types if isinstance(r, InspectedFile) else _text_types(workflow))
         for (_, _, file, _), r in zip(tasks, results, strict=True)
     ]
+    is_flat = dict.fromkeys(workflow.columns, False)
+    check_same_shape(
+        [
+            (file.path, r.holds_lists if isinstance(r, InspectedFile) else is_flat)
+            for (_, _, file, _), r in zip(tasks, results, strict=True)
+        ]
+    )
     return ReadInputs(tuple(parts), _tally(tasks, results), check_category_types(types))
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.lists import holds_lists
 from distrain.etl.operators.base import concrete
 from distrain.etl.parts import Part, located, read_part, write_parquet
 from distrain.etl.workflow import Workflow
@@ -23,11 +25,13 @@ class WrittenPart:
 
     Attributes:
         num_rows: How many rows were written.
-        missing: How many values were missing, by column, labels left out.
+        missing: How many values were missing, by column, labels left out; of lists, whole lists.
+        list_lengths: Least and greatest length of the lists as written, by column that holds lists.
     """
 
     num_rows: int
     missing: dict[str, int]
+    list_lengths: dict[str, tuple[int, int]]
 
 
 def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: int) -> WrittenPart:
@@ -55,7 +59,13 @@ def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: i
         write_page_checksum=True,
     )
     missing = {column: _num_missing(table[column]) for column in workflow.columns}
-    return WrittenPart(table.num_rows, missing)
+    lengths = {
+        column: pc.min_max(pc.list_value_length(features[column])).as_py()
+        for column in workflow.columns
+        if holds_lists(features.schema.field(column).type)
+    }
+    bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
+    return WrittenPart(table.num_rows, missing, bounds)
 
 
 _LOAD_LOCK = threading.Lock()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.etl.column_group import ColumnGroup
+from distrain.etl.lists import Lists, holds_lists
 from distrain.etl.operators import Categorify, FittedOperator, Vocabulary
 from distrain.etl.workflow_json import VERSION, group_from_json, group_to_json, read_document
 from distrain.schema import LABEL
@@ -58,6 +58,18 @@ class Workflow:
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise InputError(f"columns in more than one group: {', '.join(repeated)}")
+        vocabularies = [
+            name
+            for group in self.groups
+            if group.is_categorical
+            for name in ([group.domain] if group.domain is not None else group.columns)
+        ]
+        twice = sorted({name for name in vocabularies if vocabularies.count(name) > 1})
+        if twice:
+            raise InputError(
+                f"several vocabularies would be named {', '.join(twice)}",
+                hint="A domain's columns stand in one group; name it as no column outside of it.",
+            )
         if LABEL in names:
             raise InputError(f"{LABEL!r} is not for operators: it is kept as it is")
 
@@ -76,6 +88,16 @@ class Workflow:
         """The cardinality of each fitted categorical column."""
         return {column: v.cardinality for column, v in self._vocabularies().items()}
 
+    @property
+    def domains(self) -> dict[str, str]:
+        """The domain of each column that shares its vocabulary."""
+        return {
+            column: group.domain
+            for group in self.groups
+            if group.domain is not None
+            for column in group.columns
+        }
+
     def _vocabularies(self) -> dict[str, Vocabulary]:
         found: dict[str, Vocabulary] = {}
         for group in self.groups:
@@ -90,8 +112,18 @@ class Workflow:
             types: `int64` or `string`, by categorical column.
 
         Raises:
-            DataError: One does not.
+            DataError: One does not, or columns of one domain hold different things.
         """
+        first: dict[str, str] = {}
+        for column, domain in self.domains.items():
+            other = first.setdefault(domain, column)
+            if types[column] != types[other]:
+                raise DataError(
+                    f"the column holds {types[column]}, but {other!r} of the same domain holds "
+                    f"{types[other]}",
+                    where={"column": column, "domain": domain},
+                    hint="Values of one vocabulary are of one kind.",
+                )
         for column, vocabulary in self._vocabularies().items():
             known = str(vocabulary.values.type)
             if types[column] != known:
@@ -132,18 +164,18 @@ class Workflow:
             for stage in stages:
                 group = workflow.groups[stage.group]
                 operator = cast(FittedOperator, group.operators[stage.operator])
-                before = partial(group.transform, num_operators=stage.operator)
-                fitted = {
-                    c: operator.finish(
-                        operator.merge(*(operator.fit(before(c, table[c])) for table in tables))
-                    )
-                    for c in group.columns
+                states = [group.fit(stage.operator, group.columns, table) for table in tables]
+                learnt = {
+                    name: operator.finish(operator.merge(*(state[name] for state in states)))
+                    for name in states[0]
                 }
-                workflow = workflow.with_fitted(stage, fitted)
+                workflow = workflow.with_fitted(stage, group.by_column(learnt, group.columns))
         return workflow
 
     def transform(self, table: pa.Table) -> pa.Table:
         """The table's columns after all operators: int32 ids and float32, without gaps.
+
+        Columns of lists become lists of these; a list that is missing becomes an empty one.
 
         Raises:
             DataError: A value cannot be used, or an operator is not fitted.
@@ -153,9 +185,9 @@ class Workflow:
             target = pa.int32() if group.is_categorical else pa.float32()
             for column in group.columns:
                 self._require_fitted(group, column)
-                values = group.transform(column, table[column])
-                arrays.append(_finished(column, values, target))
-                fields.append(pa.field(column, target, nullable=False))
+                values = _finished(column, group.transform(column, table[column]), target)
+                arrays.append(values)
+                fields.append(pa.field(column, values.type, nullable=False))
         return pa.table(arrays, schema=pa.schema(fields))
 
     def _require_fitted(self, group: ColumnGroup, column: str) -> None:
@@ -175,8 +207,9 @@ class Workflow:
         """
         folder = Path(folder)
         self.save_document(folder)
-        for column, vocabulary in self._vocabularies().items():
-            vocabulary.save(folder / CATEGORIES, column)
+        by_name = {self.domains.get(c, c): found for c, found in self._vocabularies().items()}
+        for name, vocabulary in by_name.items():
+            vocabulary.save(folder / CATEGORIES, name)
 
     def save_document(self, folder: Path) -> None:
         """Write `workflow.json` only, for vocabularies that were written where they were made."""
@@ -204,6 +237,20 @@ class Workflow:
 
 
 def _finished(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
+    if not holds_lists(values.type):
+        return _finished_values(column, values, target)
+    lists = Lists.of(values)
+    try:
+        items = _finished_values(column, lists.items, target)
+    except DataError as error:
+        item = error.where.get("row")
+        if isinstance(item, int):
+            error.where["row"] = lists.row_of(item)
+        raise
+    return replace(lists, items=items).to_arrow(nullable_items=False)
+
+
+def _finished_values(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
     if values.null_count:
         raise DataError(
             f"{values.null_count} values are missing after the last operator",

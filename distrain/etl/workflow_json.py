@@ -13,6 +13,7 @@ from distrain.etl.operators import (
     Categorify,
     Clip,
     FillMissing,
+    ListSlice,
     LogOp,
     Normalize,
     Operator,
@@ -49,12 +50,19 @@ def _operator_from_json(
             return FillMissing(**settings)
         case "Clip":
             return Clip(**settings)
+        case "ListSlice":
+            return ListSlice(**settings)
         case "LogOp":
             return LogOp(**settings)
         case "Normalize":
             return Normalize.from_json(settings)
         case "Categorify":
-            found = {column: Vocabulary.load(categories, column) for column in columns}
+            domain = settings.get("domain")
+            found = (
+                {column: Vocabulary.load(categories, column) for column in columns}
+                if domain is None
+                else dict.fromkeys(columns, Vocabulary.load(categories, domain))
+            )
             return Categorify(**settings, vocabularies=found)
         case kind:
             raise DataError(f"unknown operator {kind!r} in the saved workflow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -50,10 +51,11 @@ def new_backend(
     device: torch.device | None,
     streams: CudaStreams | None,
     gpu_memory_fraction: float,
+    list_limits: Mapping[str, int],
 ) -> Backend:
     """What loads a dataset's row groups into batches; `cudf` has a reader of its own."""
     if name == "cudf":
         assert device is not None
         assert streams is not None
         return CudfBackend(dataset.columns, device, streams, stats, gpu_memory_fraction)
-    return HostBackend(dataset.columns, reader.lease(), pool, stats)
+    return HostBackend(dataset.columns, reader.lease(), pool, stats, list_limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import torch
@@ -12,7 +12,7 @@ from distrain.batch import Batch
 from distrain.loader.blocks import BatchLayout, BlockPool
 from distrain.loader.dealing import Deal
 from distrain.loader.fill import Block, Filler
-from distrain.loader.lists import check_lists, deal_list, joined
+from distrain.loader.lists import check_lists, cut_lists, deal_list, joined
 from distrain.loader.open_batches import OpenBatch
 from distrain.loader.reader import Reader
 from distrain.loader.stats import StatsRecorder
@@ -28,14 +28,21 @@ class HostBackend:
         reader: Decodes row groups.
         pool: Lends the batches' memory.
         stats: Takes times and counts.
+        list_limits: How many items lists keep at most, by column.
     """
 
     def __init__(
-        self, columns: Sequence[Wanted], reader: Reader, pool: BlockPool, stats: StatsRecorder
+        self,
+        columns: Sequence[Wanted],
+        reader: Reader,
+        pool: BlockPool,
+        stats: StatsRecorder,
+        list_limits: Mapping[str, int] | None = None,
     ):
         self._lists = tuple(column for column in columns if column.is_list)
         self._filler = Filler([column for column in columns if not column.is_list])
         self._layout = BatchLayout.of(columns)
+        self._limits = dict(list_limits or {})
         self._pool = pool
         self._reader = reader
         self._stats = stats
@@ -82,8 +89,10 @@ class HostBackend:
         batches: Sequence[OpenBatch[Block]],
         group: RowGroup,
     ) -> None:
-        for number, rows in enumerate(columns, first):
-            check_lists(self._lists[number], rows, group)
+        for number, whole in enumerate(columns, first):
+            column = self._lists[number]
+            rows = cut_lists(whole, self._limits.get(column.name))
+            check_lists(column, rows, group)
             deal_list(number, rows, deal, batches)
 
     def finish(self, batch: OpenBatch[Block]) -> Batch:

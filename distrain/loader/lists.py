@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
 from distrain.batch import Ragged
-from distrain.errors import DataError
+from distrain.errors import DataError, SpecError
 from distrain.loader.dealing import Deal
 from distrain.loader.fill import check_values
 from distrain.loader.open_batches import OpenBatch
+from distrain.loader.options import whole_number
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted
+
+
+def list_limits(columns: Sequence[Wanted], given: Mapping[str, int] | None) -> dict[str, int]:
+    """How many items lists keep at most, by column.
+
+    Raises:
+        SpecError: A column is none of lists, or a number is below 1.
+    """
+    limits = {}
+    lists = [column.name for column in columns if column.is_list]
+    for name, most in (given or {}).items():
+        if name not in lists:
+            raise SpecError(
+                f"max_list_length names {name!r}, which is no column of lists",
+                hint=f"There are: {', '.join(lists) or 'none'}.",
+            )
+        limits[name] = whole_number(f"max_list_length of {name!r}", most, 1)
+    return limits
+
+
+def cut_lists(rows: pa.Array, most: int | None) -> pa.Array:
+    """The first `most` items of each list; `None` keeps all.
+
+    >>> cut_lists(pa.array([[1, 2, 3], [], [4]]), 2).to_pylist()
+    [[1, 2], [], [4]]
+    """
+    if most is None:
+        return rows
+    return pc.list_slice(rows, 0, most, return_fixed_size_list=False)
 
 
 def check_lists(column: Wanted, rows: pa.Array, group: RowGroup) -> None:
@@ -38,7 +69,7 @@ def check_lists(column: Wanted, rows: pa.Array, group: RowGroup) -> None:
                 "row in the group": row,
                 "column": column.name,
             },
-            hint="Cut the lists when the table is prepared, or raise value_count in the schema.",
+            hint="Cut them (max_list_length), or raise value_count in the schema.",
         )
     items = rows.flatten().to_numpy(zero_copy_only=False)
     row_of_item = np.repeat(np.arange(len(rows)), lengths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -19,6 +19,7 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import Transform
 from distrain.loader.device import new_delivery, new_streams, resolve_device, thread_set_up
 from distrain.loader.epoch import EpochIterator
+from distrain.loader.lists import list_limits
 from distrain.loader.memory import LoaderMemory, memory_of
 from distrain.loader.options import (
     CacheOptions,
@@ -81,11 +82,13 @@ class Loader(IterableDataset[Any]):
             there is no GPU.
         gpu_memory_fraction: How much of a GPU's memory the reader `cudf` may use to decode; batches
             come on top of it.
+        max_list_length: How many items of a list column's rows are kept at most, the first ones, by
+            column; others keep all.
 
     Raises:
-        SpecError: A number is out of its range, the device cannot be used, the ranks do not divide
-            the lanes, the reader cannot serve the dataset, or there is no full batch and
-            `drop_last` is set.
+        SpecError: A number is out of its range, `max_list_length` names no column of lists, the
+            device cannot be used, the ranks do not divide the lanes, the reader cannot serve the
+            dataset, or there is no full batch and `drop_last` is set.
         SchemaError: List columns are to be cached.
     """
 
@@ -111,6 +114,7 @@ class Loader(IterableDataset[Any]):
         transforms: Sequence[Transform] = (),
         pin_memory: bool = False,
         gpu_memory_fraction: float = 0.1,
+        max_list_length: Mapping[str, int] | None = None,
     ):
         self.dataset = dataset
         self.options = LoaderOptions.checked(
@@ -148,6 +152,7 @@ class Loader(IterableDataset[Any]):
         if not 0 < gpu_memory_fraction < 1:
             raise SpecError(f"gpu_memory_fraction is {gpu_memory_fraction}, not between 0 and 1")
         self._gpu_memory_fraction = gpu_memory_fraction
+        self._list_limits = list_limits(dataset.columns, max_list_length)
         self._transforms = tuple(transforms)
         self._begin = (0, 0)  # epoch and step of the next `iter`
         self._position = (0, 0)  # of the batch after the last one given
@@ -239,6 +244,7 @@ class Loader(IterableDataset[Any]):
                 device=self.device,
                 streams=self._streams,
                 gpu_memory_fraction=self._gpu_memory_fraction,
+                list_limits=self._list_limits,
             ),
             delivery=new_delivery(self._streams, self._transforms),
             set_up_thread=self._set_up_thread,

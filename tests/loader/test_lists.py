@@ -1,6 +1,7 @@
 """List columns, from real files to values and offsets, against rows kept in Python lists."""
 
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.batch import Batch, Ragged
-from distrain.errors import DataError
+from distrain.errors import DataError, SpecError
 from distrain.loader import Dataset, Loader
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -249,3 +250,35 @@ def test_a_list_longer_than_the_schema_allows_is_placed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'tags' has 3 items, more than the schema's 2") as caught:
         batches_of(dataset_of(tmp_path, Schema((tags,))))
     assert caught.value.where["row in the group"] == 3
+
+
+@pytest.mark.parametrize("shuffle", ["none", "full"])
+def test_rows_longer_than_max_list_length_are_cut(tmp_path: Path, shuffle: str) -> None:
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(0, 9, 50)
+    tags = [rng.integers(0, 1000, length).tolist() for length in lengths]
+    prices = [rng.integers(0, 9, length).astype(float).tolist() for length in lengths]
+    path = write(tmp_path / "a.parquet", row=np.arange(50), tags=tags, prices=prices)
+    batches = batches_of(dataset_of(path), shuffle=shuffle, max_list_length={"tags": 3})
+    for batch in batches:
+        check(batch, [row[:3] for row in tags], prices)
+    # What is cut may be longer than the schema allows.
+    short = replace(TAGS, value_count=(0, 3))
+    dataset = dataset_of(path, Schema((ROW, short, PRICES)))
+    with pytest.raises(DataError, match=r"list of column 'tags' has \d items"):
+        batches_of(dataset)
+    assert len(batches_of(dataset, max_list_length={"tags": 3})) == len(batches)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"row": 3}, "'row', which is no column of lists"),
+        ({"tag": 3}, "'tag', which is no column of lists"),
+        ({"tags": 0}, "max_list_length of 'tags' is 0, not 1 or more"),
+    ],
+)
+def test_limits_that_cannot_be_used(tmp_path: Path, limits: Any, message: str) -> None:
+    path = write(tmp_path / "a.parquet", row=[1], tags=[[1]], prices=[[1.0]])
+    with pytest.raises(SpecError, match=message):
+        Loader(dataset_of(path), batch_size=8, max_list_length=limits)

@@ -4,6 +4,7 @@ from distrain.etl.operators.base import FittedOperator, Operator
 from distrain.etl.operators.categorify import Categorify, Counts
 from distrain.etl.operators.clip import Clip
 from distrain.etl.operators.fill_missing import FillMissing
+from distrain.etl.operators.list_slice import ListSlice
 from distrain.etl.operators.log_op import LogOp
 from distrain.etl.operators.normalize import Moments, Normalize
 from distrain.etl.operators.vocabulary import Vocabulary
@@ -14,6 +15,7 @@ __all__ = [
     "Counts",
     "FillMissing",
     "FittedOperator",
+    "ListSlice",
     "LogOp",
     "Moments",
     "Normalize",

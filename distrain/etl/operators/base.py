@@ -1,6 +1,7 @@
 """What an operator is.
 
-An operator works on one column at a time and knows nothing of files or of Dask. Those with
+An operator works on one column at a time and knows nothing of files or of Dask. Of a column of
+lists it gets the items, one after another; ListSlice alone gets the lists. Those with
 statistics to learn add three pure functions: `fit` makes a state from some rows, `merge` joins
 states (associative, so rows may be cut anywhere), `finish` turns the whole state into what
 `transform` needs.

@@ -39,6 +39,8 @@ class Categorify:
         freq_threshold: Keep only values seen at least this often; 0 keeps all.
         max_size: Keep at most this many values, the most frequent; 0 keeps all.
         num_buckets: Spread the values that are not kept over so many ids; 0 means one id.
+        domain: The name of one vocabulary that all its columns share, counted over all of them; the
+            schema says so, and a model can share a table. `None` gives each column its own.
         vocabularies: What was learnt, by column.
     """
 
@@ -46,6 +48,7 @@ class Categorify:
     freq_threshold: int = 0
     max_size: int = 0
     num_buckets: int = 0
+    domain: str | None = None
     vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +66,12 @@ class Categorify:
         """The counts of all rows."""
         if len(states) == 1:
             return states[0]
+        types = sorted({str(s.values.type) for s in states})
+        if len(types) > 1:
+            raise DataError(
+                f"columns of the domain {self.domain!r} hold {' and '.join(types)}",
+                hint="Values of one vocabulary are of one kind.",
+            )
         # Joined arrays are new memory: what came over the network may lie at odd addresses.
         values = pa.concat_arrays([s.values for s in states])
         counts = pa.concat_arrays([s.counts for s in states])
@@ -128,10 +137,12 @@ class Categorify:
 
     def to_json(self) -> dict[str, Any]:
         """The settings; the vocabularies are saved as parquet."""
+        shared = {} if self.domain is None else {"domain": self.domain}
         return {
             "freq_threshold": self.freq_threshold,
             "max_size": self.max_size,
             "num_buckets": self.num_buckets,
+            **shared,
         }
 
 

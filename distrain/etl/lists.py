@@ -1,0 +1,69 @@
+"""List columns in Arrow: items and where each row's begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int64Array = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """A column of lists, taken apart.
+
+    Attributes:
+        items: `[sum of the rows' lengths]`: row `i` has `items[offsets[i]:offsets[i + 1]]`.
+        offsets: `[rows + 1]`, int64, from 0.
+    """
+
+    items: pa.Array
+    offsets: Int64Array
+
+    @classmethod
+    def of(cls, values: pa.Array) -> Lists:
+        """The lists of an array; a list that is missing becomes an empty one.
+
+        >>> lists = Lists.of(pa.array([[7, None], None, [8]]))
+        >>> lists.items.to_pylist(), lists.offsets.tolist()
+        ([7, None, 8], [0, 2, 2, 3])
+        """
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+        items = values.flatten()  # without what lies behind missing lists
+        if pa.types.is_dictionary(items.type):
+            items = items.dictionary_decode()
+        return cls(items, offsets_of(lengths))
+
+    @property
+    def lengths(self) -> Int64Array:
+        """How many items each row has."""
+        return np.diff(self.offsets)
+
+    def row_of(self, item: int) -> int:
+        """The row of an item."""
+        return int(np.searchsorted(self.offsets, item, side="right")) - 1
+
+    def to_arrow(self, *, nullable_items: bool = True) -> pa.Array:
+        """The array, with offsets of 32 bits."""
+        field = pa.field("item", self.items.type, nullable=nullable_items)
+        offsets = pa.array(self.offsets.astype(np.int32))
+        return pa.ListArray.from_arrays(offsets, self.items, type=pa.list_(field))
+
+
+def holds_lists(dtype: pa.DataType) -> bool:
+    """Whether a value of this type is a list."""
+    types = pa.types
+    return bool(
+        types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype)
+    )
+
+
+def offsets_of(lengths: Int64Array) -> Int64Array:
+    """Where rows of these lengths begin, and the end of the last."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

@@ -1,0 +1,230 @@
+"""Columns of lists, from parquet through a workflow to training files, against plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.errors import DataError, InputError
+from distrain.etl import (
+    Categorify,
+    Clip,
+    ColumnGroup,
+    FillMissing,
+    ListSlice,
+    LogOp,
+    Normalize,
+    PrepRequest,
+    Workflow,
+    prepare,
+)
+from distrain.schema import Schema
+
+WORDS = st.lists(st.one_of(st.none(), st.sampled_from("abcdefg")), max_size=5)
+ROWS = st.lists(st.one_of(st.none(), WORDS), min_size=1, max_size=20)
+SHAPES = {
+    "list": pa.list_(pa.string()),
+    "large": pa.large_list(pa.large_string()),
+    "dictionary": pa.list_(pa.dictionary(pa.int32(), pa.string())),
+}
+
+
+def ids_of(values: list[str | None], threshold: int = 0) -> dict[str | None, int]:
+    """Each value's id by Categorify's rule: nulls are 1, rare ones 2, others by frequency."""
+    counts = Counter(value for value in values if value is not None)
+    kept = sorted((v for v in counts if counts[v] >= threshold), key=lambda v: (-counts[v], v))
+    return {None: 1, **dict.fromkeys(counts, 2), **{v: 3 + i for i, v in enumerate(kept)}}
+
+
+@settings(deadline=None, max_examples=60)
+@given(ROWS, st.sampled_from(sorted(SHAPES)), st.integers(0, 3), st.integers(0, 20))
+def test_one_vocabulary_over_all_items(
+    rows: list[Any], shape: str, threshold: int, cut: int
+) -> None:
+    table = pa.table({"words": pa.array(rows, SHAPES[shape])})
+    workflow = Workflow((ColumnGroup(("words",), (Categorify(threshold),)),))
+    fitted = workflow.fit([table.slice(0, cut), table.slice(cut)])
+    result = fitted.transform(table)
+    ids = ids_of([word for row in rows for word in row or ()], threshold)
+    assert result["words"].to_pylist() == [[ids[word] for word in row or ()] for row in rows]
+    assert str(result.schema.field("words").type) == "list<item: int32 not null>"
+    assert not result.schema.field("words").nullable
+    assert fitted.cardinalities == {"words": max([2, *ids.values()]) + 1}
+
+
+@settings(deadline=None, max_examples=60)
+@given(ROWS, st.lists(st.one_of(st.none(), st.sampled_from("abxyz")), min_size=20, max_size=20))
+def test_a_domain_has_one_vocabulary_over_columns(rows: list[Any], last: list[Any]) -> None:
+    last = last[: len(rows)]
+    table = pa.table({"seen": pa.array(rows, pa.list_(pa.string())), "last": last})
+    table = table.cast(pa.schema([table.schema.field("seen"), ("last", pa.string())]))
+    group = ColumnGroup(("seen", "last"), (Categorify(domain="item"),))
+    fitted = Workflow((group,)).fit([table.slice(0, 7), table.slice(7)])
+    ids = ids_of([*(word for row in rows for word in row or ()), *last])
+    result = fitted.transform(table)
+    assert result["seen"].to_pylist() == [[ids[word] for word in row or ()] for row in rows]
+    assert result["last"].to_pylist() == [ids[word] for word in last]
+    assert len(set(fitted.cardinalities.values())) == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=9),
+    st.integers(-7, 7),
+    st.one_of(st.none(), st.integers(-7, 7)),
+    st.integers(0, 9),
+)
+def test_list_slice_is_pythons(
+    rows: list[list[int]], start: int, end: int | None, offset: int
+) -> None:
+    if end is None and start == 0:
+        return
+    values = pa.array([[1]] * offset + rows, pa.list_(pa.int64())).slice(offset)
+    ours = ListSlice(start, end).transform("a", values).to_pylist()
+    first = slice(None, start) if end is None and start > 0 else slice(start, end)
+    assert ours == [row[first] for row in rows]
+
+
+def test_other_operators_work_on_items() -> None:
+    rows = [[3.0, None, -2.0], None, [], [float("nan"), 40.0]]
+    operators = (FillMissing(0), Clip(min=0), LogOp(), Normalize())
+    workflow = Workflow((ColumnGroup(("prices",), operators),))
+    table = pa.table({"prices": pa.array(rows, pa.list_(pa.float64()))})
+    result = workflow.fit([table.slice(0, 1), table.slice(1)]).transform(table)["prices"]
+    logs = np.log1p([3.0, 0.0, 0.0, 0.0, 40.0])
+    wanted = (logs - logs.mean()) / logs.std()
+    found = result.to_pylist()
+    assert [len(row) for row in found] == [3, 0, 0, 2]
+    np.testing.assert_allclose([value for row in found for value in row], wanted, rtol=1e-6)
+
+
+def test_only_kept_items_count_for_the_vocabulary() -> None:
+    table = pa.table({"words": [["a", "b", "b"], ["c", "b"], []]})
+    group = ColumnGroup(("words",), (ListSlice(1), Categorify()))
+    fitted = Workflow((group,)).fit([table])
+    assert fitted.transform(table)["words"].to_pylist() == [[3], [4], []]
+    assert fitted.cardinalities == {"words": 5}
+
+
+def test_a_saved_workflow_does_the_same(tmp_path: Path) -> None:
+    table = pa.table({"seen": [["a", "b"], ["b"]], "last": ["b", "c"]})
+    group = ColumnGroup(("seen", "last"), (ListSlice(-1), Categorify(domain="item")))
+    with pytest.raises(DataError, match="ListSlice cuts lists, and the column holds string"):
+        Workflow((group,)).fit([table])
+    group = ColumnGroup(("seen", "last"), (Categorify(domain="item"),))
+    cut = ColumnGroup(("words",), (ListSlice(-1), Categorify()))
+    table = table.append_column("words", table["seen"])
+    fitted = Workflow((group, cut)).fit([table])
+    fitted.save(tmp_path)
+    assert sorted(p.name for p in (tmp_path / "categories").glob("unique*")) == [
+        "unique.item.parquet",
+        "unique.words.parquet",
+    ]
+    assert Workflow.load(tmp_path).transform(table).equals(fitted.transform(table))
+    assert Workflow.load(tmp_path).domains == {"seen": "item", "last": "item"}
+
+
+@pytest.mark.parametrize("others", [(("item",), Categorify()), (("x",), Categorify(domain="item"))])
+def test_vocabularies_of_one_name(others: tuple[Any, Any]) -> None:
+    shared = ColumnGroup(("seen", "last"), (Categorify(domain="item"),))
+    columns, operator = others
+    with pytest.raises(InputError, match="several vocabularies would be named item"):
+        Workflow((shared, ColumnGroup(columns, (operator,))))
+
+
+def test_columns_of_a_domain_that_hold_different_things() -> None:
+    workflow = Workflow((ColumnGroup(("a", "b"), (Categorify(domain="d"),)),))
+    with pytest.raises(DataError, match="domain 'd' hold int64 and string"):
+        workflow.fit([pa.table({"a": [[1]], "b": ["x"]})])
+
+
+def test_a_value_that_cannot_be_used_names_its_row() -> None:
+    workflow = Workflow((ColumnGroup(("prices",), (Clip(min=0),)),))
+    with pytest.raises(DataError, match="NaN or infinite") as caught:
+        workflow.transform(pa.table({"prices": [[1.0], [], [2.0, float("inf")]]}))
+    assert caught.value.where["row"] == 2
+
+
+# ---- on a cluster ----
+
+RUNS = {"label": [0, 1, 0, 1], "seen": [["a", "b"], None, [], ["b"]], "last": ["b", None, "a", "c"]}
+SHARED = Workflow(
+    (
+        ColumnGroup(("seen", "last"), (Categorify(domain="item"),)),
+        ColumnGroup(("prices",), (FillMissing(0),)),
+    )
+)
+
+
+@pytest.fixture
+def prep(client: Any, tmp_path: Path) -> Callable[..., Schema]:
+    def run(*tables: pa.Table, workflow: Workflow | None = SHARED, **options: Any) -> Schema:
+        for number, table in enumerate(tables):
+            pq.write_table(table, tmp_path / f"in-{number}.parquet", row_group_size=3)
+        inputs = tuple(str(tmp_path / f"in-{number}.parquet") for number in range(len(tables)))
+        out = options.pop("out", tmp_path / "out")
+        prepare(PrepRequest(inputs, workflow=workflow, out=out, **options), client)
+        return Schema.load(out / "schema.pbtxt")
+
+    return run
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [
+        row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()
+    ]
+
+
+def test_prepared_lists(prep: Callable[..., Schema], tmp_path: Path) -> None:
+    table = pa.table(RUNS).append_column("prices", [[[1.5, None], [], [2.0], [3.0]]])
+    schema = prep(table, table.slice(0, 2), valid_rows=1)
+    rows = [*rows_of(tmp_path / "out" / "train"), *rows_of(tmp_path / "out" / "valid")]
+    ids = {"a": 4, "b": 3, "c": 5}  # of the five rows for training: a 3 times, b 5 times
+    assert [row["seen"] for row in rows] == [[4, 3], [], [], [3], [4, 3], []]
+    assert [row["last"] for row in rows] == [3, 1, 4, ids["c"], 3, 1]
+    assert [row["prices"] for row in rows] == [[1.5, 0], [], [2], [3], [1.5, 0], []]
+    seen, last, prices = schema["seen"], schema["last"], schema["prices"]
+    assert (seen.is_list, seen.is_ragged, seen.value_count) == (True, True, (0, 2))
+    assert (last.is_list, last.value_count) == (False, None)
+    assert (prices.is_list, prices.dtype) == (True, "float32")
+    assert (seen.domain, last.domain, prices.domain) == ("item", "item", "prices")
+    assert seen.cardinality == last.cardinality == 6
+    again = prep(
+        table.slice(1, 1), workflow=None, saved_workflow=tmp_path / "out/workflow",
+        out=tmp_path / "more",
+    )  # fmt: skip
+    assert rows_of(tmp_path / "more" / "train")[0]["seen"] == []
+    assert (again["seen"].domain, again["seen"].cardinality) == ("item", 6)
+    assert again["seen"].is_ragged
+
+
+def test_lists_of_one_length(prep: Callable[..., Schema]) -> None:
+    table = pa.table({"label": [0, 1], "words": [["a", "b"], ["b", "c"]]})
+    schema = prep(table, workflow=Workflow((ColumnGroup(("words",), (Categorify(),)),)))
+    words = schema["words"]
+    assert (words.is_list, words.is_ragged, words.value_count) == (True, False, (2, 2))
+
+
+def test_lists_in_one_file_only(prep: Callable[..., Schema]) -> None:
+    workflow = Workflow((ColumnGroup(("words",), (Categorify(),)),))
+    flat = pa.table({"label": [0], "words": ["a"]})
+    lists = pa.table({"label": [0], "words": [["a"]]})
+    with pytest.raises(DataError, match="holds single values here and lists in an earlier file"):
+        prep(lists, flat, workflow=workflow)
+    nested = pa.table({"label": [0], "words": [[["a"]]]})
+    with pytest.raises(DataError, match="1 of 2 columns cannot be used"):
+        prep(nested, workflow=workflow)
+    with pytest.raises(DataError, match="holds string, but 'a' of the same domain holds int64"):
+        prep(
+            pa.table({"label": [0], "a": [[1]], "b": ["x"]}),
+            workflow=Workflow((ColumnGroup(("a", "b"), (Categorify(domain="d"),)),)),
+        )
