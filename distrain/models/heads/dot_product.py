@@ -8,7 +8,8 @@ from distrain.batch import Batch
 from distrain.errors import ModelError
 from distrain.models.heads.binary import label_of
 from distrain.models.heads.task import Task
-from distrain.models.shapes import Branches, Flat, Shape, Value, flat, some_width
+from distrain.models.heads.towers import tower_width
+from distrain.models.shapes import Flat, Shape, Value, flat
 
 
 class DotProductTask(Task):
@@ -29,6 +30,7 @@ class DotProductTask(Task):
     Raises:
         ModelError: The temperature is 0 or less.
 
+    >>> from distrain.models.shapes import Branches
     >>> task = DotProductTask()
     >>> shape = task.attach(Branches({"user": Flat(2), "item": Flat(2)}))
     >>> task({"user": torch.tensor([[1.0, 2.0]]), "item": torch.tensor([[3.0, 4.0]])}).tolist()
@@ -55,19 +57,7 @@ class DotProductTask(Task):
         Raises:
             ModelError: There are no such branches, or their widths differ.
         """
-        shapes = given.shapes if isinstance(given, Branches) else {}
-        if not {self.user, self.item} <= set(shapes):
-            raise ModelError(
-                f"{self.label} takes branches {self.user!r} and {self.item!r}, and "
-                f"{given.made_by} gives {given}",
-                hint="Let a ParallelBlock give a dictionary: aggregation=None.",
-            )
-        widths = [some_width(shapes[name], self.label) for name in (self.user, self.item)]
-        if widths[0] != widths[1]:
-            raise ModelError(
-                f"{self.label} multiplies vectors of one width: {self.user!r} is {widths[0]} wide, "
-                f"{self.item!r} is {widths[1]} wide"
-            )
+        tower_width(given, self.user, self.item, self.label)
         self.bias = nn.Parameter(torch.zeros(1))
         return Flat(1)
 

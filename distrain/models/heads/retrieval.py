@@ -11,7 +11,8 @@ from distrain.batch import Batch
 from distrain.errors import ModelError
 from distrain.models.heads.binary import label_of
 from distrain.models.heads.task import Task
-from distrain.models.shapes import Branches, Flat, Shape, Value, flat
+from distrain.models.heads.towers import tower_width
+from distrain.models.shapes import Flat, Shape, Value, flat
 
 # A batch of more users than these never holds the scores of all its pairs at once, and computes
 # them twice: a batch of 65,536 would need 17 GB of scores.
@@ -51,6 +52,7 @@ class ItemRetrievalTask(Task):
     Raises:
         ModelError: An argument has none of the values it may have, or `item_id` is missing.
 
+    >>> from distrain.models.shapes import Branches
     >>> task = ItemRetrievalTask(item_id="movie", temperature=0.1, log_q="batch")
     >>> str(task.attach(Branches({"user": Flat(8), "item": Flat(8)})))
     '[rows, 16]'
@@ -96,20 +98,7 @@ class ItemRetrievalTask(Task):
         Raises:
             ModelError: There are no such branches, or their widths differ.
         """
-        shapes = given.shapes if isinstance(given, Branches) else {}
-        if not {self.user, self.item} <= set(shapes):
-            raise ModelError(
-                f"{self.label} takes branches {self.user!r} and {self.item!r}, and "
-                f"{given.made_by} gives {given}",
-                hint="Let a ParallelBlock give a dictionary: aggregation=None.",
-            )
-        user, item = shapes[self.user], shapes[self.item]
-        if user.width != item.width or not user.width:
-            raise ModelError(
-                f"{self.label} multiplies vectors of one width: {self.user!r} of {user.made_by} is "
-                f"{user.width} wide, {self.item!r} of {item.made_by} is {item.width} wide"
-            )
-        self.dim = user.width
+        self.dim = tower_width(given, self.user, self.item, self.label)
         return Flat(2 * self.dim)
 
     def forward(self, value: Value) -> Tensor:

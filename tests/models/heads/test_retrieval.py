@@ -13,6 +13,7 @@ from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.blocks.normalisation import L2Norm
 from distrain.models.blocks.parallel import ParallelBlock
 from distrain.models.heads import retrieval
+from distrain.models.heads.dot_product import DotProductTask
 from distrain.models.heads.retrieval import ItemRetrievalTask
 from distrain.models.shapes import Branches, Flat
 
@@ -37,6 +38,10 @@ def naive_loss(users, items, labels, ids, temperature, log_q):
 def vectors(rows, dim=3):
     generator = torch.Generator().manual_seed(rows)
     return torch.randn(2, rows, dim, generator=generator, dtype=torch.float64)
+
+
+def as_towers(user, item):
+    return {"user": user, "item": item}
 
 
 @settings(deadline=None, max_examples=50)
@@ -87,9 +92,7 @@ def test_gradients(at_a_time, log_q, batch, attached, check_gradients, monkeypat
     monkeypatch.setattr(retrieval, "_USERS_AT_A_TIME", at_a_time)
     task = ItemRetrievalTask(item_id="movie", temperature=0.7, log_q=log_q)
     attached(task, TOWERS)
-    check_gradients(
-        task, batch(5), *vectors(5), rebuild=lambda user, item: {"user": user, "item": item}
-    )
+    check_gradients(task, batch(5), *vectors(5), rebuild=as_towers)
 
 
 def test_rows_may_change_places(batch, attached):
@@ -166,3 +169,21 @@ def test_wrong_towers():
         ItemRetrievalTask().attach(uneven)
     with pytest.raises(ModelError, match=r"takes branches 'user' and 'item', and MLPBlock gives"):
         ItemRetrievalTask().attach(Flat(6, "MLPBlock"))
+    with pytest.raises(ModelError, match=message):
+        DotProductTask().attach(uneven)
+
+
+def test_dot_product_task(batch, attached, check_gradients):
+    task = DotProductTask(temperature=0.5)
+    assert attached(task, TOWERS) == Flat(1)
+    torch.nn.init.constant_(task.bias, 0.3)
+    users, items = vectors(6)
+    output = task({"user": users, "item": items})
+    logits = [float(u @ v) / 0.5 + 0.3 for u, v in zip(users, items, strict=True)]
+    torch.testing.assert_close(output.tolist(), logits)
+    labels = batch(6).label.tolist()
+    losses = [math.log(1 + math.exp(-z if y else z)) for z, y in zip(logits, labels, strict=True)]
+    torch.testing.assert_close(float(task.loss(output, batch(6)).detach()), sum(losses))
+    check_gradients(task, batch(6), users, items, rebuild=as_towers)
+    nothing = task({"user": users[:0], "item": items[:0]})
+    assert task.loss(nothing, batch(0)).detach() == 0
