@@ -6,13 +6,14 @@ Importing this package loads no torch, dask, pandas or cudf; names resolve on fi
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from distrain.version import __version__
+
 if TYPE_CHECKING:
     from distrain.errors import DistrainError
     from distrain.loader import Dataset, Loader
+    from distrain.running import fit
     from distrain.schema import ColumnSchema, Schema, Tags
     from distrain.spec import JobSpec
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "ColumnSchema": "distrain.schema",
@@ -22,6 +23,7 @@ _HOMES = {
     "Loader": "distrain.loader",
     "Schema": "distrain.schema",
     "Tags": "distrain.schema",
+    "fit": "distrain.running",
 }
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Schema",
     "Tags",
     "__version__",
+    "fit",
 ]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import xxhash
 
-import distrain
 from distrain.checkpoint.shard import RANK_PREFIX, Shard
 from distrain.errors import DataError, DistrainError
+from distrain.version import __version__
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
@@ -73,7 +73,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The file."""
         content = {
-            "distrain": distrain.__version__,
+            "distrain": __version__,
             "step": self.step,
             "attempt": self.attempt,
             "auc": self.auc,

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from distrain import __version__
 from distrain.errors import DistrainError
+from distrain.version import __version__
 
 COMMANDS = {
     "demo": "See the whole way on generated data, in a few minutes.",
@@ -22,6 +22,7 @@ COMMANDS = {
     "audit": "Prove that a run trained every row once.",
     "evaluate": "Score labelled rows with a saved model and tell its metrics.",
     "predict": "Write a saved model's scores of parquet files.",
+    "export": "Write a saved model for torch alone, or for ONNX runtimes.",
     "schema": "Show, select from or convert a schema.",
     "doctor": "Check versions, devices, cluster and write access.",
     "completion": "Print the script that completes commands in your shell.",

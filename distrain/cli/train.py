@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from distrain.cli.resuming import Resumption
+    from distrain.running.resuming import Resumption
     from distrain.spec import JobSpec
 
 
@@ -70,9 +70,9 @@ def command(
 
     from distrain.cli.live import LiveProgress
     from distrain.cli.outcome import print_summary
-    from distrain.cli.resuming import find_run
-    from distrain.cli.running import Run, train
     from distrain.run_paths import RunPaths, new_job_id
+    from distrain.running import Run, train
+    from distrain.running.resuming import find_run
     from distrain.spec import load_spec
 
     if (spec_file is None) == (resumed_run is None):

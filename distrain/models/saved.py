@@ -18,7 +18,6 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-import distrain
 from distrain.embeddings import EmbeddingCollection
 from distrain.embeddings.canonical import canonical_weights
 from distrain.embeddings.columns import Combiner
@@ -31,6 +30,7 @@ from distrain.models.tensor_file import Slabs, TensorFile, write_tensors
 from distrain.schema import Schema, Tags
 from distrain.spec import ModelSpec
 from distrain.storage import whole_dir
+from distrain.version import __version__
 
 FORMAT = 1
 WEIGHTS_FILE = "weights.safetensors"
@@ -74,7 +74,7 @@ def save_model(
     """
     document = {
         "format": FORMAT,
-        "distrain": distrain.__version__,
+        "distrain": __version__,
         "model": spec.model_dump(mode="json"),
         "combiners": {c.name: c.combiner for c in model.embeddings.columns if c.combiner},
         "schema": schema.to_json(),

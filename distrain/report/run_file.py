@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from distrain import __version__
 from distrain.coordinator.view import Record, record_from_json
 from distrain.errors import InputError
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec, parse_spec
 from distrain.storage import whole_file
+from distrain.version import __version__
 
 _HINT = "Is it a run directory? It holds spec.yaml and run.json."
 

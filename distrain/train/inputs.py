@@ -1,6 +1,6 @@
 """From a spec to checked tables and a schema, before anything is trained."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from distrain.loader.byte_size import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.schema import Schema, Tags, criteo_schema
 from distrain.schema.files import find_schema, find_schema_beside
-from distrain.spec import DataSpec, EmbeddingsSpec, JobSpec
+from distrain.spec import CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
 from distrain.spec.base import Combiner
 from distrain.storage import list_inputs
 
@@ -41,8 +41,10 @@ def check_inputs(spec: JobSpec) -> Inputs:
     The command line calls this before it asks for a cluster, every rank before it builds a model.
 
     Raises:
-        SchemaError: No schema was found, it has no features or not exactly one target, or it has
-            columns that no model takes (continuous lists, a weight).
+        SchemaError: No schema was found, it has no features or not exactly one target (a model of
+            the user's own may have several), or it has columns that no model takes (continuous
+            lists, a weight).
+        ModelError: The model cannot be built of the columns.
         DataError: A file is missing, damaged, or does not fit the schema.
         SpecError: The spec asks for validation without validation data, a size is none, or
             `embeddings.combiners` names a column that is no categorical one of lists, or lists are
@@ -57,7 +59,7 @@ def check_inputs(spec: JobSpec) -> Inputs:
             hint="Name validation files, or leave evaluate.every_steps out.",
         )
     try:
-        _check_trainable(schema)
+        _check_trainable(schema, spec.model)
         read = partial(
             read_footers,
             schema=schema,
@@ -69,6 +71,7 @@ def check_inputs(spec: JobSpec) -> Inputs:
         valid = read(spec.data.valid) if spec.data.valid else None
         lists = list_combiners(schema, spec.embeddings)
         _check_cache(spec.data, lists)
+        _check_model(schema, spec.model, lists)
     except SchemaError as error:
         where = {"schema": path or spec.data.schema_path, **error.where}
         raise SchemaError(error.message, where=where, hint=error.hint) from None
@@ -131,9 +134,21 @@ def _check_cache(data: DataSpec, lists: Iterable[str]) -> None:
         )
 
 
-def _check_trainable(schema: Schema) -> None:
+def _check_model(schema: Schema, model: ModelSpec, lists: Mapping[str, Combiner]) -> None:
+    """Refuse a model that cannot be built of these columns.
+
+    A model of the user's own is left to the ranks: its package may be with the workers alone.
+    """
+    from distrain.models import blueprint_of
+
+    if not isinstance(model, CustomSpec):
+        blueprint_of(schema, model, lists).check()
+
+
+def _check_trainable(schema: Schema, model: ModelSpec) -> None:
     """Refuse what files can hold and loaders can read, but the models of today cannot use."""
-    _ = schema.target  # raises unless there is exactly one
+    if not isinstance(model, CustomSpec) or not schema.select_by_tag(Tags.TARGET).columns:
+        _ = schema.target  # raises unless there is exactly one
     lists = [column.name for column in schema.continuous if column.holds_lists]
     if lists:
         raise SchemaError(

@@ -5,6 +5,7 @@ from typing import Any
 
 from distrain.embeddings.columns import Combiner
 from distrain.models.blueprint import Blueprint
+from distrain.models.custom import custom
 from distrain.models.zoo.dcn import dcn
 from distrain.models.zoo.dcn_v2 import dcn_v2
 from distrain.models.zoo.deepfm import deepfm
@@ -20,6 +21,7 @@ from distrain.schema import Schema
 MakeModel = Callable[[Schema, Any, Mapping[str, Combiner]], Blueprint]
 
 MODELS: dict[str, MakeModel] = {
+    "custom": custom,
     "dcn": dcn,
     "dcn_v2": dcn_v2,
     "deepfm": deepfm,

@@ -1,4 +1,4 @@
-"""Running a job to its end, as `train` and `demo` do."""
+"""One job from its spec to a finished run directory."""
 
 import signal
 import threading
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.cli.live import LiveProgress
 from distrain.errors import OutputError
+from distrain.running.progress import Progress
 from distrain.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrain.cli.resuming import Resumption
     from distrain.coordinator.view import JobView
     from distrain.report import RunRecorder, Summary
+    from distrain.running.resuming import Resumption
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Run:
         return 1 if self.resumed is None else self.resumed.first_attempt
 
 
-def train(run: Run, progress: LiveProgress) -> "Summary":
+def train(run: Run, progress: Progress) -> "Summary":
     """Check the inputs, train, and keep the run directory up to date.
 
     Raises:
@@ -86,7 +86,7 @@ def train(run: Run, progress: LiveProgress) -> "Summary":
 def _run_to_end(
     run: Run,
     recorder: "RunRecorder",
-    progress: LiveProgress,
+    progress: Progress,
     on_view: "Callable[[JobView], None]",
 ) -> "JobView":
     root = recorder.paths.root

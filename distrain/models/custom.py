@@ -1,0 +1,111 @@
+"""Models of the user's own: a function, named in the job spec, that makes a blueprint.
+
+Whoever may submit a job must not choose by that what code the workers load. So a function is only
+imported from packages that the operator of the process has named in its environment, or is used as
+it is where the same process handed it over.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+
+from distrain.embeddings.columns import Combiner
+from distrain.errors import ModelError, SpecError
+from distrain.models.blueprint import Blueprint
+from distrain.schema import Schema
+from distrain.spec import CustomSpec
+
+PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
+"""Top-level packages that models may be imported from, with commas between them."""
+
+MakeBlueprint = Callable[..., Blueprint]
+
+_handed_over: dict[str, MakeBlueprint] = {}
+
+
+def custom(schema: Schema, spec: CustomSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
+    """Whatever the function makes of the schema and the options.
+
+    How lists are combined is the function's own business, in its `Embeddings`.
+
+    Raises:
+        SpecError: The function may not be imported, is not there, or takes other options.
+        ModelError: It returned something else.
+    """
+    function = _handed_over.get(spec.function) or _imported(spec.function)
+    try:
+        made = function(schema, **spec.options)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # from inside the function
+        raise SpecError(
+            f"the model's function does not take these options: {error}",
+            where={"model.function": spec.function, "model.options": ", ".join(spec.options)},
+        ) from None
+    if not isinstance(made, Blueprint):
+        raise ModelError(
+            f"the model's function returned a {type(made).__name__}, not a Blueprint",
+            where={"model.function": spec.function},
+            hint="Return distrain.models.Blueprint(inputs, body, task).",
+        )
+    return made
+
+
+def name_of(function: MakeBlueprint) -> str:
+    """How a job spec names a function.
+
+    >>> name_of(custom)
+    'distrain.models.custom:custom'
+    """
+    name = getattr(function, "__qualname__", type(function).__name__)
+    last = name.rpartition(".")[2]
+    return (
+        f"{getattr(function, '__module__', '__main__')}:{last if last.isidentifier() else 'model'}"
+    )
+
+
+@contextmanager
+def handed_over(function: MakeBlueprint | None) -> Iterator[None]:
+    """Within it, this process uses the function itself, wherever it is defined."""
+    if function is None:
+        yield
+        return
+    name = name_of(function)
+    before = _handed_over.get(name)
+    _handed_over[name] = function
+    try:
+        yield
+    finally:
+        del _handed_over[name]
+        if before is not None:
+            _handed_over[name] = before
+
+
+def allowed_packages() -> tuple[str, ...]:
+    """The packages that this process may import models from."""
+    words = os.environ.get(PACKAGES_VARIABLE, "").split(",")
+    return tuple(word.strip() for word in words if word.strip())
+
+
+def _imported(name: str) -> MakeBlueprint:
+    module_name, _, attribute = name.partition(":")
+    package = module_name.partition(".")[0]
+    if package not in allowed_packages():
+        raise SpecError(
+            f"models may not be imported from the package {package!r} here",
+            where={"model.function": name, PACKAGES_VARIABLE: ", ".join(allowed_packages())},
+            hint=f"The cluster's operator allows a package by {PACKAGES_VARIABLE}={package} in the "
+            "environment of its workers, and of this command.",
+        )
+    try:
+        function: MakeBlueprint = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(
+            f"the model's function cannot be imported: {error}",
+            where={"model.function": name},
+            hint="Its package must be installed wherever workers run.",
+        ) from None
+    if not callable(function):
+        raise SpecError(f"the model's function is a {type(function).__name__}: {name}")
+    return function

@@ -1,0 +1,88 @@
+"""Training from Python: what `distrain train` does, as a function."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.running.progress import LoggedProgress, Progress
+from distrain.running.run import Run, train
+from distrain.spec import CustomSpec, JobSpec, load_spec, parse_spec
+
+if TYPE_CHECKING:
+    from distrain.models import Blueprint, SavedModel
+    from distrain.report import Summary
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that succeeded.
+
+    Attributes:
+        summary: What its `summary.json` holds.
+        run_dir: Its files.
+    """
+
+    summary: "Summary"
+    run_dir: Path
+
+    def load_model(self) -> "SavedModel":
+        """The trained model, on the CPU; see `distrain.models.load_model`."""
+        from distrain.models import load_model
+        from distrain.run_paths import RunPaths
+
+        return load_model(RunPaths(self.run_dir).model)
+
+
+def fit(
+    spec: JobSpec | Mapping[str, Any] | str | Path,
+    *,
+    model_fn: "Callable[..., Blueprint] | None" = None,
+    options: Mapping[str, Any] | None = None,
+    run_dir: str | Path | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> FinishedRun:
+    """Train a job and wait for it.
+
+    Args:
+        spec: The job: a spec, a document as in its YAML file, or the path of that file. With
+            `model_fn` a document needs no `model` section.
+        model_fn: Makes the model, as `model_fn(schema, **options)`. With the inline backend it may
+            be any function. Elsewhere the workers import it by its module's name, which their
+            operator must have allowed (`DISTRAIN_MODEL_PACKAGES`).
+        options: Keyword arguments for `model_fn`, JSON values.
+        run_dir: Where the run's files go; every worker must see it. `None` for `runs/JOB`.
+        scheduler: The address of a Dask cluster; `None` for a local one.
+        progress: Is told how it goes; `None` tells the log `distrain`.
+
+    Raises:
+        SpecError: The spec cannot be used.
+        DistrainError: The inputs cannot be used, or the job ended badly.
+    """
+    from distrain.models.custom import handed_over, name_of
+    from distrain.run_paths import new_job_id
+
+    if model_fn is None:
+        job = _parsed(spec)
+    else:
+        section = CustomSpec(function=name_of(model_fn), options=dict(options or {}))
+        job = _with_model(spec, section)
+    job_id = new_job_id(job.name)
+    root = Path(run_dir) if run_dir is not None else Path("runs") / job_id
+    run = Run(job, root, job_id, scheduler, ":0")
+    with handed_over(model_fn):
+        summary = train(run, progress or LoggedProgress())
+    return FinishedRun(summary, root)
+
+
+def _parsed(spec: JobSpec | Mapping[str, Any] | str | Path) -> JobSpec:
+    if isinstance(spec, JobSpec):
+        return spec
+    return load_spec(Path(spec)) if isinstance(spec, str | Path) else parse_spec(dict(spec))
+
+
+def _with_model(spec: JobSpec | Mapping[str, Any] | str | Path, section: CustomSpec) -> JobSpec:
+    if isinstance(spec, Mapping):
+        return parse_spec({**spec, "model": section.model_dump(mode="json")})
+    return _parsed(spec).model_copy(update={"model": section})
