@@ -1,0 +1,44 @@
+"""`distrain export`: a saved model for torch alone, or for ONNX runtimes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from distrain.models.export_files import Form
+
+
+@click.command()
+@click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    type=click.Choice(["torch", "onnx"]),
+    default="torch",
+    show_default=True,
+    help="torch: a program for torch.export.load; onnx: a graph for ONNX runtimes.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+def command(model: Path, out: Path, to: "Form", overwrite: bool) -> None:
+    """Write a saved model to the folder OUT in a form that needs no distrain.
+
+    The folder holds `model.pt2`, or `model.onnx` and its weights in `model.onnx.data`, and
+    `inputs.json`, which says what the model takes: the columns in order, their types and
+    cardinalities. The model gives logits; a sigmoid makes them probabilities.
+
+    \b
+    Examples:
+      distrain export runs/NAME exported
+      distrain export runs/NAME exported --to onnx
+    """
+    from distrain.cli.models import find_model
+    from distrain.models import load_model
+    from distrain.models.export_files import write_export
+    from distrain.storage import check_free
+
+    check_free(out, overwrite)
+    saved = load_model(find_model(model))
+    write_export(out, saved, to, replace=overwrite)
+    size_bytes = sum(file.stat().st_size for file in out.iterdir())
+    click.echo(f"{saved.spec.kind} for {to}, {size_bytes / 2**20:,.1f} MiB: {out}")

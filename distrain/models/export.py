@@ -1,0 +1,167 @@
+"""A model as one plain torch module, for scoring where distrain is not: torch.export and ONNX.
+
+While a model trains, its tables live apart from its network, behind routes and exchanges. To score
+rows, plain lookups do. `ScoringModel` has the model's weights, and nothing but torch's own
+operations on tensors, so torch's compiler and exporters take it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.nn import functional
+
+from distrain.batch import Batch, Ragged
+from distrain.embeddings import EmbeddingCollection
+from distrain.embeddings.columns import TableColumn
+from distrain.embeddings.store import Store
+from distrain.errors import ModelError
+from distrain.models.click import ClickModel
+
+
+class ScoringModel(nn.Module):
+    """A click model's scores from plain tensors.
+
+    It shares the model's weights, but for tables of bfloat16, which are copied to float32, and it
+    is made for scoring: no dropout, and batch norms by their running statistics.
+
+    Args:
+        model: With all rows of its tables here, as `load_model` gives it. Its network is set to
+            evaluation.
+
+    Attributes:
+        input_names: What `forward` takes, in order.
+
+    Shape:
+        - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
+        - continuous: `[rows, continuous columns]`, float32.
+        - lists: for each column of lists its values, `[ids of all rows]`, and its lengths,
+          `[rows]`, int32 or int64; see `Ragged`, whose offsets torch's exporters take for 2 rows or
+          more only.
+        - result: the logits, `[rows]`, float32. A sigmoid makes them probabilities.
+
+    Raises:
+        ModelError: The tables are spread over ranks, or over several places.
+    """
+
+    def __init__(self, model: ClickModel):
+        super().__init__()
+        self._inputs = model.inputs
+        lists = [f"{name}.{part}" for name in model.inputs.list_names for part in _LIST_PARTS]
+        self.input_names = ("categorical", "continuous", *lists)
+        self.lookups = nn.ModuleList(_lookups(model.embeddings))
+        self.dense = model.dense
+        self.eval()
+
+    def forward(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> Tensor:
+        """The rows' logits."""
+        inputs = self._inputs
+        columns = zip(inputs.list_names, lists[::2], lists[1::2], strict=True)
+        batch = Batch(
+            categorical,
+            continuous,
+            None,
+            inputs.categorical_names,
+            inputs.continuous_names,
+            # In the place of the offsets, which nobody but the lookups below reads.
+            lists={name: Ragged(values, lengths) for name, values, lengths in columns},
+        )
+        ids, listed = inputs.table_ids(batch)
+        embedded = tuple(lookup(ids, listed) for lookup in self.lookups)
+        logits: Tensor = self.dense.task.logits(self.dense(embedded, continuous))
+        return logits
+
+    def example(self, rows: int = 3) -> tuple[Tensor, ...]:
+        """Some inputs, all zeros, of int64 and float32; each list has two ids."""
+        inputs = self._inputs
+        lists = [torch.zeros(2 * rows, dtype=torch.int64), torch.full((rows,), 2)]
+        return (
+            torch.zeros(rows, len(inputs.categorical_names), dtype=torch.int64),
+            torch.zeros(rows, len(inputs.continuous_names)),
+            *(part.clone() for _ in inputs.list_names for part in lists),
+        )
+
+    def dynamic_shapes(self) -> tuple[object, ...]:
+        """Which sizes of the inputs vary, as torch's exporters want to know it."""
+        rows = Dim("rows", min=0)
+        lists = [
+            ({0: Dim(f"ids_{i}", min=0)}, {0: rows}) for i in range(len(self._inputs.list_names))
+        ]
+        varying = tuple(part for pair in lists for part in pair)
+        return ({0: rows}, {0: rows}, varying) if varying else ({0: rows}, {0: rows})
+
+
+_LIST_PARTS = ("values", "lengths")
+
+
+def export_program(model: ScoringModel) -> ExportedProgram:
+    """The model as torch's exported program, for any number of rows from 1; ids are int64.
+
+    `torch.export.save` writes it, and who loads it needs torch alone.
+    """
+    with torch.no_grad():
+        return torch.export.export(model, model.example(), dynamic_shapes=model.dynamic_shapes())
+
+
+class _Lookup(nn.Module):
+    """The embeddings of one group of columns from one weight."""
+
+    starts: Tensor
+
+    def __init__(self, tables: EmbeddingCollection, store: Store, weight: Tensor):
+        super().__init__()
+        values = weight.detach()
+        values = values.float() if values.dtype == torch.bfloat16 else values
+        self.weight = nn.Parameter(values, requires_grad=False)
+        order = {name: place for place, name in enumerate(tables.names)}
+        first_keys = store.starts.tolist()
+        starts = [first_keys[table] for table in store.table_of]
+        num_flat = len(store.flat)
+        self.flat = [order[column.name] for column in store.columns[:num_flat]]
+        self.takes_all = self.flat == list(range(len(order)))
+        self.register_buffer("starts", torch.tensor(starts[:num_flat], dtype=torch.int64))
+        self.lists = list(zip(store.columns[num_flat:], starts[num_flat:], strict=True))
+        self.places = list(store.places)
+        self.in_order = not self.lists and self.places == sorted(self.places)
+
+    def forward(self, ids: Tensor, lists: Mapping[str, Ragged]) -> Tensor:
+        """`[rows, columns of the group, dim]`."""
+        own = ids if self.takes_all else ids[:, self.flat]
+        flat = functional.embedding(own.long() + self.starts, self.weight)
+        if self.in_order:
+            return flat
+        pooled = [self._pooled(column, start, lists[column.name]) for column, start in self.lists]
+        found = dict(zip(self.places, [*flat.unbind(1), *pooled], strict=True))
+        return torch.stack([found[place] for place in sorted(found)], dim=1)
+
+    def _pooled(self, column: TableColumn, start: int, lists: Ragged) -> Tensor:
+        """A column of lists: each row's embeddings combined, `[rows, dim]`.
+
+        The same bits as torch's embedding_bag, of which ONNX makes a loop over the rows.
+        """
+        values, lengths = lists.values.long() + start, lists.offsets.long()
+        rows, total = lengths.shape[0], values.shape[0]
+        # How many rows end at or before an id is the number of its row.
+        ends = values.new_zeros(total + 1).scatter_add(0, lengths.cumsum(0), lengths.new_ones(rows))
+        row_of_id = ends.cumsum(0)[:-1]
+        found = functional.embedding(values, self.weight)
+        pooled = found.new_zeros(rows, found.shape[1]).index_add(0, row_of_id, found)
+        counts = lengths.clamp(min=1).to(pooled.dtype).unsqueeze(1)
+        if column.combiner == "mean":
+            return pooled / counts
+        return pooled * counts.sqrt().reciprocal() if column.combiner == "sqrtn" else pooled
+
+
+def _lookups(tables: EmbeddingCollection) -> Iterator[_Lookup]:
+    stores, groups = tables.stores, tables.groups
+    whole = all(store.num_local_rows == store.num_rows for store in stores)
+    if not whole or len(stores) != len(groups):
+        raise ModelError(
+            "only a model with all its tables in one place can be exported",
+            where={"placements": ", ".join(sorted({store.placement for store in stores}))},
+            hint="Save it, and export what load_model gives.",
+        )
+    tables.settle()
+    for store, weight in zip(stores, tables.weights, strict=True):
+        yield _Lookup(tables, store, weight)

@@ -1,0 +1,241 @@
+"""A model as a plain module, exported program and ONNX graph: the model's own logits."""
+
+import json
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from ragged_rows import draw_rows_of_ids, ragged
+
+from distrain.batch import Batch
+from distrain.cli.export import command
+from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.errors import InputError, ModelError, OutputError
+from distrain.models import build_model, export_files, load_model, save_model
+from distrain.models.export import ScoringModel, export_program
+from distrain.models.export_files import write_export
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import (
+    CrossSpec,
+    DcnSpec,
+    DcnV2Spec,
+    DeepFmSpec,
+    DlrmCrossSpec,
+    DlrmSpec,
+    MlpSpec,
+    NcfSpec,
+    TabularSpec,
+    TwoTowerSpec,
+    WideDeepSpec,
+)
+
+ID = Tags.CATEGORICAL
+DOMAIN = {"domain": "letters"}
+CROSSES = (CrossSpec(columns=("user", "shop"), num_bins=11),)
+FLAT = [
+    ColumnSchema("clicked", "float32", (Tags.TARGET,)),
+    ColumnSchema("user", "int32", (ID, Tags.USER_ID, Tags.USER), cardinality=9),
+    ColumnSchema("item", "int32", (ID, Tags.ITEM_ID, Tags.ITEM), cardinality=30),
+    ColumnSchema("shop", "int32", (ID, Tags.ITEM), cardinality=5, embedding_dim=3),
+    ColumnSchema("age", "float32", (Tags.CONTINUOUS, Tags.USER)),
+    ColumnSchema("price", "float32", (Tags.CONTINUOUS, Tags.ITEM)),
+]
+LISTS = [
+    *FLAT[:2],
+    ColumnSchema("words", "int32", (ID, Tags.ITEM), cardinality=7, is_list=True, is_ragged=True),
+    *FLAT[2:],
+    ColumnSchema("seen", "int32", (ID, Tags.USER), cardinality=8, is_list=True, embedding_dim=3),
+]
+SCHEMAS = {"flat": Schema(tuple(FLAT)), "lists": Schema(tuple(LISTS))}
+SPECS = {
+    "mlp": MlpSpec(embedding_dim=None, hidden=(8,)),
+    "tabular": TabularSpec(hidden=(8, 6), dropout=0.5, embedding_dropout=0.5),
+    "tabular, one logit": TabularSpec(hidden=(8,), outputs=1),
+    "dlrm": DlrmSpec(embedding_dim=4, bottom=(5,), top=(6,)),
+    "dlrm_cross": DlrmCrossSpec(embedding_dim=4, bottom=(5,), top=(6,), crosses=CROSSES),
+    "dcn": DcnSpec(embedding_dim=None, hidden=(8,)),
+    "dcn, stacked": DcnSpec(embedding_dim=4, hidden=(8,), structure="stacked"),
+    "dcn_v2": DcnV2Spec(embedding_dim=4, hidden=(8,)),
+    "dcn_v2, low rank": DcnV2Spec(hidden=(8,), low_rank=3, structure="parallel"),
+    "deepfm": DeepFmSpec(embedding_dim=4, hidden=(8,), dropout=0.5),
+    "wide_deep": WideDeepSpec(embedding_dim=None, hidden=(8,), crosses=CROSSES),
+    "two_tower": TwoTowerSpec(embedding_dim=4, tower=(6, 5), normalize=True, temperature=0.5),
+    "ncf": NcfSpec(mf_dim=3, embedding_dim=4, hidden=(6, 5)),
+}
+
+
+def batch_of(schema, rows, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    lists, flat = {}, []
+    for column in schema.categorical:
+        if column.holds_lists:
+            lists[column.name] = ragged(draw_rows_of_ids(rows, column.cardinality, generator))
+        else:
+            flat.append(torch.randint(0, column.cardinality, (rows,), generator=generator).int())
+    names = tuple(c.name for c in schema.categorical if not c.holds_lists)
+    continuous = torch.randn(len(schema.continuous), rows, generator=generator)
+    ids = torch.stack(flat).T
+    return Batch(ids, continuous.T, None, names, schema.continuous.names, lists=lists)
+
+
+def inputs_of(model, batch, dtype=torch.int64):
+    lists = [batch.lists[name] for name in model.inputs.list_names]
+    parts = [part.to(dtype) for ragged in lists for part in (ragged.values, ragged.lengths)]
+    return (batch.categorical.to(dtype), batch.continuous, *parts)
+
+
+@pytest.fixture(params=SCHEMAS)
+def schema(request):
+    return SCHEMAS[request.param]
+
+
+@pytest.fixture(params=SPECS)
+def spec(request):
+    return SPECS[request.param]
+
+
+@pytest.fixture
+def model(spec, schema):
+    """A model whose every weight differs from its neutral value."""
+    combiners = {"words": "sqrtn"} if "words" in schema.names else {}
+    made = build_model(schema, spec, seed=3, combiners=combiners).eval()
+    with torch.no_grad():
+        for name, values in made.dense.state_dict().items():
+            if values.is_floating_point():  # running variances stay above 0
+                values.add_(torch.rand(values.shape) * (0.5 if "running_var" in name else 0.1))
+    return made
+
+
+@torch.no_grad()
+def test_the_plain_module_has_the_models_logits(schema, model):
+    scoring = ScoringModel(model)
+    for rows in (0, 1, 40):
+        batch = batch_of(schema, rows)
+        expected = model(batch)
+        assert torch.equal(scoring(*inputs_of(model, batch)), expected)
+        assert torch.equal(scoring(*inputs_of(model, batch, torch.int32)), expected)
+
+
+@torch.no_grad()
+def check_program(schema, model, program):
+    for rows in (40, 1, 2, 0):
+        batch = batch_of(schema, rows, seed=rows)
+        assert torch.equal(program(*inputs_of(model, batch)), model(batch))
+
+
+@pytest.mark.slow
+def test_the_exported_program_has_the_models_logits(schema, model):
+    check_program(schema, model, export_program(ScoringModel(model)).module())
+
+
+@pytest.mark.slow
+def test_the_onnx_graph_has_the_models_logits(schema, spec, model, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    save_model(tmp_path / "model", model, spec, schema)
+    write_export(tmp_path / "out", load_model(tmp_path / "model"), "onnx")
+    session = onnxruntime.InferenceSession(
+        tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"]
+    )
+    told = json.loads((tmp_path / "out" / "inputs.json").read_text())["inputs"]
+    names = [entry["name"] for entry in told]
+    assert {given.name for given in session.get_inputs()} <= set(names)
+    for rows in (40, 1, 2):
+        batch = batch_of(schema, rows, seed=rows)
+        taken = {given.name for given in session.get_inputs()}
+        given = {
+            name: np.ascontiguousarray(tensor.numpy())
+            for name, tensor in zip(names, inputs_of(model, batch), strict=True)
+            if name in taken
+        }
+        (logits,) = session.run(["logits"], given)
+        with torch.no_grad():
+            np.testing.assert_allclose(logits, model(batch).numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own use of torch
+@torch.no_grad()
+def test_compiled_in_one_graph_it_has_the_models_logits(schema, model):
+    batch = batch_of(schema, 40)
+    inputs = inputs_of(model, batch)
+    embedded = model.embeddings.lookup(*model.table_ids(batch))
+    for function, arguments in (
+        (model.dense, (embedded, batch.continuous)),
+        (ScoringModel(model), inputs),
+    ):
+        torch.compiler.reset()
+        compiled = torch.compile(function, fullgraph=True, dynamic=False)
+        torch.testing.assert_close(compiled(*arguments), function(*arguments))
+
+
+def test_tables_of_bf16_become_float32_and_shared_ones_stay_one():
+    columns = [
+        ColumnSchema(name, "int32", (ID,), cardinality=9, properties=DOMAIN) for name in "ab"
+    ]
+    schema = Schema((*columns, FLAT[-1]))
+    model = build_model(
+        schema,
+        SPECS["deepfm"],
+        seed=0,
+        make_tables=partial(EmbeddingCollection, dtype=torch.bfloat16),
+    )
+    scoring = ScoringModel(model.eval())
+    shapes = sorted(tuple(lookup.weight.shape) for lookup in scoring.lookups)
+    assert shapes == [(9, 1), (9, 4)]
+    assert {lookup.weight.dtype for lookup in scoring.lookups} == {torch.float32}
+    batch = batch_of(schema, 20)
+    with torch.no_grad():
+        assert torch.equal(scoring(*inputs_of(model, batch)), model(batch))
+
+
+def test_tables_spread_over_ranks_are_refused():
+    spread = partial(EmbeddingCollection, placements=["row_wise"] * 3, peers=Peers(0, 2))
+    model = build_model(SCHEMAS["flat"], MlpSpec(), seed=0, make_tables=spread)
+    with pytest.raises(ModelError, match="all its tables in one place"):
+        ScoringModel(model)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    schema, spec = SCHEMAS["lists"], SPECS["mlp"]
+    save_model(tmp_path / "model", build_model(schema, spec, seed=3), spec, schema)
+    return load_model(tmp_path / "model")
+
+
+def test_the_command_writes_a_program_that_torch_alone_loads(saved, tmp_path):
+    out = tmp_path / "out"
+    result = CliRunner().invoke(command, [str(tmp_path / "model"), str(out)])
+    assert result.exit_code == 0, result.output
+    assert re.fullmatch(r"mlp for torch, \S+ MiB: \S+out\n", result.output)
+    assert {file.name for file in out.iterdir()} == {"model.pt2", "inputs.json"}
+    program = torch.export.load(out / "model.pt2").module()
+    check_program(SCHEMAS["lists"], saved.model.eval(), program)
+    told = json.loads((out / "inputs.json").read_text())
+    assert [entry["name"] for entry in told["inputs"]] == [
+        "categorical", "continuous", "words.values", "words.lengths", "seen.values", "seen.lengths",
+    ]  # fmt: skip
+    assert told["inputs"][0]["columns"][1] == {"name": "item", "cardinality": 30}
+    assert told["inputs"][2]["shape"] == ["ids of words"]
+    assert told["model"]["kind"] == "mlp"
+    again = CliRunner().invoke(command, [str(tmp_path / "model"), str(out)])
+    assert isinstance(again.exception, OutputError)
+
+
+def test_a_folder_appears_whole_or_not_at_all(saved, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a block that torch cannot follow")
+
+    monkeypatch.setattr(export_files, "export_program", fail)
+    with pytest.raises(ModelError, match="could not export the model: RuntimeError: a block"):
+        write_export(tmp_path / "out", saved, "torch")
+    assert {file.name for file in tmp_path.iterdir()} == {"model"}
+
+
+def test_missing_libraries_are_named(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(export_files, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="write ONNX are missing: onnx, onnxscript"):
+        write_export(tmp_path / "out", saved, "onnx")
+    assert not (tmp_path / "out").exists()
