@@ -109,6 +109,19 @@ def test_exports_for_any_number_of_rows(network, features):
         torch.testing.assert_close(program.module()(*given), network(*given))
 
 
+def test_mixed_precision(network, features):
+    """Every block under autocast: close to float32, and finite gradients."""
+    given = tensors(features, 64)
+    network.eval()
+    expected = network(*given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(network(*given).float(), expected, rtol=0.05, atol=0.02)
+        output = network.train()(*given)
+    network.zero_grad()
+    output.float().square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in network.parameters())
+
+
 class _NoWaiting(TorchDispatchMode):
     """Refuses what copies a value from the device, or has a shape that depends on values."""
 
