@@ -22,12 +22,12 @@ from distrain.partition.columns import Wanted
 
 
 def list_limits(columns: Sequence[Wanted], given: Mapping[str, int] | None) -> dict[str, int]:
-    """How many items lists keep at most, by column.
+    """How many items lists keep at most, by column; what is given outranks the schema.
 
     Raises:
         SpecError: A column is none of lists, or a number is below 1.
     """
-    limits = {}
+    limits = {c.name: c.keep_length for c in columns if c.is_list and c.keep_length}
     lists = [column.name for column in columns if column.is_list]
     for name, most in (given or {}).items():
         if name not in lists:

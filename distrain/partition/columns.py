@@ -31,6 +31,7 @@ class Wanted:
         cardinality: For ids: they lie in `0 .. cardinality-1`; `None` if unknown.
         is_list: Whether each row holds a list of such values instead of one.
         max_length: For lists: the greatest length that the schema allows; `None` if unbounded.
+        keep_length: For lists: how many items are kept, the first ones; `None` for all.
         fill: What a null becomes, in a list what a null item becomes (a null list then is an empty
             one); `None` refuses nulls.
     """
@@ -40,6 +41,7 @@ class Wanted:
     cardinality: int | None = None
     is_list: bool = False
     max_length: int | None = None
+    keep_length: int | None = None
     fill: float | int | None = None
 
     @property
@@ -75,8 +77,9 @@ def wanted_columns(
         SpecError: `fill_null_value` is no finite float32 number.
 
     >>> user = ColumnSchema("user", tags=("categorical",), cardinality=9)
-    >>> wanted_columns(Schema((user,)), need_label=False, fill_null_id=0)
-    (Wanted(name='user', kind='id', cardinality=9, is_list=False, max_length=None, fill=0),)
+    >>> (wanted,) = wanted_columns(Schema((user,)), need_label=False, fill_null_id=0)
+    >>> wanted.name, wanted.kind, wanted.cardinality, wanted.fill
+    ('user', 'id', 9, 0)
     """
     if fill_null_value is not None and not abs(fill_null_value) <= _FLOAT32_MAX:
         raise SpecError(f"fill_null_value is {fill_null_value}, which is not a finite float32")
@@ -213,6 +216,7 @@ def _wanted(column: ColumnSchema, kind: Kind, fill: float | int | None = None) -
         column.cardinality if kind == "id" else None,
         is_list=column.holds_lists,
         max_length=column.value_count[1] if column.value_count else None,
+        keep_length=column.max_list_length,
         fill=fill,
     )
 

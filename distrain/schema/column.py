@@ -99,6 +99,16 @@ class ColumnSchema:
         given = self.properties.get("domain")
         return given if isinstance(given, str) and given else self.name
 
+    @property
+    def max_list_length(self) -> int | None:
+        """How many items of a list models see, the first ones; `None` for all.
+
+        >>> ColumnSchema("seen", is_list=True, properties={"max_list_length": 10}).max_list_length
+        10
+        """
+        given = self.properties.get("max_list_length")
+        return given if isinstance(given, int) and given > 0 else None
+
     def has_tag(self, tag: str) -> bool:
         """Whether the column carries `tag`."""
         return str(tag) in self.tags

@@ -40,6 +40,11 @@ class DataSpec(Section):
     fill_null_value: float | None = Field(
         None, description="What a null number becomes; null refuses them."
     )
+    max_list_length: dict[str, PositiveInt] = Field(
+        {},
+        description="How many items of a list column's rows are kept, the first ones; the saved "
+        "model keeps to it.",
+    )
     shuffle: Literal["chunk", "full", "none"] = Field(
         "chunk",
         description="`chunk`: parts permuted, rows permuted inside a chunk; `full`: all rows, "

@@ -1,7 +1,7 @@
 """From a spec to checked tables and a schema, before anything is trained."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def check_inputs(spec: JobSpec) -> Inputs:
         ModelError: The model cannot be built of the columns.
         DataError: A file is missing, damaged, or does not fit the schema.
         SpecError: The spec asks for validation without validation data, a size is none, or
-            `embeddings.combiners` names a column that is no categorical one of lists, or lists are
+            `embeddings.combiners` or `data.max_list_length` name a column of no lists, or lists are
             to be cached.
     """
     _check_sizes(spec.data)
@@ -59,6 +59,7 @@ def check_inputs(spec: JobSpec) -> Inputs:
             hint="Name validation files, or leave evaluate.every_steps out.",
         )
     try:
+        schema = _with_list_limits(schema, spec.data.max_list_length)
         _check_trainable(schema, spec.model)
         read = partial(
             read_footers,
@@ -115,6 +116,22 @@ def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Comb
             hint=f"Columns of lists: {', '.join(lists) or 'none'}.",
         )
     return {name: embeddings.combiners.get(name, embeddings.combiner) for name in lists}
+
+
+def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
+    """The schema that says how many items of lists are kept, as the saved model will say it."""
+    lists = [column.name for column in schema.columns if column.holds_lists]
+    others = [name for name in limits if name not in lists]
+    if others:
+        raise SpecError(
+            f"data.max_list_length: not columns of lists: {', '.join(others)}",
+            hint=f"Columns of lists: {', '.join(lists) or 'none'}.",
+        )
+    limited = [
+        replace(schema[name], properties={**schema[name].properties, "max_list_length": most})
+        for name, most in limits.items()
+    ]
+    return schema.with_columns(*limited)
 
 
 def _check_sizes(data: DataSpec) -> None:

@@ -282,3 +282,14 @@ def test_limits_that_cannot_be_used(tmp_path: Path, limits: Any, message: str) -
     path = write(tmp_path / "a.parquet", row=[1], tags=[[1]], prices=[[1.0]])
     with pytest.raises(SpecError, match=message):
         Loader(dataset_of(path), batch_size=8, max_list_length=limits)
+
+
+def test_the_schema_may_say_how_many_items_are_kept(tmp_path: Path) -> None:
+    tags = [[1, 2, 3], [], [4]]
+    path = write(tmp_path / "a.parquet", row=np.arange(3), tags=tags, prices=[[1.0]] * 3)
+    short = replace(TAGS, properties={"max_list_length": 2})
+    for limits, kept in ((None, 2), ({"tags": 1}, 1)):
+        (batch,) = batches_of(
+            dataset_of(path, Schema((ROW, short, PRICES))), max_list_length=limits
+        )
+        check(batch, [row[:kept] for row in tags], [[1.0]] * 3)
