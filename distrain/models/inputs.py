@@ -65,6 +65,8 @@ class InputBlock:
         shape: What the first block gets: `Columns`.
         categorical_names: The flat categorical columns that a batch must have, in order.
         list_names: The columns of lists that it must have.
+        combiners: For each of these how its ids' embeddings become one, in the first part that
+            takes it; "mean" if none does.
         continuous_names: The continuous columns that it must have, in order.
 
     Raises:
@@ -85,6 +87,8 @@ class InputBlock:
         self.columns = tuple(table.column for table in tables)
         self._tables = tuple(table for table in tables if table.column.combiner is None)
         self._lists = {t.column.name: t.source for t in tables if isinstance(t.source, str)}
+        told = {t.source: t.column.combiner for t in reversed(tables) if t.column.combiner}
+        self.combiners = {name: told.get(name, "mean") for name in self.list_names}
         taken = tuple(features.continuous) if continuous else ()
         self.shape = Columns(
             _groups(tables), tuple(Column(c.name, c.tags) for c in taken), made_by="InputBlock"
@@ -98,6 +102,10 @@ class InputBlock:
         chain = Chain(blocks)
         chain.attach(self.shape)
         return chain
+
+    def connect_branch(self, *branches: Block, aggregation: str | None = "concat") -> Chain:
+        """Branches that all take what this gives, attached; see `ParallelBlock`."""
+        return self.connect(Chain().connect_branch(*branches, aggregation=aggregation))
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
         """What a batch looks up.

@@ -8,7 +8,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from distrain.spec import JobSpec
-from distrain.spec.sections import ModelSpec, Section
+from distrain.spec.base import Section
+from distrain.spec.models import ModelSpec
 
 _KINDS = get_args(get_args(ModelSpec)[0])
 _TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
@@ -74,9 +75,9 @@ def _name(name: str, field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    if field.default is PydanticUndefined:
+    value = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
         return "required"
-    value = field.default
     if value is None:
         return code("null")
     if isinstance(value, bool):
@@ -96,6 +97,10 @@ def _type(annotation: Any) -> str:
         return f"mapping of text to {_type(get_args(annotation)[1])}"
     if hasattr(annotation, "__metadata__"):
         return _type(get_args(annotation)[0])
+    if _is_section(annotation):
+        return "mapping of " + ", ".join(code(key) for key in annotation.model_fields)
+    if annotation is Any:
+        return "any value"
     if get_args(annotation):  # a union
         kinds = [a for a in get_args(annotation) if a is not type(None)]
         return " or ".join([*map(_type, kinds), code("null")])
