@@ -76,7 +76,7 @@ def save_model(
         "format": FORMAT,
         "distrain": __version__,
         "model": spec.model_dump(mode="json"),
-        "combiners": {c.name: c.combiner for c in model.embeddings.columns if c.combiner},
+        "combiners": model.inputs.combiners,
         "schema": schema.to_json(),
     }
     tensors = model_tensors(model)

@@ -11,7 +11,7 @@ from distrain.batch import Batch
 from distrain.errors import DataError, SchemaError
 from distrain.models import build_model, load_model, save_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import DlrmSpec, MlpSpec
+from distrain.spec import DeepFmSpec, DlrmSpec, MlpSpec
 
 IDS = (Tags.CATEGORICAL,)
 SCHEMA = Schema(
@@ -147,3 +147,11 @@ def test_a_model_that_was_saved_before_there_were_lists_is_read(tmp_path, small_
     file.write_text(json.dumps(document))
     loaded = load_model(tmp_path / "model").model
     assert loaded.embeddings.columns == model.embeddings.columns
+
+
+def test_every_part_of_a_model_is_saved_with_its_combiners(tmp_path):
+    spec = DeepFmSpec(embedding_dim=4, hidden=(8,))  # two tables for each column
+    model = build_model(SCHEMA, spec, seed=5, combiners=COMBINERS)
+    save_model(tmp_path / "model", model, spec, SCHEMA)
+    batch = batch_of(20)
+    assert torch.equal(load_model(tmp_path / "model").model(batch), model(batch))
