@@ -21,17 +21,21 @@ class FinishedRun:
     Attributes:
         summary: What its `summary.json` holds.
         run_dir: Its files.
+        model_fn: Made the model; `None` for a named one.
     """
 
     summary: "Summary"
     run_dir: Path
+    model_fn: "Callable[..., Blueprint] | None" = None
 
     def load_model(self) -> "SavedModel":
         """The trained model, on the CPU; see `distrain.models.load_model`."""
         from distrain.models import load_model
+        from distrain.models.custom import handed_over
         from distrain.run_paths import RunPaths
 
-        return load_model(RunPaths(self.run_dir).model)
+        with handed_over(self.model_fn):
+            return load_model(RunPaths(self.run_dir).model)
 
 
 def fit(
@@ -73,7 +77,7 @@ def fit(
     run = Run(job, root, job_id, scheduler, ":0")
     with handed_over(model_fn):
         summary = train(run, progress or LoggedProgress())
-    return FinishedRun(summary, root)
+    return FinishedRun(summary, root, model_fn)
 
 
 def _parsed(spec: JobSpec | Mapping[str, Any] | str | Path) -> JobSpec:

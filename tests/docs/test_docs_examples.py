@@ -16,6 +16,7 @@ PAGES = (
     "docs/data.md",
     "docs/embeddings.md",
     "docs/checkpoints.md",
+    "docs/models/custom.md",
 )
 
 

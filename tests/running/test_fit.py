@@ -7,7 +7,7 @@ from small_jobs import make_spec, small_document
 
 import distrain
 from distrain.errors import SpecError
-from distrain.models import Blueprint, Embeddings, InputBlock
+from distrain.models import Blueprint, Embeddings, InputBlock, load_model
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.custom import PACKAGES_VARIABLE
 from distrain.models.heads.binary import BinaryClassificationTask
@@ -37,8 +37,9 @@ def test_any_function_may_make_the_model_inline(prepared, tmp_path):
 
     run = distrain.fit(document, model_fn=near, options={"width": 3}, run_dir=tmp_path / "run")
     assert run.summary.state == "succeeded"
+    assert run.load_model().model.dense.body.widths == (3,)
     with pytest.raises(SpecError, match="may not be imported"):
-        run.load_model()
+        load_model(tmp_path / "run" / "model")
 
 
 @pytest.mark.slow
