@@ -1,0 +1,87 @@
+"""What the Criteo examples share: options, generated data, and how their results are told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+CLICK_RATE = 0.25
+"""Of generated rows; as many clicks teach a model more than Criteo's 3 % do."""
+
+
+@dataclass(frozen=True)
+class Criteo:
+    """Prepared data and where results go.
+
+    Attributes:
+        train: Training parquet.
+        valid: Validation parquet.
+        work: A folder for what the example makes.
+        best_auc: The AUC that nobody can beat on the validation rows; `None` for real ones.
+    """
+
+    train: Path
+    valid: Path
+    work: Path
+    best_auc: float | None
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """The options that all examples have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="few rows: to see that it works")
+    parser.add_argument(
+        "--data", type=Path, help="train/ and valid/ that `distrain prep` wrote; else rows are made"
+    )
+    parser.add_argument("--work", type=Path, default=Path("runs/examples"), help="for all output")
+    parser.add_argument("--batch-size", type=int, help="rows of a step")
+    parser.add_argument("--epochs", type=int, help="passes over the training rows")
+    return parser
+
+
+def criteo(args: argparse.Namespace, rows: int, valid_rows: int) -> Criteo:
+    """One's own prepared data, or generated rows, made once and kept in the work folder."""
+    args.work.mkdir(parents=True, exist_ok=True)
+    if args.data is not None:
+        return Criteo(args.data / "train", args.data / "valid", args.work, None)
+    raw, data = (args.work / f"criteo-{rows}-{name}" for name in ("raw", "data"))
+    if not raw.exists():
+        distrain("synth", "--rows", rows, "--valid-rows", valid_rows, "--click-rate", CLICK_RATE,
+                 "--out", raw)  # fmt: skip
+    if not data.exists():
+        distrain("prep", raw / "train-*.tsv", "--valid", raw / "valid-*.tsv", "--out", data)
+    planted = json.loads((raw / "planted.json").read_text())
+    best = planted["splits"]["valid"]["bayes_auc"]
+    return Criteo(data / "train", data / "valid", args.work, best)
+
+
+def distrain(*words: object, read: bool = False) -> str:
+    """Show and run a command of distrain's; with `read`, return what it prints.
+
+    Raises:
+        SystemExit: It failed; it has told why.
+    """
+    text = [str(word) for word in words]
+    print(f"$ distrain {shlex.join(text)}", flush=True)
+    command = [sys.executable, "-m", "distrain.cli.main", *text]
+    out = subprocess.PIPE if read else None
+    ran = subprocess.run(command, stdout=out, text=True, check=False)
+    if ran.returncode:
+        raise SystemExit(ran.returncode)
+    return ran.stdout or ""
+
+
+def tell(result: dict[str, float | int | str], best_auc: float | None) -> None:
+    """Print the figures, and as the last line the same as JSON."""
+    if best_auc is not None:
+        result["best_auc"] = best_auc
+        result["share_of_the_way"] = (float(result["auc"]) - 0.5) / (best_auc - 0.5)
+    for name, value in result.items():
+        print(f"{name.replace('_', ' '):<20} {value:,.4f}" if isinstance(value, float) else
+              f"{name.replace('_', ' '):<20} {value}")  # fmt: skip
+    print(json.dumps(result))
