@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from interop_tables import ALL, ROWS, SCHEMA, auc_of, loader_threads, write_planted
+from interop_tables import ALL, ROWS, SCHEMA, auc_of, loader_threads, page_examples, write_planted
+from small_jobs import write_prepared
 
 from distrain import Dataset, Loader, Schema
 from distrain.errors import SpecError
@@ -153,6 +154,15 @@ def test_what_fastai_has_no_place_for_is_refused(table: Path) -> None:
     unlabelled = Dataset(table, SCHEMA, need_label=False)
     with pytest.raises(SpecError, match="wants a target"):
         data_loaders(Loader(unlabelled, batch_size=9))
+
+
+def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_prepared(tmp_path / "criteo")
+    monkeypatch.chdir(tmp_path)
+    (example,) = [block for block in page_examples() if "fastai" in block]
+    names: dict[str, Any] = {}
+    exec(compile(example, "interop.md", "exec"), names)
+    assert len(names["learn"].recorder.values[-1]) == 4  # two losses and two metrics
 
 
 def test_training_reaches_nine_tenths_of_the_best_auc(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interop_tables import ALL, ROWS, SCHEMA, auc_of, loader_threads, write_planted
+from interop_tables import ALL, ROWS, SCHEMA, auc_of, loader_threads, page_examples, write_planted
+from small_jobs import write_prepared
 
 from distrain import Dataset, Loader, Schema
 from distrain.errors import SpecError
@@ -175,6 +176,16 @@ def test_another_backend_is_refused(table: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(SpecError, match="Keras runs on jax"):
         fed(table)
+
+
+@pytest.mark.slow
+def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_prepared(tmp_path / "criteo")
+    monkeypatch.chdir(tmp_path)
+    (example,) = [block for block in page_examples() if "keras" in block]
+    names: dict[str, Any] = {}
+    exec(compile(example, "interop.md", "exec"), names)
+    assert len(names["model"].history.history["val_auc"]) == 2
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A small table with everything a batch may hold, for other libraries' training loops."""
 
+import re
 import threading
 from pathlib import Path
 
@@ -71,6 +72,12 @@ def auc_of(scores: np.ndarray, labels: np.ndarray) -> float:
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(labels, scores))
+
+
+def page_examples() -> list[str]:
+    """The Python blocks of the page on Keras and fastai."""
+    page = Path(__file__).parents[2] / "docs" / "interop.md"
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
 def loader_threads() -> list[threading.Thread]:
