@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
+from fastai.torch_core import to_device
 from torch import Tensor
 
 from distrain.batch import Batch
@@ -64,12 +65,9 @@ class LoaderDL(DataLoader):  # type: ignore[misc]
             self.__dict__.pop("it", None)
 
     def one_batch(self) -> Any:
-        """A first batch, on fastai's device, without a step forward."""
-        state = self.dataset.state_dict()
-        try:
-            return super().one_batch()
-        finally:
-            self.dataset.load_state_dict(state)
+        """The first batch of the first epoch, on fastai's device, without a step forward."""
+        batch = self.do_batch(self.dataset.sample_batch())
+        return self.after_batch(batch if self.device is None else to_device(batch, self.device))
 
 
 @dataclass(frozen=True)

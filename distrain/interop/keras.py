@@ -63,12 +63,8 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._running: EpochIterator | None = None
         self._num_given = 0
 
-    @property
-    def num_batches(self) -> int:
-        """Steps of an epoch."""
-        return len(self.loader)
-
     def __len__(self) -> int:
+        """Steps of an epoch."""
         return len(self.loader)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:

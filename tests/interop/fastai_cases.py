@@ -101,6 +101,7 @@ def test_one_batch_is_no_step_forward(table: Path) -> None:
     assert equal(dls.one_batch(), first)
     assert loader_threads() == []
     assert equal(next(iter(dls.train)), first)
+    assert equal(dls.one_batch(), first)
 
 
 def test_an_epoch_that_is_cut_off_leaves_no_thread(table: Path) -> None:
@@ -110,7 +111,9 @@ def test_an_epoch_that_is_cut_off_leaves_no_thread(table: Path) -> None:
     learn.fit(1, 0.01)
     assert len(seen.trained) == 2
     assert loader_threads() == []
+    dls.one_batch()
     learn.fit(1, 0.01)  # the next epoch, from its first step
+    assert len(seen.trained) == 2 + STEPS
     assert all(map(equal, seen.trained[2:], epoch_of(train_loader(table), 1)))
 
 
