@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from traceback import format_exc
-from typing import Any
+from typing import Any, Protocol
 
 from distributed import Client, Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
@@ -49,10 +49,21 @@ KEPT_JOBS = 200
 log = logging.getLogger("distrain.coordinator")
 
 
+class Observer(Protocol):
+    """Somebody who watches the jobs and changes nothing; it must not raise."""
+
+    def handled(self, stimulus: Stimulus) -> None:
+        """The coordinator has taken this in."""
+
+    def forgot(self, job_id: str) -> None:
+        """The coordinator knows this job no more."""
+
+
 class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
     """Places gangs, hosts their rendezvous, merges their metrics and ends them together."""
 
     name = PLUGIN_NAME
+    observers: tuple[Observer, ...] = ()
     idempotent = True  # a second client must not replace a coordinator that runs jobs
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -156,6 +167,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             return None
         return self._view(job_id, since).to_json()
 
+    def show(self, job_id: str) -> JobView:
+        """One job, without its progress, for who watches in this process."""
+        return self._view(job_id, since=None)
+
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
         """Stream message: a worker was told to go."""
         self._tell(WorkerLeaving(worker, why))
@@ -182,6 +197,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         try:
             for instruction in self.machine.handle(stimulus, time.monotonic()):
                 self._carry_out(instruction)
+            for observer in self.observers:
+                observer.handled(stimulus)
         except Exception:  # a bug; whoever called must not suffer, nor the jobs of others
             log.exception("the coordinator failed on %r", stimulus)
 
@@ -242,6 +259,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def _forget(self, job_id: str) -> None:
         for mapping in (self.machine.jobs, self.specs, self.run_dirs, self.collectors):
             mapping.pop(job_id, None)
+        for observer in self.observers:
+            observer.forgot(job_id)
 
 
 def _request(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:

@@ -1,0 +1,1 @@
+"""What a scheduler shows of its jobs."""

@@ -1,0 +1,203 @@
+"""What is shown of jobs, as JSON values: page, terminal and reports read nothing else. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import JobView, Record
+from distrain.monitor.job_history import JobHistory, Moment
+from distrain.monitor.rank_now import RankNow
+from distrain.placement import Slot
+from distrain.spec import JobSpec
+
+KEPT_RESTARTS = 100
+"""Restarts on the time line."""
+
+_ETA_POINTS = 16
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a worker's NVML told last of its GPU."""
+
+    utilisation_pct: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "utilisation_pct": self.utilisation_pct,
+            "memory_used_bytes": self.memory_used_bytes,
+            "memory_total_bytes": self.memory_total_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class Watched:
+    """All that is known of a job at one moment.
+
+    Attributes:
+        view: Without progress.
+        spec: What was asked for.
+        run_dir: Where its files are, as the submitter named it.
+        history: What happened.
+        now_s: The time, in unix time.
+        places: Where the current attempt's ranks run.
+        gpus: By the worker's address.
+    """
+
+    view: JobView
+    spec: JobSpec
+    run_dir: str
+    history: JobHistory
+    now_s: float
+    places: Mapping[int, Slot] = field(default_factory=dict)
+    gpus: Mapping[str, Gpu] = field(default_factory=dict)
+
+
+def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
+    """All jobs, the newest first."""
+    newest = sorted(jobs, key=lambda job: job.history.submitted_s, reverse=True)
+    return {"jobs": [job_summary(job) for job in newest]}
+
+
+def job_summary(job: Watched) -> dict[str, Any]:
+    """One job as lists show it."""
+    view, history = job.view, job.history
+    train, valid = _last(history.last_train), _last(history.last_valid)
+    tail, valid_tail = history.train.tail(), history.valid.tail()
+    stalls = history.last_train.stall_pct if history.last_train else ()
+    return _finite(
+        {
+            "job_id": view.job_id,
+            "name": view.name,
+            "tags": dict(job.spec.tags),
+            "state": str(view.state),
+            "reason": view.reason,
+            "message": view.message,
+            "why_pending": view.why_pending,
+            "attempt": view.attempt,
+            "num_ranks": len(view.pids) or view.num_ranks,
+            "step": history.step,
+            "num_steps": view.num_steps,
+            "epoch": train.get("epoch"),
+            "rows_total": train.get("rows_total", view.rows_before),
+            "total_rows": view.total_rows,
+            "rows_per_s": train.get("rows_per_s"),
+            "loss": train.get("loss", tail.get("loss")),
+            "auc": train.get("auc", tail.get("auc")),
+            "auc_bound": train.get("auc_bound", tail.get("auc_bound")),
+            "valid_loss": valid.get("loss", valid_tail.get("loss")),
+            "valid_auc": valid.get("auc", valid_tail.get("auc")),
+            "valid_auc_bound": valid.get("auc_bound", valid_tail.get("auc_bound")),
+            "stall_pct": sum(stalls) / len(stalls) if stalls else None,
+            "elapsed_s": train.get("elapsed_s", view.elapsed_before_s),
+            "eta_s": _eta_s(job),
+            "submitted_s": history.submitted_s,
+            "restarts": len(view.restarts),
+            "checkpoints": view.checkpoints.count,
+            "run_dir": job.run_dir,
+        }
+    )
+
+
+def job_document(job: Watched) -> dict[str, Any]:
+    """One job with its ranks, time line and spec."""
+    view = job.view
+    return {
+        **job_summary(job),
+        "spec": job.spec.model_dump(mode="json"),
+        "ranks": [_finite(rank) for rank in _ranks(job)],
+        "timeline": [moment.to_json() for moment in timeline(job)],
+        "slowest": job.history.slowest(),
+        "model_path": view.model_path,
+        "reader": view.reader,
+        "parameters": view.parameters,
+    }
+
+
+def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
+    """A job's curves, or what is new of them.
+
+    Args:
+        history: The job's.
+        since: The cursor of the last call; `None` asks for all.
+
+    Raises:
+        ValueError: This is no cursor.
+    """
+    generation, number = _parse_cursor(since) if since is not None else (-1, 0)
+    restart = generation != history.generation or number > history.num_points + 1
+    first = 0 if restart else number
+    return {
+        "cursor": f"{history.generation}.{history.num_points + 1}",
+        "restart": restart,
+        "train": history.train.since(first),
+        "valid": history.valid.since(first),
+        "ranks": {name: series.since(first) for name, series in history.ranks.items()},
+    }
+
+
+def timeline(job: Watched) -> list[Moment]:
+    """What happened in a job, the oldest first."""
+    submitted_s = job.history.submitted_s
+    restarts = [
+        Moment(
+            submitted_s + r.after_s,
+            "restart",
+            r.attempt,
+            r.step,
+            f"attempt {r.attempt} ended: {r.reason}: {r.message}",
+        )
+        for r in job.view.restarts[-KEPT_RESTARTS:]
+    ]
+    return sorted([*job.history.moments, *restarts], key=lambda moment: moment.at_s)
+
+
+def _parse_cursor(cursor: str) -> tuple[int, int]:
+    generation, _, number = cursor.partition(".")
+    if not (generation.isdecimal() and number.isdecimal()):
+        raise ValueError(f"{cursor!r} is no cursor")
+    return int(generation), int(number)
+
+
+def _ranks(job: Watched) -> list[dict[str, Any]]:
+    found = []
+    for rank in sorted({*job.places, *job.history.now}):
+        place = job.places.get(rank)
+        now = job.history.now.get(rank, RankNow()).to_json()
+        gpu = job.gpus.get(place.worker) if place else None
+        now["host"] = now["host"] or (place.host if place else None)
+        worker = place.worker if place else None
+        found.append({"rank": rank, "worker": worker, **now, "gpu": gpu.to_json() if gpu else None})
+    return found
+
+
+def _eta_s(job: Watched) -> float | None:
+    """How much longer it takes at the speed of its last points, validations included."""
+    view, history = job.view, job.history
+    last = history.last_train
+    if view.state is not JobState.RUNNING or last is None or view.total_rows is None:
+        return None
+    points = history.train.recent(_ETA_POINTS)
+    rows, elapsed = points["rows_total"], points["elapsed_s"]
+    if len(rows) < _ETA_POINTS:  # from the attempt's start
+        rows, elapsed = [view.rows_before, *rows], [view.elapsed_before_s, *elapsed]
+    done, took_s = last.rows_total - rows[0], last.elapsed_s - elapsed[0]
+    left = max(0, view.total_rows - last.rows_total)
+    return left * took_s / done if done > 0 and took_s > 0 else None
+
+
+def _last(record: Record | None) -> dict[str, Any]:
+    return {} if record is None else vars(record)
+
+
+def _finite(document: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in document.items()
+    }

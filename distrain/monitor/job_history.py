@@ -1,0 +1,270 @@
+"""What happened in a job so far, in bounded memory: its curves, its ranks, its time line. Pure."""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import Entry, Notice, Record, Resumed
+from distrain.events import CheckpointSaved, Event, StepsDone, TrainingStarted
+from distrain.monitor.rank_now import RankNow, Window
+from distrain.monitor.series import Column, Series
+from distrain.monitor.step_times import StepTimes
+
+MAX_RANKS = 64
+"""Of larger jobs, the curves of the slowest, the median and the fastest rank are kept."""
+
+RANK_CAPACITY = 256
+ENDED_CAPACITY = 64
+"""Points per rank of a job that has ended: many of these are kept."""
+
+KEPT_MOMENTS = 100
+"""Moments of each kind on the time line."""
+
+_COUNTS = (Column("step", whole=True), Column("elapsed_s"), Column("rows_total", whole=True))
+_SCORES = (Column("loss", "rows"), Column("auc", "rows"), Column("auc_bound", "rows"))
+TRAIN = (
+    *_COUNTS,
+    Column("rows_per_s", "time"),
+    *_SCORES,
+    Column("stall_pct", "time"),
+    Column("lr"),
+)
+VALID = (*_COUNTS, *_SCORES)
+RANK = (
+    Column("step", whole=True),
+    Column("elapsed_s"),
+    Column("rows_per_s", "time"),
+    Column("step_time_s", "steps"),
+)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something on a job's time line.
+
+    Attributes:
+        at_s: When, in unix time.
+        kind: `state`, `restart`, `checkpoint`, `notice` or `validated`.
+        attempt: Of which attempt.
+        step: Steps taken since the start of the job, where known.
+        text: What happened, as people should read it.
+    """
+
+    at_s: float
+    kind: str
+    attempt: int
+    step: int | None
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+class JobHistory:
+    """One job, from its submission on.
+
+    Args:
+        submitted_s: When it was submitted, in unix time.
+
+    Attributes:
+        train: Its records of training, columns `TRAIN`.
+        valid: Its records of validation, columns `VALID`.
+        ranks: Curves by rank, columns `RANK`, under the rank's number; of more than `MAX_RANKS`
+            ranks, `slowest`, `median` and `fastest`.
+        now: Per rank, what it told last in this attempt.
+        last_train: The last record of training.
+        last_valid: The last record of validation.
+        step: Steps taken that count.
+        num_points: How many points were ever added to the series.
+        rows_trained: Rows of all records, those included that were taken back.
+        phase_seconds: Wall time by phase, over all ranks and attempts.
+        step_times: How long the ranks' steps took, in all attempts.
+    """
+
+    def __init__(self, submitted_s: float):
+        self.submitted_s = submitted_s
+        self.attempt = 0
+        self.num_ranks = 0
+        self.train, self.valid = Series(TRAIN), Series(VALID)
+        self.ranks: dict[str, Series] = {}
+        self.now: dict[int, RankNow] = {}
+        self.last_train: Record | None = None
+        self.last_valid: Record | None = None
+        self.step = 0
+        self.num_points = 0
+        self.rows_trained = 0
+        self.phase_seconds: Counter[str] = Counter()
+        self.step_times = StepTimes()
+        self._elapsed_before_s = 0.0
+        self._first_step = 0
+        self._moments: dict[str, deque[Moment]] = {}
+        # A job of the same name may be submitted again: no cursor of the old one fits the new one.
+        self._first_generation = int(submitted_s * 1000)
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever points that were shown are replaced or removed."""
+        series = (self.train, self.valid, *self.ranks.values())
+        return self._first_generation + sum(one.generation for one in series)
+
+    @property
+    def moments(self) -> list[Moment]:
+        """The time line, the oldest first: the last `KEPT_MOMENTS` of each kind."""
+        return sorted((m for kind in self._moments.values() for m in kind), key=lambda m: m.at_s)
+
+    def observe(self, attempt: int, event: Event, now_s: float) -> None:
+        """Take in what a rank of the current attempt told.
+
+        Args:
+            attempt: The attempt.
+            event: What it told.
+            now_s: When, in unix time.
+        """
+        if attempt != self.attempt:
+            self.attempt, self.now = attempt, {}
+        rank = self.now.setdefault(event.rank, RankNow(step=self._first_step))
+        match event:
+            case TrainingStarted():
+                self._first_step, self._elapsed_before_s = event.first_step, event.elapsed_before_s
+                rank.step = event.first_step
+                rank.observe(event, now_s)
+            case StepsDone():
+                window = rank.take_window(event, now_s)
+                self.phase_seconds.update(event.seconds)
+                if window is not None:
+                    self._add_window(event, rank, window)
+            case CheckpointSaved():
+                rank.observe(event, now_s)
+                text = f"checkpoint of step {event.step}, {event.size_bytes / 2**20:.1f} MiB"
+                self._tell(now_s, "checkpoint", event.step, text)
+            case _:
+                rank.observe(event, now_s)
+
+    def take(self, entries: Iterable[Entry], now_s: float) -> None:
+        """Take in what the job's collector made of it, in order."""
+        for entry in entries:
+            match entry:
+                case Resumed():
+                    self._resume(entry)
+                case Record(split="train"):
+                    self._add_train(entry)
+                case Record():
+                    self._add_valid(entry, now_s)
+                case Notice():
+                    self._tell(now_s, "notice", None, entry.text)
+
+    def move(self, attempt: int, state: JobState, now_s: float, why: str = "") -> None:
+        """The job is in another state."""
+        text = f"{state}: {why}" if why else str(state)
+        moment = Moment(now_s, "state", attempt, self.step or None, text)
+        self._moments.setdefault("state", deque(maxlen=KEPT_MOMENTS)).append(moment)
+        if state.is_final:
+            self._end()
+
+    def _end(self) -> None:
+        self.num_points += 1
+        self.train.finish(self.num_points)
+        self.valid.finish(self.num_points)
+        for series in self.ranks.values():
+            series.thin(ENDED_CAPACITY, self.num_points)
+
+    def _resume(self, entry: Resumed) -> None:
+        """Take back what the attempt will do again."""
+        self.num_ranks, self.step = entry.num_ranks, entry.step
+        for series in (self.train, self.valid, *self.ranks.values()):
+            series.take_back(entry.step)
+        for name in ("last_train", "last_valid"):
+            record = getattr(self, name)
+            if record is not None and record.step > entry.step:
+                setattr(self, name, None)
+
+    def _add_train(self, record: Record) -> None:
+        self.rows_trained += record.rows
+        if self.train.last is not None and record.step <= self.train.last:
+            return  # it came before, from the attempt that wrote the checkpoint
+        self.last_train, self.step = record, record.step
+        stalls = record.stall_pct
+        point = {
+            **_shared(record),
+            "rows_per_s": record.rows_per_s,
+            "stall_pct": sum(stalls) / len(stalls) if stalls else None,
+            "lr": record.lr,
+        }
+        weights = {"rows": record.rows, "time": record.rows / (record.rows_per_s or 1.0)}
+        self._add(self.train, point, weights)
+        if self.num_ranks > MAX_RANKS:
+            self._add_extremes(record)
+
+    def _add_valid(self, record: Record, now_s: float) -> None:
+        if self.valid.last is not None and record.step <= self.valid.last:
+            return
+        self.last_valid = record
+        self._add(self.valid, _shared(record), {"rows": record.rows})
+        auc = "unknown" if record.auc is None else f"{record.auc:.4f} +- {record.auc_bound:.4f}"
+        self._tell(now_s, "validated", record.step, f"AUC {auc} of {record.rows} rows")
+
+    def _add_window(self, event: StepsDone, rank: RankNow, window: Window) -> None:
+        self.step_times.add(window.wall_s / window.steps, window.steps)
+        if event.rank >= MAX_RANKS or self.num_ranks > MAX_RANKS:
+            return
+        elapsed_s = self._elapsed_before_s + event.elapsed_s
+        self._add_rank(str(event.rank), event.step, elapsed_s, rank, window)
+
+    def _add_extremes(self, record: Record) -> None:
+        """Points of the slowest, the median and the fastest rank, by their last reports."""
+        told = [rank for rank in self.now.values() if rank.step_time_s is not None]
+        told.sort(key=lambda rank: rank.step_time_s or 0.0)
+        if told:
+            three = {"slowest": told[-1], "median": told[len(told) // 2], "fastest": told[0]}
+            for name, rank in three.items():
+                self._add_rank(name, record.step, record.elapsed_s, rank, Window(1, 1.0, 1.0, None))
+
+    def _add_rank(
+        self, name: str, step: int, elapsed_s: float, rank: RankNow, window: Window
+    ) -> None:
+        series = self.ranks.setdefault(name, Series(RANK, RANK_CAPACITY))
+        point = {
+            "step": step,
+            "elapsed_s": elapsed_s,
+            "rows_per_s": rank.rows_per_s,
+            "step_time_s": rank.step_time_s,
+        }
+        self._add(series, point, {"time": window.wall_s, "steps": window.steps})
+
+    def _add(
+        self, series: Series, point: Mapping[str, float | None], weights: Mapping[str, float]
+    ) -> None:
+        self.num_points += 1
+        series.add(point, self.num_points, weights)
+
+    def _tell(self, now_s: float, kind: str, step: int | None, text: str) -> None:
+        moment = Moment(now_s, kind, self.attempt, step, text)
+        self._moments.setdefault(kind, deque(maxlen=KEPT_MOMENTS)).append(moment)
+
+    def slowest(self) -> dict[str, Any] | None:
+        """The rank whose own work took longest in its last report, beside the median of all."""
+        times = {rank: now.step_time_s for rank, now in self.now.items()}
+        known = {rank: s for rank, s in times.items() if s is not None}
+        if len(known) < 2:
+            return None
+        rank = max(known, key=lambda r: known[r])
+        return {
+            "rank": rank,
+            "step_time_s": known[rank],
+            "median_step_time_s": median(known.values()),
+        }
+
+
+def _shared(record: Record) -> dict[str, float | None]:
+    return {
+        "step": record.step,
+        "elapsed_s": record.elapsed_s,
+        "rows_total": record.rows_total,
+        "loss": record.loss,
+        "auc": record.auc,
+        "auc_bound": record.auc_bound,
+    }

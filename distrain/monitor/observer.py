@@ -1,0 +1,180 @@
+"""Watches the coordinator inside the scheduler and keeps what its jobs told."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distrain.coordinator.job import Job
+from distrain.coordinator.messages import Reported, Stimulus, Tick
+from distrain.coordinator.plugin import CoordinatorPlugin
+from distrain.coordinator.states import JobState
+from distrain.events import Event
+from distrain.monitor.documents import (
+    Gpu,
+    Watched,
+    job_document,
+    job_summary,
+    jobs_document,
+    metrics_document,
+)
+from distrain.monitor.job_history import JobHistory
+
+EXTENSION = "distrain-monitor"
+"""What the monitor is called among the scheduler's extensions."""
+
+log = logging.getLogger("distrain.monitor")
+
+
+class Monitor:
+    """What is known of all jobs of one coordinator; pages and handlers ask it for documents.
+
+    Args:
+        coordinator: The one that it watches.
+        clock: Tells the unix time.
+    """
+
+    def __init__(self, coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.time):
+        self.coordinator = coordinator
+        self.histories: dict[str, JobHistory] = {}
+        self._clock = clock
+        self._entries_seen: dict[str, int] = {}
+        self._moves_seen: dict[str, int] = {}
+        self._failed: set[str] = set()
+        self._restless: set[str] = set()  # jobs that have not ended
+
+    def handled(self, stimulus: Stimulus) -> None:
+        """The coordinator has taken something in."""
+        with self._no_harm():
+            match stimulus:
+                case Reported():
+                    self._reported(stimulus.job_id, stimulus.attempt, stimulus.event)
+                case Tick():
+                    self._look_around()
+                case _:
+                    pass
+
+    def forgot(self, job_id: str) -> None:
+        """The coordinator knows this job no more."""
+        for mapping in (self.histories, self._entries_seen, self._moves_seen):
+            mapping.pop(job_id, None)
+        self._restless.discard(job_id)
+
+    def job_ids(self) -> list[str]:
+        """All jobs, the newest first."""
+        self._look_around()
+        histories = self.histories
+        return sorted(histories, key=lambda job_id: -histories[job_id].submitted_s)
+
+    def jobs(self) -> dict[str, Any]:
+        """The document of all jobs."""
+        return jobs_document(self._watched(job_id) for job_id in self.job_ids())
+
+    def summary(self, job_id: str) -> dict[str, Any] | None:
+        """One job as the document of all jobs has it; `None` if unknown."""
+        return job_summary(self._watched(job_id)) if self._knows(job_id) else None
+
+    def job(self, job_id: str) -> dict[str, Any] | None:
+        """The document of one job; `None` if unknown."""
+        return job_document(self._watched(job_id)) if self._knows(job_id) else None
+
+    def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
+        """The document of a job's curves; `None` if unknown.
+
+        Raises:
+            ValueError: `since` is no cursor.
+        """
+        known = self._knows(job_id)
+        return metrics_document(self.histories[job_id], since) if known else None
+
+    def watched(self) -> Iterator[Watched]:
+        """All jobs, the newest first."""
+        for job_id in self.job_ids():
+            yield self._watched(job_id)
+
+    def _knows(self, job_id: str) -> bool:
+        self._look_around()
+        return job_id in self.histories
+
+    def _watched(self, job_id: str) -> Watched:
+        coordinator = self.coordinator
+        job = coordinator.machine.jobs[job_id]
+        places = {rank: status.placement.slot for rank, status in job.ranks.items()}
+        gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
+        return Watched(
+            coordinator.show(job_id),
+            coordinator.specs[job_id],
+            coordinator.run_dirs[job_id],
+            self.histories[job_id],
+            self._clock(),
+            places,
+            {worker: gpu for worker, gpu in gpus.items() if gpu is not None},
+        )
+
+    def _gpu(self, worker: str) -> Gpu | None:
+        state = self.coordinator.scheduler.workers.get(worker)
+        told = state.metrics.get("gpu") if state is not None else None
+        if not told:
+            return None
+        total = (state.extra.get("gpu") or {}).get("memory-total")
+        return Gpu(told.get("utilization"), told.get("memory-used"), total)
+
+    def _reported(self, job_id: str, attempt: int, event: Event) -> None:
+        job = self.coordinator.machine.jobs.get(job_id)
+        if job is None or job.attempt != attempt:  # an older attempt changes nothing
+            return
+        now_s = self._clock()
+        history = self._history(job_id, job, now_s)
+        history.observe(attempt, event, now_s)
+        progress = self.coordinator.collectors[job_id].progress
+        seen = self._entries_seen.get(job_id, 0)
+        if len(progress) > seen:
+            self._entries_seen[job_id] = len(progress)
+            history.take(progress[seen:], now_s)
+        self._follow_states(job_id, job, now_s)
+
+    def _look_around(self) -> None:
+        """Notice new jobs, and the states of all that have not ended."""
+        jobs, now_s = self.coordinator.machine.jobs, self._clock()
+        if len(jobs) != len(self.histories):
+            for job_id in [job_id for job_id in jobs if job_id not in self.histories]:
+                self._history(job_id, jobs[job_id], now_s)
+        for job_id in list(self._restless):
+            self._follow_states(job_id, jobs[job_id], now_s)
+
+    def _history(self, job_id: str, job: Job, now_s: float) -> JobHistory:
+        if job_id not in self.histories:
+            waited_s = time.monotonic() - job.submitted_s
+            self.histories[job_id] = JobHistory(now_s - waited_s)
+            self.histories[job_id].move(job.attempt, JobState.PENDING, now_s - waited_s)
+            self._restless.add(job_id)
+        return self.histories[job_id]
+
+    def _follow_states(self, job_id: str, job: Job, now_s: float) -> None:
+        seen = self._moves_seen.get(job_id, 0)
+        if len(job.history) == seen:
+            return
+        self._moves_seen[job_id] = len(job.history)
+        for move in job.history[seen:]:
+            state = JobState(move.rpartition(" ")[2])
+            self.histories[job_id].move(job.attempt, state, now_s, _why(job, state))
+        if job.state.is_final:
+            self._restless.discard(job_id)
+
+    @contextmanager
+    def _no_harm(self) -> Iterator[None]:
+        """A mistake in what watches must not touch who works; it is told once."""
+        try:
+            yield
+        except Exception as error:
+            if repr(error) not in self._failed:
+                self._failed.add(repr(error))
+                log.exception("the monitor failed; training goes on")
+
+
+def _why(job: Job, state: JobState) -> str:
+    """One line on why it came to this."""
+    if state in (JobState.STOPPING, JobState.FAILED, JobState.CANCELLED) and job.culprit:
+        return f"{job.culprit.reason}: {job.culprit.message.splitlines()[0]}"
+    return ""
