@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where a local cluster's dashboard listens; port 0 takes a free one.",
 )
+@click.option(
+    "--sink",
+    "sinks",
+    multiple=True,
+    metavar="SINK",
+    help="Pass records to tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI; may be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Check spec and data, print the resolved spec, stop.")
 def command(
     spec_file: Path | None,
@@ -46,6 +53,7 @@ def command(
     run_dir: Path | None,
     scheduler: str | None,
     dashboard_address: str,
+    sinks: tuple[str, ...],
     dry_run: bool,
 ) -> None:
     """Train a model as SPEC.yaml says, one torch replica per Dask worker.
@@ -57,12 +65,16 @@ def command(
     What a lost scheduler or a stopped command has left, --resume takes up: also with another number
     of ranks, but only with the same data, and a spec on which the same training follows.
 
+    A sink gets the records as they come. One that fails or hangs loses them and is told of; the
+    training goes on.
+
     \b
     Examples:
       distrain train job.yaml
       distrain train job.yaml --set train.optimizer.lr=0.02 --set resources.num_ranks=4
       distrain train job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
       distrain train job.yaml --set 'resources={backend: inline}'    # one rank, in this process
+      distrain train job.yaml --sink tensorboard --sink mlflow:http://10.0.0.9:5000
       distrain train --resume runs/today
       distrain train --resume runs/today --set resources.num_ranks=2
     """
@@ -94,7 +106,7 @@ def command(
     if dry_run:
         _print_checked(spec, resumed)
         return
-    run = Run(spec, root, job_id, scheduler, dashboard_address, resumed)
+    run = Run(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)
     summary = train(run, progress)
     print_summary(console, summary, RunPaths(root))
 

@@ -1,6 +1,6 @@
 """Training from Python: what `distrain train` does, as a function."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from distrain.spec import CustomSpec, JobSpec, load_spec, parse_spec
 if TYPE_CHECKING:
     from distrain.models import Blueprint, SavedModel
     from distrain.report import Summary
+    from distrain.sinks import Sink
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def fit(
     run_dir: str | Path | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
+    sinks: "Sequence[str | Sink]" = (),
 ) -> FinishedRun:
     """Train a job and wait for it.
 
@@ -59,6 +61,8 @@ def fit(
         run_dir: Where the run's files go; every worker must see it. `None` for `runs/JOB`.
         scheduler: The address of a Dask cluster; `None` for a local one.
         progress: Is told how it goes; `None` tells the log `distrain`.
+        sinks: Who else gets what the run records: `"tensorboard"`, `"mlflow:URI"`, or sinks of your
+            own (`distrain.sinks.Sink`).
 
     Raises:
         SpecError: The spec cannot be used.
@@ -74,7 +78,7 @@ def fit(
         job = _with_model(spec, section)
     job_id = new_job_id(job.name)
     root = Path(run_dir) if run_dir is not None else Path("runs") / job_id
-    run = Run(job, root, job_id, scheduler, ":0")
+    run = Run(job, root, job_id, scheduler, ":0", sinks=tuple(sinks))
     with handed_over(model_fn):
         summary = train(run, progress or LoggedProgress())
     return FinishedRun(summary, root, model_fn)

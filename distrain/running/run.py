@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distrain.coordinator.view import JobView
     from distrain.report import RunRecorder, Summary
     from distrain.running.resuming import Resumption
+    from distrain.sinks import Feeds, Sink
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Run:
         scheduler: The cluster's address; `None` for a local cluster or the inline backend.
         dashboard_address: Where a local cluster's dashboard listens.
         resumed: What it goes on from; `None` for a new one.
+        sinks: Who else gets its entries: words as `distrain.sinks.open_sink` takes, or sinks.
     """
 
     spec: JobSpec
@@ -39,6 +41,7 @@ class Run:
     scheduler: str | None = None
     dashboard_address: str = ":8787"
     resumed: "Resumption | None" = None
+    sinks: "tuple[str | Sink, ...]" = ()
 
     @property
     def first_attempt(self) -> int:
@@ -57,6 +60,7 @@ def train(run: Run, progress: Progress) -> "Summary":
     from distrain.report import open_run, reopen_run
     from distrain.train.inputs import check_inputs
 
+    feeds = _feeds(run, progress)
     inputs = check_inputs(run.spec)
     if run.resumed is None:
         recorder = open_run(run.run_dir, run.spec, run.job_id)
@@ -67,10 +71,12 @@ def train(run: Run, progress: Progress) -> "Summary":
     def on_view(view: "JobView") -> None:
         recorder.add(view)
         progress.show(view)
+        feeds.put(view.progress)
 
     with recorder:
-        with progress:
+        with feeds, progress:
             view = _run_to_end(run, recorder, progress, on_view)
+            feeds.ends(view.state.value)
         try:
             summary = recorder.finish(view)
         except OutputError as error:
@@ -81,6 +87,14 @@ def train(run: Run, progress: Progress) -> "Summary":
     logs = recorder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
     return summary
+
+
+def _feeds(run: Run, progress: Progress) -> "Feeds":
+    from distrain.sinks import Feeds, RunFacts, flat, open_sinks
+
+    parameters = flat(run.spec.model_dump(mode="json"))
+    facts = RunFacts(run.job_id, run.spec.name, run.run_dir, run.spec.tags, parameters)
+    return Feeds(open_sinks(run.sinks), facts, progress.say)
 
 
 def _run_to_end(

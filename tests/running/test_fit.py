@@ -29,6 +29,40 @@ def test_a_spec_is_trained_inline(prepared, tmp_path):
     assert run.load_model().spec.kind == "mlp"
 
 
+class Broken:
+    def open(self, facts):
+        raise ConnectionError("nobody there")
+
+
+def test_sinks_get_what_the_run_records_and_cannot_harm_it(prepared, tmp_path, caplog):
+    pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    document = small_document(prepared) | INLINE
+    with caplog.at_level("INFO", "distrain"):
+        run = distrain.fit(document, run_dir=tmp_path / "run", sinks=["tensorboard", Broken()])
+    assert run.summary.state == "succeeded"
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    told = [(r["step"], pytest.approx(r["loss"])) for r in records if r["split"] == "train"]
+    assert [(point.step, point.value) for point in events.Scalars("train/loss")] == told
+    (lost,) = [text for text in caplog.messages if "entries were lost" in text]
+    assert "Broken (2)" in lost
+    assert "nobody there" in lost
+
+
+def test_a_sink_that_is_none_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(distrain.DistrainError, match="no sink 'wandb'"):
+        distrain.fit(
+            {"data": {"train": "nowhere"}, "model": {"kind": "mlp"}},
+            run_dir=tmp_path / "run",
+            sinks=["wandb"],
+        )
+    assert not (tmp_path / "run").exists()
+
+
 def test_any_function_may_make_the_model_inline(prepared, tmp_path):
     document = {k: v for k, v in (small_document(prepared) | INLINE).items() if k != "model"}
 

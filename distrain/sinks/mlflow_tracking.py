@@ -1,0 +1,87 @@
+"""Runs in MLflow Tracking, by MLflow's own client."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from distrain.coordinator.view import Notice, Record, Resumed
+from distrain.sinks.base import RunFacts, Stamped, scalars
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+NEEDS = "mlflow"
+EXPERIMENT_VARIABLE = "MLFLOW_EXPERIMENT_NAME"
+JOB_TAG = "distrain.job_id"
+_STATUS = {"succeeded": "FINISHED", "cancelled": "KILLED"}
+_METRICS_A_CALL, _PARAMETERS_A_CALL, _LONGEST_VALUE = 1000, 100, 500
+
+
+class MLflowTracking:
+    """Logs each record's figures as metrics over steps, and the spec as parameters.
+
+    A run that is resumed goes on as the same run of MLflow. MLflow takes nothing back: steps that
+    a new attempt takes again have two points, the later of which counts.
+
+    Args:
+        uri: The tracking server, or a store; `None` for what `MLFLOW_TRACKING_URI` says.
+    """
+
+    def __init__(self, uri: str | None = None):
+        self._uri = uri
+        self._client: MlflowClient | None = None
+        self._run_id = ""
+
+    def open(self, facts: RunFacts) -> None:
+        """Find or make the experiment and the run."""
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+
+        client = MlflowClient(tracking_uri=self._uri)
+        name = os.environ.get(EXPERIMENT_VARIABLE, "distrain")
+        experiment = client.get_experiment_by_name(name)
+        number = experiment.experiment_id if experiment else client.create_experiment(name)
+        known = client.search_runs([number], f"tags.`{JOB_TAG}` = '{facts.job_id}'", max_results=1)
+        if known:
+            self._run_id = known[0].info.run_id
+            client.update_run(self._run_id, status="RUNNING")
+        else:
+            tags = {**facts.tags, JOB_TAG: facts.job_id, "distrain.run_dir": str(facts.run_dir)}
+            made = client.create_run(number, tags=tags, run_name=facts.job_id)
+            self._run_id = made.info.run_id
+            fields = [
+                Param(field, str(value)[:_LONGEST_VALUE])
+                for field, value in facts.parameters.items()
+            ]
+            for start in range(0, len(fields), _PARAMETERS_A_CALL):
+                part = fields[start : start + _PARAMETERS_A_CALL]
+                client.log_batch(self._run_id, params=part)
+        self._client = client
+
+    def write(self, entries: Sequence[Stamped]) -> None:
+        """Log records as metrics; what else happened as tags."""
+        from mlflow.entities import Metric
+
+        metrics = []
+        for entry, at_s in entries:
+            if isinstance(entry, Record):
+                metrics += [
+                    Metric(name, float(value), round(1000 * at_s), entry.step)
+                    for name, value in scalars(entry).items()
+                ]
+            elif isinstance(entry, Resumed):
+                self._open_client.set_tag(self._run_id, "distrain.attempt", entry.attempt)
+            elif isinstance(entry, Notice):
+                self._open_client.set_tag(self._run_id, "distrain.notice", entry.text)
+        for start in range(0, len(metrics), _METRICS_A_CALL):
+            part = metrics[start : start + _METRICS_A_CALL]
+            self._open_client.log_batch(self._run_id, metrics=part)
+
+    def close(self, state: str) -> None:
+        """Say how the run ended."""
+        self._open_client.set_terminated(self._run_id, _STATUS.get(state, "FAILED"))
+
+    @property
+    def _open_client(self) -> "MlflowClient":
+        assert self._client is not None  # only after `open`
+        return self._client

@@ -1,0 +1,108 @@
+"""The real packages get a run's entries, and their own readers find them."""
+
+import logging
+
+import pytest
+
+from distrain.errors import InputError
+from distrain.sinks import choosing, open_sink, open_sinks
+from distrain.sinks.mlflow_tracking import MLflowTracking
+from distrain.sinks.tensorboard_files import TensorBoardFiles
+
+
+def read_events(folder):
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it tells of points made void
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return events
+
+
+def test_tensorboard_reads_the_points_that_count(facts, stamped):
+    pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
+    sink = TensorBoardFiles()
+    sink.open(facts)
+    sink.write(stamped[:4])
+    sink.write(stamped[4:])
+    sink.close("succeeded")
+    events = read_events(facts.run_dir / "tensorboard")
+    loss = {point.step: (round(point.value, 4), point.wall_time) for point in
+            events.Scalars("train/loss")}  # fmt: skip
+    assert loss == {5: (0.9, 1001.0), 10: (0.8, 1006.0), 15: (0.7, 1007.0)}
+    assert [point.value for point in events.Scalars("valid/loss")] == [pytest.approx(0.6)]
+    assert {"train/rows_per_s", "train/auc", "train/stall_pct", "seconds/data_wait"} <= set(
+        events.Tags()["scalars"]
+    )
+    (text,) = events.Tensors("spec/text_summary")
+    assert b"| train.optimizer.lr | 0.1 |" in text.tensor_proto.string_val[0]
+
+
+def test_tensorboard_files_go_where_they_are_told_to(facts, stamped, tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
+    sink = open_sink(f"tensorboard:{tmp_path / 'elsewhere'}")
+    sink.open(facts)
+    sink.write(stamped)
+    sink.close("succeeded")
+    assert read_events(tmp_path / "elsewhere").Scalars("train/loss")
+    assert not facts.run_dir.exists()
+
+
+@pytest.fixture
+def mlflow_store(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="the extra 'mlflow' is not installed")
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="MLflow's sqlite store needs sqlalchemy")
+    assert sqlalchemy
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's, of what it is built on
+def test_mlflow_has_the_runs_metrics_parameters_and_end(facts, stamped, mlflow_store):
+    from mlflow import MlflowClient
+
+    sink = open_sink(f"mlflow:{mlflow_store}")
+    sink.open(facts)
+    sink.write(stamped[:5])
+    resumed = MLflowTracking(mlflow_store)  # another command goes on with the run
+    resumed.open(facts)
+    resumed.write(stamped[5:])
+    resumed.close("succeeded")
+    client = MlflowClient(tracking_uri=mlflow_store)
+    experiment = client.get_experiment_by_name("distrain")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.run_name == "clicks-1"
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {
+        "train.optimizer.lr": "0.1", "model.hidden": "[16, 8]", "name": "clicks"
+    }  # fmt: skip
+    assert run.data.metrics["train/loss"] == 0.7
+    assert run.data.metrics["valid/auc"] == 0.7
+    assert run.data.tags["team"] == "ads"
+    assert run.data.tags["distrain.attempt"] == "2"
+    assert run.data.tags["distrain.notice"] == "a checkpoint is damaged"
+    steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "train/loss")]
+    assert sorted(set(steps)) == [5, 10, 15]
+
+
+def test_words_that_name_no_sink_are_refused():
+    with pytest.raises(InputError, match="no sink 'wandb:x'") as caught:
+        open_sinks(["wandb:x"])
+    assert "mlflow:URI" in caught.value.hint
+
+
+@pytest.mark.parametrize("word", ["tensorboard", "mlflow:http://10.0.0.9:5000"])
+def test_a_package_that_is_missing_is_named_before_anything_starts(monkeypatch, word):
+    monkeypatch.setattr(choosing, "find_spec", lambda package: None)
+    with pytest.raises(InputError, match="is not installed") as caught:
+        open_sink(word)
+    assert caught.value.hint == f"pip install 'distrain[{word.partition(':')[0]}]'"
+
+
+def test_sinks_of_ones_own_have_names(facts):
+    class Mine:
+        pass
+
+    mine = Mine()
+    assert open_sinks([mine]) == {"Mine (1)": mine}
