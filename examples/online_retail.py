@@ -1,0 +1,146 @@
+"""What will a customer buy next? Two towers on UCI's Online Retail log, against popularity.
+
+    python examples/online_retail.py online_retail.csv.gz
+
+docs/examples-online-retail.md has the protocol and the figures.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from online_retail_data import Shop
+
+from distrain.loader import Dataset, Loader
+from distrain.metrics.ranking import RankingMetrics, top_items
+from distrain.models import load_model
+from distrain.models.zoo.two_tower import tower_vectors
+
+K = 10
+
+
+def main():
+    """Prepare, train, evaluate; the last line is JSON."""
+    args = arguments()
+    shop = Shop(args.log, args.split, args.end)
+    work = Path(tempfile.mkdtemp(prefix="online-retail-", dir=args.work))
+    shop.write(work, since=days_before(args.split, args.days))
+    train(args, work)
+
+    month_ago = days_before(args.split, 30)
+    ways = {
+        "two-tower": model_scores(work),
+        "popularity": popularity(shop, ""),
+        "popularity, last 30 days": popularity(shop, month_ago),
+        "own favourites": favourites(shop),
+    }
+    recalls = {}
+    for protocol, hidden in (("all items", None), ("new items", shop.bought)):
+        wanted = shop.relevant if hidden is None else without(shop.relevant, hidden)
+        print(f"\n{protocol:<26} recall@{K}  capped  hit rate  ndcg@{K}  customers")
+        for way, scores in ways.items():
+            metrics = RankingMetrics(K)
+            metrics.update(top_items(scores, K, hidden), wanted)
+            told = metrics.compute()
+            recalls[f"{way}, {protocol}"] = told.recall
+            print(
+                f"{way:<26} {told.recall:9.4f} {told.capped_recall:7.4f} {told.hit_rate:9.4f} "
+                f"{told.ndcg:8.4f} {told.users:10}"
+            )
+    print(json.dumps(recalls))
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("log", type=Path, help="the log, a .csv.gz with its eight columns")
+    parser.add_argument("--split", default="2011-04-16", help="the first day to predict")
+    parser.add_argument("--end", help="the day after the last one to predict; else all that follow")
+    parser.add_argument("--days", type=int, default=60, help="days before the split to train on")
+    parser.add_argument("--epochs", type=int, default=4, help="passes over the training rows")
+    parser.add_argument("--ranks", type=int, default=1, help="ranks that train")
+    parser.add_argument("--work", type=Path, default=Path("runs/examples"), help="for all output")
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    return args
+
+
+def days_before(day, count):
+    """A day so many days earlier, as text."""
+    return (date.fromisoformat(day) - timedelta(days=count)).isoformat()
+
+
+def train(args, work):
+    """Train two towers with `distrain train`, each row against the other items of its batch."""
+    job = {
+        "name": "online-retail",
+        "data": {"train": str(work / "train"), "schema": str(work / "schema.json")},
+        "model": {
+            "kind": "two_tower",
+            "embedding_dim": 64,
+            "tower": [64],
+            "task": "retrieval",
+            "normalize": True,
+            "temperature": 0.2,
+            "log_q": "batch",
+        },
+        "embeddings": {"combiner": "sqrtn"},
+        "train": {
+            "global_batch_size": 2048,
+            "epochs": args.epochs,
+            "optimizer": {"kind": "adam", "lr": 0.002},
+        },
+        "resources": {"backend": "inline"} if args.ranks == 1 else {"num_ranks": args.ranks},
+    }
+    (work / "job.yaml").write_text(yaml.safe_dump(job, sort_keys=False))
+    command = [sys.executable, "-m", "distrain.cli.main", "train"]
+    subprocess.run([*command, work / "job.yaml", "--run-dir", work / "run"], check=True)
+
+
+@torch.no_grad()
+def model_scores(work):
+    """The score of every item for every customer, `[customers, items]`."""
+    model = load_model(work / "run" / "model").model.eval()
+
+    def vectors(side):
+        table = Dataset(work / f"{side}s", work / "schema.json", need_label=False)
+        with Loader(table, batch_size=4096, lanes=1, shuffle="none") as loader:
+            return torch.cat([tower_vectors(model, batch)[name[side]] for batch in loader])
+
+    name = {"customer": "user", "item": "item"}
+    return (vectors("customer") @ vectors("item").T).numpy()
+
+
+def popularity(shop, since):
+    """How many customers bought an item since a day, the same for all."""
+    pairs = {(b.customer, item) for b in shop.known if b.day >= since for item in b.items}
+    counts = Counter(item for _, item in pairs)
+    return np.array([[counts[item] for item in shop.catalogue]] * len(shop.customers))
+
+
+def favourites(shop):
+    """How often the customer bought an item, then popularity."""
+    most = len(shop.known)
+    counts = Counter((basket.customer, item) for basket in shop.known for item in basket.items)
+    own = [[counts[customer, item] for item in shop.catalogue] for customer in shop.customers]
+    return np.array(own) + popularity(shop, "") / (1 + most)
+
+
+def without(lists, others):
+    """The lists without what the others hold."""
+    span = 1 + max(lists.values.max(), others.values.max())
+    kept = ~np.isin(lists.users * span + lists.values, others.users * span + others.values)
+    counts = np.bincount(lists.users[kept], minlength=len(lists.offsets) - 1)
+    return type(lists)(lists.values[kept], np.concatenate([[0], np.cumsum(counts)]))
+
+
+if __name__ == "__main__":
+    main()
