@@ -33,10 +33,10 @@ def draw_rows(rows: int, seed: int) -> pa.Table:
 
 def write_prepared(root: Path) -> Path:
     """A folder as `distrain prep` leaves it: train/, valid/, schema.pbtxt."""
-    for split, files in (("train", TRAIN_FILES), ("valid", 1)):
+    for split, files, first_seed in (("train", TRAIN_FILES, 50), ("valid", 1, 60)):
         (root / split).mkdir(parents=True)
         for number in range(files):
-            rows = draw_rows(ROWS_PER_FILE, seed=10 * len(split) + number)
+            rows = draw_rows(ROWS_PER_FILE, first_seed + number)
             path = root / split / f"part-{number}.parquet"
             pq.write_table(rows, path, row_group_size=ROW_GROUP_ROWS, compression="lz4")
     criteo_schema(CARDINALITIES).save(root / "schema.pbtxt")
