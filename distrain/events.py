@@ -23,13 +23,19 @@ PHASES = (
 
 @dataclass(frozen=True)
 class RankStarted:
-    """The rank's process lives and is about to join its gang."""
+    """The rank's process lives and is about to join its gang.
+
+    Attributes:
+        device: As torch names it, such as `cuda:0`.
+        hardware: The device's own name, such as its CPU's model.
+    """
 
     kind: ClassVar[str] = "rank_started"
     rank: int
     pid: int
     host: str
     device: str
+    hardware: str = ""
 
 
 @dataclass(frozen=True)

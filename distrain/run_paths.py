@@ -25,7 +25,7 @@ class RunPaths:
 
     @property
     def run(self) -> Path:
-        """Whose run this is: the job's id, when it was made, by which version."""
+        """Whose run this is: the job's id, when it was made, by which version, on what machine."""
         return self.root / "run.json"
 
     @property
@@ -42,6 +42,11 @@ class RunPaths:
     def curves(self) -> Path:
         """Loss, AUC, rows/s and stalls as a picture."""
         return self.root / "curves.png"
+
+    @property
+    def report(self) -> Path:
+        """The run on one page for people; written when somebody asks for it."""
+        return self.root / "report.html"
 
     @property
     def model(self) -> Path:

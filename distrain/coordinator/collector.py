@@ -22,6 +22,7 @@ from distrain.events import (
     Event,
     ModelSaved,
     RankFinished,
+    RankStarted,
     StepsDone,
     TrainingStarted,
 )
@@ -67,6 +68,7 @@ class Collector:
         self._trains = False
         self._windows: dict[int, dict[int, StepsDone]] = defaultdict(dict)
         self._evaluations: dict[int, dict[int, EvaluationDone]] = defaultdict(dict)
+        self._started: dict[int, RankStarted] = {}
         self._finished: dict[int, RankFinished] = {}
         self._rows_total = 0
         self._open_rows = 0
@@ -74,6 +76,8 @@ class Collector:
     def add(self, event: Event) -> None:
         """Take in an event of one of this attempt's ranks."""
         match event:
+            case RankStarted():
+                self._started[event.rank] = event
             case TrainingStarted():
                 self._begin_training(event)
             case StepsDone():
@@ -113,6 +117,7 @@ class Collector:
             "rows_before": self.rows_before,
             "elapsed_before_s": self.elapsed_before_s,
             "model_path": self.model_path,
+            "rank_places": self._places(),
             "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
             "rank_seconds": tuple(event.seconds for event in finished),
             "rank_setup_s": tuple(event.setup_s for event in finished),
@@ -126,6 +131,12 @@ class Collector:
         if len(self._finished) < self.num_ranks:
             return []
         return [self._finished[rank] for rank in range(self.num_ranks)]
+
+    def _places(self) -> tuple[dict[str, str], ...]:
+        if len(self._started) < self.num_ranks:
+            return ()
+        started = [self._started[rank] for rank in range(self.num_ranks)]
+        return tuple({"host": e.host, "device": e.device, "hardware": e.hardware} for e in started)
 
     def _begin_training(self, event: TrainingStarted) -> None:
         if not self._trains:  # the first rank that tells

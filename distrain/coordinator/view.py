@@ -152,6 +152,8 @@ class JobView:
         rows_before: Rows that the last attempt's checkpoint brought along.
         elapsed_before_s: Wall time that they took.
         model_path: Where rank 0 saved the model.
+        rank_places: Per rank of the last attempt, its `host`, its `device` and that device's
+            `hardware`, by name; empty until all have told.
         rank_stall_pct: Per rank, the share of the whole training spent waiting for data.
         rank_seconds: Per rank, wall time by phase over the whole training.
         rank_setup_s: Per rank, wall time between meeting its peers and training.
@@ -182,6 +184,7 @@ class JobView:
     rows_before: int = 0
     elapsed_before_s: float = 0.0
     model_path: str | None = None
+    rank_places: tuple[Mapping[str, str], ...] = ()
     rank_stall_pct: tuple[float, ...] = ()
     rank_seconds: tuple[Mapping[str, float], ...] = ()
     rank_setup_s: tuple[float, ...] = ()

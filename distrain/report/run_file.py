@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import yaml
 
 from distrain.coordinator.view import Record, record_from_json
 from distrain.errors import InputError
+from distrain.report.environment import describe_environment
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec, parse_spec
 from distrain.storage import whole_file
@@ -27,16 +28,19 @@ class RunFile:
         job_id: The job whose run this is, also when it is resumed.
         created: When it was first submitted: ISO 8601, in UTC.
         version: distrain's version then.
+        environment: The machine that the command ran on then, and what was installed there.
     """
 
     job_id: str
     created: str
     version: str
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def new(cls, job_id: str) -> "RunFile":
         """Of a run that begins now."""
-        return cls(job_id, datetime.now(UTC).isoformat(timespec="seconds"), __version__)
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(job_id, created, __version__, describe_environment())
 
     def write(self, paths: RunPaths) -> None:
         """Write it, whole."""

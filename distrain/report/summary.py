@@ -27,6 +27,8 @@ class Summary:
             the last, what led to the checkpoint that was resumed from.
         rows_per_s: Rows trained per second of wall time that was not spent on validation, by the
             last attempt; so are all figures by rank.
+        places: Per rank of the last attempt, its `host`, its `device`, and that device's own name,
+            `hardware`.
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
         setup_s: Per rank, wall time before training: opening the data, building the model.
         loader: Per rank, what its loader did over the whole training.
@@ -59,6 +61,7 @@ class Summary:
     rows: int
     wall_s: float | None
     rows_per_s: float | None
+    places: tuple[dict[str, str], ...]
     stall_pct: tuple[float, ...]
     seconds: tuple[dict[str, float], ...]
     setup_s: tuple[float, ...]
@@ -116,6 +119,7 @@ def summarise(
         rows=rows,
         wall_s=None if trained_s is None else view.elapsed_before_s + trained_s,
         rows_per_s=max(0, rows - view.rows_before) / busy_s if busy_s > 0 else None,
+        places=tuple(dict(of_rank) for of_rank in view.rank_places),
         stall_pct=view.rank_stall_pct,
         seconds=tuple(dict(of_rank) for of_rank in view.rank_seconds),
         setup_s=view.rank_setup_s,

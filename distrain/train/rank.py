@@ -57,6 +57,7 @@ def _train(
     import torch
 
     from distrain.train.control import Control
+    from distrain.train.hardware import device_name
     from distrain.train.inputs import check_inputs
     from distrain.train.loop import Trainer
     from distrain.train.machine import (
@@ -72,7 +73,8 @@ def _train(
     device = choose_device(spec.resources)
     torch.set_num_threads(spec.resources.threads_per_rank)
     seed_everything(spec.train.seed, world.rank, device)
-    report(RankStarted(world.rank, os.getpid(), socket.gethostname(), str(device)))
+    hardware = device_name(device)
+    report(RankStarted(world.rank, os.getpid(), socket.gethostname(), str(device), hardware))
     log.info("rank %d of %d of %s on %s", world.rank, world.num_ranks, assignment.job_id, device)
     with waiting(READER):
         inputs = check_inputs(spec)
