@@ -1,0 +1,146 @@
+"""Figures over ranks: where their time goes, who is slow, what their GPUs do."""
+
+from typing import Any
+
+from bokeh.models import FactorRange, HoverTool, Legend, LegendItem, Span
+from bokeh.plotting import figure
+from bokeh.transform import dodge, factor_cmap
+
+from distrain.events import PHASES
+from distrain.monitor.pages.changes import bring_up_to_date
+from distrain.monitor.pages.columns import (
+    Columns,
+    Document,
+    gpu_columns,
+    phase_columns,
+    step_time_columns,
+    step_time_title,
+)
+from distrain.monitor.pages.panels import BLUE, GREEN, ORANGE, RED, Panel, draw, source_of
+from distrain.monitor.pages.watching import View
+
+PHASE_COLORS = {
+    "data_wait": "#d62728",
+    "copy": "#9467bd",
+    "forward_backward": "#2ca02c",
+    "exchange": "#ff7f0e",
+    "optimizer": "#1f77b4",
+    "evaluate": "#17becf",
+    "checkpoint": "#8c564b",
+    "save": "#e377c2",
+    "other": "#a0a0a0",
+}
+
+
+def time_by_phase(window: str = "total_seconds") -> Panel:
+    """Stacked bars: where each rank's wall time went, in this attempt or the last report."""
+    source = source_of("rank", "worker", *PHASES, *(f"{phase}_s" for phase in PHASES))
+    drawn = draw("Where the time goes, by rank", "% of wall time", **_over_ranks(), tooltips=[])
+    bars = drawn.vbar_stack(
+        list(PHASES),
+        x="rank",
+        width=0.8,
+        source=source,
+        color=[PHASE_COLORS[phase] for phase in PHASES],
+    )
+    items = [
+        LegendItem(label=phase.replace("_", " "), renderers=[bar])
+        for phase, bar in zip(PHASES, bars, strict=True)
+    ]
+    style = {"label_text_font_size": "8pt", "spacing": 0, "padding": 4, "glyph_width": 12}
+    # The stack's order from top to bottom.
+    drawn.add_layout(Legend(items=items[::-1], **style), "right")
+    drawn.y_range.start, drawn.y_range.end = 0, 100
+    for phase, bar in zip(PHASES, bars, strict=True):
+        tips = [
+            ("rank", "@rank @worker"),
+            (phase.replace("_", " "), f"@{phase}{{0.0}} %, @{phase}_s{{0.00}} s"),
+        ]
+        drawn.add_tools(HoverTool(tooltips=tips, renderers=[bar], visible=False))
+
+    def show(view: View) -> None:
+        columns = phase_columns(_ranks(view), window)
+        _set_factors(drawn, columns)
+        bring_up_to_date(source, columns)
+
+    return Panel("time-by-phase", drawn, show)
+
+
+def step_time() -> Panel:
+    """Each rank's step time against the median, with the slowest named."""
+    source = source_of("rank", "worker", "step_time_ms", "is_slowest")
+    drawn = draw(
+        "Time of a step",
+        "ms a step",
+        **_over_ranks(),
+        tooltips=[("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")],
+    )
+    color = factor_cmap("is_slowest", palette=[BLUE, RED], factors=["no", "yes"])
+    drawn.vbar(x="rank", top="step_time_ms", width=0.6, source=source, color=color)
+    drawn.y_range.start = 0
+    median = Span(location=0, dimension="width", line_dash="dashed", line_width=2)
+    median.visible = False
+    drawn.add_layout(median)
+
+    def show(view: View) -> None:
+        ranks = _ranks(view)
+        slowest = view.job.get("slowest") if view.job else None
+        columns = step_time_columns(ranks, slowest)
+        _set_factors(drawn, columns)
+        bring_up_to_date(source, columns)
+        drawn.title.text = step_time_title(ranks, slowest)
+        median.visible = slowest is not None
+        if slowest is not None:
+            median.location = 1e3 * float(slowest["median_step_time_s"])
+
+    return Panel("step-time", drawn, show)
+
+
+def gpu() -> Panel:
+    """Utilisation and memory of each rank's GPU; hidden while no rank has one."""
+    source = source_of(
+        "rank", "worker", "utilisation_pct", "memory_pct", "memory_used_gib", "memory_total_gib"
+    )
+    drawn = draw(
+        "GPU utilisation and memory, by rank",
+        "%",
+        **_over_ranks(),
+        tooltips=[
+            ("rank", "@rank @worker"),
+            ("utilisation", "@utilisation_pct{0} %"),
+            ("memory", "@memory_used_gib{0.0} of @memory_total_gib{0.0} GiB"),
+        ],
+    )
+    for column, at, color in (("utilisation_pct", -0.2, GREEN), ("memory_pct", 0.2, ORANGE)):
+        drawn.vbar(
+            x=dodge("rank", at, range=drawn.x_range),
+            top=column,
+            width=0.35,
+            source=source,
+            color=color,
+            legend_label=column.removesuffix("_pct"),
+        )
+    drawn.legend.background_fill_alpha = 0.5
+    drawn.y_range.start, drawn.y_range.end = 0, 100
+    drawn.visible = False
+
+    def show(view: View) -> None:
+        columns = gpu_columns(_ranks(view))
+        drawn.visible = bool(columns["rank"])
+        _set_factors(drawn, columns)
+        bring_up_to_date(source, columns)
+
+    return Panel("gpu", drawn, show)
+
+
+def _ranks(view: View) -> list[Document]:
+    return list(view.job.get("ranks", ())) if view.job else []
+
+
+def _over_ranks() -> dict[str, Any]:
+    return {"x_range": FactorRange(), "x_axis_label": "rank"}
+
+
+def _set_factors(drawn: figure, columns: Columns) -> None:
+    if list(drawn.x_range.factors) != columns["rank"]:
+        drawn.x_range.factors = columns["rank"]

@@ -1,0 +1,137 @@
+"""The Training page, and pages of one figure each: documents of a Bokeh server, thin shells."""
+
+from collections.abc import Callable
+from typing import Any
+
+from bokeh.document import Document as BokehDocument
+from bokeh.layouts import column, row
+from bokeh.models import Div, RadioButtonGroup, Select
+from distributed.dashboard.components.scheduler import BOKEH_THEME, env
+
+from distrain.monitor.pages import bars, curves, tables
+from distrain.monitor.pages.panels import Panel
+from distrain.monitor.pages.sources import documents_of
+from distrain.monitor.pages.watching import View, Watch
+from distrain.monitor.pages.wording import headline, job_options
+
+LOOK_EVERY_MS = 1_000
+PANELS: tuple[Callable[[], Panel], ...] = (
+    tables.jobs,
+    curves.rows_per_second,
+    curves.rows_per_second_by_rank,
+    bars.time_by_phase,
+    curves.loss,
+    curves.auc,
+    bars.step_time,
+    tables.timeline,
+    bars.gpu,
+)
+X_AXES = ("rows_total", "elapsed_s")
+WINDOWS = ("total_seconds", "seconds")
+
+
+class TrainingPage:
+    """One open page: what it shows, and what somebody chose on it."""
+
+    def __init__(self, watch: Watch):
+        self._watch = watch
+        self._panels = [make() for make in PANELS]
+        by_name = {panel.name: panel for panel in self._panels}
+        self._headline = Div(text="", sizing_mode="stretch_width", name="headline")
+        self._select = Select(title="Job", options=job_options([]), width=420, name="job")
+        self._select.value = watch.wanted
+        self._axis = RadioButtonGroup(labels=["over rows", "over time"], active=0, name="x")
+        self._table = by_name["jobs"].root.source
+        self._select.on_change("value", self._selected)
+        self._axis.on_change("active", self._axis_chosen)
+        self._table.selected.on_change("indices", self._row_clicked)
+        self.root = self._lay_out(by_name)
+
+    def look(self) -> None:
+        """Bring everything up to date."""
+        self._show(self._watch.look())
+
+    def _show(self, view: View) -> None:
+        options = job_options(view.jobs)
+        if self._select.options != options:
+            self._select.options = options
+        text = headline(view.job)
+        if self._headline.text != text:
+            self._headline.text = text
+        self._showing = True  # the table's selection moves by our hand now
+        try:
+            for panel in self._panels:
+                panel.show(view)
+        finally:
+            self._showing = False
+
+    def _follow(self, job_id: str) -> None:
+        if job_id != self._watch.wanted:
+            self._watch.wanted = job_id
+            self._select.value = job_id
+            self.look()
+
+    def _selected(self, _name: str, _old: str, new: str) -> None:
+        self._follow(new)
+
+    def _row_clicked(self, _name: str, _old: list[int], new: list[int]) -> None:
+        if new and not self._showing:
+            self._follow(self._table.data["job_id"][new[0]])
+
+    def _axis_chosen(self, _name: str, _old: int, new: int) -> None:
+        for panel in self._panels:
+            if panel.set_x is not None:
+                panel.set_x(X_AXES[new])
+
+    def _lay_out(self, by_name: dict[str, Panel]) -> Any:
+        def beside(*names: str) -> Any:
+            return row([by_name[name].root for name in names], sizing_mode="stretch_width")
+
+        choices = row(self._select, column(Div(text="Loss and AUC"), self._axis))
+        return column(
+            choices,
+            self._headline,
+            by_name["jobs"].root,
+            beside("rows-per-second", "rows-per-second-by-rank", "time-by-phase"),
+            beside("loss", "auc", "step-time"),
+            by_name["gpu"].root,
+            by_name["timeline"].root,
+            sizing_mode="stretch_width",
+        )
+
+
+def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
+    """Fill a browser's document with the Training page."""
+    page = TrainingPage(Watch(documents_of(scheduler), _job_asked_for(doc)))
+    page.look()
+    doc.add_root(page.root)
+    doc.add_periodic_callback(page.look, LOOK_EVERY_MS)
+    doc.title = "Dask: Training"
+    doc.theme = BOKEH_THEME
+    doc.template = env.get_template("simple.html")
+    doc.template_variables.update(extra)
+
+
+def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
+    """What fills a document with one figure; `?job=` names a job, else it follows the newest."""
+
+    def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
+        panel, watch = make(), Watch(documents_of(scheduler), _job_asked_for(doc))
+        panel.root.sizing_mode = "stretch_both"
+
+        def look() -> None:
+            panel.show(watch.look())
+
+        look()
+        doc.add_root(panel.root)
+        doc.add_periodic_callback(look, LOOK_EVERY_MS)
+        doc.title = f"Dask: Training, {panel.name.replace('-', ' ')}"
+        doc.theme = BOKEH_THEME
+
+    return fill
+
+
+def _job_asked_for(doc: BokehDocument) -> str:
+    context = doc.session_context
+    given = context.request.arguments.get("job", []) if context and context.request else []
+    return given[0].decode(errors="replace") if given else ""

@@ -1,0 +1,73 @@
+"""A panel: one figure, and how it follows a job."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bokeh.models import (
+    AdaptiveTicker,
+    ColumnDataSource,
+    HoverTool,
+    LayoutDOM,
+    NumeralTickFormatter,
+)
+from bokeh.plotting import figure
+
+from distrain.monitor.pages.watching import View
+
+HEIGHT = 250
+TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
+
+BLUE, ORANGE, GREEN, RED, GREY = "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#8c8c8c"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure that follows a job.
+
+    Attributes:
+        name: What it is called at `/individual-distrain-NAME`.
+        root: The model to lay out.
+        show: Brings it up to date; called on each look.
+        set_x: Draws it over `rows_total` or `elapsed_s`, where that can be chosen.
+    """
+
+    name: str
+    root: LayoutDOM
+    show: Callable[[View], None]
+    set_x: Callable[[str], None] | None = None
+
+
+def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options: Any) -> figure:
+    """An empty figure in the style of the page; without tooltips nothing follows the pointer."""
+    drawn = figure(
+        title=title,
+        height=HEIGHT,
+        sizing_mode="stretch_width",
+        tools=TOOLS,
+        toolbar_location="above",
+        y_axis_label=y_label,
+        **options,
+    )
+    if tooltips:
+        drawn.add_tools(HoverTool(tooltips=tooltips))
+    drawn.toolbar.logo = None
+    return drawn
+
+
+def show_over(drawn: figure, x: str) -> None:
+    """Label and format the x axis for rows trained, or for time."""
+    axis = drawn.xaxis[0]
+    if x == "rows_total":
+        axis.axis_label = "rows trained"
+        axis.formatter = NumeralTickFormatter(format="0.[00]a")
+        axis.ticker = AdaptiveTicker(base=10, mantissas=[1, 2, 5])
+    else:
+        axis.axis_label = "training time, h:min:s"
+        axis.formatter = NumeralTickFormatter(format="00:00:00")
+        axis.ticker = AdaptiveTicker(base=60, mantissas=[1, 2, 5, 10, 15, 30])
+
+
+def source_of(*names: str) -> ColumnDataSource:
+    """An empty source with these columns."""
+    return ColumnDataSource({name: [] for name in names})

@@ -1,0 +1,109 @@
+"""From documents to columns and words."""
+
+import math
+
+import pytest
+from made_documents import PHASE_SECONDS, curve, job, rank
+
+from distrain.events import PHASES
+from distrain.monitor.pages.bars import PHASE_COLORS
+from distrain.monitor.pages.columns import (
+    gpu_columns,
+    phase_columns,
+    rank_series,
+    shown_ranks,
+    step_time_columns,
+    step_time_title,
+    timeline_columns,
+    train_series,
+    valid_series,
+)
+from distrain.monitor.pages.wording import headline, job_columns, job_options, progress_pct
+
+
+def test_curves_have_the_auc_bound_as_a_band() -> None:
+    series = train_series(
+        {**curve(1, 3), "auc": [None, 0.999, 0.7], "auc_bound": [None, 0.01, 0.2]}
+    )
+    assert {len(values) for values in series.values()} == {3}
+    assert math.isnan(series["auc"][0])
+    assert math.isnan(series["auc_low"][0])
+    assert list(series["auc_high"][1:]) == pytest.approx([1.0, 0.9]), "no AUC is above 1"
+    assert list(series["auc_low"][1:]) == pytest.approx([0.989, 0.5])
+
+
+def test_no_points_are_columns_without_rows() -> None:
+    for series in (train_series({}), valid_series({}), *rank_series({"0": {}}).values()):
+        assert series
+        assert {values.shape for values in series.values()} == {(0,)}
+
+
+def test_phases_are_shares_of_wall_time() -> None:
+    columns = phase_columns([rank(1), rank(0)])
+    assert columns["rank"] == ["0", "1"]
+    assert columns["forward_backward"] == [50.0, 50.0]
+    assert columns["forward_backward_s"] == [2.0, 2.0]
+    assert [sum(columns[phase][i] for phase in PHASES) for i in (0, 1)] == [100.0, 100.0]
+    assert phase_columns([rank(0)], "seconds")["data_wait"] == [100.0]
+    assert phase_columns([rank(0, total_seconds={})])["data_wait"] == [0.0], "nothing told yet"
+    assert sum(PHASE_SECONDS.values()) == 4.0
+    assert set(PHASE_COLORS) == set(PHASES)
+
+
+def test_of_many_ranks_the_slowest_are_among_those_shown() -> None:
+    ranks = [rank(number, step_time_s=0.01 + 0.001 * (number == 777)) for number in range(1_024)]
+    shown = [one["rank"] for one in shown_ranks(ranks)]
+    assert len(shown) == 64
+    assert 777 in shown
+    assert shown == sorted(shown)
+    slowest = {"rank": 777, "step_time_s": 0.011, "median_step_time_s": 0.01}
+    columns = step_time_columns(ranks, slowest)
+    assert [r for r, is_it in zip(columns["rank"], columns["is_slowest"], strict=True)
+            if is_it == "yes"] == ["777"]  # fmt: skip
+    assert step_time_title(ranks, slowest).startswith("Slowest: rank 777 on w777 (host), 11.0 ms")
+
+
+def test_step_times_before_anything_is_known() -> None:
+    assert step_time_title([], None) == "Time of a step"
+    assert step_time_columns([rank(0, step_time_s=None)], None)["step_time_ms"] == [0.0]  # type: ignore[arg-type]
+
+
+def test_only_ranks_with_a_gpu_have_bars_for_it() -> None:
+    gpu = {"utilisation_pct": 80, "memory_used_bytes": 2**30, "memory_total_bytes": 2**32}
+    columns = gpu_columns([rank(0), rank(1, gpu=gpu)])
+    assert (columns["rank"], columns["memory_pct"]) == (["1"], [25.0])
+    assert columns["memory_used_gib"] == [1.0]
+    nothing = {"utilisation_pct": None, "memory_used_bytes": None, "memory_total_bytes": None}
+    assert gpu_columns([rank(0, gpu=nothing)])["utilisation_pct"] == [0.0]
+    assert gpu_columns([rank(0)])["rank"] == []
+
+
+def test_the_time_line_leaves_out_kinds_of_a_later_version() -> None:
+    moment = {"at_s": 2.0, "kind": "restart", "attempt": 1, "step": 5, "text": "attempt 1 ended"}
+    columns = timeline_columns([moment, {**moment, "kind": "unheard-of"}])
+    assert columns["at_ms"] == [2_000.0]
+    assert columns["kind"] == ["restart"]
+
+
+def test_the_table_and_the_selector_hold_every_job() -> None:
+    jobs = [job("b"), job("a", "failed", reason="RankDied", eta_s=None, loss=None)]
+    columns = job_columns(jobs)
+    assert columns["job_id"] == ["b", "a"]
+    assert columns["state"] == ["running", "failed (RankDied)"]
+    assert columns["progress_pct"] == [25.0, 25.0]
+    assert columns["eta"] == ["1:15 min", "\N{EN DASH}"]
+    assert [value for value, _ in job_options(jobs)] == ["", "b", "a"]
+    assert {name for name, values in job_columns([]).items() if values == []} == set(columns)
+
+
+def test_progress_of_a_job_whose_length_is_unknown() -> None:
+    assert progress_pct(job(num_steps=None)) == 0.0
+    assert progress_pct(job(step=None)) == 0.0
+
+
+def test_what_people_wrote_is_escaped() -> None:
+    text = headline(job(name="<script>x</script>", message="a < b\nhint: c"))
+    assert "<script>" not in text
+    assert "a &lt; b<br>hint: c" in text
+    assert "AUC 0.7500 ± 0.0010" in text
+    assert "No job" in headline(None)

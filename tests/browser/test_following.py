@@ -1,0 +1,94 @@
+"""What is new since the last look, and what a browser is told of it."""
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import ColumnDataSource
+from hypothesis import given
+from hypothesis import strategies as st
+from made_documents import MadeDocuments, job
+
+from distrain.monitor.pages.changes import (
+    KEPT_POINTS,
+    Append,
+    Patch,
+    Replace,
+    bring_up_to_date,
+    difference,
+    extend,
+)
+from distrain.monitor.pages.watching import Watch, pick
+
+CELLS = st.lists(st.integers(0, 2), max_size=4)
+
+
+@given(CELLS, CELLS)
+def test_a_change_leads_from_old_to_new(old: list[int], new: list[int]) -> None:
+    source = ColumnDataSource({"a": list(old), "b": list(old)})
+    bring_up_to_date(source, {"a": list(new), "b": list(new)})
+    assert {name: list(values) for name, values in source.data.items()} == {"a": new, "b": new}
+    assert difference(source.data, {"a": list(new), "b": list(new)}) is None
+
+
+def test_the_smallest_change_is_taken() -> None:
+    old = {"a": [1, 2], "b": ["x", "y"]}
+    assert difference(old, {"a": [1, 2], "b": ["x", "z"]}) == Patch({"b": [(1, "z")]})
+    assert difference(old, {"a": [1, 2, 3], "b": ["x", "y", "z"]}) == Append({"a": [3], "b": ["z"]})
+    assert isinstance(difference(old, {"a": [0, 1, 2], "b": ["w", "x", "y"]}), Replace)
+    assert isinstance(difference(old, {"a": [], "b": []}), Replace)
+
+
+def test_a_curve_in_a_browser_stays_bounded() -> None:
+    source = ColumnDataSource({"x": []})
+    for _ in range(5):
+        extend(source, {"x": np.arange(1_000.0)}, anew=False)
+    assert len(source.data["x"]) == KEPT_POINTS
+    extend(source, {"x": np.arange(10_000.0)}, anew=True)
+    assert len(source.data["x"]) == KEPT_POINTS
+
+
+def test_the_running_job_is_followed_until_somebody_picks_another() -> None:
+    jobs = [job("c", "pending"), job("b", "running"), job("a", "succeeded")]
+    assert pick(jobs, "") == "b"
+    assert pick(jobs, "a") == "a"
+    assert pick(jobs, "forgotten") == "b"
+    assert pick(jobs[:1] + jobs[2:], "") == "c"
+    assert pick(jobs[2:], "") == "a"
+    assert pick([], "a") is None
+
+
+def test_a_look_brings_only_what_is_new() -> None:
+    documents = MadeDocuments(job("b"), job("a", "succeeded"))
+    watch = Watch(lambda: documents)
+    first = watch.look()
+    assert (first.anew, first.metrics["train"]["step"]) == (True, [1])
+    documents.steps["b"] = 3
+    second = watch.look()
+    assert (second.anew, second.metrics["train"]["step"]) == (False, [2, 3])
+    assert (watch.look().metrics["train"]["step"], watch.look().anew) == ([], False)
+    watch.wanted = "a"
+    third = watch.look()
+    assert third.anew
+    assert third.job is not None
+    assert third.job["job_id"] == "a"
+    assert documents.asked[-1] == ("a", None), "another job's cursor means nothing here"
+
+
+def test_points_that_were_taken_back_are_drawn_anew() -> None:
+    documents = MadeDocuments(job("b"))
+    watch = Watch(lambda: documents)
+    watch.look()
+    documents.generation += 1
+    assert watch.look().anew
+
+
+def test_a_scheduler_without_jobs_or_without_a_coordinator() -> None:
+    found: list[Any] = [None]
+    watch = Watch(lambda: found[0])
+    assert watch.look().job is None
+    found[0] = MadeDocuments()
+    assert (watch.look().job, watch.look().jobs) == (None, [])
+    found[0] = MadeDocuments(job("b"))
+    assert watch.look().anew
+    found[0] = MadeDocuments()
+    assert (watch.look().job, watch.look().anew) == (None, False)

@@ -1,0 +1,139 @@
+"""The page without a server: what its models hold, and what one look sends."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from bokeh.document import Document
+from bokeh.document.events import DocumentPatchedEvent
+from bokeh.models import ColumnDataSource, DataTable, Div, GlyphRenderer, Select
+from made_documents import MadeDocuments, job
+
+from distrain.monitor.pages.page import PANELS, TrainingPage
+from distrain.monitor.pages.watching import Watch
+
+
+@pytest.fixture
+def documents() -> MadeDocuments:
+    return MadeDocuments(job("b"), job("a", "succeeded"))
+
+
+@pytest.fixture
+def page(documents: MadeDocuments) -> Iterator[TrainingPage]:
+    page = TrainingPage(Watch(lambda: documents))
+    page.look()
+    return page
+
+
+def changes_of_a_look(page: TrainingPage, doc: Document) -> list[DocumentPatchedEvent]:
+    seen: list[DocumentPatchedEvent] = []
+    doc.on_change(seen.append)
+    page.look()
+    doc.remove_on_change(seen.append)
+    return seen
+
+
+def lines(page: TrainingPage) -> dict[str, int]:
+    """Points per line of the figure by rank."""
+    drawn = page.root.select({"type": GlyphRenderer})
+    named = [r for r in drawn if (r.name or "").startswith("rank ")]
+    return {r.name: len(r.data_source.data["elapsed_s"]) for r in named}
+
+
+def test_every_panel_is_called_what_its_url_says() -> None:
+    assert [make().name for make in PANELS] == [make.__name__.replace("_", "-") for make in PANELS]
+
+
+def test_a_look_at_an_unchanged_job_sends_nothing(page: TrainingPage) -> None:
+    doc = Document()
+    doc.add_root(page.root)
+    assert changes_of_a_look(page, doc) == []
+
+
+def test_new_points_are_streamed(page: TrainingPage, documents: MadeDocuments) -> None:
+    doc = Document()
+    doc.add_root(page.root)
+    documents.steps["b"] += 1
+    kinds = {event.kind for event in changes_of_a_look(page, doc)}
+    assert kinds == {"ColumnsStreamed"}
+
+
+def test_another_job_is_picked_in_the_selector_and_in_the_table(
+    page: TrainingPage, documents: MadeDocuments
+) -> None:
+    select, table = (
+        page.root.select_one({"type": Select}),
+        page.root.select_one({"type": DataTable}),
+    )
+    head = page.root.select_one({"name": "headline", "type": Div})
+    assert "running" in head.text
+    assert table.source.selected.indices == [0]
+    select.value = "a"
+    assert "succeeded" in head.text
+    assert table.source.selected.indices == [1]
+    table.source.selected.indices = [0]
+    assert select.value == "b"
+    assert "running" in head.text
+    documents.entries.insert(0, job("c", "pending"))
+    documents.steps["c"] = 1
+    page.look()
+    assert table.source.selected.indices == [1], "the same job, one row further down"
+    assert [value for value, _ in select.options] == ["", "c", "b", "a"]
+
+
+def test_curves_can_be_drawn_over_rows_or_time(page: TrainingPage) -> None:
+    def axes() -> set[str]:
+        drawn = page.root.select({"type": GlyphRenderer})
+        return {r.glyph.x for r in drawn if "loss" in str(getattr(r.glyph, "y", ""))}
+
+    assert axes() == {"rows_total"}
+    page.root.select_one({"name": "x"}).active = 1
+    assert axes() == {"elapsed_s"}
+
+
+def test_lines_of_ranks_are_kept_for_other_jobs(documents: MadeDocuments) -> None:
+    documents.num_ranks = 12
+    page = TrainingPage(Watch(lambda: documents))
+    page.look()
+    assert lines(page) == {f"rank {n}": 1 for n in range(12)}
+    page.root.select_one({"type": Select}).value = "a"
+    documents.num_ranks = 2
+    documents.generation += 1
+    page.look()
+    assert lines(page) == {f"rank {n}": int(n < 2) for n in range(12)}
+
+
+def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) -> None:
+    page = TrainingPage(Watch(lambda: documents))
+
+    def models_and_points() -> tuple[int, int]:
+        sources = page.root.select({"type": ColumnDataSource})
+        points = max(len(values) for s in sources for values in s.data.values())
+        return len(page.root.references()), points
+
+    page.look()
+    models, _ = models_and_points()
+    for _ in range(20):
+        documents.steps["b"] += 100
+        if documents.steps["b"] > 512:
+            documents.steps["b"], documents.generation = 256, documents.generation + 1
+        page.look()
+        select = page.root.select_one({"type": Select})
+        select.value = "a" if select.value != "a" else "b"
+    now, points = models_and_points()
+    assert now == models
+    assert points <= 512
+
+
+def test_a_closed_page_is_forgotten(documents: MadeDocuments) -> None:
+    page = TrainingPage(Watch(lambda: documents))
+    page.look()
+    doc = Document()
+    doc.add_root(page.root)
+    doc.add_periodic_callback(page.look, 1_000)
+    left = weakref.ref(page)
+    doc.clear()
+    del page, doc
+    gc.collect()
+    assert left() is None
