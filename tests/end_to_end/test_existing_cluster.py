@@ -63,10 +63,9 @@ def job_file(prepared: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "preload",
-    [pytest.param((), marks=pytest.mark.slow), ("--preload", "distrain.preload")],
-    ids=["bare", "preload"],
+    "preload", [(), ("--preload", "distrain.preload")], ids=["bare", "preload"]
 )
 def test_train_on_a_scheduler_with_and_without_the_preload(
     job_file: Path, tmp_path: Path, preload: tuple[str, ...]

@@ -99,7 +99,9 @@ def test_kill_9_on_one_rank_ends_the_command_within_10_s_and_names_it(
     assert '"reason": "RankDied"' in (tmp_path / "run" / "summary.json").read_text()
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGABRT])
+@pytest.mark.parametrize(
+    "sign", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGABRT]
+)
 def test_a_dead_rank_is_the_culprit_and_not_its_peers(
     cluster: Client, prepared: Path, tmp_path: Path, sign: signal.Signals
 ) -> None:
@@ -190,7 +192,11 @@ def test_a_data_error_in_a_rank_is_told_without_a_traceback(
     assert "Traceback" not in (view.message or "")
 
 
-@pytest.mark.parametrize("to_all", [False, True], ids=["command", "terminal"])
+@pytest.mark.parametrize(
+    "to_all",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["command", "terminal"],
+)
 def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path, to_all: bool) -> None:
     """In a terminal, Ctrl-C reaches workers and ranks as well; the command decides all the same."""
     spec = tmp_path / "job.yaml"
