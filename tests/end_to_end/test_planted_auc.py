@@ -5,8 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from small_jobs import run_distrain
 from yaml import safe_dump
+
+from distrain.loader import Dataset, Loader
+from distrain.models import load_model
+from distrain.train.evaluate import evaluate
 
 ROWS, VALID_ROWS = 1_000_000, 300_000
 
@@ -22,14 +27,20 @@ MODELS = {
 def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Raw and prepared rows, made by the real commands."""
     root = tmp_path_factory.mktemp("clicks")
+    make_clicks(root, ROWS, VALID_ROWS)
+    return root
+
+
+def make_clicks(root: Path, rows: int, valid_rows: int, *options: object) -> None:
+    """Raw rows in `raw`, prepared ones in `data`."""
     for words in (
-        ("synth", "--rows", ROWS, "--valid-rows", VALID_ROWS, "--files", 2, "--out", root / "raw"),
+        ("synth", "--rows", rows, "--valid-rows", valid_rows, "--files", 2, "--out", root / "raw",
+         *options),
         ("prep", root / "raw" / "train-*.tsv", "--valid", root / "raw" / "valid-*.tsv",
          "--out", root / "data"),
     ):  # fmt: skip
         done = run_distrain(*words)
         assert done.returncode == 0, done.stderr
-    return root
 
 
 # SGD's steps are as long for rare ids as for common ones, so in one epoch it needs more of them.
@@ -63,10 +74,11 @@ def share_of_the_best(clicks: Path, run_dir: Path, model: str, **sections: Any) 
     done = run_distrain("train", job, "--run-dir", run_dir)
     assert done.returncode == 0, done.stderr
     summary = json.loads((run_dir / "summary.json").read_text())
-    best = json.loads((clicks / "raw" / "planted.json").read_text())["splits"]["valid"]["bayes_auc"]
+    planted = json.loads((clicks / "raw" / "planted.json").read_text())["splits"]
+    best = planted["valid"]["bayes_auc"]
     share = (summary["auc"] - 0.5) / (best - 0.5)
     print(f"{sections}: AUC {summary['auc']:.4f} of {best:.4f}: {share:.1%} of the way")
-    assert summary["rows"] == ROWS
+    assert summary["rows"] == planted["train"]["rows"]
     return float(share)
 
 
@@ -102,3 +114,52 @@ def test_bf16_gets_there_too(clicks: Path, tmp_path: Path, form: str) -> None:
         embeddings={"storage": "bf16" if form == "storage" else "fp32"},
     )
     assert share >= 0.9
+
+
+# Small enough for twelve trainings, and easier: fewer ids, and labels that tell more.
+SMALL_ROWS, SMALL_VALID_ROWS = 200_000, 100_000
+CROSSES = [{"columns": ["C1", "C2"], "num_bins": 1000}]
+ZOO = {
+    "dcn": {"embedding_dim": 8, "hidden": [64]},
+    "dcn_v2": {"embedding_dim": 8, "hidden": [64], "low_rank": 16},
+    "deepfm": {"embedding_dim": 8, "hidden": [64]},
+    "dlrm_cross": {"embedding_dim": 8, "bottom": [32], "top": [32], "crosses": CROSSES},
+    "tabular": {"embedding_dim": 8, "hidden": [64, 32]},
+    "wide_deep": {"embedding_dim": 8, "hidden": [64], "crosses": CROSSES},
+}
+MODELS |= {kind: {"kind": kind, **options} for kind, options in ZOO.items()}
+
+
+@pytest.fixture(scope="module")
+def few_clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `clicks`, of which there are more among these."""
+    root = tmp_path_factory.mktemp("few_clicks")
+    make_clicks(root, SMALL_ROWS, SMALL_VALID_ROWS, "--scale", 0.001, "--click-rate", 0.25)
+    return root
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("kind", sorted(ZOO))
+def test_every_model_of_the_zoo_gets_there(
+    few_clicks: Path, tmp_path: Path, kind: str, ranks: int
+) -> None:
+    run = tmp_path / "run"
+    share = share_of_the_best(
+        few_clicks,
+        run,
+        kind,
+        train={"global_batch_size": 1024, "optimizer": {"kind": "adagrad", "lr": 0.03}},
+        resources={
+            "num_ranks": ranks,
+            "device": "cpu",
+            "backend": "inline" if ranks == 1 else "dask",
+        },
+    )
+    assert share >= 0.9
+    # What was saved scores as what was trained did, to the last bit of the metrics' bins.
+    saved = load_model(run / "model")
+    valid = Dataset(str(few_clicks / "data" / "valid"), saved.schema)
+    loader = Loader(valid, batch_size=4096, lanes=1, shuffle="none")
+    again = evaluate(saved.model, loader, torch.device("cpu")).compute()
+    summary = json.loads((run / "summary.json").read_text())
+    assert (again.auc, again.rows) == (summary["auc"], SMALL_VALID_ROWS)
