@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := $(wildcard distrain/*/_*.[ch])
+PEERS := keras-rs torchfm
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
@@ -18,7 +19,7 @@ demo: $(VENV)/.runtime ## See the whole way on generated data (under 4 minutes o
 test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -m "not slow and not chaos" $(ARGS)
 
-test-slow: $(VENV)/.dev $(VENV)/.fastai ## Run the tests that take minutes
+test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
@@ -62,3 +63,10 @@ $(VENV)/.fastai: $(VENV)/bin/python constraints.txt
 	rm -rf $(VENV)/fastai
 	$(PIP) install --target $(VENV)/fastai --no-deps --constraint constraints.txt $(FASTAI) \
 	&& touch $@ || echo "fastai could not be installed; its tests will be skipped"
+
+# Other implementations of our models, which only tests compare them with, and skip where they are
+# not: a folder of their own, and no dependencies.
+$(VENV)/.peers: $(VENV)/bin/python constraints.txt
+	rm -rf $(VENV)/peers
+	$(PIP) install --target $(VENV)/peers --no-deps --constraint constraints.txt $(PEERS) \
+	&& touch $@ || echo "other implementations could not be installed; their tests will be skipped"
