@@ -1,12 +1,16 @@
 """What a Dask scheduler loads: `dask scheduler --preload distrain.preload`.
 
-It puts the coordinator in place before the first client comes. Without it the first
-`distrain train --scheduler ADDRESS` installs the coordinator.
+Its import prepares the pages and documents of jobs, since Dask builds its routes and its dashboard
+right after it; its set-up puts the coordinator in place before the first client comes. Without it
+the first `distrain train --scheduler ADDRESS` installs the coordinator, and there are no pages.
 """
 
 from distributed import Scheduler
 
 from distrain.coordinator.plugin import PLUGIN_NAME, CoordinatorPlugin
+from distrain.monitor.install import install, watch
+
+install()
 
 
 async def dask_setup(scheduler: Scheduler) -> None:
@@ -14,3 +18,4 @@ async def dask_setup(scheduler: Scheduler) -> None:
     await scheduler.register_scheduler_plugin(
         CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
     )
+    watch(scheduler)

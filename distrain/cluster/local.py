@@ -13,6 +13,10 @@ from distrain.errors import ClusterError
 # half of what scheduler and workers cost (docs/log.md).
 _QUIET_LOOPS = {"distributed.admin.tick.interval": "500ms"}
 
+_PRELOAD_KEY = "distributed.scheduler.preload"
+_PRELOAD = "distrain.preload"
+"""What puts the coordinator, and the pages that show its jobs, into the scheduler."""
+
 
 @contextmanager
 def open_cluster(
@@ -68,7 +72,11 @@ def local_cluster(
             f"{num_workers} workers need a GPU each, this machine has {gpus}",
             hint="Lower resources.num_ranks, set resources.device to cpu, or use --scheduler.",
         )
-    with dask.config.set(_QUIET_LOOPS):
+    given = dask.config.get(_PRELOAD_KEY, None) or []
+    preloads = [given] if isinstance(given, str) else list(given)
+    if _PRELOAD not in preloads:
+        preloads.append(_PRELOAD)
+    with dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
         if device != "cpu" and gpus >= num_workers:
             cluster = _cuda_cluster(options)
         else:

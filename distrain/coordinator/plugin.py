@@ -63,11 +63,15 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     """Places gangs, hosts their rendezvous, merges their metrics and ends them together."""
 
     name = PLUGIN_NAME
-    observers: tuple[Observer, ...] = ()
     idempotent = True  # a second client must not replace a coordinator that runs jobs
+    observers: tuple[Observer, ...] = ()
+    _started = False
 
     async def start(self, scheduler: Scheduler) -> None:
         """Take up work in this scheduler."""
+        if self._started:
+            return  # Dask starts once more whatever plugins a preload module has started
+        self._started = True
         self.scheduler = scheduler
         self.machine = Machine()
         self.specs: dict[str, JobSpec] = {}

@@ -7,8 +7,9 @@ from typing import Any
 
 from distrain.coordinator.states import JobState
 from distrain.coordinator.view import JobView, Record
-from distrain.monitor.job_history import JobHistory, Moment
+from distrain.monitor.job_history import JobHistory
 from distrain.monitor.rank_now import RankNow
+from distrain.monitor.timeline import Moment
 from distrain.placement import Slot
 from distrain.spec import JobSpec
 
@@ -154,7 +155,7 @@ def timeline(job: Watched) -> list[Moment]:
         )
         for r in job.view.restarts[-KEPT_RESTARTS:]
     ]
-    return sorted([*job.history.moments, *restarts], key=lambda moment: moment.at_s)
+    return sorted([*job.history.timeline.moments, *restarts], key=lambda moment: moment.at_s)
 
 
 def _parse_cursor(cursor: str) -> tuple[int, int]:

@@ -1,8 +1,7 @@
 """What happened in a job so far, in bounded memory: its curves, its ranks, its time line. Pure."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -12,6 +11,7 @@ from distrain.events import CheckpointSaved, Event, StepsDone, TrainingStarted
 from distrain.monitor.rank_now import RankNow, Window
 from distrain.monitor.series import Column, Series
 from distrain.monitor.step_times import StepTimes
+from distrain.monitor.timeline import Moment, Timeline
 
 MAX_RANKS = 64
 """Of larger jobs, the curves of the slowest, the median and the fastest rank are kept."""
@@ -19,9 +19,6 @@ MAX_RANKS = 64
 RANK_CAPACITY = 256
 ENDED_CAPACITY = 64
 """Points per rank of a job that has ended: many of these are kept."""
-
-KEPT_MOMENTS = 100
-"""Moments of each kind on the time line."""
 
 _COUNTS = (Column("step", whole=True), Column("elapsed_s"), Column("rows_total", whole=True))
 _SCORES = (Column("loss", "rows"), Column("auc", "rows"), Column("auc_bound", "rows"))
@@ -41,29 +38,6 @@ RANK = (
 )
 
 
-@dataclass(frozen=True)
-class Moment:
-    """Something on a job's time line.
-
-    Attributes:
-        at_s: When, in unix time.
-        kind: `state`, `restart`, `checkpoint`, `notice` or `validated`.
-        attempt: Of which attempt.
-        step: Steps taken since the start of the job, where known.
-        text: What happened, as people should read it.
-    """
-
-    at_s: float
-    kind: str
-    attempt: int
-    step: int | None
-    text: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
-
-
 class JobHistory:
     """One job, from its submission on.
 
@@ -79,7 +53,9 @@ class JobHistory:
         last_train: The last record of training.
         last_valid: The last record of validation.
         step: Steps taken that count.
+        state_since_s: When its state last changed, in unix time.
         num_points: How many points were ever added to the series.
+        timeline: What happened.
         rows_trained: Rows of all records, those included that were taken back.
         phase_seconds: Wall time by phase, over all ranks and attempts.
         step_times: How long the ranks' steps took, in all attempts.
@@ -95,13 +71,14 @@ class JobHistory:
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
         self.step = 0
+        self.state_since_s = submitted_s
         self.num_points = 0
         self.rows_trained = 0
         self.phase_seconds: Counter[str] = Counter()
         self.step_times = StepTimes()
         self._elapsed_before_s = 0.0
         self._first_step = 0
-        self._moments: dict[str, deque[Moment]] = {}
+        self.timeline = Timeline()
         # A job of the same name may be submitted again: no cursor of the old one fits the new one.
         self._first_generation = int(submitted_s * 1000)
 
@@ -112,9 +89,9 @@ class JobHistory:
         return self._first_generation + sum(one.generation for one in series)
 
     @property
-    def moments(self) -> list[Moment]:
-        """The time line, the oldest first: the last `KEPT_MOMENTS` of each kind."""
-        return sorted((m for kind in self._moments.values() for m in kind), key=lambda m: m.at_s)
+    def progressed_s(self) -> float:
+        """When a rank last got further, or the job into another state, in unix time."""
+        return max((self.state_since_s, *(rank.progressed_s for rank in self.now.values())))
 
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
         """Take in what a rank of the current attempt told.
@@ -160,8 +137,8 @@ class JobHistory:
     def move(self, attempt: int, state: JobState, now_s: float, why: str = "") -> None:
         """The job is in another state."""
         text = f"{state}: {why}" if why else str(state)
-        moment = Moment(now_s, "state", attempt, self.step or None, text)
-        self._moments.setdefault("state", deque(maxlen=KEPT_MOMENTS)).append(moment)
+        self.timeline.add(Moment(now_s, "state", attempt, self.step or None, text))
+        self.state_since_s = now_s
         if state.is_final:
             self._end()
 
@@ -242,8 +219,7 @@ class JobHistory:
         series.add(point, self.num_points, weights)
 
     def _tell(self, now_s: float, kind: str, step: int | None, text: str) -> None:
-        moment = Moment(now_s, kind, self.attempt, step, text)
-        self._moments.setdefault(kind, deque(maxlen=KEPT_MOMENTS)).append(moment)
+        self.timeline.add(Moment(now_s, kind, self.attempt, step, text))
 
     def slowest(self) -> dict[str, Any] | None:
         """The rank whose own work took longest in its last report, beside the median of all."""

@@ -46,6 +46,8 @@ class RankNow:
         total_seconds: The same in this attempt.
         step_time_s: Its own work per step in its last report: see `Window.own_s`.
         heard_s: When it told of itself last, in unix time.
+        progress: A number that grows as it works.
+        progressed_s: When it last grew, in unix time.
     """
 
     pid: int | None = None
@@ -60,6 +62,8 @@ class RankNow:
     seconds: Mapping[str, float] = field(default_factory=dict)
     total_seconds: dict[str, float] = field(default_factory=dict)
     heard_s: float = 0.0
+    progress: int = -1
+    progressed_s: float = 0.0
 
     def observe(self, event: Event, now_s: float) -> None:
         """Take in what it told, except `StepsDone`."""
@@ -68,6 +72,8 @@ class RankNow:
                 self.pid, self.host, self.device = event.pid, event.host, event.device
             case Heartbeat():
                 self.doing, self.waiting_for = event.doing, event.waiting_for
+                if event.progress != self.progress:
+                    self.progress, self.progressed_s = event.progress, now_s
             case RankFinished():
                 self.doing, self.waiting_for = "finished", ""
             case RankStopped():
@@ -85,7 +91,8 @@ class RankNow:
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
         """Take in some steps; `None` if they were none."""
         steps = event.step - self.step
-        self.heard_s, self.step, self.seconds = now_s, event.step, event.seconds
+        self.heard_s = self.progressed_s = now_s
+        self.step, self.seconds = event.step, event.seconds
         for phase, seconds in event.seconds.items():
             self.total_seconds[phase] = self.total_seconds.get(phase, 0.0) + seconds
         self.stall_pct = stall_pct(event.seconds)

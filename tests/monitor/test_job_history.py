@@ -17,8 +17,9 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.monitor.job_history import ENDED_CAPACITY, KEPT_MOMENTS, MAX_RANKS, JobHistory
+from distrain.monitor.job_history import ENDED_CAPACITY, MAX_RANKS, JobHistory
 from distrain.monitor.series import CAPACITY
+from distrain.monitor.timeline import KEPT_MOMENTS
 from distrain.report.history import History
 
 
@@ -170,7 +171,7 @@ def test_the_time_line_keeps_the_last_moments_of_each_kind() -> None:
         saved = CheckpointSaved(0, step, "s3://b/c", 3 * 2**20, 0.1, 0.2)
         history.observe(1, saved, float(step))
     history.take([Notice("an odd thing"), record(9, "valid")], 500.0)
-    moments = history.moments
+    moments = history.timeline.moments
     assert [m.at_s for m in moments] == sorted(m.at_s for m in moments)
     kinds = Counter(m.kind for m in moments)
     assert kinds == {"state": 1, "checkpoint": KEPT_MOMENTS, "notice": 1, "validated": 1}

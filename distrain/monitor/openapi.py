@@ -1,0 +1,201 @@
+"""The OpenAPI document of the JSON that a scheduler serves of its jobs. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distrain.coordinator.states import JobState
+from distrain.monitor.job_history import RANK, TRAIN, VALID
+from distrain.monitor.series import Column
+from distrain.version import __version__
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+
+
+def openapi_document() -> dict[str, Any]:
+    """What there is to ask for, and what comes."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "distrain: jobs of a scheduler",
+            "version": __version__,
+            "description": "Times are unix time or seconds. `null`: not known, or not yet. Where "
+            "DISTRAIN_DASHBOARD_TOKEN is set, send it as `Authorization: Bearer TOKEN`.",
+        },
+        "servers": [{"url": "..", "description": "This scheduler, behind whatever prefix."}],
+        "security": [{}, {"token": []}],
+        "paths": {
+            "/distrain/jobs": _get("All jobs, the newest first", "Jobs"),
+            "/distrain/jobs/{job_id}": _get("One job", "Job", _job_id()),
+            "/distrain/jobs/{job_id}/metrics": _get(
+                "A job's curves", "Metrics", _job_id(), _since()
+            ),
+        },
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": _schemas(),
+        },
+    }
+
+
+def _schemas() -> dict[str, Schema]:
+    summary = _summary()
+    return {
+        "Error": _object({"error": TEXT, "hint": TEXT}),
+        "Jobs": _object({"jobs": _list(_ref("Summary"))}),
+        "Summary": _object(summary),
+        "Job": _object({**summary, **_detail()}),
+        "Rank": _object(_rank()),
+        "Gpu": _object(
+            {
+                "utilisation_pct": _maybe(NUMBER),
+                "memory_used_bytes": _maybe(WHOLE),
+                "memory_total_bytes": _maybe(WHOLE),
+            }
+        ),
+        "Moment": _object(
+            {
+                "at_s": NUMBER,
+                "kind": {"enum": ["state", "restart", "checkpoint", "notice", "validated"]},
+                "attempt": WHOLE,
+                "step": _maybe(WHOLE),
+                "text": TEXT,
+            }
+        ),
+        "Metrics": _object(
+            {
+                "cursor": _told(TEXT, "What to pass as `since` next."),
+                "restart": _told(FLAG, "Replace all points that you have; else append these."),
+                "train": _columns(TRAIN),
+                "valid": _columns(VALID),
+                "ranks": _told(
+                    {"type": "object", "additionalProperties": _columns(RANK)},
+                    "By rank; of more than 64 ranks: `slowest`, `median` and `fastest`.",
+                ),
+            }
+        ),
+    }
+
+
+def _summary() -> dict[str, Schema]:
+    return {
+        "job_id": TEXT,
+        "name": TEXT,
+        "tags": {"type": "object", "additionalProperties": TEXT},
+        "state": {"enum": [str(state) for state in JobState]},
+        "reason": _told(_maybe(TEXT), "One word for why it ended badly."),
+        "message": _maybe(TEXT),
+        "why_pending": TEXT,
+        "attempt": WHOLE,
+        "num_ranks": WHOLE,
+        "step": WHOLE,
+        "num_steps": _maybe(WHOLE),
+        "epoch": _maybe(WHOLE),
+        "rows_total": WHOLE,
+        "total_rows": _maybe(WHOLE),
+        "rows_per_s": _maybe(NUMBER),
+        "loss": _told(_maybe(NUMBER), "Mean log loss in nats of the rows of the last report."),
+        "auc": _maybe(NUMBER),
+        "auc_bound": _told(_maybe(NUMBER), "The true AUC lies within +- this."),
+        "valid_loss": _maybe(NUMBER),
+        "valid_auc": _maybe(NUMBER),
+        "valid_auc_bound": _maybe(NUMBER),
+        "stall_pct": _told(_maybe(NUMBER), "Wall time spent waiting for data, of the mean rank."),
+        "elapsed_s": NUMBER,
+        "eta_s": _maybe(NUMBER),
+        "submitted_s": NUMBER,
+        "restarts": WHOLE,
+        "checkpoints": WHOLE,
+        "run_dir": TEXT,
+    }
+
+
+def _detail() -> dict[str, Schema]:
+    slowest = {"rank": WHOLE, "step_time_s": NUMBER, "median_step_time_s": NUMBER}
+    return {
+        "spec": {"type": "object", "description": "The job spec as resolved."},
+        "ranks": _list(_ref("Rank")),
+        "timeline": _list(_ref("Moment")),
+        "slowest": _told(_maybe(_object(slowest)), "By own work: see a rank's `step_time_s`."),
+        "model_path": _maybe(TEXT),
+        "reader": _maybe(TEXT),
+        "parameters": _maybe(WHOLE),
+    }
+
+
+def _rank() -> dict[str, Schema]:
+    by_phase = {"type": "object", "additionalProperties": NUMBER}
+    return {
+        "rank": WHOLE,
+        "worker": _maybe(TEXT),
+        "host": _maybe(TEXT),
+        "pid": _maybe(WHOLE),
+        "device": _maybe(TEXT),
+        "doing": _told(TEXT, "A phase, `setup`, or how it ended."),
+        "waiting_for": {"enum": ["", "peers", "reader"]},
+        "step": WHOLE,
+        "rows_per_s": _maybe(NUMBER),
+        "step_time_s": _told(
+            _maybe(NUMBER),
+            "Its own work per step, without `exchange`, in which ranks also wait for slower ones.",
+        ),
+        "seconds": _told(by_phase, "Wall time by phase, in its last report."),
+        "total_seconds": _told(by_phase, "Wall time by phase, in this attempt."),
+        "stall_pct": _maybe(NUMBER),
+        "gpu": _maybe(_ref("Gpu")),
+    }
+
+
+def _get(summary: str, schema: str, *parameters: Schema) -> Schema:
+    responses = {"200": _json(summary, schema), "401": {"description": "The token is missing."}}
+    if parameters:
+        responses["404"] = _json("No such job", "Error")
+    if len(parameters) > 1:
+        responses["400"] = _json("This is no cursor", "Error")
+    return {"get": {"summary": summary, "parameters": list(parameters), "responses": responses}}
+
+
+def _json(description: str, schema: str) -> Schema:
+    return {"description": description, "content": {"application/json": {"schema": _ref(schema)}}}
+
+
+def _job_id() -> Schema:
+    return {"name": "job_id", "in": "path", "required": True, "schema": TEXT}
+
+
+def _since() -> Schema:
+    told = "The last answer's `cursor`: only newer points come. Without: all of them."
+    return {"name": "since", "in": "query", "description": told, "schema": TEXT}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _maybe(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _told(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description}
+
+
+def _columns(columns: tuple[Column, ...]) -> Schema:
+    return _object({c.name: _list(_maybe(WHOLE if c.whole else NUMBER)) for c in columns})
+
+
+def _object(properties: Mapping[str, Schema]) -> Schema:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }

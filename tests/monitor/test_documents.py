@@ -1,0 +1,165 @@
+"""The documents that a scheduler serves, and that they are as the OpenAPI document says."""
+
+from typing import Any
+
+import pytest
+from monitored import Site, metrics_state, on_site, steps_done
+
+from distrain.coordinator.messages import Cancel
+from distrain.events import (
+    CheckpointSaved,
+    EvaluationDone,
+    RankExited,
+    RankFinished,
+    RankStopped,
+)
+
+PATHS = {"Jobs": "/distrain/jobs", "Job": "/distrain/jobs/a", "Metrics": "/distrain/jobs/a/metrics"}
+
+
+def check(value: Any, schema: dict[str, Any], schemas: dict[str, Any], where: str = "$") -> None:
+    """What of JSON Schema our document uses."""
+    if "$ref" in schema:
+        return check(value, schemas[schema["$ref"].rpartition("/")[2]], schemas, where)
+    if "anyOf" in schema:
+        return None if value is None else check(value, schema["anyOf"][0], schemas, where)
+    if "enum" in schema:
+        assert value in schema["enum"], where
+        return None
+    kinds: dict[str, Any] = {
+        "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
+        "boolean": bool,
+    }  # fmt: skip
+    assert isinstance(value, kinds[schema["type"]]), f"{where}: {value!r}"
+    for number, item in enumerate(value if schema["type"] == "array" else ()):
+        check(item, schema["items"], schemas, f"{where}[{number}]")
+    if schema["type"] == "object" and "properties" in schema:
+        assert value.keys() == schema["properties"].keys(), where
+        for name, inner in schema["properties"].items():
+            check(value[name], inner, schemas, f"{where}.{name}")
+    elif "additionalProperties" in schema:
+        for name, item in value.items():
+            check(item, schema["additionalProperties"], schemas, f"{where}.{name}")
+    return None
+
+
+def test_what_is_served_is_what_openapi_says() -> None:
+    async def story(site: Site) -> None:
+        told = await site.json("/distrain/openapi.json")
+        assert told["openapi"].startswith("3.1")
+        schemas = told["components"]["schemas"]
+
+        async def check_all() -> None:
+            for name, path in PATHS.items():
+                check(await site.json(path), schemas[name], schemas)
+
+        site.submit("a", tags={"team": "ads"})
+        await check_all()
+        site.step("a", 10)
+        site.tell("a", CheckpointSaved(0, 10, "/c/10", 2**20, 0.1, 0.2))
+        for rank in range(2):
+            site.tell("a", EvaluationDone(rank, 0, 10, 2.0, metrics_state()))
+        await check_all()
+        for path, status in (("/distrain/jobs/b", 404), ("/distrain/jobs/b/metrics", 404),
+                             ("/distrain/jobs/a/metrics?since=x", 400)):  # fmt: skip
+            check(await site.json(path, status), schemas["Error"], schemas)
+        assert set(told["paths"]) == {
+            "/distrain/jobs", "/distrain/jobs/{job_id}", "/distrain/jobs/{job_id}/metrics"
+        }  # fmt: skip
+
+    on_site(story)
+
+
+def test_a_job_is_shown_with_its_ranks() -> None:
+    async def story(site: Site) -> None:
+        site.submit("old")
+        site.submit("a", tags={"team": "ads"})
+        for step in (10, 20):
+            site.step("a", step)
+        listed = (await site.json("/distrain/jobs"))["jobs"]
+        assert [job["job_id"] for job in listed] == ["a", "old"]
+        job = await site.json("/distrain/jobs/a")
+        assert listed[0] == {name: job[name] for name in listed[0]}
+        expected = {
+            "name": "test", "tags": {"team": "ads"}, "state": "running", "attempt": 1,
+            "num_ranks": 2, "step": 20, "num_steps": 100, "epoch": 0, "rows_total": 400,
+            "total_rows": 10_000, "stall_pct": pytest.approx((12.5 + 25.0) / 2), "elapsed_s": 2.0,
+            "rows_per_s": pytest.approx(200.0), "eta_s": pytest.approx(9_600 / 200),
+            "run_dir": "runs/a", "restarts": 0, "checkpoints": 0, "reader": "arrow: it is a test",
+            "slowest": {"rank": 1, "step_time_s": 0.1, "median_step_time_s": pytest.approx(0.075)},
+        }  # fmt: skip
+        assert {name: job[name] for name in expected} == expected
+        assert job["spec"]["resources"]["num_ranks"] == 2
+        rank = job["ranks"][1]
+        assert (rank["pid"], rank["host"], rank["worker"]) == (1001, "host-1", "tcp://a-1:1")
+        assert (rank["step"], rank["doing"], rank["gpu"]) == (20, "forward_backward", None)
+        assert rank["rows_per_s"] == pytest.approx(1000.0)
+        assert rank["total_seconds"]["data_wait"] == pytest.approx(0.5)
+        assert [m["text"] for m in job["timeline"]] == ["pending", "starting", "running"]
+
+    on_site(story)
+
+
+def test_curves_come_piece_by_piece() -> None:
+    async def story(site: Site) -> None:
+        path = "/distrain/jobs/a/metrics"
+        site.submit("a")
+        site.step("a", 10)
+        first = await site.json(path)
+        assert first["restart"]
+        assert (first["train"]["step"], first["train"]["rows_total"]) == ([10], [200])
+        assert first["ranks"]["1"]["step_time_s"] == [0.1]
+        nothing = await site.json(f"{path}?since={first['cursor']}")
+        assert (nothing["restart"], nothing["train"]["step"]) == (False, [])
+        site.step("a", 20)
+        more = await site.json(f"{path}?since={first['cursor']}")
+        assert (more["restart"], more["train"]["step"]) == (False, [20])
+        assert more["ranks"]["0"]["step"] == [20]
+        assert more["valid"]["auc"] == []
+        site.coordinator._forget("a")  # and submitted again
+        site.submit("a")
+        anew = await site.json(f"{path}?since={more['cursor']}")
+        assert (anew["restart"], anew["train"]["step"]) == (True, [])
+
+    on_site(story)
+
+
+def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
+    async def story(site: Site) -> None:
+        site.submit("good")
+        site.submit("bad")
+        site.step("good", 10)
+        for rank in range(2):
+            site.tell("good", RankFinished(rank, 10, 100, 1.0, {}))
+            site.tell("good", RankExited(rank, 0, stopped=False))
+        site.coordinator._tell(Cancel("bad"))
+        for rank in range(2):
+            site.tell("bad", RankStopped(rank, 0, saved=False))
+            site.tell("bad", RankExited(rank, 0, stopped=True))
+        jobs = {job["job_id"]: job for job in (await site.json("/distrain/jobs"))["jobs"]}
+        assert jobs["good"]["state"] == "succeeded"
+        assert (jobs["bad"]["state"], jobs["bad"]["reason"]) == ("cancelled", "Cancelled")
+        texts = [m["text"] for m in (await site.json("/distrain/jobs/bad"))["timeline"]]
+        assert texts[-2:] == [
+            f"{state}: Cancelled: somebody cancelled the job" for state in ("stopping", "cancelled")
+        ]
+        site.coordinator._forget("good")
+        assert await site.json("/distrain/jobs/good", 404)
+        assert list(site.monitor.histories) == ["bad"]
+
+    on_site(story)
+
+
+def test_a_monitor_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        site.monitor.histories["a"].observe = None  # type: ignore[assignment, method-assign]
+        site.step("a", 10)
+        site.tell("a", steps_done(0, 20))
+        view = site.coordinator.view("a")
+        assert view is not None
+        assert view["next_record"] == 2  # it began, and a record
+        assert site.coordinator.machine.jobs["a"].state == "running"
+
+    on_site(story)
+    assert sum("the monitor failed" in record.message for record in caplog.records) == 1

@@ -1,0 +1,120 @@
+"""A real scheduler with the monitor in this process, and jobs that are told, not run."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+from distributed import Scheduler
+from tornado.httpclient import AsyncHTTPClient, HTTPResponse
+
+from distrain.coordinator.collector import Collector
+from distrain.coordinator.machine import Machine
+from distrain.coordinator.messages import Submit, WorkersChanged
+from distrain.coordinator.plugin import PLUGIN_NAME, CoordinatorPlugin
+from distrain.events import Event, Heartbeat, RankStarted, StepsDone, TrainingStarted, to_json
+from distrain.metrics import BinaryMetrics
+from distrain.monitor.observer import EXTENSION, Monitor
+from distrain.placement import Slot
+from distrain.spec import parse_spec
+
+
+class Site:
+    """The scheduler, as its visitors see it."""
+
+    def __init__(self, scheduler: Scheduler):
+        self.scheduler = scheduler
+        self.coordinator: CoordinatorPlugin = scheduler.plugins[PLUGIN_NAME]
+        self.monitor: Monitor = scheduler.extensions[EXTENSION]
+        self.url = f"http://127.0.0.1:{scheduler.http_server.port}"
+
+    async def get(self, path: str, **options: Any) -> HTTPResponse:
+        """An answer, whatever its status."""
+        client = AsyncHTTPClient()
+        return await client.fetch(
+            self.url + path, raise_error=False, follow_redirects=False, **options
+        )
+
+    async def json(self, path: str, status: int = 200) -> Any:
+        """A document."""
+        answer = await self.get(path)
+        assert answer.code == status, answer.body
+        assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+        return json.loads(answer.body, parse_constant=_no_constant)
+
+    def submit(self, job_id: str, num_ranks: int = 2, **spec: Any) -> None:
+        """Put a job where the coordinator would have it once it runs; no process is started."""
+        parsed = parse_spec(
+            {
+                "name": "test",
+                "data": {"train": "nowhere"},
+                "model": {"kind": "mlp"},
+                "train": {"lanes": num_ranks, "global_batch_size": 100 * num_ranks},
+                "resources": {"num_ranks": num_ranks},
+                **spec,
+            }
+        )
+        self.coordinator.specs[job_id] = parsed
+        self.coordinator.run_dirs[job_id] = f"runs/{job_id}"
+        self.coordinator.collectors[job_id] = Collector()
+        machine: Machine = self.coordinator.machine
+        slots = {Slot(f"host-{r}", f"tcp://{job_id}-{r}:1", f"w{r}") for r in range(num_ranks)}
+        machine.handle(Submit(job_id, num_ranks, 600.0, None), time.monotonic())
+        machine.handle(WorkersChanged(machine.slots | frozenset(slots)), time.monotonic())
+        self.coordinator.collectors[job_id].begin_attempt(1, num_ranks)
+        for rank in range(num_ranks):
+            self.tell(job_id, RankStarted(rank, 1000 + rank, f"host-{rank}", "cpu"))
+        for rank in range(num_ranks):
+            self.tell(job_id, TrainingStarted(rank, 100, 10_000, 10_000, 7, "arrow: it is a test"))
+
+    def tell(self, job_id: str, event: Event, attempt: int = 1) -> None:
+        """What a rank reports, as it comes over the wire."""
+        self.coordinator.rank_reported(job_id, attempt, json.loads(json.dumps(to_json(event))))
+
+    def step(self, job_id: str, step: int, num_ranks: int = 2, own_s: float = 0.5) -> None:
+        """All ranks have come to a step, ten after the last; rank r works (r + 1) x `own_s`."""
+        for rank in range(num_ranks):
+            self.tell(job_id, steps_done(rank, step, own_s * (rank + 1), own_s * num_ranks))
+            self.tell(job_id, Heartbeat(rank, step, step, "forward_backward"))
+
+
+def steps_done(rank: int, step: int, own_s: float = 0.5, wall_s: float = 1.0) -> StepsDone:
+    """Ten steps of a rank with 1,000 rows; a quarter of its own time it waited for data."""
+    seconds = {
+        "data_wait": own_s / 4,
+        "forward_backward": 3 * own_s / 4,
+        "exchange": wall_s - own_s,
+    }
+    return StepsDone(
+        rank, 0, step, step * wall_s / 10, seconds, metrics_state(), 0.1, loader={"rows": 1000}
+    )
+
+
+def metrics_state(rows: int = 100) -> dict[str, Any]:
+    """A metrics state as it travels."""
+    rng = np.random.default_rng(7)
+    metrics = BinaryMetrics()
+    metrics.update(rng.normal(size=rows).astype(np.float32), rng.integers(0, 2, rows))
+    return metrics.to_json()
+
+
+def on_site(story: Callable[[Site], Awaitable[None]], *, dashboard: bool = False) -> None:
+    """Run a story beside a scheduler that was started with the preload."""
+
+    async def run() -> None:
+        async with Scheduler(
+            port=0,
+            host="127.0.0.1",
+            dashboard=dashboard,
+            dashboard_address="127.0.0.1:0",
+            preload=["distrain.preload"],
+        ) as scheduler:
+            await story(Site(scheduler))
+
+    asyncio.run(run())
+
+
+def _no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
