@@ -18,6 +18,8 @@ COMMANDS = {
     "init": "Write a job spec to begin with.",
     "plan": "Say what a job's ranks will read and hold, and start nothing.",
     "train": "Train a model as a job spec says.",
+    "report": "Write a run on one HTML page.",
+    "compare": "Lay runs side by side.",
     "logs": "Print what a run's ranks printed, or their first error.",
     "audit": "Prove that a run trained every row once.",
     "evaluate": "Score labelled rows with a saved model and tell its metrics.",

@@ -12,7 +12,8 @@ from distrain.coordinator.view import JobView, Record
 from distrain.errors import OutputError
 from distrain.events import PHASES
 from distrain.report import open_run, summarise
-from distrain.report.curves import PHASE_COLOURS, draw_curves
+from distrain.report.curves import draw_curves
+from distrain.report.panels import PHASE_COLOURS
 from distrain.run_paths import RunPaths
 from distrain.spec import parse_spec
 

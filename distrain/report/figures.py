@@ -1,0 +1,161 @@
+"""The figures of reports and comparisons, as bytes of SVG or PNG."""
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from distrain.report.curves import new_figure
+from distrain.report.panels import (
+    ALONG_LABELS,
+    Along,
+    draw_bars,
+    draw_metric,
+    draw_shares,
+    draw_speed,
+    leave_out_the_start,
+    millions,
+    minutes,
+    thinned,
+)
+from distrain.report.run_data import RunData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESTART_COLOUR, CHECKPOINT_COLOUR = "#d1495b", "#66a182"
+RUN_COLOURS = ("#3b6fb6", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#4d4d4d", "#b08968")
+
+
+def run_figures(data: RunData) -> dict[str, "Figure"]:
+    """A run's figures by name, in the order of its report; none of a run without records."""
+    figures: dict[str, Figure] = {}
+    if data.records:
+        figures["loss"] = _pair(data, _draw_loss)
+        figures["auc"] = _pair(data, _draw_auc)
+    if data.train:
+        figures["rows-per-second"] = _pair(data, lambda axes, d, x: draw_speed(axes, d.train, x))
+        figures["time-over-rows"] = _shares(data)
+        figures["time-by-rank"] = _bars(data)
+        if data.restarts or data.checkpoint_steps():
+            figures["timeline"] = _timeline(data)
+    return figures
+
+
+def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure":
+    """Loss, AUC and rows/s of some runs, one colour each."""
+    figure = new_figure(11, 7)
+    loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
+    for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):
+        colour = RUN_COLOURS[number % len(RUN_COLOURS)]
+        style = "-" if number < len(RUN_COLOURS) else "--"
+        scored = data.valid or data.train
+        for axes, records, name in (
+            (loss, data.train, "loss"),
+            (valid_loss, data.valid, "loss"),
+            (auc, scored, "auc"),
+            (speed, data.train, "rows_per_s"),
+        ):
+            known = thinned([r for r in records if getattr(r, name) is not None])
+            values = [getattr(r, name) for r in known]
+            places = [millions(r) for r in known]
+            mark = "o" if known and known[0].split == "valid" else None
+            axes.plot(
+                places, values, color=colour, linestyle=style, marker=mark, linewidth=1.2,
+                label=run_name if axes is loss else None,
+            )  # fmt: skip
+    loss.set_ylabel("log loss [nats], train")
+    valid_loss.set_ylabel("log loss [nats], valid")
+    auc.set_ylabel("AUC, valid or else train")
+    speed.set_ylabel("rows/s, all ranks")
+    leave_out_the_start(loss, [record for data in runs for record in data.train])
+    for axes in (loss, valid_loss, auc, speed):
+        axes.set_xlabel(ALONG_LABELS[millions])
+        axes.grid(alpha=0.25)
+    figure.legend(loc="outside upper center", frameon=False)
+    return figure
+
+
+def as_svg(figure: "Figure") -> bytes:
+    """A figure with its letters as text, the same bytes for the same figure."""
+    return _saved(figure, "svg")
+
+
+def as_png(figure: "Figure") -> bytes:
+    """A figure as pixels."""
+    return _saved(figure, "png")
+
+
+def _saved(figure: "Figure", form: str) -> bytes:
+    import matplotlib
+
+    buffer = io.BytesIO()
+    no_date = {"Date": None} if form == "svg" else None
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "distrain"}):
+        figure.savefig(buffer, format=form, dpi=110, metadata=no_date)
+    return buffer.getvalue()
+
+
+def _pair(data: RunData, draw: Any) -> "Figure":
+    """The same against rows and against wall time."""
+    figure = new_figure(11, 3.4)
+    for axes, along in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
+        draw(axes, data, along)
+        for setback in data.restarts:
+            place = _place(data, setback.get("step") or 0, along)
+            axes.axvline(place, color=RESTART_COLOUR, linewidth=0.8, linestyle=":")
+        axes.set_xlabel(ALONG_LABELS[along])
+        axes.grid(alpha=0.25)
+    return figure
+
+
+def _draw_loss(axes: Any, data: RunData, along: Along) -> None:
+    draw_metric(axes, data.train, data.valid, "loss", "log loss [nats]", along)
+    leave_out_the_start(axes, data.train)
+
+
+def _draw_auc(axes: Any, data: RunData, along: Along) -> None:
+    draw_metric(axes, data.train, data.valid, "auc", "AUC", along)
+
+
+def _shares(data: RunData) -> "Figure":
+    figure = new_figure(11, 3.4)
+    axes = figure.subplots()
+    draw_shares(axes, data.train)
+    axes.set_xlabel(ALONG_LABELS[millions])
+    return figure
+
+
+def _bars(data: RunData) -> "Figure":
+    seconds = data.seconds_by_rank()
+    names = (
+        [f"rank {rank}" for rank in range(len(seconds))]
+        if data.summary.get("seconds")
+        else ["mean rank"]
+    )
+    figure = new_figure(11, min(20.0, 1.4 + 0.35 * len(seconds)))
+    draw_bars(figure.subplots(), seconds, names)
+    return figure
+
+
+def _timeline(data: RunData) -> "Figure":
+    figure = new_figure(11, 1.7)
+    axes = figure.subplots()
+    lanes = (
+        ("checkpoints", data.checkpoint_steps(), CHECKPOINT_COLOUR, "|"),
+        ("restarts", [s.get("step") or 0 for s in data.restarts], RESTART_COLOUR, "x"),
+    )
+    for row, (_, steps, colour, mark) in enumerate(lanes):
+        places = [_place(data, step, minutes) for step in steps]
+        axes.plot(places, [row] * len(places), color=colour, marker=mark, linestyle="", ms=9)
+    axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
+    axes.set_ylim(-0.6, len(lanes) - 0.4)
+    axes.set_xlim(0, max(minutes(record) for record in data.records) * 1.01 or None)
+    axes.set_xlabel(ALONG_LABELS[minutes])
+    axes.grid(alpha=0.25, axis="x")
+    return figure
+
+
+def _place(data: RunData, step: int, along: Along) -> float:
+    """Where a step is: at the first record that holds it."""
+    reached = (record for record in data.records if record.step >= step)
+    return along(next(reached, data.records[-1]))

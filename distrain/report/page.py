@@ -1,0 +1,73 @@
+"""HTML pages that need nothing but themselves. Pure."""
+
+import base64
+import html
+from collections.abc import Iterable, Sequence
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 1100px;
+       margin: 2em auto; padding: 0 1em; }
+h1 { font-size: 1.5em; margin-bottom: 0.2em; } h2 { font-size: 1.15em; margin-top: 1.8em; }
+table { border-collapse: collapse; } img { max-width: 100%; display: block; }
+td, th { text-align: left; vertical-align: top; padding: 0.15em 1.2em 0.15em 0;
+         border-bottom: 1px solid #e5e5e5; overflow-wrap: anywhere; }
+th { font-weight: 600; } pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto;
+     white-space: pre-wrap; } .bad { color: #b3261e; } .muted { color: #777; }
+.wide { overflow-x: auto; }
+"""
+# Nothing is fetched, whatever a name or message in the page may hold.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def page(title: str, sections: Iterable[str]) -> str:
+    """A whole page of sections in HTML."""
+    return (
+        "<!DOCTYPE html>\n"
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(sections) + "\n</body></html>\n"
+    )
+
+
+def section(heading: str, *content: str) -> str:
+    """Some HTML under a heading."""
+    return f"<section><h2>{escaped(heading)}</h2>\n" + "\n".join(content) + "\n</section>"
+
+
+def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:
+    """A table of texts; without a header the first column names the rows."""
+    lines = []
+    if header:
+        lines.append("".join(f"<th>{escaped(cell)}</th>" for cell in header))
+    for first, *rest in rows:
+        cells = f"<th>{escaped(first)}</th>"
+        lines.append(cells + "".join(f"<td>{escaped(cell)}</td>" for cell in rest))
+    return (
+        '<div class="wide"><table>' + "".join(f"<tr>{ln}</tr>\n" for ln in lines) + "</table></div>"
+    )
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph of plain text."""
+    return f'<p class="{kind}">{escaped(text)}</p>'
+
+
+def verbatim(text: str) -> str:
+    """Text as it is, line by line."""
+    return f"<pre>{escaped(text)}</pre>"
+
+
+def svg_image(svg: bytes, what: str) -> str:
+    """A picture inside the page; its letters can be searched nowhere but in `what`."""
+    data = base64.b64encode(svg).decode("ascii")
+    return f'<img alt="{escaped(what)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def escaped(value: object) -> str:
+    """Text that no reader takes for markup.
+
+    >>> escaped('<b> & "c"')
+    '&lt;b&gt; &amp; &quot;c&quot;'
+    """
+    return html.escape(str(value))

@@ -1,0 +1,128 @@
+"""All that a run directory tells, whether its run succeeded, failed, broke off, or goes on."""
+
+import fcntl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distrain.coordinator.view import Record
+from distrain.report.run_file import RunFile, read_records, read_run, read_summary
+from distrain.run_paths import RunPaths
+from distrain.spec import JobSpec
+
+RUNNING, BROKEN_OFF = "running", "broken off"
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One run.
+
+    Attributes:
+        root: Its directory.
+        run: Whose it is.
+        spec: The job.
+        records: Those that count, in order.
+        summary: What `summary.json` holds: of an earlier command, if the run goes on; `{}` without.
+        state: The summary's; `running` while a command is at it; `broken off` if none is and there
+            is no summary.
+    """
+
+    root: Path
+    run: RunFile
+    spec: JobSpec
+    records: tuple[Record, ...]
+    summary: Mapping[str, Any]
+    state: str
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return self.run.job_id
+
+    @property
+    def train(self) -> list[Record]:
+        """Records of training rows."""
+        return [record for record in self.records if record.split == "train"]
+
+    @property
+    def valid(self) -> list[Record]:
+        """Records of validation rows."""
+        return [record for record in self.records if record.split == "valid"]
+
+    @property
+    def restarts(self) -> list[Mapping[str, Any]]:
+        """Attempts that ended early and were followed by others."""
+        return list(self.summary.get("restarts", ()))
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps up to which a checkpoint was begun: those of the reports that tell of time for it.
+
+        Of the last checkpoint the step itself.
+        """
+        steps = {r.step for r in self.train if (r.seconds or {}).get("checkpoint", 0.0) > 0}
+        last = self.summary.get("checkpoints", {}).get("step")
+        return sorted(steps | ({last} if last else set()))
+
+    def seconds_by_rank(self) -> list[Mapping[str, float]]:
+        """Wall time by phase: of each rank once it is known, else of the mean one so far."""
+        of_ranks = list(self.summary.get("seconds", ()))
+        return of_ranks or [_added_up(self.train)] if self.train else of_ranks
+
+    def problem(self) -> str:
+        """Why it ended badly, in words; "" if it did not."""
+        reason = self.summary.get("reason")
+        if not reason or self.state == RUNNING:
+            return ""
+        return f"{reason}: {self.summary.get('message') or ''}".strip()
+
+
+def read_run_data(root: Path) -> RunData:
+    """Read a run directory.
+
+    Raises:
+        InputError: It holds no run, or one that cannot be read.
+        SpecError: Its spec cannot be used.
+    """
+    paths = RunPaths(root)
+    run, spec = read_run(root)
+    summary = read_summary(paths) or {}
+    state = RUNNING if _is_at_work(paths) else str(summary.get("state", BROKEN_OFF))
+    return RunData(root, run, spec, tuple(read_records(paths)), summary, state)
+
+
+def differences(one: Any, other: Any, prefix: str = "") -> Iterator[str]:
+    """The places in two JSON documents whose values differ, as `train.optimizer.lr`.
+
+    >>> list(differences({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3, "d": 4}}))
+    ['b.c', 'b.d']
+    """
+    if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
+        if one != other:
+            yield prefix.rstrip(".")
+        return
+    for name in dict.fromkeys([*one, *other]):
+        if name not in one or name not in other:
+            yield f"{prefix}{name}"
+        else:
+            yield from differences(one[name], other[name], f"{prefix}{name}.")
+
+
+def _is_at_work(paths: RunPaths) -> bool:
+    """Whether a command holds the run's lock (on filesystems that have locks)."""
+    try:
+        with paths.run.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _added_up(records: list[Record]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for record in records:
+        for phase, seconds in (record.seconds or {}).items():
+            total[phase] = total.get(phase, 0.0) + seconds
+    return total

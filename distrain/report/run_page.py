@@ -1,0 +1,197 @@
+"""`distrain report`: one run on one page."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distrain.report.figures import as_png, as_svg, run_figures
+from distrain.report.page import escaped, page, paragraph, section, svg_image, table, verbatim
+from distrain.report.run_data import BROKEN_OFF, RUNNING, RunData, read_run_data
+from distrain.report.wording import bounded, bytes_size, count, duration, number, percent
+from distrain.storage import whole_file
+from distrain.version import __version__
+
+_FIGURE_TITLES = {
+    "loss": "Log loss",
+    "auc": "AUC, with its bound as a band",
+    "rows-per-second": "Rows per second",
+    "time-over-rows": "Where the time went",
+    "time-by-rank": "Where the time went, by rank",
+    "timeline": "Checkpoints and restarts",
+}
+
+
+def write_report(root: Path, out: Path, *, with_pngs: bool = False) -> list[Path]:
+    """Write a run's report.
+
+    Args:
+        root: The run directory.
+        out: The HTML file.
+        with_pngs: Whether to write each figure beside it as well, as `STEM-FIGURE.png`.
+
+    Returns:
+        The files; each appears whole.
+
+    Raises:
+        InputError: It is no run directory, or cannot be read.
+        OutputError: A file cannot be written.
+    """
+    data = read_run_data(root)
+    figures = run_figures(data)
+    pictures = [
+        section(_FIGURE_TITLES[name], svg_image(as_svg(figure), _FIGURE_TITLES[name]))
+        for name, figure in figures.items()
+    ]
+    written = []
+    if with_pngs:
+        for name, figure in figures.items():
+            written.append(out.with_name(f"{out.stem}-{name}.png"))
+            _write(written[-1], as_png(figure))
+    sections = [*_head(data), _outcome(data), *pictures, *_tables(data)]
+    _write(out, page(f"Run {data.name}", sections).encode())
+    return [out, *written]
+
+
+def outcome_rows(data: RunData) -> list[tuple[str, str]]:
+    """A run's figures, as people read them: those of its records while it runs."""
+    summary, last = data.summary, data.train[-1] if data.train else None
+    scored = data.valid[-1] if data.valid else last
+    rows = [
+        ("state", data.state),
+        ("ranks", count(data.spec.resources.num_ranks)),
+        ("steps", count(last.step if last else 0)),
+        ("rows trained", count(last.rows_total if last else 0)),
+        ("wall time", duration(last.elapsed_s if last else None)),
+        ("rows/s", count(_speed(data))),
+        ("waiting for data", percent(_stall(data))),
+        ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
+        ("AUC", bounded(scored.auc, scored.auc_bound) if scored else "-"),
+        ("log loss", number(scored.loss) if scored else "-"),
+        ("normalised entropy", number(scored.normalised_entropy) if scored else "-"),
+        ("parameters", count(summary.get("parameters"))),
+        ("attempts", count(summary.get("attempts"))),
+        ("checkpoints", count(summary.get("checkpoints", {}).get("count"))),
+    ]
+    return rows
+
+
+def _head(data: RunData) -> Iterable[str]:
+    yield f"<h1>Run {escaped(data.name)}</h1>"
+    about = f"{data.spec.name}, {data.state}; begun {data.run.created}, distrain {data.run.version}"
+    yield paragraph(about, "muted")
+    if data.state == RUNNING:
+        yield paragraph("The run goes on: what follows is of its records so far.")
+    if data.state == BROKEN_OFF:
+        yield paragraph(
+            f"The run broke off without an outcome. Go on: distrain train --resume {data.root}",
+            "bad",
+        )
+    if data.problem():
+        yield paragraph("How it ended:", "bad") + verbatim(data.problem())
+
+
+def _outcome(data: RunData) -> str:
+    return section("Outcome", table(outcome_rows(data)))
+
+
+def _tables(data: RunData) -> Iterable[str]:
+    if data.restarts:
+        told = [
+            (s.get("attempt"), s.get("step"), duration(s.get("after_s")), s.get("reason"),
+             _first_line(s.get("message")))
+            for s in data.restarts
+        ]  # fmt: skip
+        header = ("attempt", "after step", "after", "reason", "message")
+        yield section("Restarts", table(told, header))
+    yield section("Data", table(_data_rows(data)))
+    yield section("Hardware", *_hardware(data))
+    environment = data.run.environment
+    packages = environment.get("packages", {})
+    versions = [("Python", environment.get("python", "-")), *packages.items()]
+    where = [("host", environment.get("host", "-")), ("system", environment.get("system", "-"))]
+    yield section(
+        "Environment",
+        paragraph("Of the command that first submitted the job.", "muted"),
+        table([*where, *versions]),
+    )
+    spec = yaml.safe_dump(data.spec.model_dump(mode="json", by_alias=True), sort_keys=False)
+    yield section("Job spec, as resolved", verbatim(spec))
+    yield paragraph(f"Written by distrain {__version__}.", "muted")
+
+
+def _data_rows(data: RunData) -> list[tuple[str, object]]:
+    last = data.train[-1] if data.train else None
+    valid = data.valid[-1] if data.valid else None
+    return [
+        ("training rows", ", ".join(map(str, data.spec.data.train))),
+        ("validation rows", ", ".join(map(str, data.spec.data.valid or ())) or "-"),
+        ("epochs begun", count(last.epoch + 1 if last else 0)),
+        ("rows trained", count(last.rows_total if last else 0)),
+        ("rows validated", count(valid.rows if valid else None)),
+        ("read by", data.summary.get("reader") or "-"),
+    ]
+
+
+def _hardware(data: RunData) -> Iterable[str]:
+    environment = data.run.environment
+    yield table(
+        [
+            ("CPU of the command's machine", environment.get("cpu", "-")),
+            ("its cores", environment.get("cores", "-")),
+            ("its memory", bytes_size(environment.get("memory_bytes"))),
+        ]
+    )
+    places: Sequence[Mapping[str, Any]] = data.summary.get("places", ())
+    peaks: Sequence[Mapping[str, Any]] = data.summary.get("peak_memory", ())
+    stalls: Sequence[float] = data.summary.get("stall_pct", ())
+    ranks = [
+        (
+            rank,
+            place.get("host", "-"),
+            place.get("device", "-"),
+            place.get("hardware") or "-",
+            bytes_size(_at(peaks, rank, {}).get("host_bytes")),
+            bytes_size(_at(peaks, rank, {}).get("device_bytes") or None),
+            percent(_at(stalls, rank, None)),
+        )
+        for rank, place in enumerate(places)
+    ]
+    if ranks:
+        header = ("rank", "host", "device", "hardware", "peak host memory", "peak device memory",
+                  "waiting for data")  # fmt: skip
+        yield table(ranks, header)
+    else:
+        yield paragraph("Where the ranks ran is told when the job has ended.", "muted")
+
+
+def _speed(data: RunData) -> float | None:
+    if data.state != RUNNING and data.summary.get("rows_per_s") is not None:
+        return float(data.summary["rows_per_s"])
+    speeds = [(r.rows, r.rows_per_s) for r in data.train if r.rows_per_s]
+    took_s = sum(rows / speed for rows, speed in speeds)
+    return sum(rows for rows, _ in speeds) / took_s if took_s else None
+
+
+def _stall(data: RunData) -> float | None:
+    by_rank = data.summary.get("stall_pct") or ()
+    if data.state != RUNNING and by_rank:
+        return float(max(by_rank))
+    seconds = data.seconds_by_rank()
+    total = sum(seconds[0].values()) if seconds else 0.0
+    return 100 * seconds[0].get("data_wait", 0.0) / total if total else None
+
+
+def _at(values: Sequence[Any], index: int, default: Any) -> Any:
+    return values[index] if index < len(values) else default
+
+
+def _first_line(text: object) -> str:
+    lines = str(text or "").splitlines()
+    return lines[0] if lines else ""
+
+
+def _write(path: Path, data: bytes) -> None:
+    with whole_file(path) as partial:
+        partial.write_bytes(data)

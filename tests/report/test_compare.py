@@ -1,0 +1,71 @@
+"""`distrain compare`: what differs is shown, what does not is left out."""
+
+import re
+
+import pytest
+from click.testing import CliRunner
+from kept_runs import finished_view, keep_run, records_of, spec_of, view_of
+
+from distrain.cli.compare import command
+from distrain.coordinator.states import JobState
+from distrain.report.compare import compare, read_runs
+
+
+@pytest.fixture
+def roots(tmp_path):
+    one = keep_run(tmp_path / "one", finished_view(records_of()), spec_of(epochs=1), "clicks-1")
+    other = keep_run(
+        tmp_path / "other",
+        view_of(JobState.RUNNING, records_of(50)),
+        spec_of(epochs=2, optimizer={"kind": "adam", "lr": 0.5}),
+        "clicks-2",
+    )
+    return [one, other]
+
+
+def test_only_settings_that_differ_are_listed(roots):
+    found = compare(read_runs(roots))
+    settings = {row[0]: row[1:] for row in found.settings}
+    assert settings["train.epochs"] == ("1", "2")
+    assert settings["train.optimizer.lr"][1] == "0.5"
+    assert settings["train.optimizer.kind"][1] == "adam"
+    assert all(place.startswith("train.") for place in settings)
+    assert found.environment == ()
+    assert found.names == ("clicks-1", "clicks-2")
+
+
+def test_outcomes_stand_side_by_side_also_of_runs_without_an_end(roots):
+    outcomes = {row[0]: row[1:] for row in compare(read_runs(roots)).outcomes}
+    assert outcomes["state"] == ("succeeded", "broken off")
+    assert outcomes["rows trained"] == ("10,000", "5,000")
+    assert outcomes["AUC"] == ("0.70000 ± 1.0e-03", "0.65000 ± 1.0e-03")
+    assert outcomes["parameters"] == ("12", "-")
+
+
+def test_a_run_beside_itself_differs_in_nothing_and_has_two_names(roots):
+    found = compare(read_runs([roots[0], roots[0]]))
+    assert found.settings == found.environment == ()
+    assert found.names[0] == f"clicks-1 ({roots[0]})"
+
+
+def test_three_runs_compare_with_the_first(roots):
+    found = compare(read_runs([roots[0], roots[0], roots[1]]))
+    assert {row[0]: row[1:] for row in found.settings}["train.epochs"] == ("1", "1", "2")
+
+
+def test_the_command_prints_and_writes(roots, tmp_path):
+    out = tmp_path / "week.html"
+    done = CliRunner().invoke(command, [*map(str, roots), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"train\.epochs\W+1\W+2\W", done.output)
+    assert done.output.splitlines()[-1] == str(out)
+    text = out.read_text()
+    assert text.count("data:image/svg+xml") == 1
+    assert "train.optimizer.lr" in text
+    assert "<script" not in text
+
+
+def test_one_run_alone_is_a_mistake(roots):
+    done = CliRunner().invoke(command, [str(roots[0])])
+    assert done.exit_code == 2
+    assert "two runs" in done.output

@@ -1,0 +1,154 @@
+"""`distrain report`: whatever a run directory holds fits on one page that needs nothing else."""
+
+import base64
+import html.parser
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+from kept_runs import finished_view, keep_run, records_of, spec_of, view_of
+from PIL import Image
+
+from distrain.cli.report import command
+from distrain.coordinator.states import JobState
+from distrain.errors import InputError, OutputError
+from distrain.report import reopen_run
+from distrain.report.run_data import read_run_data
+from distrain.report.run_page import write_report
+from distrain.run_paths import RunPaths
+
+
+class Page(html.parser.HTMLParser):
+    """A page's texts, its pictures, and whatever it would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.cells, self.images, self.fetched, self._open = [], {}, [], []
+        self.feed(text)
+        assert not self._open, "every tag is closed"
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        if tag not in ("img", "meta"):
+            self._open.append(tag)
+        if tag in ("script", "link", "iframe", "object"):
+            self.fetched.append(tag)
+        source = values.get("src") or values.get("href") or ""
+        if tag == "img" and source.startswith("data:image/svg+xml;base64,"):
+            self.images[values["alt"]] = base64.b64decode(source.partition(",")[2])
+        elif source:
+            self.fetched.append(source)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.cells.append(data)
+
+    def row(self, name):
+        return self.cells[self.cells.index(name) + 1]
+
+
+def page_of(root, tmp_path):
+    out = tmp_path / "out.html"
+    write_report(root, out)
+    text = out.read_text()
+    page = Page(text)
+    assert page.fetched == []
+    assert "Content-Security-Policy" in text
+    return page
+
+
+def test_a_run_that_succeeded_is_told_in_full(tmp_path):
+    root = keep_run(tmp_path / "run", finished_view(records_of()))
+    page = page_of(root, tmp_path)
+    told = {name: page.row(name) for name in ("state", "rows trained", "AUC", "log loss", "ranks")}
+    assert told == {
+        "state": "succeeded", "rows trained": "10,000", "AUC": "0.70000 ± 1.0e-03",
+        "log loss": "0.60000", "ranks": "2",
+    }  # fmt: skip
+    assert list(page.images) == [
+        "Log loss", "AUC, with its bound as a band", "Rows per second", "Where the time went",
+        "Where the time went, by rank", "Checkpoints and restarts",
+    ]  # fmt: skip
+    for svg in page.images.values():
+        assert ET.fromstring(svg).tag.endswith("svg")
+        assert not re.findall(rb'href="(?!#)', svg)
+    drawn = "".join(ET.fromstring(page.images["Where the time went, by rank"]).itertext())
+    assert "rank 1" in drawn
+    assert "data_wait" in drawn
+    text = "\n".join(page.cells)
+    for word in ("alpha", "GPU Y", "1.0 GiB", "RankDied", "<SIGKILL>", "embedding_dim", "torch"):
+        assert word in text
+    assert page.row("training rows") == "day_0"
+
+
+def test_a_run_that_failed_says_why_and_shows_how_far_it_came(tmp_path):
+    view = view_of(
+        JobState.FAILED, records_of(50), reason="NonFiniteLoss", message="loss <nan>\nat step 51"
+    )
+    page = page_of(keep_run(tmp_path / "run", view), tmp_path)
+    assert page.row("state") == "failed"
+    assert page.row("rows trained") == "5,000"
+    assert any("NonFiniteLoss: loss <nan>\nat step 51" in cell for cell in page.cells)
+    drawn = "".join(ET.fromstring(page.images["Where the time went, by rank"]).itertext())
+    assert "mean rank" in drawn  # nobody told of each
+
+
+def test_a_run_that_never_trained_has_no_pictures(tmp_path):
+    view = view_of(JobState.CANCELLED, reason="Cancelled", message="by Ctrl-C")
+    page = page_of(keep_run(tmp_path / "run", view), tmp_path)
+    assert page.images == {}
+    assert page.row("AUC") == "-"
+
+
+def test_a_run_that_goes_on_is_shown_so_far_and_one_that_broke_off_is_not_called_running(tmp_path):
+    root = keep_run(tmp_path / "run", view_of(JobState.RUNNING, records_of(40)))
+    assert read_run_data(root).state == "broken off"
+    assert any("--resume" in cell for cell in page_of(root, tmp_path).cells)
+    with reopen_run(root, spec_of()):
+        page = page_of(root, tmp_path)
+    assert page.row("state") == "running"
+    assert page.row("rows/s") == "250"
+    assert page.row("waiting for data") == "24.2 %"  # 4 of 16.5 s
+    assert len(page.images) == 6
+
+
+def test_a_run_that_is_resumed_does_not_show_the_end_of_its_last_command(tmp_path):
+    view = view_of(JobState.FAILED, records_of(40), reason="RankDied", message="killed")
+    root = keep_run(tmp_path / "run", view)
+    with reopen_run(root, spec_of()):
+        page = page_of(root, tmp_path)
+    assert page.row("state") == "running"
+    assert not any("RankDied: killed" in cell for cell in page.cells)
+
+
+def test_checkpoints_are_found_in_the_times_and_in_the_summary(tmp_path):
+    root = keep_run(tmp_path / "run", finished_view(records_of()))
+    assert read_run_data(root).checkpoint_steps() == [40, 80, 100]
+
+
+def test_the_command_writes_into_the_run_and_pictures_on_request(tmp_path):
+    root = keep_run(tmp_path / "run", finished_view(records_of()))
+    done = CliRunner().invoke(command, [str(root), "--png"], catch_exceptions=False)
+    files = done.output.splitlines()
+    assert files[0] == str(RunPaths(root).report)
+    assert len(files) == 7
+    for file in files[1:]:
+        with Image.open(file) as picture:
+            assert picture.format == "PNG"
+    first = RunPaths(root).report.read_bytes()
+    CliRunner().invoke(command, [str(root)], catch_exceptions=False)
+    assert RunPaths(root).report.read_bytes() == first  # the same run, the same page
+
+
+def test_no_run_and_no_room_are_told(tmp_path):
+    with pytest.raises(InputError, match="cannot read the run"):
+        write_report(tmp_path, tmp_path / "out.html")
+    root = keep_run(tmp_path / "run", view_of(JobState.CANCELLED))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError):
+        write_report(root, tmp_path / "file" / "out.html")
+    assert json.loads(RunPaths(root).summary.read_text())["state"] == "cancelled"
