@@ -92,6 +92,14 @@ def test_curves_can_be_drawn_over_rows_or_time(page: TrainingPage) -> None:
     assert axes() == {"elapsed_s"}
 
 
+def test_bars_show_the_attempt_or_the_last_report(page: TrainingPage) -> None:
+    bars = page.root.select_one({"name": "time-by-phase"}).select({"type": GlyphRenderer})
+    source = next(iter(bars)).data_source
+    assert source.data["data_wait"] == [25.0, 25.0]
+    page.root.select_one({"name": "window"}).active = 1
+    assert source.data["data_wait"] == [100.0, 100.0]
+
+
 def test_lines_of_ranks_are_kept_for_other_jobs(documents: MadeDocuments) -> None:
     documents.num_ranks = 12
     page = TrainingPage(Watch(lambda: documents))

@@ -32,8 +32,10 @@ PHASE_COLORS = {
 }
 
 
-def time_by_phase(window: str = "total_seconds") -> Panel:
+def time_by_phase() -> Panel:
     """Stacked bars: where each rank's wall time went, in this attempt or the last report."""
+    window = "total_seconds"
+    last: Document | None = None
     source = source_of("rank", "worker", *PHASES, *(f"{phase}_s" for phase in PHASES))
     drawn = draw("Where the time goes, by rank", "% of wall time", **_over_ranks(), tooltips=[])
     bars = drawn.vbar_stack(
@@ -58,12 +60,22 @@ def time_by_phase(window: str = "total_seconds") -> Panel:
         ]
         drawn.add_tools(HoverTool(tooltips=tips, renderers=[bar], visible=False))
 
-    def show(view: View) -> None:
-        columns = phase_columns(_ranks(view), window)
+    def draw_bars() -> None:
+        columns = phase_columns(_ranks(last), window)
         _set_factors(drawn, columns)
         bring_up_to_date(source, columns)
 
-    return Panel("time-by-phase", drawn, show)
+    def show(view: View) -> None:
+        nonlocal last
+        last = view.job
+        draw_bars()
+
+    def set_window(chosen: str) -> None:
+        nonlocal window
+        window = chosen
+        draw_bars()
+
+    return Panel("time-by-phase", drawn, show, set_window=set_window)
 
 
 def step_time() -> Panel:
@@ -83,12 +95,12 @@ def step_time() -> Panel:
     drawn.add_layout(median)
 
     def show(view: View) -> None:
-        ranks = _ranks(view)
+        ranks = _ranks(view.job)
         slowest = view.job.get("slowest") if view.job else None
         columns = step_time_columns(ranks, slowest)
         _set_factors(drawn, columns)
         bring_up_to_date(source, columns)
-        drawn.title.text = step_time_title(ranks, slowest)
+        drawn.title.text = step_time_title(slowest)
         median.visible = slowest is not None
         if slowest is not None:
             median.location = 1e3 * float(slowest["median_step_time_s"])
@@ -125,7 +137,7 @@ def gpu() -> Panel:
     drawn.visible = False
 
     def show(view: View) -> None:
-        columns = gpu_columns(_ranks(view))
+        columns = gpu_columns(_ranks(view.job))
         drawn.visible = bool(columns["rank"])
         _set_factors(drawn, columns)
         bring_up_to_date(source, columns)
@@ -133,8 +145,8 @@ def gpu() -> Panel:
     return Panel("gpu", drawn, show)
 
 
-def _ranks(view: View) -> list[Document]:
-    return list(view.job.get("ranks", ())) if view.job else []
+def _ranks(job: Document | None) -> list[Document]:
+    return list(job.get("ranks", ())) if job else []
 
 
 def _over_ranks() -> dict[str, Any]:

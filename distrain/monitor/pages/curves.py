@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bokeh.models import ColumnDataSource, GlyphRenderer, Legend, LegendItem
+from bokeh.models import ColumnDataSource, GlyphRenderer, Legend, LegendItem, NumeralTickFormatter
 from bokeh.palettes import Category10, Turbo256
 from bokeh.plotting import figure
 
@@ -170,4 +170,4 @@ def _no_points() -> Series:
 
 def _from_zero(drawn: figure) -> None:
     drawn.y_range.start = 0
-    drawn.yaxis.formatter.use_scientific = False
+    drawn.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")

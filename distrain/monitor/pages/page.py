@@ -41,9 +41,13 @@ class TrainingPage:
         self._select = Select(title="Job", options=job_options([]), width=420, name="job")
         self._select.value = watch.wanted
         self._axis = RadioButtonGroup(labels=["over rows", "over time"], active=0, name="x")
+        self._window = RadioButtonGroup(
+            labels=["this attempt", "last report"], active=0, name="window"
+        )
         self._table = by_name["jobs"].root.source
         self._select.on_change("value", self._selected)
         self._axis.on_change("active", self._axis_chosen)
+        self._window.on_change("active", self._window_chosen)
         self._table.selected.on_change("indices", self._row_clicked)
         self.root = self._lay_out(by_name)
 
@@ -83,11 +87,20 @@ class TrainingPage:
             if panel.set_x is not None:
                 panel.set_x(X_AXES[new])
 
+    def _window_chosen(self, _name: str, _old: int, new: int) -> None:
+        for panel in self._panels:
+            if panel.set_window is not None:
+                panel.set_window(WINDOWS[new])
+
     def _lay_out(self, by_name: dict[str, Panel]) -> Any:
         def beside(*names: str) -> Any:
             return row([by_name[name].root for name in names], sizing_mode="stretch_width")
 
-        choices = row(self._select, column(Div(text="Loss and AUC"), self._axis))
+        choices = row(
+            self._select,
+            column(Div(text="Loss and AUC"), self._axis),
+            column(Div(text="Where the time goes"), self._window),
+        )
         return column(
             choices,
             self._headline,

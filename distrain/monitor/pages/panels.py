@@ -30,12 +30,17 @@ class Panel:
         root: The model to lay out.
         show: Brings it up to date; called on each look.
         set_x: Draws it over `rows_total` or `elapsed_s`, where that can be chosen.
+        set_window: Lets it show `total_seconds` or `seconds`, where that can be chosen.
     """
 
     name: str
     root: LayoutDOM
     show: Callable[[View], None]
     set_x: Callable[[str], None] | None = None
+    set_window: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.root.name = self.name
 
 
 def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options: Any) -> figure:

@@ -1,6 +1,7 @@
 """The table of jobs, and the time line of one."""
 
 from bokeh.models import (
+    CustomJS,
     DataTable,
     DatetimeTickFormatter,
     HTMLTemplateFormatter,
@@ -67,11 +68,16 @@ def jobs() -> Panel:
         source=source,
         columns=columns,
         index_position=None,
+        reorderable=False,
         height=150,
         sizing_mode="stretch_width",
         # What Dask does for its own tables: they would cover the navigation bar's menu.
         stylesheets=[".bk-data-table {z-index: 0;}"],
     )
+
+    # Bokeh's table draws itself anew when its rows are others, not when a cell has changed.
+    draw_anew = CustomJS(args={"view": table.view}, code="view.change.emit()")
+    source.js_on_change("patching", draw_anew)
 
     def show(view: View) -> None:
         picked = [] if view.job is None else [str(view.job["job_id"])]

@@ -57,10 +57,27 @@ def headline(job: Document | None) -> str:
     ]
     name = escape(f"{job.get('name') or job['job_id']}: {state_text(job)}")
     lines = [f"<b>{name}</b> &nbsp; {escape(' · '.join(facts))}"]
+    lines += [escape(slowest_text(job))] if job.get("slowest") else []
     why = job.get("message") or job.get("why_pending")
     if why:
         lines.append(escape(str(why)).replace("\n", "<br>"))
     return "<br>".join(lines)
+
+
+def slowest_text(job: Document) -> str:
+    """Which rank is the slowest, where it runs, and how far it is behind.
+
+    >>> slowest = {"rank": 1, "step_time_s": 0.012, "median_step_time_s": 0.010}
+    >>> slowest_text({"slowest": slowest, "ranks": [{"rank": 1, "worker": "w1", "host": "a"}]})
+    'slowest: rank 1 on w1 (a), 12.0 ms a step; median 10.0 ms'
+    """
+    slowest = job["slowest"]
+    rank: Document = next((r for r in job.get("ranks", ()) if r["rank"] == slowest["rank"]), {})
+    worker, host = rank.get("worker"), rank.get("host")
+    place = " on " + (f"{worker} ({host})" if host else str(worker)) if worker else ""
+    time_ms, median_ms = (1e3 * slowest[name] for name in ("step_time_s", "median_step_time_s"))
+    step = f"{time_ms:.1f} ms a step; median {median_ms:.1f} ms"
+    return f"slowest: rank {slowest['rank']}{place}, {step}"
 
 
 def state_text(job: Document) -> str:
@@ -111,7 +128,7 @@ def _decimals(number: float | None) -> str:
 
 
 def _with_bound(number: float | None, bound: float | None) -> str:
-    return _decimals(number) + (f" ± {bound:.4f}" if number is not None and bound else "")
+    return _decimals(number) + (f" ± {bound:.1g}" if number is not None and bound else "")
 
 
 def _percent(number: float | None) -> str:
