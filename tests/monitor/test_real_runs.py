@@ -1,0 +1,170 @@
+"""Real trainings, watched: over HTTP and by a real Prometheus, and on a local cluster."""
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+import real_prometheus
+import yaml
+from dask_world import DaskWorld, TrainCommand, records, wait_for
+from distributed import Client
+from prometheus_names import NAMES
+from small_jobs import make_spec, small_document, write_prepared
+
+from distrain.cluster import open_cluster
+from distrain.coordinator.handle import JobHandle
+from distrain.coordinator.view import Record
+from distrain.monitor.access import TOKEN_VARIABLE
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+TOKEN = "a-token"
+LONG = {
+    "name": "long",
+    "train.epochs": 10_000,
+    "train.max_steps": 500_000,
+    "train.log_every_steps": 20,
+    "evaluate.every_steps": 400,
+    "checkpoint.every_steps": 400,
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("data") / "prepared")
+
+
+class Visitor:
+    """Reads a scheduler's documents.
+
+    Args:
+        client: Of the scheduler.
+        token: What to say.
+    """
+
+    def __init__(self, client: Client, token: str | None = None):
+        self.target = f"127.0.0.1:{client.scheduler_info()['services']['dashboard']}"
+        self._token = token
+
+    def get(self, path: str) -> Any:
+        """A document."""
+        request = Request(f"http://{self.target}{path}")
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        with urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+
+@pytest.mark.slow
+def test_a_local_cluster_serves_its_jobs(prepared: Path, tmp_path: Path) -> None:
+    spec = make_spec(prepared, "evaluate.every_steps=10")
+    with open_cluster(num_workers=2) as client:
+        job = JobHandle(client, "job")
+        job.submit(spec, tmp_path / "run")
+        seen: list[Record] = []
+        view = job.watch(lambda view: seen.extend(view.records))
+        visitor = Visitor(client)
+        shown = visitor.get("/distrain/jobs/job")
+        curves = visitor.get("/distrain/jobs/job/metrics")
+    train = [r for r in seen if r.split == "train"]
+    valid = [r for r in seen if r.split == "valid"]
+    assert (shown["state"], shown["step"], shown["num_ranks"]) == ("succeeded", 20, 2)
+    assert shown["rows_total"] == shown["total_rows"] == 4_000
+    assert shown["model_path"] == view.model_path
+    assert curves["train"]["step"] == [r.step for r in train] == [5, 10, 15, 20]
+    assert curves["train"]["loss"] == [r.loss for r in train]
+    assert curves["valid"]["auc"] == [r.auc for r in valid]
+    assert (shown["auc"], shown["valid_auc"]) == (train[-1].auc, valid[-1].auc)
+    for rank in shown["ranks"]:
+        assert rank["pid"] == view.pids[rank["rank"]]
+        assert rank["worker"].startswith("tcp://")
+        assert rank["doing"] == "finished"
+        assert sum(rank["total_seconds"].values()) > 0
+    assert set(curves["ranks"]) == {"0", "1"}
+    for curve in curves["ranks"].values():
+        assert curve["step"] == [5, 10, 15, 20]
+        assert min(curve["rows_per_s"]) > 0
+        assert min(curve["step_time_s"]) > 0
+    states = [m["text"] for m in shown["timeline"] if m["kind"] == "state"]
+    assert states == ["pending", "starting", "running", "succeeded"]
+    assert sum(m["kind"] == "validated" for m in shown["timeline"]) == len(valid)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaskWorld]:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    with DaskWorld(tmp_path, 2) as world:
+        yield world
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not real_prometheus.is_here(), reason="prometheus (the Debian package)")
+def test_prometheus_scrapes_a_run_and_tells_when_it_stalls(
+    prepared: Path, tmp_path: Path, world: DaskWorld
+) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(yaml.safe_dump(small_document(prepared)))
+    rules = (DEPLOY / "prometheus" / "distrain.rules.yml").read_text()
+    quick = tmp_path / "quick.yml"
+    quick.write_text(rules.replace("_timestamp_seconds > 60", "_timestamp_seconds > 5"))
+    assert quick.read_text() != rules
+    words = [word for name, value in LONG.items() for word in ("--set", f"{name}={value}")]
+    at = (spec, "--scheduler", world.address, "--run-dir", tmp_path / "run", *words)
+    with Client(world.address, timeout=60, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        target = Visitor(client).target
+        assert Visitor(client, TOKEN).get("/distrain/jobs") == {"jobs": []}
+    command = TrainCommand(*at, log=tmp_path / "train.log")
+    try:
+        with real_prometheus.Prometheus(tmp_path, target, [quick], TOKEN) as prometheus:
+            check_run(prometheus, tmp_path / "run")
+            check_dashboard(prometheus)
+            stop_a_rank(prometheus, world)
+    finally:
+        command.kill()
+
+
+def check_run(prometheus: real_prometheus.Prometheus, run: Path) -> None:
+    """Its figures are those of the run's own records."""
+    running = 'distrain_job_state{state="running"} == 1'
+    wait_for(lambda: prometheus.query(running), "the job runs, for Prometheus")
+    wait_for(lambda: prometheus.query('distrain_job_auc_ratio{split="valid"}'), "a validation")
+    (rows,) = prometheus.query("distrain_job_rows_total")
+    recorded = [r["rows_total"] for r in records(run) if r["split"] == "train"]
+    assert float(rows["value"][1]) in recorded
+    (auc,) = prometheus.query('distrain_job_auc_ratio{split="valid"}')
+    assert float(auc["value"][1]) in [r["auc"] for r in records(run) if r["split"] == "valid"]
+    wait_for(lambda: prometheus.query("rate(distrain_job_rows_total[5s]) > 0"), "rows move")
+    ranks = prometheus.query("distrain_rank_step_duration_seconds")
+    assert sorted(series["metric"]["rank"] for series in ranks) == ["0", "1"]
+    for name in set(NAMES) - {"distrain_job_ended_timestamp_seconds"}:
+        assert prometheus.query(name), name
+    assert "DistrainJobStalled" not in prometheus.firing()
+
+
+def check_dashboard(prometheus: real_prometheus.Prometheus) -> None:
+    """Prometheus understands all that the Grafana dashboard asks, and has an answer."""
+    document = json.loads((DEPLOY / "grafana" / "distrain.json").read_text())
+    for panel in document["panels"]:
+        for asked in panel["targets"]:
+            expression = re.sub(r"\$(instance|job_id)\b", ".*", asked["expr"])
+            found = prometheus.query(expression.replace("$__rate_interval", "10s"))
+            assert found or panel["title"] == "Ended jobs", (panel["title"], expression)
+
+
+def stop_a_rank(prometheus: real_prometheus.Prometheus, world: DaskWorld) -> None:
+    """It says nothing any more, and the other waits for it: the alert fires, until it goes on."""
+    stopped = world.ranks()[1]
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: "DistrainJobStalled" in prometheus.firing(), "the alert fires")
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    labels = prometheus.firing()["DistrainJobStalled"]
+    assert labels["severity"] == "critical"
+    assert labels["job_id"].startswith("long-")
+    wait_for(lambda: "DistrainJobStalled" not in prometheus.firing(), "the alert ends")
