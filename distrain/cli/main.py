@@ -18,6 +18,7 @@ COMMANDS = {
     "init": "Write a job spec to begin with.",
     "plan": "Say what a job's ranks will read and hold, and start nothing.",
     "train": "Train a model as a job spec says.",
+    "top": "Show what the jobs of a scheduler do.",
     "report": "Write a run on one HTML page.",
     "compare": "Lay runs side by side.",
     "logs": "Print what a run's ranks printed, or their first error.",

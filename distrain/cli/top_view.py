@@ -1,0 +1,258 @@
+"""Jobs and ranks on 80 columns: as tables on a terminal, as lines elsewhere. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distrain.report.wording import count, duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+STATE_STYLES = {"running": "green", "succeeded": "blue", "failed": "red", "restarting": "yellow"}
+MOST_JOBS = 10
+COLUMNS, JOB_COLUMNS = 80, 27
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+Document = Mapping[str, Any]
+
+
+def chosen(jobs: Sequence[Document], job_id: str | None) -> str | None:
+    """The job whose ranks are shown: asked for, else the newest that goes on, else the newest."""
+    if job_id is not None:
+        return job_id
+    going_on = [job["job_id"] for job in jobs if job["state"] not in ENDED]
+    return next(iter(going_on or [job["job_id"] for job in jobs]), None)
+
+
+def job_line(job: Document) -> str:
+    """A job in one line.
+
+    >>> job_line({"job_id": "a-1", "state": "pending", "why_pending": "needs 2 workers"})
+    'a-1  pending: needs 2 workers'
+    """
+    why = job.get("why_pending") or (job.get("reason") if job["state"] in ENDED else "")
+    parts = [clean(job["job_id"]), f"{job['state']}: {clean(why)}" if why else job["state"]]
+    if job.get("step"):
+        parts.append(f"step {job['step']}/{job.get('num_steps') or '?'}")
+        parts.append(f"{count(job.get('rows_per_s'))} rows/s")
+        parts.append(f"loss {_metric(job.get('loss'))}  AUC {_metric(_auc(job))}")
+        parts.append(f"stall {_percent(job.get('stall_pct'))}")
+    if job.get("eta_s") is not None:
+        parts.append(f"ETA {duration(job['eta_s'])}")
+    if job.get("restarts"):
+        parts.append(f"restarts {job['restarts']}")
+    return "  ".join(parts)
+
+
+def rank_line(rank: Document) -> str:
+    """A rank in one line."""
+    return "  ".join(
+        [
+            f"rank {rank['rank']}",
+            clean(rank.get("host") or "-"),
+            _doing(rank),
+            f"step {rank.get('step') or 0}",
+            f"{count(rank.get('rows_per_s'))} rows/s",
+            f"{_milliseconds(rank.get('step_time_s'))} a step",
+            f"stall {_percent(rank.get('stall_pct'))}",
+        ]
+    )
+
+
+def screen(
+    jobs: Sequence[Document],
+    job: Document | None,
+    train: Mapping[str, Sequence[float | None]],
+    height: int,
+    note: str,
+) -> "RenderableType":
+    """All of it for a terminal.
+
+    Args:
+        jobs: All jobs, the newest first.
+        job: The one whose ranks are shown.
+        train: Its curves by column.
+        height: Lines of the terminal.
+        note: Where this comes from, and what is wrong with it.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    shown = sorted(jobs, key=lambda one: one["state"] in ENDED)[:MOST_JOBS]
+    parts: list[RenderableType] = [Text(note, style="dim", no_wrap=True, overflow="ellipsis")]
+    if not jobs:
+        return Group(*parts, Text("no jobs yet"))
+    parts.append(_jobs_table(shown, job["job_id"] if job else None))
+    if len(shown) < len(jobs):
+        parts.append(Text(f"and {len(jobs) - len(shown)} more", style="dim"))
+    if job is not None:
+        told = _about(job)
+        parts += [Text(""), *map(Text, told)]
+        for name, label in (("rows_per_s", "rows/s"), ("loss", "loss  "), ("auc", "AUC   ")):
+            if line := sparkline(train.get(name, ()), 60):
+                parts.append(Text(f"{label}  {line}"))
+        wrapped = sum((len(line) - 1) // COLUMNS for line in told if line)
+        room = max(3, height - len(shown) - len(parts) - wrapped - 6)
+        parts += [Text(""), *_ranks(job, room)]
+    return Group(*parts)
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The last values as blocks of eight heights.
+
+    >>> sparkline([0.0, None, 1.0, 2.0, 7.0], 4)
+    '▁▂▃█'
+    """
+    known = [value for value in values if value is not None][-width:]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    span = (high - low) or 1.0
+    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in known)
+
+
+def clean(text: object) -> str:
+    """The first line of a text from elsewhere, without what a terminal might obey.
+
+    >>> clean("killed\\x1b[2J\\nits last words")
+    'killed?[2J'
+    """
+    lines = str(text).splitlines()
+    return "".join(c if c.isprintable() else "?" for c in lines[0]) if lines else ""
+
+
+def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
+    table = _table(
+        ("JOB", "left", JOB_COLUMNS), ("STATE", "left", 10), ("PROGRESS", "left", 10),
+        ("ROWS/S", "right", 9), ("LOSS", "right", 6), ("AUC", "right", 6), ("ETA", "right", 6),
+    )  # fmt: skip
+    from rich.text import Text
+
+    for job in jobs:
+        state = Text(job["state"], style=STATE_STYLES.get(job["state"], ""))
+        table.add_row(
+            Text(
+                _shortened(clean(job["job_id"]), JOB_COLUMNS),
+                style="bold" if job["job_id"] == chosen_id else "",
+            ),
+            state,
+            _bar(job),
+            count(job.get("rows_per_s")),
+            _metric(job.get("loss")),
+            _metric(_auc(job)),
+            "-" if job.get("eta_s") is None else duration(job["eta_s"]),
+        )
+    return table
+
+
+def _about(job: Document) -> list[str]:
+    steps = f"step {job.get('step') or 0}/{job.get('num_steps') or '?'}"
+    lines = [
+        f"{clean(job['job_id'])}: {job['state']}, attempt {job.get('attempt')}, {steps}, "
+        f"restarts {job.get('restarts') or 0}, checkpoints {job.get('checkpoints') or 0}"
+    ]
+    lines += [
+        clean(job[name])[: 2 * COLUMNS] for name in ("why_pending", "message") if job.get(name)
+    ]
+    slowest = job.get("slowest")
+    if slowest:
+        lines.append(
+            f"slowest: rank {slowest['rank']}, {_milliseconds(slowest.get('step_time_s'))} a step; "
+            f"median {_milliseconds(slowest.get('median_step_time_s'))}"
+        )
+    if shares := phase_shares(job.get("ranks", ())):
+        lines.append("time: " + ", ".join(f"{name} {pct:.0f} %" for name, pct in shares))
+    return lines
+
+
+def phase_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
+    """The shares of the ranks' wall time by phase, in percent, the largest first."""
+    total: dict[str, float] = {}
+    for rank in ranks:
+        for phase, seconds in (rank.get("total_seconds") or {}).items():
+            total[phase] = total.get(phase, 0.0) + seconds
+    everything = sum(total.values())
+    if not everything:
+        return []
+    shares = [(phase, 100 * seconds / everything) for phase, seconds in total.items()]
+    return sorted((s for s in shares if s[1] >= 0.5), key=lambda share: -share[1])
+
+
+def _ranks(job: Document, room: int) -> "list[RenderableType]":
+    """The ranks; the slowest, where there is no room for all."""
+    from rich.text import Text
+
+    ranks = list(job.get("ranks", ()))
+    shown = sorted(ranks, key=lambda rank: -(rank.get("step_time_s") or 0.0))[:room]
+    table = _table(
+        ("RANK", "right", 4), ("HOST", "left", 14), ("DOING", "left", 22), ("ROWS/S", "right", 9),
+        ("STEP", "right", 9), ("STALL", "right", 6), ("GPU", "right", 4),
+    )  # fmt: skip
+    for rank in sorted(shown, key=lambda rank: int(rank["rank"])):
+        gpu = rank.get("gpu") or {}
+        table.add_row(
+            str(rank["rank"]),
+            clean(rank.get("host") or "-"),
+            _doing(rank),
+            count(rank.get("rows_per_s")),
+            _milliseconds(rank.get("step_time_s")),
+            _percent(rank.get("stall_pct")),
+            _percent(gpu.get("utilisation_pct")).replace(" ", ""),
+        )
+    rest = len(ranks) - len(shown)
+    return [table, *([Text(f"and {rest} faster ranks", style="dim")] if rest else [])]
+
+
+def _table(*columns: tuple[str, Any, int]) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold dim")
+    for name, justify, width in columns:
+        table.add_column(name, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _bar(job: Document) -> str:
+    step, num_steps = job.get("step") or 0, job.get("num_steps")
+    if not num_steps:
+        return "-"
+    done: float = min(1.0, step / num_steps)
+    return "█" * round(5 * done) + "░" * (5 - round(5 * done)) + f"{100 * done:4.0f}%"
+
+
+def _shortened(text: str, width: int) -> str:
+    """A job's id with both ends: its name, and what tells it from its like.
+
+    >>> _shortened("deep-and-cross-20260301-123000-ab12", 20)
+    'deep-and…123000-ab12'
+    """
+    if len(text) <= width:
+        return text
+    tail = min(11, width // 2 + 1)
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"
+
+
+def _doing(rank: Document) -> str:
+    doing, waiting = clean(rank.get("doing") or "-"), clean(rank.get("waiting_for") or "")
+    return f"{doing} ({waiting})" if waiting else doing
+
+
+def _auc(job: Document) -> float | None:
+    """Of validation, where there is one."""
+    names = ("valid_auc", "auc")
+    known: list[float] = [job[name] for name in names if job.get(name) is not None]
+    return known[0] if known else None
+
+
+def _metric(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} %"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.1f} ms"
