@@ -1,8 +1,7 @@
 """Crosses of categorical columns, hashed into bins."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -35,6 +34,9 @@ class HashedCross:
         dim: The width of the bins' embeddings; `None` for the part's.
         seed: Draws the coefficients.
 
+    Attributes:
+        coefficients: a_0, a_1, .. a_k, each in 1 .. 2^31 - 2.
+
     Raises:
         ModelError: Fewer than two columns, one of them twice, or no such number of bins.
 
@@ -50,6 +52,7 @@ class HashedCross:
     num_bins: int
     dim: int | None = None
     seed: int = 0
+    coefficients: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -63,18 +66,14 @@ class HashedCross:
                 hint=f"Give it at least 1 and fewer than {PRIME}.",
             )
 
+        # Now, for torch's compiler does not follow a property that is cached when it is first read.
+        drawn = (_splitmix64(self.seed, number) for number in range(len(self.columns) + 1))
+        object.__setattr__(self, "coefficients", tuple(1 + z % (PRIME - 1) for z in drawn))
+
     @property
     def name(self) -> str:
         """What the new column is called."""
         return "_X_".join(self.columns)
-
-    @cached_property
-    def coefficients(self) -> tuple[int, ...]:
-        """a_0, a_1, .. a_k, each in 1 .. 2^31 - 2."""
-        return tuple(
-            1 + _splitmix64(self.seed, number) % (PRIME - 1)
-            for number in range(len(self.columns) + 1)
-        )
 
     def ids(self, columns: Sequence[Tensor]) -> Tensor:
         """The rows' bins.
