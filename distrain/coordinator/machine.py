@@ -57,6 +57,7 @@ from distrain.coordinator.verdict import judge
 from distrain.coordinator.watchdog import hear, watch
 from distrain.events import (
     CheckpointSaved,
+    EvaluationDone,
     Heartbeat,
     RankExited,
     RankFailed,
@@ -80,6 +81,10 @@ GIVE_UP_S = 3.0
 
 LINGER_S = 30.0
 """How long the processes of a gang that finished may take to end by themselves."""
+
+
+_PROGRESS = (Heartbeat, StepsDone, EvaluationDone)
+"""What ranks tell all the time. It moves no job; what follows from its absence, a tick decides."""
 
 
 class Machine:
@@ -107,6 +112,8 @@ class Machine:
                 self._worker_leaves(stimulus, now_s)
             case Reported():
                 self._reported(stimulus, now_s)
+                if isinstance(stimulus.event, _PROGRESS):
+                    return []
             case LaunchFailed():
                 self._launch_failed(stimulus, now_s)
             case Tick():
@@ -397,7 +404,7 @@ class Machine:
         return queue.Cluster(self.usable_slots, list(self._live()), avoided, now_s)
 
     def _schedule(self, now_s: float) -> None:
-        while True:
+        while any(job.state in (JobState.PENDING, JobState.RESTARTING) for job in self._live()):
             answers = queue.decide(self._cluster(now_s))
             for answer in answers:
                 if isinstance(answer, queue.Wait):

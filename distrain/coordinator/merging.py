@@ -39,7 +39,7 @@ def merge(states: Sequence[Mapping[str, object]]) -> BinaryMetrics:
     """The metrics of all ranks' rows, from their states."""
     merged = BinaryMetrics()
     for state in states:
-        merged = merged.merge(BinaryMetrics.from_json(dict(state)))
+        merged.take_in(BinaryMetrics.from_json(dict(state)))
     return merged
 
 

@@ -87,6 +87,13 @@ class BinaryMetrics:
             self.prediction_sum + other.prediction_sum,
         )
 
+    def take_in(self, other: "BinaryMetrics") -> None:
+        """Count the rows of another state too; what `merge` does, in place."""
+        self.negatives += other.negatives
+        self.positives += other.positives
+        self.log_loss_sum += other.log_loss_sum
+        self.prediction_sum += other.prediction_sum
+
     def compute(self) -> BinaryReport:
         """Every metric of the rows counted so far."""
         return report(self.negatives, self.positives, self.log_loss_sum, self.prediction_sum)
