@@ -70,7 +70,7 @@ def show_over(drawn: figure, x: str) -> None:
     else:
         axis.axis_label = "training time, h:min:s"
         axis.formatter = NumeralTickFormatter(format="00:00:00")
-        axis.ticker = AdaptiveTicker(base=60, mantissas=[1, 2, 5, 10, 15, 30])
+        axis.ticker = AdaptiveTicker(base=60, mantissas=[1, 2, 5, 10, 15, 30], min_interval=1)
 
 
 def source_of(*names: str) -> ColumnDataSource:

@@ -1,0 +1,180 @@
+"""The Training page of a real scheduler, in a real browser, while two ranks train."""
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser_tab import Tab
+from dask_world import free_port, wait_for
+
+from distrain.monitor.pages import INDIVIDUAL_PREFIX
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+NAMED = "Bokeh.documents[0].get_model_by_name"
+HEADLINE = f"{NAMED}('headline').text"
+PLOTS = (
+    "jobs", "rows-per-second", "rows-per-second-by-rank", "time-by-phase", "loss", "auc",
+    "step-time", "timeline", "gpu",
+)  # fmt: skip
+
+
+def points_of(plot: str, line: int = 0) -> str:
+    """The number of points of a line, as an expression in the page."""
+    return f"({NAMED}('{plot}').renderers[{line}]?.data_source.get_length() ?? 0)"
+
+
+def rows_per_s_move(tab: Tab) -> None:
+    """Wait until rows per second were drawn, and drawn on."""
+    tab.wait_until(f"{points_of('rows-per-second')} >= 2", timeout_s=60)
+    before, text = tab.evaluate(points_of("rows-per-second")), tab.evaluate(HEADLINE)
+    tab.wait_until(f"{points_of('rows-per-second')} > {before}")
+    tab.wait_until(f"{HEADLINE} !== {json.dumps(text)}")
+
+
+def test_a_running_training_is_watched_and_another_job_picked(
+    training: Any, tab: Tab, output: Path
+) -> None:
+    tab.open(training.url + "/status")
+    tab.page.get_by_role("link", name="Training", exact=True).click()
+    tab.wait_until(f"window.Bokeh?.documents.length && {HEADLINE}.includes('long: running')", 60)
+    rows_per_s_move(tab)
+    tab.wait_until(f"{points_of('rows-per-second-by-rank', 1)} >= 2")
+    tab.wait_until(
+        f"{NAMED}('timeline').renderers[0].data_source.data['kind'].includes('checkpoint')"
+    )
+    tab.wait_until(f"{HEADLINE}.includes('slowest: rank')")
+    assert tab.evaluate(f"{NAMED}('time-by-phase').renderers.length") == 9
+    assert tab.evaluate(f"{NAMED}('gpu').visible") is False, "these ranks have none"
+    table = tab.page.locator(".slick-row")
+    assert "running" in table.nth(0).inner_text()
+    step = table.nth(0).locator(".slick-cell").nth(3)
+    shown = step.inner_text()
+    wait_for(lambda: step.inner_text() != shown, "the table's cells change as the job goes on")
+    tab.page.screenshot(path=output / "training-page.png", full_page=True)
+
+    tab.page.get_by_text("over time").click()
+    tab.wait_until(f"{NAMED}('loss').renderers[0].glyph.x.field === 'elapsed_s'")
+
+    select = tab.page.locator("select")
+    labels = select.locator("option").all_inner_texts()
+    select.select_option(label=next(label for label in labels if label.startswith("short")))
+    tab.wait_until(f"{HEADLINE}.includes('short: succeeded')")
+    tab.wait_until(f"{points_of('rows-per-second')} === 4")
+    tab.page.screenshot(path=output / "training-page-other-job.png", full_page=True)
+
+    table.nth(0).locator(".slick-cell").nth(0).click()
+    tab.wait_until(f"{HEADLINE}.includes('long: running')")
+    rows_per_s_move(tab)
+
+
+def test_each_figure_has_a_page_of_its_own(training: Any, tab: Tab) -> None:
+    with urllib.request.urlopen(training.url + "/individual-plots.json") as answer:
+        listed = set(json.load(answer).values())
+    urls = {name: INDIVIDUAL_PREFIX + name for name in PLOTS}
+    assert set(urls.values()) == {url for url in listed if "distrain" in url}
+    for name in PLOTS:
+        tab.open(training.url + urls[name])
+        tab.wait_until(f"{NAMED}('{name}') != null")
+    tab.open(training.url + urls["loss"])
+    tab.wait_until(f"{points_of('loss')} >= 2")
+    before = tab.evaluate(points_of("loss"))
+    tab.wait_until(f"{points_of('loss')} > {before}")
+
+
+def test_a_closed_page_leaves_nothing_in_the_scheduler(training: Any, browser: Any) -> None:
+    def pages(dask_scheduler: Any) -> tuple[int, int]:
+        import gc
+
+        from distrain.monitor.pages.page import TrainingPage
+
+        gc.collect()
+        apps = [a for a in dask_scheduler.http_application.applications if hasattr(a, "app_paths")]
+        sessions = [s for app in apps for path in app.app_paths for s in app.get_sessions(path)]
+        return len(sessions), sum(isinstance(o, TrainingPage) for o in gc.get_objects())
+
+    def left() -> tuple[int, int]:
+        return training.client.run_on_scheduler(pages)
+
+    wait_for(lambda: left() == (0, 0), "pages of earlier tests are gone")
+    tabs = [Tab(browser) for _ in range(2)]
+    for tab in tabs:
+        tab.open(training.url + "/distrain")
+    assert left() == (2, 2)
+    for tab in tabs:
+        tab.close()
+        assert tab.troubles == []
+    wait_for(lambda: left() == (0, 0), "nothing is left of closed pages")
+
+
+def test_the_page_behind_a_proxy_with_a_prefix(training: Any, tab: Tab, tmp_path: Path) -> None:
+    with nginx_before(training.url, "/team/dask/", tmp_path) as url:
+        tab.open(url + "distrain")
+        rows_per_s_move(tab)
+        link = tab.page.get_by_role("link", name="Training", exact=True)
+        assert link.evaluate("a => a.href") == url + "training"
+        link.click()
+        tab.wait_until(f"window.Bokeh?.documents.length && {HEADLINE}.includes('running')")
+        tab.open(url + INDIVIDUAL_PREFIX.strip("/") + "auc")
+        tab.wait_until(f"{points_of('auc', 2)} >= 2")
+        tab.leave()  # before the proxy ends
+
+
+@contextmanager
+def nginx_before(server: str, prefix: str, folder: Path) -> Iterator[str]:
+    """A reverse proxy that serves a server's pages under a prefix; its URL."""
+    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if nginx is None:
+        pytest.skip("there is no nginx on this machine")
+    port = free_port()
+    config = folder / "nginx.conf"
+    temporary = " ".join(
+        f"{kind}_temp_path {folder}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config.write_text(
+        re.sub(
+            r"\n\s+",
+            "\n",
+            f"""daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+            events {{}}
+            http {{
+              access_log off; {temporary}
+              map $http_upgrade $connection_upgrade {{ default upgrade; '' close; }}
+              server {{
+                listen 127.0.0.1:{port};
+                location = /favicon.ico {{ return 204; }}
+                location {prefix} {{
+                  proxy_pass {server}/;
+                  proxy_http_version 1.1;
+                  proxy_set_header Host $http_host;
+                  proxy_set_header Upgrade $http_upgrade;
+                  proxy_set_header Connection $connection_upgrade;
+                }}
+              }}
+            }}""",
+        )
+    )
+    process = subprocess.Popen([nginx, "-p", folder, "-c", config, "-e", folder / "error.log"])
+    try:
+        url = f"http://127.0.0.1:{port}{prefix}"
+        wait_for(lambda: _answers(url + "health"), "nginx answers")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
