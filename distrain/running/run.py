@@ -73,10 +73,11 @@ def train(run: Run, progress: Progress) -> "Summary":
         progress.show(view)
         feeds.put(view.progress)
 
-    with recorder:
-        with feeds, progress:
+    # Sinks are waited for last, when the run's own files are whole.
+    with feeds, recorder:
+        with progress:
             view = _run_to_end(run, recorder, progress, on_view)
-            feeds.ends(view.state.value)
+        feeds.ends(view.state.value)
         try:
             summary = recorder.finish(view)
         except OutputError as error:

@@ -42,12 +42,13 @@ def open_sinks(given: Iterable[str | Sink]) -> dict[str, Sink]:
     Raises:
         InputError: As `open_sink`.
     """
-    return {
-        one if isinstance(one, str) else f"{type(one).__name__} ({number})": (
-            open_sink(one) if isinstance(one, str) else one
-        )
-        for number, one in enumerate(given, 1)
-    }
+    sinks: dict[str, Sink] = {}
+    for number, one in enumerate(given, 1):
+        # Of a word its kind alone: what follows may hold a password, and names are printed.
+        name = one.partition(":")[0] if isinstance(one, str) else type(one).__name__
+        sink = open_sink(one) if isinstance(one, str) else one
+        sinks[f"{name} ({number})" if name in sinks else name] = sink
+    return sinks
 
 
 def _check_installed(kind: str, package: str) -> None:

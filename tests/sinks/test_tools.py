@@ -100,9 +100,13 @@ def test_a_package_that_is_missing_is_named_before_anything_starts(monkeypatch, 
     assert caught.value.hint == f"pip install 'distrain[{word.partition(':')[0]}]'"
 
 
-def test_sinks_of_ones_own_have_names(facts):
+def test_sinks_have_names_that_tell_no_passwords(monkeypatch):
     class Mine:
         pass
 
-    mine = Mine()
-    assert open_sinks([mine]) == {"Mine (1)": mine}
+    monkeypatch.setattr(choosing, "find_spec", lambda package: package)
+    mine, also_mine = Mine(), Mine()
+    found = open_sinks([mine, "mlflow:http://me:secret@10.0.0.9", also_mine])
+    assert list(found) == ["Mine", "mlflow", "Mine (3)"]
+    assert found["Mine (3)"] is also_mine
+    assert isinstance(found["mlflow"], MLflowTracking)
