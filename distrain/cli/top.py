@@ -119,7 +119,7 @@ def _show(
 
 def _looks(watched: "Watched", interval_s: float) -> "Iterator[str]":
     """Look again and again, and say each time from where, and what is wrong."""
-    from distrain.cli.top_view import clean
+    from distrain.cli.glyphs import clean
     from distrain.errors import DistrainError
 
     note = watched.dashboard.url

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from distrain.cli.glyphs import clean, shortened, sparkline
 from distrain.report.wording import count, duration
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ ENDED = frozenset({"succeeded", "failed", "cancelled"})
 STATE_STYLES = {"running": "green", "succeeded": "blue", "failed": "red", "restarting": "yellow"}
 MOST_JOBS = 10
 COLUMNS, JOB_COLUMNS = 80, 27
-_BLOCKS = "▁▂▃▄▅▆▇█"
 
 Document = Mapping[str, Any]
 
@@ -99,30 +99,6 @@ def screen(
     return Group(*parts)
 
 
-def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The last values as blocks of eight heights.
-
-    >>> sparkline([0.0, None, 1.0, 2.0, 7.0], 4)
-    '▁▂▃█'
-    """
-    known = [value for value in values if value is not None][-width:]
-    if not known:
-        return ""
-    low, high = min(known), max(known)
-    span = (high - low) or 1.0
-    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in known)
-
-
-def clean(text: object) -> str:
-    """The first line of a text from elsewhere, without what a terminal might obey.
-
-    >>> clean("killed\\x1b[2J\\nits last words")
-    'killed?[2J'
-    """
-    lines = str(text).splitlines()
-    return "".join(c if c.isprintable() else "?" for c in lines[0]) if lines else ""
-
-
 def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
     table = _table(
         ("JOB", "left", JOB_COLUMNS), ("STATE", "left", 10), ("PROGRESS", "left", 10),
@@ -134,7 +110,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
         state = Text(job["state"], style=STATE_STYLES.get(job["state"], ""))
         table.add_row(
             Text(
-                _shortened(clean(job["job_id"]), JOB_COLUMNS),
+                shortened(clean(job["job_id"]), JOB_COLUMNS),
                 style="bold" if job["job_id"] == chosen_id else "",
             ),
             state,
@@ -220,18 +196,6 @@ def _bar(job: Document) -> str:
         return "-"
     done: float = min(1.0, step / num_steps)
     return "█" * round(5 * done) + "░" * (5 - round(5 * done)) + f"{100 * done:4.0f}%"
-
-
-def _shortened(text: str, width: int) -> str:
-    """A job's id with both ends: its name, and what tells it from its like.
-
-    >>> _shortened("deep-and-cross-20260301-123000-ab12", 20)
-    'deep-and…123000-ab12'
-    """
-    if len(text) <= width:
-        return text
-    tail = min(11, width // 2 + 1)
-    return f"{text[: width - tail - 1]}…{text[-tail:]}"
 
 
 def _doing(rank: Document) -> str:

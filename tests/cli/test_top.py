@@ -16,6 +16,7 @@ from distrain.cli.main import cli
 from distrain.cli.top_view import chosen, job_line, phase_shares, screen
 from distrain.coordinator.messages import Cancel
 from distrain.errors import ClusterError, InputError
+from distrain.monitor import access
 
 
 async def run(*args: object) -> str:
@@ -186,6 +187,7 @@ def test_a_scheduler_is_asked_for_its_dashboard() -> None:
 
 
 def test_the_token_of_the_environment_opens_a_guarded_dashboard(monkeypatch) -> None:
+    assert TOKEN_VARIABLE == access.TOKEN_VARIABLE
     monkeypatch.setenv(TOKEN_VARIABLE, "s3cret")
 
     async def story(site: Site) -> None:
