@@ -95,9 +95,9 @@ def test_a_closed_page_leaves_nothing_in_the_scheduler(training: Any, browser: A
 
         from distrain.monitor.pages.page import TrainingPage
 
-        gc.collect()
         apps = [a for a in dask_scheduler.http_application.applications if hasattr(a, "app_paths")]
         sessions = [s for app in apps for path in app.app_paths for s in app.get_sessions(path)]
+        gc.collect()
         return len(sessions), sum(isinstance(o, TrainingPage) for o in gc.get_objects())
 
     def left() -> tuple[int, int]:
@@ -147,7 +147,6 @@ def nginx_before(server: str, prefix: str, folder: Path) -> Iterator[str]:
             events {{}}
             http {{
               access_log off; {temporary}
-              map $http_upgrade $connection_upgrade {{ default upgrade; '' close; }}
               server {{
                 listen 127.0.0.1:{port};
                 location = /favicon.ico {{ return 204; }}
@@ -156,7 +155,7 @@ def nginx_before(server: str, prefix: str, folder: Path) -> Iterator[str]:
                   proxy_http_version 1.1;
                   proxy_set_header Host $http_host;
                   proxy_set_header Upgrade $http_upgrade;
-                  proxy_set_header Connection $connection_upgrade;
+                  proxy_set_header Connection "upgrade";
                 }}
               }}
             }}""",

@@ -1,0 +1,40 @@
+"""Where a scheduler serves the pages."""
+
+import asyncio
+import json
+
+import pytest
+from distributed import Scheduler
+from tornado.httpclient import AsyncHTTPClient
+
+from distrain.monitor.pages import INDIVIDUAL_PREFIX, PAGE_URL, install_pages
+
+
+async def fetch(url: str) -> str:
+    answer = await AsyncHTTPClient().fetch(url)
+    return str(answer.body.decode())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prefix", ["", "team/dask"])
+def test_pages_are_served_under_dasks_own_prefix(prefix: str) -> None:
+    assert install_pages()
+    assert install_pages(), "again: nothing changes"
+
+    async def look() -> None:
+        at = "/" + prefix if prefix else ""
+        options = {"dashboard": True, "dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
+        async with Scheduler(host="127.0.0.1", port=0, **options) as scheduler:
+            url = f"http://127.0.0.1:{scheduler.http_server.port}{at}"
+            page = await fetch(url + PAGE_URL)
+            assert page.count('<a href="training">Training</a>') == 1, "relative, and once"
+            assert "cdn.bokeh" not in page
+            status = await fetch(url + "/status")
+            assert '<a href="training">Training</a>' in status
+            plots = json.loads(await fetch(url + "/individual-plots.json"))
+            own = [path for path in plots.values() if path.startswith(INDIVIDUAL_PREFIX)]
+            assert len(own) == 9
+            for path in own:
+                assert "Dask: Training" in await fetch(url + path)
+
+    asyncio.run(look())
