@@ -27,9 +27,13 @@ LONG = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Headless chromium."""
+    """Headless chromium.
+
+    While playwright is there, the thread counts as one in an event loop: no test of another module
+    could run one of its own.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
