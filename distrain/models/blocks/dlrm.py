@@ -76,4 +76,5 @@ class DLRMBlock(Block):
         deep = self.bottom(value.continuous)
         deep = deep if self.projection is None else self.projection(deep)
         pairs = self.interaction(torch.cat([deep.unsqueeze(1), vectors], dim=1))
-        return cast(Tensor, self.top({"deep": deep, "pairs": pairs}))
+        # Copied side by side: they are narrow, and cutting the weight instead took a fifth longer.
+        return cast(Tensor, self.top(torch.cat([deep, pairs], dim=1)))
