@@ -128,16 +128,25 @@ def test_prometheus_scrapes_a_run_and_tells_when_it_stalls(
         command.kill()
 
 
+def is_recorded(run: Path, split: str, field: str, sample: dict[str, Any]) -> None:
+    """Wait until a figure that Prometheus has stands in the run's records."""
+    value = float(sample["value"][1])
+    wait_for(
+        lambda: any(r["split"] == split and r[field] == value for r in records(run)),
+        f"a {split} record whose {field} is {value}",
+    )
+
+
 def check_run(prometheus: real_prometheus.Prometheus, run: Path) -> None:
     """Its figures are those of the run's own records."""
     running = 'distrain_job_state{state="running"} == 1'
     wait_for(lambda: prometheus.query(running), "the job runs, for Prometheus")
     wait_for(lambda: prometheus.query('distrain_job_auc_ratio{split="valid"}'), "a validation")
+    # The command writes down what the scheduler showed it, which may be after Prometheus saw it.
     (rows,) = prometheus.query("distrain_job_rows_total")
-    recorded = [r["rows_total"] for r in records(run) if r["split"] == "train"]
-    assert float(rows["value"][1]) in recorded
+    is_recorded(run, "train", "rows_total", rows)
     (auc,) = prometheus.query('distrain_job_auc_ratio{split="valid"}')
-    assert float(auc["value"][1]) in [r["auc"] for r in records(run) if r["split"] == "valid"]
+    is_recorded(run, "valid", "auc", auc)
     wait_for(lambda: prometheus.query("rate(distrain_job_rows_total[5s]) > 0"), "rows move")
     ranks = prometheus.query("distrain_rank_step_duration_seconds")
     assert sorted(series["metric"]["rank"] for series in ranks) == ["0", "1"]
