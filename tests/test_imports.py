@@ -43,6 +43,12 @@ def test_the_pure_rooms_load_no_framework(room):
     assert not loaded & FRAMEWORKS
 
 
+def test_a_rank_inline_needs_no_dask():
+    loaded = loaded_by("import distrain.coordinator.handle, distrain.coordinator.inline")
+    assert "distrain" in loaded
+    assert not loaded & {"dask", "distributed"}
+
+
 def test_help_loads_no_framework():
     code = (
         "from distrain.cli.main import main\n"

@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distributed import Client
-
-from distrain.coordinator.plugin import ensure_coordinator
 from distrain.coordinator.states import JobState, Reason
 from distrain.coordinator.view import JobView
 from distrain.errors import ClusterError, JobCancelled, JobError
 from distrain.spec import JobSpec
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 POLL_S = 0.2
 
@@ -28,7 +28,7 @@ LOST_AFTER_S = 20.0
 class JobHandle:
     """One job on one cluster."""
 
-    client: Client
+    client: "Client"
     job_id: str
 
     def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
@@ -44,6 +44,9 @@ class JobHandle:
         Returns:
             Whether it was queued; not if it was there and has not ended.
         """
+        # Late: `raise_for_state` also serves a rank inline, where Dask may not be installed.
+        from distrain.coordinator.plugin import ensure_coordinator
+
         ensure_coordinator(self.client)
         queued: bool = self._call(
             "distrain_submit",
