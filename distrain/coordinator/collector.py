@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from distrain.coordinator.kept_entries import KeptEntries
 from distrain.coordinator.merging import (
     add_up_loaders,
     mean_device_seconds,
@@ -37,10 +38,16 @@ class Collector:
     A record appears when every rank has reported the same step. States are merged in rank order,
     so the same reports give the same record whatever order they arrive in. Nothing is ever taken
     back: an attempt that goes on from a checkpoint says which of the records before still count.
+
+    Args:
+        limit_bytes: What its progress may take in memory, about; `None` keeps all of it.
+
+    Attributes:
+        entries: Its progress, under numbers.
     """
 
-    def __init__(self) -> None:
-        self.progress: list[Entry] = []
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.entries = KeptEntries(limit_bytes)
         self.checkpoints = Checkpoints()
         self.num_steps: int | None = None
         self.total_rows: int | None = None
@@ -91,7 +98,7 @@ class Collector:
             case CheckpointSaved():
                 self._count_checkpoint(event)
             case CheckpointTrouble():
-                self.progress.append(Notice(event.message))
+                self.entries.append(Notice(event.message))
             case ModelSaved():
                 self.model_path = event.path
             case RankFinished():
@@ -100,8 +107,13 @@ class Collector:
                 pass
 
     @property
+    def progress(self) -> list[Entry]:
+        """All of its progress that is kept."""
+        return self.entries.since(0)
+
+    @property
     def records(self) -> list[Record]:
-        """All records, also those that no longer count."""
+        """The records in it, also those that no longer count."""
         return [entry for entry in self.progress if isinstance(entry, Record)]
 
     def shown(self) -> dict[str, Any]:
@@ -112,7 +124,7 @@ class Collector:
             "total_rows": self.total_rows,
             "parameters": self.parameters,
             "reader": self.reader,
-            "next_record": len(self.progress),
+            "next_record": len(self.entries),
             "checkpoints": self.checkpoints,
             "rows_before": self.rows_before,
             "elapsed_before_s": self.elapsed_before_s,
@@ -142,11 +154,11 @@ class Collector:
         if not self._trains:  # the first rank that tells
             self._trains = True
             told = Resumed(self.attempt, event.first_step, self.num_ranks, *self._why)
-            self.progress.append(told)
+            self.entries.append(told)
             self._rows_total = event.rows_before
             if self.checkpoints.path and not event.first_step:
                 gone = "found no checkpoint that can be used, and begins anew; the last one was"
-                self.progress.append(
+                self.entries.append(
                     Notice(f"attempt {self.attempt} {gone} {self.checkpoints.path}")
                 )
         self.num_steps = event.num_steps
@@ -176,7 +188,7 @@ class Collector:
         trained_rows = result.rows - self._open_rows  # the others were trained before
         self._open_rows = 0
         self._rows_total += trained_rows
-        self.progress.append(
+        self.entries.append(
             Record(
                 split="train",
                 epoch=last.epoch,
@@ -200,7 +212,7 @@ class Collector:
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
         result = merge([report.metrics for report in reports]).compute()
-        self.progress.append(
+        self.entries.append(
             Record(
                 split="valid",
                 epoch=reports[0].epoch,

@@ -39,7 +39,7 @@ def run_inline(
 
     def view(state: JobState, failure: RankFailed | None = None) -> JobView:
         nonlocal shown
-        fresh, shown = tuple(collector.progress[shown:]), len(collector.progress)
+        fresh, shown = tuple(collector.entries.since(shown)), len(collector.entries)
         parts = [failure.message, failure.traceback or ""] if failure else []
         return JobView(
             job_id=job_id,

@@ -27,7 +27,8 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
         message=_tell(cause) if cause else None,
         why_pending=job.why_pending if waits else "",
         pids=tuple(status.pid for status in job.ranks.values()),
-        progress=tuple(collector.progress[since:]) if since is not None else (),
+        progress=tuple(collector.entries.since(since)) if since is not None else (),
+        missed=max(0, collector.entries.first - since) if since is not None else 0,
         restarts=tuple(
             Setback(r.attempt, r.reason, r.message, r.step, r.at_s - job.submitted_s)
             for r in job.restarts

@@ -1,6 +1,7 @@
 """How figures of several ranks become those of the job. Pure."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from distrain.events import PHASES
 from distrain.metrics import BinaryMetrics
@@ -35,12 +36,21 @@ def training_s(seconds: Mapping[str, float]) -> float:
     return sum(seconds.values()) - seconds.get("evaluate", 0.0)
 
 
-def merge(states: Sequence[Mapping[str, object]]) -> BinaryMetrics:
-    """The metrics of all ranks' rows, from their states."""
-    merged = BinaryMetrics()
-    for state in states:
-        merged.take_in(BinaryMetrics.from_json(dict(state)))
-    return merged
+def merge(states: Sequence[Mapping[str, Any]]) -> BinaryMetrics:
+    """The metrics of all ranks' rows, from their states, by rank.
+
+    Raises:
+        ValueError: A rank's state cannot be read.
+    """
+    try:
+        return BinaryMetrics.from_json(*states)
+    except ValueError:
+        for rank, state in enumerate(states):
+            try:
+                BinaryMetrics.from_json(state)
+            except ValueError as error:
+                raise ValueError(f"the metrics of rank {rank}: {error}") from None
+        raise
 
 
 def mean_seconds(

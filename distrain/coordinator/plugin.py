@@ -45,6 +45,10 @@ PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
 KEPT_JOBS = 200
 """Ended jobs that stay visible; the oldest are forgotten first."""
+PROGRESS_BYTES = 4 * 2**20
+"""What the progress of a job may take here: minutes of it. Its viewers come by 5 times a second."""
+ENDED_PROGRESS_BYTES = 2**20
+"""The same of a job that had ended when another one came."""
 
 log = logging.getLogger("distrain.coordinator")
 
@@ -153,7 +157,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._forget_old_jobs()
         self.specs[job_id] = job_spec
         self.run_dirs[job_id] = run_dir
-        self.collectors[job_id] = Collector()
+        self.collectors[job_id] = Collector(PROGRESS_BYTES)
         self._tell(_request(job_id, job_spec, first_attempt))
         return True
 
@@ -259,6 +263,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         ended = [job_id for job_id, job in self.machine.jobs.items() if job.state.is_final]
         for job_id in ended[: max(0, len(self.machine.jobs) - KEPT_JOBS)]:
             self._forget(job_id)
+        for job_id in ended:
+            if job_id in self.collectors:
+                self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
 
     def _forget(self, job_id: str) -> None:
         for mapping in (self.machine.jobs, self.specs, self.run_dirs, self.collectors):

@@ -146,6 +146,8 @@ class JobView:
         pids: Per rank, the process id, where known.
         progress: What happened since the entry that the viewer had last, in order: records,
             attempts that began to train, notices.
+        missed: How many entries came after the one that the viewer had last and before these, and
+            are forgotten here. The ranks' kept reports in the run directory have them.
         next_record: What to pass as `since` in the next call: how many entries there are.
         restarts: Attempts that ended early and were followed by others.
         checkpoints: What was written of them.
@@ -178,6 +180,7 @@ class JobView:
     reader: str | None = None
     pids: tuple[int | None, ...] = ()
     progress: tuple[Entry, ...] = ()
+    missed: int = 0
     next_record: int = 0
     restarts: tuple[Setback, ...] = ()
     checkpoints: Checkpoints = Checkpoints()

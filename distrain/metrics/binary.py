@@ -1,5 +1,6 @@
 """The metrics state of a binary classifier."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,13 @@ from distrain.metrics.bins import (
     NUM_BINS,
     Counts,
     Floats,
+    add_packed,
     bin_of,
     pack_counts,
-    unpack_counts,
 )
 from distrain.metrics.report import BinaryReport, report
 
-_FORMAT = {"kind": "binary", "version": 1, "num_bins": NUM_BINS, "logit_limit": LOGIT_LIMIT}
+_FORMAT = {"kind": "binary", "version": 2, "num_bins": NUM_BINS, "logit_limit": LOGIT_LIMIT}
 
 
 class BinaryMetrics:
@@ -87,13 +88,6 @@ class BinaryMetrics:
             self.prediction_sum + other.prediction_sum,
         )
 
-    def take_in(self, other: "BinaryMetrics") -> None:
-        """Count the rows of another state too; what `merge` does, in place."""
-        self.negatives += other.negatives
-        self.positives += other.positives
-        self.log_loss_sum += other.log_loss_sum
-        self.prediction_sum += other.prediction_sum
-
     def compute(self) -> BinaryReport:
         """Every metric of the rows counted so far."""
         return report(self.negatives, self.positives, self.log_loss_sum, self.prediction_sum)
@@ -109,24 +103,32 @@ class BinaryMetrics:
         }
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> "BinaryMetrics":
-        """The inverse of `to_json`.
+    def from_json(cls, *documents: Mapping[str, Any]) -> "BinaryMetrics":
+        """The inverse of `to_json`; of several documents, the state that holds the rows of all.
+
+        The sums are added in the documents' order.
 
         Raises:
-            ValueError: The document is of another kind, version or binning, or damaged.
+            ValueError: A document is of another kind, version or binning, or damaged.
         """
-        for key, ours in _FORMAT.items():
-            if document.get(key) != ours:
-                raise ValueError(f"not a state of binary metrics: {key} is {document.get(key)!r}")
+        metrics = cls()
+        for document in documents:
+            _check_format(document)
         try:
-            return cls(
-                unpack_counts(document["negatives"]),
-                unpack_counts(document["positives"]),
-                float(document["log_loss_sum"]),
-                float(document["prediction_sum"]),
-            )
+            add_packed(metrics.negatives, [document["negatives"] for document in documents])
+            add_packed(metrics.positives, [document["positives"] for document in documents])
+            for document in documents:
+                metrics.log_loss_sum += float(document["log_loss_sum"])
+                metrics.prediction_sum += float(document["prediction_sum"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"damaged state of binary metrics: {error!r}") from None
+        return metrics
+
+
+def _check_format(document: Mapping[str, Any]) -> None:
+    for key, ours in _FORMAT.items():
+        if document.get(key) != ours:
+            raise ValueError(f"not a state of binary metrics: {key} is {document.get(key)!r}")
 
 
 def _check(logits: Floats, labels: np.ndarray[Any, Any]) -> None:

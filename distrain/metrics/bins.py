@@ -7,7 +7,8 @@ is all that the certified bounds in `distrain.metrics.report` need.
 
 import base64
 import binascii
-import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ BINS_PER_LOGIT = NUM_BINS / (2 * LOGIT_LIMIT)
 Floats = npt.NDArray[np.floating[Any]]
 Counts = npt.NDArray[np.int64]
 
-_COUNT_DTYPES = ("<u1", "<u2", "<u4", "<u8")
+_DTYPES = ("<u1", "<u2", "<u4", "<u8")
 
 
 def bin_of(logits: Floats) -> Counts:
@@ -38,32 +39,86 @@ def bin_of(logits: Floats) -> Counts:
 
 
 def pack_counts(counts: Counts) -> dict[str, str]:
-    """Counts as JSON values: zlib over the narrowest unsigned integers that hold them, base64.
+    """Counts as JSON values: of the bins that hold rows, the distances between them and the counts.
 
-    One byte a bin does until some bin holds more than 255 rows, so a batch stays small.
+    Both are the narrowest unsigned integers that hold them, in base64. Most reports fill a small
+    part of the bins: writing and reading that part alone takes a tenth of the time that zlib takes
+    over all of them, and the scheduler reads every rank's reports.
+
+    Args:
+        counts: int64 `[NUM_BINS]`, none negative.
     """
-    peak = int(counts.max())
-    dtype = next(d for d in _COUNT_DTYPES if peak <= np.iinfo(d).max)
-    packed = zlib.compress(counts.astype(dtype).tobytes(), 6)
-    return {"dtype": dtype, "zlib": base64.b64encode(packed).decode("ascii")}
+    held = np.flatnonzero(counts)
+    gap_dtype, gaps = _pack(np.diff(held, prepend=-1))
+    count_dtype, filled = _pack(counts[held])
+    return {"gap_dtype": gap_dtype, "gaps": gaps, "count_dtype": count_dtype, "counts": filled}
 
 
-def unpack_counts(document: dict[str, str]) -> Counts:
-    """The inverse of `pack_counts`.
+def add_packed(into: Counts, documents: Iterable[Mapping[str, str]]) -> None:
+    """Add to counts what `pack_counts` gave, of many at once: NumPy takes its time per call.
+
+    Args:
+        into: int64 `[NUM_BINS]`.
+        documents: Packed counts.
 
     Raises:
-        ValueError: The document does not hold `NUM_BINS` counts.
+        ValueError: A document does not hold counts of ascending bins below `NUM_BINS`. What was
+            added before it was noticed stays.
+
+    >>> counts = np.zeros(NUM_BINS, np.int64)
+    >>> counts[[3, 65_000]] = 1, 500
+    >>> total = np.zeros(NUM_BINS, np.int64)
+    >>> add_packed(total, [pack_counts(counts)] * 3)
+    >>> total[[3, 65_000]].tolist()
+    [3, 1500]
     """
-    dtype = document["dtype"]
-    if dtype not in _COUNT_DTYPES:
-        raise ValueError(f"unknown dtype of counts {dtype!r}")
-    size_bytes = NUM_BINS * np.dtype(dtype).itemsize
+    alike: dict[tuple[str, str], list[tuple[bytes, bytes]]] = defaultdict(list)
+    for document in documents:
+        raw = _raw(document["gaps"]), _raw(document["counts"])
+        if any(raw):
+            alike[document["gap_dtype"], document["count_dtype"]].append(raw)
+    for (gap_dtype, count_dtype), pairs in alike.items():
+        gaps, lengths = _joined(gap_dtype, [gaps for gaps, _ in pairs])
+        counts, count_lengths = _joined(count_dtype, [counts for _, counts in pairs])
+        if lengths != count_lengths:
+            raise ValueError("counts cannot be unpacked: they are not as many as their bins")
+        np.add.at(into, _bins(gaps, np.array(lengths)), counts)
+
+
+def _bins(gaps: Counts, lengths: Counts) -> Counts:
+    """The bins that gaps lead to, of documents with `lengths` gaps each, none of them 0."""
+    # Before any sum: gaps that are no more than there are bins cannot overflow it.
+    if gaps.min() < 1 or gaps.max() > NUM_BINS:
+        raise ValueError("counts cannot be unpacked: their bins do not ascend")
+    reached = np.cumsum(gaps)
+    firsts = np.cumsum(lengths) - lengths
+    bins: Counts = reached - np.repeat(reached[firsts] - gaps[firsts], lengths) - 1
+    if bins.max() >= NUM_BINS:
+        raise ValueError(f"counts of bin {bins.max()} of {NUM_BINS} cannot be unpacked")
+    return bins
+
+
+def _pack(values: Counts) -> tuple[str, str]:
+    peak = int(values.max(initial=0))
+    dtype = next(d for d in _DTYPES if peak <= np.iinfo(d).max)
+    return dtype, base64.b64encode(values.astype(dtype).tobytes()).decode("ascii")
+
+
+def _raw(text: str) -> bytes:
     try:
-        packed = base64.b64decode(document["zlib"], validate=True)
-        # Never more than one byte too many, whatever the text claims to unpack to.
-        raw = zlib.decompressobj().decompress(packed, size_bytes + 1)
-    except (binascii.Error, zlib.error) as error:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error as error:
         raise ValueError(f"counts cannot be unpacked: {error}") from None
-    if len(raw) != size_bytes:
-        raise ValueError(f"the counts unpack to {len(raw)} bytes or more, not {size_bytes}")
-    return np.frombuffer(raw, dtype).astype(np.int64)
+
+
+def _joined(dtype: str, raws: list[bytes]) -> tuple[Counts, list[int]]:
+    """The integers of all, int64, and how many each has."""
+    if dtype not in _DTYPES:
+        raise ValueError(f"unknown dtype of counts {dtype!r}")
+    itemsize = np.dtype(dtype).itemsize
+    odd = [len(raw) for raw in raws if len(raw) % itemsize]
+    if odd:
+        raise ValueError(f"{odd[0]} bytes are no counts of {itemsize} bytes each")
+    return np.frombuffer(b"".join(raws), dtype).astype(np.int64), [
+        len(raw) // itemsize for raw in raws
+    ]

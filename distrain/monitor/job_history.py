@@ -1,6 +1,6 @@
 """What happened in a job so far, in bounded memory: its curves, its ranks, its time line. Pure."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
@@ -74,7 +74,7 @@ class JobHistory:
         self.state_since_s = submitted_s
         self.num_points = 0
         self.rows_trained = 0
-        self.phase_seconds: Counter[str] = Counter()
+        self.phase_seconds: defaultdict[str, float] = defaultdict(float)
         self.step_times = StepTimes()
         self._elapsed_before_s = 0.0
         self._first_step = 0
@@ -103,7 +103,9 @@ class JobHistory:
         """
         if attempt != self.attempt:
             self.attempt, self.now = attempt, {}
-        rank = self.now.setdefault(event.rank, RankNow(step=self._first_step))
+        rank = self.now.get(event.rank)
+        if rank is None:
+            rank = self.now[event.rank] = RankNow(step=self._first_step)
         match event:
             case TrainingStarted():
                 self._first_step, self._elapsed_before_s = event.first_step, event.elapsed_before_s
@@ -111,7 +113,8 @@ class JobHistory:
                 rank.observe(event, now_s)
             case StepsDone():
                 window = rank.take_window(event, now_s)
-                self.phase_seconds.update(event.seconds)
+                for phase, seconds in event.seconds.items():
+                    self.phase_seconds[phase] += seconds
                 if window is not None:
                     self._add_window(event, rank, window)
             case CheckpointSaved():

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from distrain.coordinator.job import Job
@@ -46,7 +45,7 @@ class Monitor:
 
     def handled(self, stimulus: Stimulus) -> None:
         """The coordinator has taken something in."""
-        with self._no_harm():
+        try:
             match stimulus:
                 case Reported():
                     self._reported(stimulus.job_id, stimulus.attempt, stimulus.event)
@@ -54,6 +53,10 @@ class Monitor:
                     self._look_around()
                 case _:
                     pass
+        except Exception as error:  # a mistake in what watches must not touch who works
+            if repr(error) not in self._failed:
+                self._failed.add(repr(error))  # it is told once
+                log.exception("the monitor failed; training goes on")
 
     def forgot(self, job_id: str) -> None:
         """The coordinator knows this job no more."""
@@ -127,11 +130,11 @@ class Monitor:
         now_s = self._clock()
         history = self._history(job_id, job, now_s)
         history.observe(attempt, event, now_s)
-        progress = self.coordinator.collectors[job_id].progress
+        entries = self.coordinator.collectors[job_id].entries
         seen = self._entries_seen.get(job_id, 0)
-        if len(progress) > seen:
-            self._entries_seen[job_id] = len(progress)
-            history.take(progress[seen:], now_s)
+        if len(entries) > seen:
+            self._entries_seen[job_id] = len(entries)
+            history.take(entries.since(seen), now_s)
         self._follow_states(job_id, job, now_s)
 
     def _look_around(self) -> None:
@@ -161,16 +164,6 @@ class Monitor:
             self.histories[job_id].move(job.attempt, state, now_s, _why(job, state))
         if job.state.is_final:
             self._restless.discard(job_id)
-
-    @contextmanager
-    def _no_harm(self) -> Iterator[None]:
-        """A mistake in what watches must not touch who works; it is told once."""
-        try:
-            yield
-        except Exception as error:
-            if repr(error) not in self._failed:
-                self._failed.add(repr(error))
-                log.exception("the monitor failed; training goes on")
 
 
 def _why(job: Job, state: JobState) -> str:

@@ -102,7 +102,7 @@ class RunRecorder:
         self._lock.close()
 
     def catch_up(self) -> None:
-        """Take in what was reported and never recorded, by attempts that have ended."""
+        """Take in what was reported and never recorded."""
         self.history = History(completed(self.records, replay(self.paths)))
         self._stale = self._stale or bool(self.records)
 
@@ -117,6 +117,8 @@ class RunRecorder:
         Raises:
             OutputError: Lines could not be written; the file is as it was.
         """
+        if view.missed:  # nobody came by for long: the scheduler has forgotten what came between
+            self.catch_up()
         fresh, rewound = self.history.add(view.progress)
         if rewound or (self._stale and self.records):
             with whole_file(self.paths.metrics) as partial:

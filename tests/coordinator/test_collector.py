@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.coordinator.collector import Collector
+from distrain.coordinator.job_view import show
+from distrain.coordinator.kept_entries import ENTRY_BYTES
+from distrain.coordinator.machine import Machine
 from distrain.coordinator.merging import stall_pct
+from distrain.coordinator.messages import Submit
 from distrain.coordinator.states import JobState
 from distrain.coordinator.view import Checkpoints, JobView, Notice, Record, Resumed, Setback
 from distrain.events import (
@@ -403,3 +407,22 @@ def test_an_attempt_that_finds_its_checkpoints_gone_says_so():
         "attempt 2 found no checkpoint that can be used, and begins anew; "
         "the last one was c/step-10"
     )
+
+
+def test_a_viewer_is_told_what_it_missed():
+    machine, collector = Machine(), Collector(limit_bytes=3 * (ENTRY_BYTES + 2**10))
+    machine.handle(Submit("job", NUM_RANKS, 60.0, None), 0.0)
+    collector.begin_attempt(1, NUM_RANKS)
+    for step in (5, 10, 15, 20, 25):
+        for rank in range(NUM_RANKS):
+            collector.add(steps_done(rank, step))
+    job = machine.jobs["job"]
+    seen = {since: show(job, "job", collector, since) for since in (0, 1, 3, 5)}
+    assert {since: view.missed for since, view in seen.items()} == {0: 2, 1: 1, 3: 0, 5: 0}
+    assert [record.step for record in seen[0].records] == [15, 20, 25]
+    assert [record.step for record in seen[3].records] == [20, 25]
+    assert {view.next_record for view in seen.values()} == {5}
+    nothing = show(job, "job", collector, None)
+    assert (nothing.missed, nothing.progress) == (0, ())
+    again = JobView.from_json(json.loads(json.dumps(seen[0].to_json())))
+    assert again == seen[0]

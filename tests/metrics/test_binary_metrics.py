@@ -1,3 +1,4 @@
+import base64
 import json
 from functools import reduce
 
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
 from distrain.metrics import BinaryMetrics, BinaryReport
+from distrain.metrics.bins import add_packed, pack_counts
 
 # Few distinct values make ties, close ones share a bin, far ones lie beyond the outermost bins.
 LOGITS = st.one_of(
@@ -62,8 +64,9 @@ def test_merging_any_partition_in_any_order_gives_the_global_state(rows, ranks, 
         state_of([row for row, r in zip(rows, ranks, strict=False) if r == rank]) for rank in order
     ]
     merged = reduce(BinaryMetrics.merge, parts)
+    read = BinaryMetrics.from_json(*(part.to_json() for part in parts))
     nested = parts[0].merge(parts[1].merge(parts[2].merge(parts[3])))
-    for state in (merged, nested):
+    for state in (merged, nested, read):
         assert (state.negatives == whole.negatives).all()
         assert (state.positives == whole.positives).all()
         assert state.log_loss_sum == pytest.approx(whole.log_loss_sum, rel=1e-12)
@@ -176,17 +179,58 @@ def test_unusable_rows_are_named_and_nothing_is_counted(logits, labels, message)
 
 
 def test_damaged_documents_are_refused():
-    good = BinaryMetrics().to_json()
+    good = BinaryMetrics()
+    good.negatives[[0, 7, 65_535]] = 1, 2, 3
+    good = good.to_json()
+    packed = good["negatives"]
     for damage in (
-        {"version": 2},
+        {"version": 1},
         {"num_bins": 200},
         {"kind": "regression"},
-        {"negatives": {"dtype": "<u1", "zlib": "not base64!"}},
-        {"negatives": {"dtype": "<u1", "zlib": "AAAA"}},
-        {"negatives": {"dtype": "O", "zlib": ""}},
-        {"negatives": {"dtype": "<u8", "zlib": good["negatives"]["zlib"]}},
+        {"negatives": {**packed, "gaps": "not base64!"}},
+        {"negatives": {**packed, "counts": "AQEBAQ=="}},  # more than bins
+        {"negatives": {**packed, "count_dtype": "O"}},
+        {"negatives": {**packed, "count_dtype": "<u8"}},  # not of whole counts
+        {"negatives": {**packed, **gaps_of([1, 0, 1])}},  # a bin twice
+        {"negatives": {**packed, **gaps_of([1, 2**63, 2**63])}},
+        {"negatives": {**packed, **gaps_of([1, 7, 65_536])}},  # a bin too many
         {"negatives": None},
+        {"negatives": {}},
         {"log_loss_sum": None},
     ):
-        with pytest.raises(ValueError, match=r"state of binary metrics|counts"):
-            BinaryMetrics.from_json({**good, **damage})
+        for documents in ([{**good, **damage}], [good, {**good, **damage}]):
+            with pytest.raises(ValueError, match=r"state of binary metrics|counts"):
+                BinaryMetrics.from_json(*documents)
+
+
+def gaps_of(gaps):
+    raw = np.array(gaps, "<u8").tobytes()
+    return {"gap_dtype": "<u8", "gaps": base64.b64encode(raw).decode()}
+
+
+def test_a_bin_beyond_the_last_is_refused():
+    beyond = {**pack_counts(np.ones(65_536, np.int64)), **gaps_of([2] + [1] * 65_535)}
+    with pytest.raises(ValueError, match="65536 of 65536"):
+        add_packed(np.zeros(65_536, np.int64), [beyond])
+
+
+FILLED = st.dictionaries(st.integers(0, 65_535), st.integers(1, 2**40), max_size=200)
+
+
+@given(st.lists(st.one_of(FILLED, st.sampled_from([{}, {3: 1}, {65_535: 300}])), max_size=6))
+def test_adding_packed_counts_equals_adding_counts(several):
+    into, expected, packed = np.arange(65_536), np.arange(65_536), []
+    for filled in several:
+        counts = np.zeros(65_536, np.int64)
+        counts[list(filled)] = list(filled.values())
+        expected += counts
+        packed.append(pack_counts(counts))
+    add_packed(into, packed)
+    assert (into == expected).all()
+
+
+def test_every_bin_can_be_held_and_none():
+    for counts in (np.full(65_536, 300), np.zeros(65_536, np.int64)):
+        into = np.zeros(65_536, np.int64)
+        add_packed(into, [pack_counts(counts)])
+        assert (into == counts).all()

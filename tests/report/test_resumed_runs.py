@@ -202,6 +202,26 @@ def test_what_was_reported_and_never_recorded_is_not_lost(tmp_path: Path) -> Non
     assert not list(paths.logs.glob("*/*.reports"))
 
 
+def test_what_the_scheduler_forgot_before_anybody_came_is_made_again(tmp_path: Path) -> None:
+    told = Collector()
+    told.begin_attempt(1, 2)
+    paths = RunPaths(tmp_path)
+    for rank in (0, 1):
+        events = reports(rank, 0, range(5, 51, 5))
+        keep(paths, 1, rank, events)
+        for event in events:
+            told.add(event)
+    whole = told.records
+    assert [r.step for r in whole] == list(range(5, 51, 5))
+    started, *entries = told.progress
+    with open_run(tmp_path, SPEC, "clicks-1") as recorder:
+        recorder.add(view(started, *entries[:3]))
+        recorder.add(view(*entries[7:], missed=4))
+        assert on_disk(tmp_path) == recorder.records == whole
+        recorder.add(view(record(55)))
+    assert on_disk(tmp_path) == [*whole, record(55)]
+
+
 def test_reports_that_cannot_be_kept_hold_up_nobody(tmp_path: Path) -> None:
     keeper = ReportKeeper(tmp_path / "not there" / "rank-0.reports")
     keeper.keep({"kind": "steps_done"}, b"{}\n")
