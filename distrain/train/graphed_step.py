@@ -19,7 +19,7 @@ from distrain.embeddings.fixed import FixedTables
 from distrain.errors import SpecError
 from distrain.models import ClickModel
 from distrain.spec import TrainSpec
-from distrain.train.clipping import clip_scale, total_sq_norm
+from distrain.train.clipping import clip_scale, rows_sq_norm
 from distrain.train.dense import DenseTraining
 from distrain.train.graphs import CudaStepGraph, StepGraph
 from distrain.train.phases import PhaseClock
@@ -148,7 +148,7 @@ class GraphedStep:
         self.dense.finish_sync()
         scale = self._one
         if self._clip_grad_norm is not None:
-            sq_norm = self.dense.grad_sq_norm() + total_sq_norm([rows.grads for rows in touched])
+            sq_norm = self.dense.grad_sq_norm() + rows_sq_norm([rows.grads for rows in touched])
             scale = clip_scale(sq_norm, self._clip_grad_norm)
         self._tables.apply(touched, self._lr, scale)
         if self.dense.optimizer.capturable:

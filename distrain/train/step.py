@@ -10,7 +10,7 @@ from distrain.batch import Batch
 from distrain.embeddings import Route, SparseOptimizer, TouchedRows
 from distrain.models import ClickModel
 from distrain.spec import TrainSpec
-from distrain.train.clipping import clip_scale, total_sq_norm
+from distrain.train.clipping import clip_scale, rows_sq_norm
 from distrain.train.dense import DenseTraining
 from distrain.train.phases import PhaseClock
 
@@ -148,9 +148,9 @@ class TrainStep:
             # The other rows of tables that are spread over ranks are on other ranks.
             (shared if store.spread else whole).append(rows.grads)
         if whole:
-            sq_norm = sq_norm + total_sq_norm(whole)
+            sq_norm = sq_norm + rows_sq_norm(whole)
         if shared:
-            sq_norm = sq_norm + tables.peers.add_up(total_sq_norm(shared))
+            sq_norm = sq_norm + tables.peers.add_up(rows_sq_norm(shared))
         return clip_scale(sq_norm, self._clip_grad_norm)
 
 

@@ -16,6 +16,7 @@ from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColum
 from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.segments import segments_of
 from distrain.errors import InputError
+from distrain.train.clipping import clip_scale, rows_sq_norm
 
 COLUMNS = [
     TableColumn("a", 40, 4),
@@ -147,10 +148,20 @@ def whole_step(fixed, ids, lr):
     return embedded
 
 
+def clipped_step(fixed, ids, lr):
+    route = fixed.route(ids)
+    embedded = fixed.lookup(route)
+    sum((leaf**2).sum() for leaf in embedded).backward()
+    touched = fixed.exchange(route, fixed.collect(route, [leaf.grad for leaf in embedded]))
+    fixed.apply(touched, lr, clip_scale(rows_sq_norm([rows.grads for rows in touched]), 0.5))
+    return embedded
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_asks_the_device(kind):
+@pytest.mark.parametrize("step", [whole_step, clipped_step])
+def test_nothing_asks_the_device(kind, step):
     """Where values decide shapes or reach the host, tensors without values cannot go on."""
-    embedded = step_without_values(kind, torch.bfloat16, whole_step)
+    embedded = step_without_values(kind, torch.bfloat16, step)
     assert [tuple(leaf.shape) for leaf in embedded] == [(33, 3, 4), (33, 1, 18)]
 
 

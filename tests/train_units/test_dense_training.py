@@ -11,7 +11,6 @@ from torch.optim import SGD, Adagrad, Adam
 from distrain.errors import ModelError, SpecError
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train import dense_forward
-from distrain.train.clipping import clip_scale, total_sq_norm
 from distrain.train.dense import DenseTraining
 from distrain.train.dense_forward import DenseForward
 from distrain.train.flat import FlatParameters
@@ -120,24 +119,6 @@ def test_a_scale_multiplies_the_gradients():
     dense.step(0.5, torch.tensor(0.25))
     for p, old in zip(module.parameters(), before, strict=True):
         assert torch.equal(p, old - 1.0)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    sizes=st.lists(st.integers(0, 50), min_size=1, max_size=4),
-    max_norm=st.floats(1e-3, 1e3),
-    factor=st.floats(1e-3, 1e3),
-)
-def test_the_scale_is_that_of_torchs_clipping(sizes, max_norm, factor):
-    generator = torch.Generator().manual_seed(len(sizes))
-    grads = [factor * torch.randn(n, generator=generator, dtype=torch.float64) for n in sizes]
-    parameters = [nn.Parameter(torch.zeros_like(grad)) for grad in grads]
-    for parameter, grad in zip(parameters, grads, strict=True):
-        parameter.grad = grad.clone()
-    nn.utils.clip_grad_norm_(parameters, max_norm)
-    scale = clip_scale(total_sq_norm(grads), max_norm)
-    for parameter, grad in zip(parameters, grads, strict=True):
-        torch.testing.assert_close(parameter.grad, grad * scale, rtol=1e-9, atol=0)
 
 
 def small_inputs(rows, seed=0):
