@@ -3,8 +3,12 @@
 import logging
 
 import pytest
+from small_jobs import make_spec, write_prepared
 
+import distrain
 from distrain.errors import InputError
+from distrain.report import read_records
+from distrain.run_paths import RunPaths
 from distrain.sinks import choosing, open_sink, open_sinks
 from distrain.sinks.mlflow_tracking import MLflowTracking
 from distrain.sinks.tensorboard_files import TensorBoardFiles
@@ -84,6 +88,26 @@ def test_mlflow_has_the_runs_metrics_parameters_and_end(facts, stamped, mlflow_s
     assert run.data.tags["distrain.notice"] == "a checkpoint is damaged"
     steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "train/loss")]
     assert sorted(set(steps)) == [5, 10, 15]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_training_fills_mlflow_from_a_thread_of_its_own(tmp_path, mlflow_store, caplog):
+    from mlflow import MlflowClient
+
+    inline = ("resources.num_ranks=1", "resources.backend=inline")
+    spec = make_spec(write_prepared(tmp_path / "prepared"), *inline)
+    with caplog.at_level("INFO", "distrain"):
+        run = distrain.fit(spec, run_dir=tmp_path / "run", sinks=[f"mlflow:{mlflow_store}"])
+    assert not [text for text in caplog.messages if "sink" in text]
+    client = MlflowClient(tracking_uri=mlflow_store)
+    experiment = client.get_experiment_by_name("distrain")
+    (told,) = client.search_runs([experiment.experiment_id])
+    assert (told.info.run_name, told.info.status) == (run.summary.job_id, "FINISHED")
+    assert told.data.params["train.global_batch_size"] == "200"
+    points = client.get_metric_history(told.info.run_id, "train/loss")
+    records = [r for r in read_records(RunPaths(run.run_dir)) if r.split == "train"]
+    assert [(p.step, p.value) for p in points] == [(r.step, r.loss) for r in records]
+    assert told.data.metrics["valid/auc"] == run.summary.auc
 
 
 def test_words_that_name_no_sink_are_refused():
