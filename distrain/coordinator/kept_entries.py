@@ -66,5 +66,5 @@ def _size_bytes(entry: Entry) -> int:
             return ENTRY_BYTES + RANK_BYTES * len(entry.stall_pct)
         case Notice():
             return ENTRY_BYTES + len(entry.text)
-        case _:
+        case Resumed():
             return ENTRY_BYTES
