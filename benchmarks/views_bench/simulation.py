@@ -1,0 +1,223 @@
+"""Simulated ranks that report to a real coordinator and its monitor, without a network."""
+
+import gc
+import json
+import pickle
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+from prometheus_client import generate_latest
+from prometheus_client.registry import CollectorRegistry
+
+from distrain.coordinator.collector import Collector
+from distrain.coordinator.machine import Machine
+from distrain.coordinator.messages import Submit, Tick, WorkersChanged
+from distrain.coordinator.plugin import PROGRESS_BYTES, CoordinatorPlugin
+from distrain.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
+from distrain.metrics import BinaryMetrics
+from distrain.monitor.observer import Monitor
+from distrain.monitor.prometheus import JobsCollector
+from distrain.placement import Slot
+from distrain.spec import parse_spec
+
+SCRAPE_EVERY_S = 15
+TICKS_PER_S = 10
+SAMPLES = 10
+"""How often memory is looked at."""
+
+
+class Simulation:
+    """One job of simulated ranks, as a coordinator has it that nobody watches, and one with views.
+
+    The clock is read twice per simulated second and coordinator, since reading it costs more than
+    taking in a report.
+    """
+
+    def __init__(self, num_ranks: int, reports_per_s: int, rows: int):
+        self.num_ranks, self.reports_per_s, self.rows = num_ranks, reports_per_s, rows
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.plain = coordinator_of_one_job(num_ranks)
+        self.watched = coordinator_of_one_job(num_ranks)
+        self.monitor = Monitor(self.watched)
+        self.watched.observers = (self.monitor,)
+        self.registry = CollectorRegistry()
+        scraped = JobsCollector()
+        scraped.monitor = self.monitor
+        self.registry.register(scraped)
+        self.states = [metrics_state(seed, rows) for seed in range(16)]
+        self.cursor: str | None = None
+        self.step = 0
+        started = [RankStarted(rank, 1 + rank, f"host-{rank}", "cpu") for rank in range(num_ranks)]
+        ready = [
+            TrainingStarted(rank, 10**6, 10**9, 10**9, 7, "arrow: simulated")
+            for rank in range(num_ranks)
+        ]
+        self.tell([*started, *ready], 0)
+        self.spent.clear()
+
+    def second(self, number: int) -> None:
+        """One simulated second."""
+        events: list[Event] = []
+        for _ in range(self.reports_per_s):
+            self.step += 10
+            events += [self.report(rank) for rank in range(self.num_ranks)]
+        events += [
+            Heartbeat(rank, self.step, self.step, "exchange", "peers")
+            for rank in range(self.num_ranks)
+        ]
+        self.tell(events, number)
+        with counted(self.spent, "show"):
+            self.look()
+            if number % SCRAPE_EVERY_S == 0:
+                generate_latest(self.registry)
+
+    def report(self, rank: int) -> StepsDone:
+        """A rank's report of its last ten steps."""
+        state = self.states[(rank + self.step) % len(self.states)]
+        return report_of_steps(rank, self.step, self.reports_per_s, self.rows, state)
+
+    def tell(self, events: list[Event], number: int) -> None:
+        """A second's reports, as they come over the wire, with the ticks between them."""
+        # Not `to_json`: its deep copies would take longer than all that is measured.
+        told = [{"kind": event.kind, **vars(event)} for event in events]
+        documents = json.loads(json.dumps(told))
+        every = max(1, len(documents) // TICKS_PER_S)
+        both = [("plain", self.plain), ("watched", self.watched)]
+        for name, coordinator in both if number % 2 else reversed(both):
+            with counted(self.spent, name):
+                for at, document in enumerate(documents):
+                    coordinator.rank_reported("job", 1, document)
+                    if at % every == 0:
+                        coordinator._tell(Tick())
+
+    def look(self) -> None:
+        """What an open page reads."""
+        metrics = self.monitor.metrics("job", self.cursor)
+        assert metrics is not None
+        self.cursor = metrics["cursor"]
+        json.dumps([self.monitor.jobs(), self.monitor.job("job"), metrics])
+
+    def shares_pct(self, simulated_s: int) -> dict[str, float]:
+        """Of the event loop, by what it was spent on."""
+        spent = self.spent
+        spent_s = {
+            "take in": spent["plain"],
+            "keep": spent["watched"] - spent["plain"],
+            "show": spent["show"],
+        }
+        return {name: 100 * seconds / simulated_s for name, seconds in spent_s.items()}
+
+
+@contextmanager
+def counted(spent: defaultdict[str, float], name: str) -> Iterator[None]:
+    start_s = time.thread_time()
+    try:
+        yield
+    finally:
+        spent[name] += time.thread_time() - start_s
+
+
+def report_of_steps(
+    rank: int, step: int, reports_per_s: int, rows: int, state: dict[str, Any]
+) -> StepsDone:
+    """What a rank tells of ten steps."""
+    window_s = 1.0 / reports_per_s
+    own_s = window_s * (0.5 + 0.4 * (rank % 16) / 16)
+    seconds = dict.fromkeys(PHASES, 0.0)
+    seconds |= {"data_wait": own_s / 10, "forward_backward": own_s * 0.9}
+    seconds["exchange"] = window_s - own_s
+    loader = {"batches": 10, "rows": rows, "wait_s": 0.1, "queue_depth_sum": 10}
+    exchange = {"steps": 10, "lookups": 26 * rows, "distinct": rows, "sent_bytes": 10**6}
+    return StepsDone(rank, 0, step, step / 10 * window_s, seconds, state, 0.1, loader, exchange)
+
+
+def metrics_state(seed: int, rows: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    metrics = BinaryMetrics()
+    logits = rng.normal(-1.5, 1.2, rows).astype(np.float32)
+    metrics.update(logits, rng.random(rows) < 1 / (1 + np.exp(-logits)))
+    return metrics.to_json()
+
+
+def coordinator_of_one_job(num_ranks: int) -> CoordinatorPlugin:
+    """A coordinator without a scheduler, whose job `job` has just been launched."""
+    plugin = CoordinatorPlugin()
+    plugin.scheduler = SimpleNamespace(workers={})
+    plugin.machine = Machine()
+    plugin.specs = {"job": parse_spec(document(num_ranks))}
+    plugin.run_dirs = {"job": "runs/job"}
+    plugin.collectors = {"job": Collector(PROGRESS_BYTES)}
+    plugin.collectors["job"].begin_attempt(1, num_ranks)
+    slots = frozenset(Slot(f"host-{r}", f"tcp://{r}:1", f"w{r}") for r in range(num_ranks))
+    now_s = time.monotonic()
+    plugin.machine.handle(Submit("job", num_ranks, 600.0, None), now_s)
+    plugin.machine.handle(WorkersChanged(slots), now_s)
+    return plugin
+
+
+def document(num_ranks: int) -> dict[str, Any]:
+    return {
+        "data": {"train": "nowhere"},
+        "model": {"kind": "mlp"},
+        "train": {"lanes": num_ranks, "global_batch_size": 32 * num_ranks},
+        "resources": {"num_ranks": num_ranks},
+    }
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulation gave.
+
+    Attributes:
+        num_ranks: Its ranks.
+        reports_per_s: Reports of steps that each sent in a simulated second.
+        rows: Rows in a report.
+        simulated_s: How long it went on.
+        event_loop_pct: Of the event loop, by what it was spent on.
+        kept_bytes: What the monitor keeps, pickled, at ten moments.
+        held_bytes: What the process holds, at the same moments.
+    """
+
+    num_ranks: int
+    reports_per_s: int
+    rows: int
+    simulated_s: int
+    event_loop_pct: dict[str, float]
+    kept_bytes: list[int]
+    held_bytes: list[int]
+
+    @property
+    def total_pct(self) -> float:
+        """All of it together."""
+        return sum(self.event_loop_pct.values())
+
+    @property
+    def growth_pct(self) -> float:
+        """What the process grew by in the second half, in percent of what it held half-way."""
+        half = self.held_bytes[SAMPLES // 2 - 1]
+        return 100 * (self.held_bytes[-1] - half) / half
+
+
+def simulate(num_ranks: int, reports_per_s: int, rows: int, simulated_s: int) -> Simulated:
+    """Simulate some time of a job, and look at its last step as its viewers see it."""
+    simulation = Simulation(num_ranks, reports_per_s, rows)
+    kept_bytes, held_bytes = [], []
+    for number in range(simulated_s):
+        simulation.second(number)
+        if (number + 1) % (simulated_s // SAMPLES) == 0:
+            gc.collect()
+            kept_bytes.append(len(pickle.dumps(simulation.monitor.histories)))
+            held_bytes.append(psutil.Process().memory_info().rss)
+    view = simulation.monitor.job("job")
+    assert view is not None
+    assert view["step"] == simulation.step
+    assert len(view["ranks"]) == num_ranks
+    shares = simulation.shares_pct(simulated_s)
+    return Simulated(num_ranks, reports_per_s, rows, simulated_s, shares, kept_bytes, held_bytes)
