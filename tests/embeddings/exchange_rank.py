@@ -1,16 +1,11 @@
-"""The real gloo ranks of `test_exchange.py`, run as a script: NUM_RANKS FOLDER.
+"""The real gloo ranks of `test_exchange.py`, run as a script: FOLDER."""
 
-The ranks are forks of one process that has torch loaded, which takes longer than all they do.
-"""
-
-import os
 import sys
-import traceback
-from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
 import torch
+from gloo_ranks import run_gangs
 from torch import distributed as dist
 from torch import nn
 
@@ -138,32 +133,10 @@ def interleaved(local, num_rows, num_ranks):
     return torch.stack(parts, dim=1).flatten(0, 1)[:num_rows]
 
 
-def main(rank, num_ranks, folder):
-    store = dist.FileStore(str(folder / "store"), num_ranks)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60)
-    )
-    results = {name_of(*case): train(*case, rank, num_ranks) for case in cases()}
-    torch.save(results, folder / f"{rank}.part")
-    (folder / f"{rank}.part").rename(folder / f"{rank}.pt")
-    dist.destroy_process_group()
-
-
-def in_a_fork(rank, num_ranks, folder):
-    """Start a rank; its process's id."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            main(rank, num_ranks, folder)
-        except BaseException:
-            traceback.print_exc()
-        # gloo sometimes aborts at interpreter exit, after all work is done.
-        os._exit(0)
-    return pid
+def results(rank, num_ranks):
+    """What a rank of a gang ends with, for each case."""
+    return {name_of(*case): train(*case, rank, num_ranks) for case in cases()}
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    count, target = int(sys.argv[1]), Path(sys.argv[2])
-    for child in [in_a_fork(rank, count, target) for rank in range(count)]:
-        os.waitpid(child, 0)
+    run_gangs(Path(sys.argv[1]), SHARES, results)

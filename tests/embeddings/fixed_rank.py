@@ -1,12 +1,10 @@
-"""One real gloo rank of `test_fixed.py`, run as a script: RANK NUM_RANKS FOLDER."""
+"""The two real gloo ranks of `test_fixed.py`, run as a script: FOLDER."""
 
-import os
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import torch
-from torch import distributed as dist
+from gloo_ranks import run_gangs
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.embeddings.fixed import FixedTables
@@ -37,13 +35,10 @@ def train(kind, peers, *, is_fixed):
     return [weight.detach() for weight in tables.weights]
 
 
-def main(rank, num_ranks, folder):
-    store = dist.FileStore(str(folder / "store"), num_ranks)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60)
-    )
+def results(rank, num_ranks):
+    """The weights that a rank ends with, for each way to step."""
     peers = Peers(rank, num_ranks)
-    results = {
+    return {
         name: [
             weight
             for kind in ("sgd", "adagrad", "rowwise_adagrad", "adam")
@@ -51,12 +46,7 @@ def main(rank, num_ranks, folder):
         ]
         for name in ("fixed", "dynamic")
     }
-    torch.save(results, folder / f"{rank}.part")
-    (folder / f"{rank}.part").rename(folder / f"{rank}.pt")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
-    # gloo sometimes aborts at interpreter exit, after all work is done.
-    os._exit(0)
+    run_gangs(Path(sys.argv[1]), [2], results)

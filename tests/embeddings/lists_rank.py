@@ -1,12 +1,11 @@
-"""One real gloo rank of `test_lists_ranks.py`, run as a script: RANK NUM_RANKS FOLDER."""
+"""The real gloo ranks of `test_lists_ranks.py`, run as a script: FOLDER."""
 
-import os
 import sys
-from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
 import torch
+from gloo_ranks import run_gangs
 from torch import distributed as dist
 
 from distrain.batch import Ragged
@@ -40,6 +39,7 @@ DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 # a rank may have no rows, and rows none but empty lists.
 SHARES = [((6, 5, 7), (4, 4, 4)), ((9, 0, 3), (3, 3, 0)), ((4, 4, 4), (0, 5, 2))]
 SHARES += [((2, 8, 0), (0, 0, 0)), ((0, 0, 0), (3, 3, 3)), ((7, 1, 5), (6, 2, 4))]
+NUM_RANKS = (2, 3)
 LR = 0.1
 
 
@@ -109,19 +109,10 @@ def whole_table(tables, name, num_ranks):
     return torch.stack(parts, dim=1).flatten(0, 1)[keys].clone()
 
 
-def main(rank, num_ranks, folder):
-    store = dist.FileStore(str(folder / "store"), num_ranks)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60)
-    )
-    results = {"-".join(case): train(*case, rank, num_ranks) for case in cases()}
-    torch.save(results, folder / f"{rank}.part")
-    (folder / f"{rank}.part").rename(folder / f"{rank}.pt")
-    dist.destroy_process_group()
+def results(rank, num_ranks):
+    """The tables that a rank of a gang ends with, for each case."""
+    return {"-".join(case): train(*case, rank, num_ranks) for case in cases()}
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
-    # gloo sometimes aborts at interpreter exit, after all work is done.
-    os._exit(0)
+    run_gangs(Path(sys.argv[1]), NUM_RANKS, results)

@@ -1,16 +1,11 @@
-"""The real gloo ranks of `test_shared_ranks.py`, run as a script: FOLDER.
+"""The real gloo ranks of `test_shared_ranks.py`, run as a script: FOLDER."""
 
-The ranks are forks of one process that has torch loaded, which takes longer than all they do.
-"""
-
-import os
 import sys
-import traceback
-from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
 import torch
+from gloo_ranks import run_gangs
 from ragged_rows import draw_rows_of_ids, ragged
 from torch import distributed as dist
 
@@ -107,34 +102,10 @@ def whole_table(tables, name, num_ranks):
     return torch.stack(parts, dim=1).flatten(0, 1)[keys].clone()
 
 
-def main(rank, num_ranks, folder):
-    store = dist.FileStore(str(folder / "store"), num_ranks)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60)
-    )
-    results = {"-".join(case): train(*case, rank, num_ranks) for case in cases()}
-    torch.save(results, folder / f"{rank}.part")
-    (folder / f"{rank}.part").rename(folder / f"{rank}.pt")
-    dist.destroy_process_group()
-
-
-def in_a_fork(rank, num_ranks, folder):
-    """Start a rank; its process's id."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            main(rank, num_ranks, folder)
-        except BaseException:
-            traceback.print_exc()
-        # gloo sometimes aborts at interpreter exit, after all work is done.
-        os._exit(0)
-    return pid
+def results(rank, num_ranks):
+    """The tables that a rank of a gang ends with, for each case."""
+    return {"-".join(case): train(*case, rank, num_ranks) for case in cases()}
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    for count in NUM_RANKS:
-        target = Path(sys.argv[1]) / str(count)
-        target.mkdir()
-        for child in [in_a_fork(rank, count, target) for rank in range(count)]:
-            os.waitpid(child, 0)
+    run_gangs(Path(sys.argv[1]), NUM_RANKS, results)

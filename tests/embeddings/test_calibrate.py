@@ -1,12 +1,9 @@
 """Two real gloo ranks measure what connects them, and agree."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from gloo_ranks import ran
 
 from distrain.embeddings.costs import Costs
 
@@ -16,24 +13,7 @@ SCRIPT = Path(__file__).with_name("calibrate_rank.py")
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What each rank measured."""
-    folder = tmp_path_factory.mktemp("calibrate")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(rank), "2", str(folder)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        errors = [process.communicate(timeout=120)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    files = [folder / f"{rank}.json" for rank in range(2)]
-    assert all(file.exists() for file in files), "\n".join(errors)
-    return [json.loads(file.read_text()) for file in files]
+    return ran(SCRIPT, tmp_path_factory.mktemp("calibrate")).of(2)
 
 
 def test_all_ranks_get_the_same_numbers(found):

@@ -1,43 +1,28 @@
 """One to four real gloo ranks, replicated and row-wise, against each other and one process."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from gloo_ranks import load_script, ran
 
 SCRIPT = Path(__file__).with_name("exchange_rank.py")
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("exchange_rank", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+rank_side = load_script(SCRIPT)
 
 
-rank_side = load_script()
+@pytest.fixture(scope="module")
+def gangs(tmp_path_factory):
+    """What the ranks of all gangs ended with."""
+    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3, 4])
-def ranks(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=rank_side.SHARES)
+def ranks(request, gangs):
     """What each rank of a gang ended with."""
-    folder = tmp_path_factory.mktemp(f"ranks{request.param}")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(request.param), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    files = [folder / f"{rank}.pt" for rank in range(request.param)]
-    assert all(file.exists() for file in files), done.stderr
-    return [torch.load(file, weights_only=True) for file in files]
+    return gangs.of(request.param)
 
 
 def assert_same_bits(one, other):

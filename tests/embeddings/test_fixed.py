@@ -1,12 +1,10 @@
 """The step in shapes known beforehand: the bits of the other one, and no look at the device."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from gloo_ranks import ran
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -204,23 +202,7 @@ def test_what_it_cannot_do_is_refused():
 
 
 def test_two_ranks_equal_the_other_step_bitwise(tmp_path):
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(rank), "2", str(tmp_path)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        errors = [process.communicate(timeout=120)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    files = [tmp_path / f"{rank}.pt" for rank in range(2)]
-    assert all(file.exists() for file in files), "\n".join(errors)
-    first, second = (torch.load(file, weights_only=True) for file in files)
+    first, second = ran(SCRIPT, tmp_path).of(2)
     assert len(first["fixed"]) == 8
     for ours, theirs, dynamic in zip(
         first["fixed"], second["fixed"], first["dynamic"], strict=True

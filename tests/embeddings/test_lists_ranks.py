@@ -1,49 +1,28 @@
 """Columns of lists on two and three real gloo ranks: replicated, row-wise and one process."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from gloo_ranks import load_script, ran
 
 SCRIPT = Path(__file__).with_name("lists_rank.py")
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("lists_rank", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-rank_side = load_script()
+rank_side = load_script(SCRIPT)
 CASES = ["-".join(case) for case in rank_side.cases()]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def ranks(request, tmp_path_factory):
-    """The tables that each rank of a gang ended with."""
-    folder = tmp_path_factory.mktemp(f"lists{request.param}")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(rank), str(request.param), str(folder)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(request.param)
-    ]
-    try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    files = [folder / f"{rank}.pt" for rank in range(request.param)]
-    assert all(file.exists() for file in files), "\n".join(errors)
-    return [torch.load(file, weights_only=True) for file in files]
+@pytest.fixture(scope="module")
+def gangs(tmp_path_factory):
+    """What the ranks of all gangs ended with."""
+    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(scope="module", params=rank_side.NUM_RANKS)
+def ranks(request, gangs):
+    """What each rank of a gang ended with."""
+    return gangs.of(request.param)
 
 
 @pytest.mark.parametrize("case", CASES)

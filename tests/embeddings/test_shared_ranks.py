@@ -1,49 +1,27 @@
 """Shared tables on one to three real gloo ranks, in all placements, and against one process."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from gloo_ranks import load_script, ran
 
 SCRIPT = Path(__file__).with_name("shared_rank.py")
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("shared_rank", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-rank_side = load_script()
+rank_side = load_script(SCRIPT)
 
 
 @pytest.fixture(scope="module")
 def gangs(tmp_path_factory):
-    """A folder with what each gang's ranks ended with, and what they said."""
-    folder = tmp_path_factory.mktemp("shared")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    return folder, done.stderr
+    """What the ranks of all gangs ended with."""
+    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="module", params=rank_side.NUM_RANKS)
-def ranks(gangs, request):
-    """The tables that each rank of a gang ended with."""
-    folder, errors = gangs
-    files = [folder / str(request.param) / f"{rank}.pt" for rank in range(request.param)]
-    assert all(file.exists() for file in files), errors
-    return [torch.load(file, weights_only=True) for file in files]
+def ranks(request, gangs):
+    """What each rank of a gang ended with."""
+    return gangs.of(request.param)
 
 
 @pytest.mark.parametrize("case", ["-".join(case) for case in rank_side.cases()])

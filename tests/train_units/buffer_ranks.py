@@ -1,13 +1,11 @@
 """The real gloo ranks of `test_buffer_sync.py`, run as a script: FOLDER."""
 
-import os
 import sys
-import traceback
-from datetime import timedelta
 from pathlib import Path
 
 import torch
-from torch import distributed as dist
+import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
+from gloo_ranks import run_gangs
 from torch import nn
 
 from distrain.models.blocks.normalisation import BatchNorm
@@ -57,40 +55,14 @@ def train(rank, sync, norm):
     return told
 
 
-def run_rank(rank, folder):
-    store = dist.FileStore(str(folder / "store"), NUM_RANKS)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=NUM_RANKS, timeout=timedelta(seconds=60)
-    )
-    results = {
+def results(rank, num_ranks):
+    """The buffers of a rank after each step, for each way to exchange and each norm."""
+    return {
         f"{sync} {norm.__name__}": train(rank, sync, norm)
         for sync in ("flat", "ddp")
         for norm in (BatchNorm, nn.BatchNorm1d)
     }
-    torch.save(results, folder / f"{rank}.part")
-    (folder / f"{rank}.part").rename(folder / f"{rank}.pt")
-    dist.destroy_process_group()
-
-
-def main(folder):
-    torch.set_num_threads(1)
-    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # loads torch's compiler
-    children = []
-    for rank in range(NUM_RANKS):
-        child = os.fork()
-        if child:
-            children.append(child)
-            continue
-        try:
-            run_rank(rank, folder)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            # gloo sometimes aborts at interpreter exit, after all work is done.
-            os._exit(0)
-    for child in children:
-        os.waitpid(child, 0)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_gangs(Path(sys.argv[1]), [NUM_RANKS], results)

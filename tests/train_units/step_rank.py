@@ -1,17 +1,12 @@
-"""The real gloo ranks of `test_step_ranks.py`, run as a script: FOLDER.
+"""The real gloo ranks of `test_step_ranks.py`, run as a script: FOLDER."""
 
-The ranks are forks of one process that has torch loaded, which takes longer than all they do.
-"""
-
-import os
 import sys
-import traceback
-from datetime import timedelta
 from pathlib import Path
 
 import torch
+import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from click_models import model_over
-from torch import distributed as dist
+from gloo_ranks import run_gangs
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
@@ -138,38 +133,11 @@ def train_distinct(kind, rank=0, num_ranks=1, slices=1):
     return train(step, distinct_batches(max(num_ranks, slices)), rank, num_ranks)
 
 
-def run_rank(rank, num_ranks, folder):
-    """One rank's life, which ends the process."""
-    store = dist.FileStore(str(folder / f"store{num_ranks}"), num_ranks)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60)
-    )
-    results = {name: train_case(name, rank, num_ranks) for name in CASES}
-    results |= {f"distinct {k}": train_distinct(k, rank, num_ranks) for k in ("sgd", "adagrad")}
-    torch.save(results, folder / f"{rank}of{num_ranks}.part")
-    (folder / f"{rank}of{num_ranks}.part").rename(folder / f"{rank}of{num_ranks}.pt")
-    dist.destroy_process_group()
-
-
-def main(folder):
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # loads torch's compiler
-    for num_ranks in SHARES:
-        children = []
-        for rank in range(num_ranks):
-            child = os.fork()
-            if child:
-                children.append(child)
-                continue
-            try:
-                run_rank(rank, num_ranks, folder)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                # gloo sometimes aborts at interpreter exit, after all work is done.
-                os._exit(0)
-        for child in children:
-            os.waitpid(child, 0)
+def results(rank, num_ranks):
+    """What a rank of a gang ends with, for each case."""
+    distinct = {f"distinct {k}": train_distinct(k, rank, num_ranks) for k in ("sgd", "adagrad")}
+    return {name: train_case(name, rank, num_ranks) for name in CASES} | distinct
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_gangs(Path(sys.argv[1]), SHARES, results)

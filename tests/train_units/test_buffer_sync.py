@@ -1,13 +1,10 @@
 """The running statistics of batch norms on three real gloo ranks, against a naive mean."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from gloo_ranks import load_script, ran
 
 pytestmark = pytest.mark.slow  # tests/train/test_resume.py has a model with batch norm too
 
@@ -15,31 +12,13 @@ SCRIPT = Path(__file__).with_name("buffer_ranks.py")
 MOMENTUM = 0.1
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("buffer_ranks", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-rank_side = load_script()
+rank_side = load_script(SCRIPT)
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What each rank told."""
-    folder = tmp_path_factory.mktemp("ranks")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    files = [folder / f"{rank}.pt" for rank in range(rank_side.NUM_RANKS)]
-    assert all(file.exists() for file in files), done.stderr
-    return [torch.load(file, weights_only=True) for file in files]
+    return ran(SCRIPT, tmp_path_factory.mktemp("ranks")).of(rank_side.NUM_RANKS)
 
 
 def expected_statistics(least_rows):

@@ -1,52 +1,29 @@
 """Steps of two and three real gloo ranks against each other, and against one process."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from gloo_ranks import load_script, ran
 
 SCRIPT = Path(__file__).with_name("step_rank.py")
-SUPPORT = Path(__file__).parents[1] / "support"
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("step_rank", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-rank_side = load_script()
+rank_side = load_script(SCRIPT)
 OF_ROW_WISE_TABLES = [name for name, case in rank_side.CASES.items() if case[1] == "row_wise"]
 IN_DOUBLE = [name for name, case in rank_side.CASES.items() if case[0] == torch.float64]
 
 
 @pytest.fixture(scope="module")
 def gangs(tmp_path_factory):
-    """The folder in which the ranks of two gangs left what they ended with."""
-    folder = tmp_path_factory.mktemp("ranks")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    return folder, done.stderr
+    """What the ranks of all gangs ended with."""
+    return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=rank_side.SHARES)
 def ranks(request, gangs):
     """What each rank of a gang ended with."""
-    folder, errors = gangs
-    files = [folder / f"{rank}of{request.param}.pt" for rank in range(request.param)]
-    assert all(file.exists() for file in files), errors
-    return [torch.load(file, weights_only=True) for file in files]
+    return gangs.of(request.param)
 
 
 @pytest.fixture
