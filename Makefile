@@ -8,7 +8,7 @@ PEERS := keras-rs torchfm
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow chaos check format docs bench clean
+.PHONY: help demo test test-slow chaos check format docs bench gpu clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,10 @@ docs: $(VENV)/.dev ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning -b html docs docs/_build/html
 
 bench: $(VENV)/.dev ## Run the benchmarks, quick form
-	for script in benchmarks/*.py; do $(BIN)/python $$script --quick || exit 1; done
+	for script in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script --quick || exit 1; done
+
+gpu: $(VENV)/.dev ## Prove on a GPU what claims to run on one; the report goes into gpu-report
+	$(BIN)/python benchmarks/gpu.py --out gpu-report $(ARGS)
 
 clean: ## Remove the environment and everything made
 	rm -rf $(VENV) docs/_build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,7 +12,7 @@ from typing import Any
 
 ROW_BYTES = 160  # 26 ids, 13 values and a label, 4 bytes each
 NUM_FILES = 8
-GROUP_ROWS = 65_536
+GROUP_ROWS = 65_536  # as `PrepRequest.row_group_rows`
 FIRST_ID = 2  # 0 and 1 are for missing and rare values, as `Categorify` has it
 
 
@@ -102,18 +102,19 @@ def write_int64(table: Any, path: Path) -> None:
 
 
 def write_prep(table: Any, path: Path) -> None:
-    """With the settings of `distrain.etl.transforming.transform_part`."""
+    """With the settings of `distrain.etl.transforming.transform_part`.
+
+    Not through the ETL, which needs Dask: a machine that only trains and loads may lack it.
+    """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    from distrain.etl import PrepRequest
-    from distrain.etl.parts import write_parquet
-
-    write_parquet(
+    pq.write_table(
         table.cast(pa.schema([field.with_nullable(False) for field in table.schema])),
         path,
         compression="lz4",
         use_dictionary=True,
-        row_group_size=PrepRequest.row_group_rows,
+        row_group_size=GROUP_ROWS,
         write_page_checksum=True,
     )
 

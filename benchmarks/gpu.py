@@ -1,0 +1,153 @@
+"""Does everything that claims to run on a GPU run on one, and how fast?
+
+    python benchmarks/gpu.py --out DIR [--minutes N] [--full] [--only REGEX] [--rehearse]
+
+One command for a machine with a GPU; it needs no network. In this order, in N minutes (10):
+
+  machine     versions, GPU, driver, host; rates of copies, of the way to the GPU and back, and of
+              products of matrices
+  tests       all tests marked `gpu`, a process per file
+  benchmarks  step.py in parts, end_to_end.py, loader.py, in their quick form (`--full`: the full)
+  again       tests that failed, each alone
+
+Each stage has a limit, so that those after it keep their least; what does not fit is left out, and
+the report says so. DIR gets `gpu.json` (everything), `gpu.md` (for people), pictures, and the files
+that benchmarks leave. They are written anew after each stage, so a run that is cut off keeps all
+stages before. `--only` takes the stages whose name matches, for a run in several pieces.
+
+`--rehearse` does the same in a tiny form on a CPU, to see that all of it works; its figures are not
+those of a GPU, and are marked so.
+
+Exit codes: 0: all that was begun ran, and no test failed; 1: something failed or was stopped; 69:
+there is no GPU that torch can use, or a package is missing. Goals that are missed are told, and
+change nothing: see `met` in the last line.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(1, str(ROOT))  # distrain need not be installed
+
+from gpu_bench.run import Runner  # noqa: E402
+from gpu_bench.software import (  # noqa: E402
+    NEEDED,
+    OPTIONAL,
+    driver,
+    host,
+    missing,
+    versions,
+)
+from gpu_bench.stages import WITHOUT_GPU, Stage, stages  # noqa: E402
+
+UNAVAILABLE = 69
+LOOK_S = 180
+
+
+def main() -> None:
+    options = parsed()
+    signal.signal(signal.SIGTERM, leave)
+    absent = missing(NEEDED)
+    if absent:
+        refuse(
+            f"Missing packages: {', '.join(absent.values())}.",
+            "docs/gpu.md lists what to install, also without a network.",
+        )
+    torch = look(options.rehearse)
+    if not (options.rehearse or torch["available"]):
+        refuse(
+            f"No GPU that torch can use. Looked for: torch {torch['torch']} built for CUDA "
+            f'({torch["cuda"] or "it is not"}), a GPU in it ("{torch["why_not"]}"), '
+            f"nvidia-smi ({len(driver()['nvidia_smi'])} GPUs).",
+            "On a machine with a GPU: `distrain doctor`, then this command again. "
+            "Without one: python benchmarks/gpu.py --rehearse --out DIR",
+        )
+    todo = chosen(options)
+    known = document(options, torch)
+    Runner(ROOT, options.out, known, 60 * options.minutes).work(todo)
+    told = known["conclusion"]
+    print(json.dumps(told))
+    sys.exit(1 if told["failed_stages"] else 0)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="for the report")
+    parser.add_argument("--minutes", metavar="N", type=float, default=10.0, help="for everything")
+    parser.add_argument("--full", action="store_true", help="the benchmarks' full forms")
+    parser.add_argument("--only", metavar="REGEX", default="", help="stages that match")
+    parser.add_argument("--rehearse", action="store_true", help="a tiny form on a CPU")
+    options = parser.parse_args()
+    if options.minutes <= 0:
+        parser.error(f"--minutes {options.minutes:g} is not above 0")
+    if options.full and options.rehearse:
+        parser.error("--full and --rehearse exclude each other")
+    return options
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    """Let `finally` end what was started."""
+    sys.exit(128 + number)
+
+
+def refuse(what: str, hint: str) -> None:
+    """End here."""
+    print(f"{what}\n{hint}", file=sys.stderr)
+    sys.exit(UNAVAILABLE)
+
+
+def look(rehearse: bool) -> dict[str, Any]:
+    """What torch sees, from a process that holds no GPU afterwards."""
+    probe = ROOT / "benchmarks" / "gpu_bench" / "probe.py"
+    command = [sys.executable, str(probe), "look"]
+    environment = os.environ | (dict(WITHOUT_GPU) if rehearse else {})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LOOK_S, check=False, env=environment
+    )
+    if done.returncode:
+        refuse(f"torch cannot be used:\n{done.stderr[-2000:]}", "Install it anew.")
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def chosen(options: argparse.Namespace) -> list[Stage]:
+    """The stages that match."""
+    made = stages(ROOT, options.rehearse, options.full, options.minutes)
+    found = [stage for stage in made if re.search(options.only, stage.name)]
+    if not found:
+        names = ", ".join(stage.name for stage in made)
+        sys.exit(f"--only {options.only!r} matches none of the stages: {names}")
+    return found
+
+
+def document(options: argparse.Namespace, torch: dict[str, Any]) -> dict[str, Any]:
+    """What is known beforehand."""
+    return {
+        "benchmark": "gpu",
+        "rehearsal": options.rehearse,
+        "note": "a rehearsal on a CPU: no figure of a GPU" if options.rehearse else "",
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", *sys.argv]),
+        "minutes": options.minutes,
+        "finished": False,
+        "versions": versions(),
+        "missing": missing(OPTIONAL),
+        "host": host(ROOT),
+        "driver": driver(),
+        "torch": torch,
+        "stages": [],
+    }
+
+
+if __name__ == "__main__":
+    main()

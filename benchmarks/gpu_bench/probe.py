@@ -1,0 +1,142 @@
+"""The GPU, and how fast it copies and multiplies; run as a program of its own.
+
+    python benchmarks/gpu_bench/probe.py look
+    python benchmarks/gpu_bench/probe.py rates [--small]
+
+A process of its own, so that nothing of it holds the GPU's memory while others are measured. Each
+prints one line of JSON. `--small` is for rehearsals on a CPU.
+
+Rates are medians of `REPEATS` timings after `WARM_UPS` untimed ones. A timing is of as many calls,
+one after the other, as take about `TIMING_S`, between two CUDA events of one stream: a single call
+of a millisecond would be timed with its launch. Copies count bytes read and bytes written; copies
+between host and GPU count each byte once. Matrices hold random numbers: zeros draw less power, and
+are faster than anything real.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+REPEATS, WARM_UPS = 9, 3
+TIMING_S = 0.03
+MIB = 2**20
+SIZES = {
+    False: {"copy_bytes": 2048 * MIB, "host_bytes": 256 * MIB, "rows": 8192},
+    True: {"copy_bytes": 32 * MIB, "host_bytes": 16 * MIB, "rows": 512},
+}
+SHARE_OF_FREE = 0.2
+
+
+def main() -> None:
+    """Print what was asked for."""
+    what, *options = sys.argv[1:]
+    print(json.dumps(look() if what == "look" else rates("--small" in options)))
+
+
+def look() -> dict[str, Any]:
+    """What torch sees."""
+    told: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda}
+    told["available"] = torch.cuda.is_available()
+    told["devices"] = []
+    if not told["available"]:
+        return told | {"why_not": why_not()}
+    told["cudnn"] = torch.backends.cudnn.version()
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        free, total = torch.cuda.mem_get_info(index)
+        told["devices"].append(
+            {
+                "name": about.name,
+                "capability": f"{about.major}.{about.minor}",
+                "multiprocessors": about.multi_processor_count,
+                "memory_bytes": total,
+                "memory_free_bytes": free,
+                "l2_bytes": getattr(about, "L2_cache_size", None),
+            }
+        )
+    return told
+
+
+def why_not() -> str:
+    """What torch says when it is made to use a GPU."""
+    try:
+        torch.cuda.init()
+    except Exception as error:  # whatever it is, it is the answer
+        return str(error).strip().splitlines()[0]
+    return "torch finds no GPU"
+
+
+def rates(small: bool) -> dict[str, Any]:
+    """Bytes/s and FLOP/s of the first GPU, or, in a rehearsal, of the CPU."""
+    device = "cpu" if small else "cuda"
+    sizes = dict(SIZES[small])
+    if device == "cuda":
+        free = int(torch.cuda.mem_get_info()[0] * SHARE_OF_FREE)
+        sizes["copy_bytes"] = min(sizes["copy_bytes"], free)
+    told: dict[str, Any] = {"device": device, **sizes, "repeats": REPEATS}
+    told["copy_bytes_per_s"] = copy_rate(device, sizes["copy_bytes"])
+    if device == "cuda":
+        told |= host_rates(sizes["host_bytes"])
+    told["flops_per_s"] = matrix_rates(device, sizes["rows"])
+    return told
+
+
+def copy_rate(device: str, size: int) -> float:
+    """From one block of the device's memory to another, read and written bytes per second."""
+    source, target = (torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2))
+    return 2 * size / seconds(lambda: target.copy_(source), device)
+
+
+def host_rates(size: int) -> dict[str, float]:
+    """To the GPU from page-locked memory and back, bytes per second."""
+    host = torch.ones(size, dtype=torch.uint8).pin_memory()
+    there = torch.empty_like(host, device="cuda")
+    to = seconds(lambda: there.copy_(host, non_blocking=True), "cuda")
+    back = seconds(lambda: host.copy_(there, non_blocking=True), "cuda")
+    return {"to_device_bytes_per_s": size / to, "from_device_bytes_per_s": size / back}
+
+
+def matrix_rates(device: str, rows: int) -> dict[str, float]:
+    """Products of two square matrices, in each precision that the device has."""
+    made = {}
+    for name in ("fp32", "tf32", "bf16") if device == "cuda" else ("fp32", "bf16"):
+        dtype = torch.bfloat16 if name == "bf16" else torch.float32
+        a, b = (torch.randn(rows, rows, device=device).to(dtype) for _ in range(2))
+        product = torch.empty_like(a)
+        torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+        made[name] = 2 * rows**3 / seconds(lambda: torch.mm(a, b, out=product), device)  # noqa: B023
+    return made
+
+
+def seconds(call: Callable[[], Any], device: str) -> float:
+    """Of one call, the median over the repeats."""
+    for _ in range(WARM_UPS):
+        call()
+    calls = max(1, round(TIMING_S / timed(call, 1, device)))
+    return statistics.median(timed(call, calls, device) for _ in range(REPEATS))
+
+
+def timed(call: Callable[[], Any], calls: int, device: str) -> float:
+    """Seconds of one of so many calls."""
+    if device == "cpu":
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - began) / calls
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000 / calls
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Carrying the stages out, and writing the report after each."""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gpu_bench.budget import limit_s
+from gpu_bench.commands import Done, run
+from gpu_bench.junit import TestResult, counts
+from gpu_bench.outcome import (
+    NEEDLESS,
+    RAN,
+    Result,
+    benchmark_result,
+    conclusion,
+    rates_result,
+    results_of,
+    skipped,
+    tests_result,
+)
+from gpu_bench.plots import pictures
+from gpu_bench.report import markdown
+from gpu_bench.stages import AGAIN, RATES, RECORDS, TESTS, WORK, Stage
+
+Document = dict[str, Any]
+LEAST_ALONE_S = 15.0
+
+
+class Runner:
+    """Works through the stages within the time.
+
+    Args:
+        root: The repository; commands run there.
+        out: The report's folder.
+        document: What is known beforehand; grows.
+        seconds: For everything.
+    """
+
+    def __init__(self, root: Path, out: Path, document: Document, seconds: float):
+        self._root, self._out, self._document = root, out, document
+        self._began, self._seconds = time.monotonic(), seconds
+
+    def work(self, stages: Sequence[Stage]) -> None:
+        """All stages, in order; the report is whole after each."""
+        self.write()
+        for number, stage in enumerate(stages):
+            later = [other.need for other in stages[number + 1 :] if not other.why_not]
+            result = self._stage(stage, limit_s(self.left_s(), stage.need, later))
+            entry = {"name": stage.name, "kind": stage.kind, "part_of": stage.part_of}
+            self._document["stages"].append(entry | {"command": told(stage)} | result)
+            self.write()
+            print(f"{stage.name}: {in_words(result)}", flush=True)
+        self._document["finished"] = True
+        self.write()
+
+    def left_s(self) -> float:
+        """Seconds until the whole run should end."""
+        return self._seconds - (time.monotonic() - self._began)
+
+    def write(self) -> None:
+        """Pictures, JSON and Markdown as they are now, each whole or not at all."""
+        from distrain.storage import whole_file
+
+        document = self._document
+        document["took_s"] = round(time.monotonic() - self._began, 1)
+        document["pictures"], document["undrawn"] = [], {}
+        for name, draw in pictures(document).items():
+            try:
+                with whole_file(self._out / name) as path:
+                    draw(path)
+                document["pictures"].append(name)
+            except Exception as error:  # a picture less is no reason to lose the figures
+                document["undrawn"][name] = f"{type(error).__name__}: {error}"
+        document["conclusion"] = conclusion(document)
+        for name, text in (
+            ("gpu.json", json.dumps(document, indent=1) + "\n"),
+            ("gpu.md", markdown(document)),
+        ):
+            with whole_file(self._out / name) as path:
+                path.write_text(text)
+
+    def _stage(self, stage: Stage, limit: float | None) -> Result:
+        if stage.why_not:
+            return skipped(stage.why_not)
+        if limit is None:
+            needs, left = stage.need.least_s, max(0.0, self.left_s())
+            return skipped(f"it needs {needs:.0f} s at least, {left:.0f} s were left")
+        limited = {"limit_s": round(limit, 1)}
+        if stage.kind == AGAIN:
+            return limited | self._failed_tests_alone(limit)
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder) / "work"
+            done = self._run(stage.command, limit, work, stage.environment)
+            if stage.kind == RATES:
+                return limited | rates_result(done)
+            if stage.kind == TESTS:
+                return limited | tests_result(done, text_of(work / "junit.xml"))
+            lines = (text_of(work / RECORDS) or "").splitlines()
+            so_far = text_of(work / Path(stage.part_of).with_suffix(".json"))
+            told = benchmark_result(done, lines, so_far)
+            return limited | told | {"files": self._keep(work)}
+
+    def _run(
+        self,
+        command: Sequence[str],
+        limit: float,
+        work: Path,
+        also: Sequence[tuple[str, str]] = (),
+    ) -> Done:
+        logs = work.with_name("logs")
+        work.mkdir()
+        logs.mkdir()
+        filled = [word.replace(WORK, str(work)) for word in command]
+        environment = os.environ | {"PYTHONPATH": python_path(self._root), "PYTHONUNBUFFERED": "1"}
+        whole = environment | dict(also)
+        return run([sys.executable, *filled], limit, logs, self._root, whole)
+
+    def _keep(self, work: Path) -> list[str]:
+        """Take a stage's files over into the report's folder; returns their names there."""
+        from distrain.storage import whole_file
+
+        kept = []
+        for path in sorted(path for path in work.rglob("*") if path.is_file()):
+            name = "-".join(path.relative_to(work).parts)
+            if name != RECORDS:
+                with whole_file(self._out / name) as there:
+                    shutil.copyfile(path, there)
+                kept.append(name)
+        return kept
+
+    def _failed_tests_alone(self, limit: float) -> Result:
+        """Tells a broken CUDA context, or a warning of another library, from a failure."""
+        names = [
+            t.name for t in results_of(self._document, TESTS) if t.outcome in ("failed", "error")
+        ]
+        if not names:
+            return {"outcome": NEEDLESS, "reason": "no test failed", "took_s": 0.0, "tests": []}
+        began, found = time.monotonic(), list[TestResult]()
+        for name in names:
+            left = limit - (time.monotonic() - began)
+            if left < LEAST_ALONE_S:
+                break
+            found.append(self._alone(name, left))
+        reason = f"{len(names)} failed, {len(found)} ran again"
+        return {
+            "outcome": RAN,
+            "reason": reason,
+            "took_s": round(time.monotonic() - began, 1),
+            "tests": [asdict(test) for test in found],
+        }
+
+    def _alone(self, name: str, limit: float) -> TestResult:
+        options = ("-m", "gpu", "-v", "-W", "default", "-p", "no:cacheprovider")
+        junit = ("-o", "junit_family=xunit1", f"--junitxml={WORK}/junit.xml")
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder) / "work"
+            done = self._run(("-m", "pytest", name, *options, *junit), limit, work)
+            tests = tests_result(done, text_of(work / "junit.xml"))["tests"]
+        same = [test for test in tests if test["name"] == name] or tests
+        return TestResult(**same[0]) if same else TestResult(name, "stopped", done.took_s)
+
+
+def python_path(root: Path) -> str:
+    """The checkout before everything else: distrain need not be installed."""
+    return os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH", ""))))
+
+
+def text_of(path: Path) -> str | None:
+    """A file's text, if it is there."""
+    return path.read_text(errors="replace") if path.is_file() else None
+
+
+def told(stage: Stage) -> str:
+    """The command, as one would type it."""
+    return f"python {shlex.join(stage.command)}" if stage.command else ""
+
+
+def in_words(result: Result) -> str:
+    """A line on the screen."""
+    how = result["outcome"] + (f" ({result['reason']})" if result["reason"] else "")
+    number = counts(TestResult(**test) for test in result.get("tests", ()))
+    tests = "".join(f", {count} {word}" for word, count in number.items())
+    return f"{how}{tests}, {result['took_s']:.0f} s"

@@ -1,0 +1,120 @@
+"""What is installed here, and what a machine without it cannot prove."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+NEEDED = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "pyarrow": "pyarrow",
+    "pydantic": "pydantic",
+    "psutil": "psutil",
+    "safetensors": "safetensors",
+    "xxhash": "xxhash",
+    "yaml": "pyyaml",
+    "pytest": "pytest",
+    "pytest_timeout": "pytest-timeout",
+}
+"""Modules that everything here needs, and their packages."""
+
+OPTIONAL = {
+    "triton": "distrain's Triton kernels, CUDA graphs over them, and compiled dense parts",
+    "pylibcudf": "the loader's reader `cudf` and its tests",
+    "rmm": "the memory pool of the reader `cudf`",
+    "dask": "jobs on a cluster",
+    "distributed": "jobs on a cluster",
+    "dask_cuda": "the test of a CUDA cluster over NCCL",
+    "matplotlib": "this report's pictures",
+}
+"""Modules that parts of it need, and which."""
+
+TOLD = (
+    "torch", "triton", "numpy", "pyarrow", "pydantic", "dask", "distributed", "dask-cuda",
+    "cudf-cu13", "pylibcudf-cu13", "libcudf-cu13", "rmm-cu13", "distributed-ucxx-cu13",
+    "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "pytest",
+)  # fmt: skip
+"""Packages whose versions are written down."""
+
+SMI_FIELDS = (
+    "name", "driver_version", "memory.total", "memory.used", "power.limit", "clocks.max.sm",
+    "clocks.max.mem", "pcie.link.gen.max", "pcie.link.width.max", "utilization.gpu",
+)  # fmt: skip
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def installed(module: str) -> bool:
+    """Whether a module is there; it is not imported."""
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def missing(modules: Mapping[str, str]) -> dict[str, str]:
+    """Those of `NEEDED` or `OPTIONAL` that are not there."""
+    return {module: what for module, what in modules.items() if not installed(module)}
+
+
+def versions() -> dict[str, str | None]:
+    """Python's, and the packages' of `TOLD`; `None` for what is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in TOLD:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def host(root: Path) -> dict[str, Any]:
+    """The machine but its GPU, and the checkout."""
+    import psutil
+
+    from distrain.embeddings import kernels_cpu
+    from distrain.loader.fill import KERNEL
+    from distrain.train.hardware import cpu_model
+
+    return {
+        "system": platform.platform(),
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "memory_free_bytes": psutil.virtual_memory().available,
+        "loader_kernel": KERNEL,
+        "tables_kernels": "C" if kernels_cpu.AVAILABLE else "torch",
+        "commit": commit(root),
+    }
+
+
+def commit(root: Path) -> str | None:
+    """The checkout's commit, with "+" if files differ from it; `None` without git."""
+    head = output(["git", "-C", str(root), "rev-parse", "HEAD"])
+    if not head:
+        return None
+    return head + ("+" if output(["git", "-C", str(root), "status", "--porcelain"]) else "")
+
+
+def driver() -> dict[str, Any]:
+    """What NVIDIA's driver tells of itself and of each GPU."""
+    told = output(["nvidia-smi", f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader"])
+    rows = [dict(zip(SMI_FIELDS, line.split(", "), strict=False)) for line in told.splitlines()]
+    version = DRIVER.read_text().splitlines()[0] if DRIVER.is_file() else None
+    return {"module": version, "nvidia_smi": rows}
+
+
+def output(command: list[str]) -> str:
+    """What a command prints; "" if it is not there, fails, or hangs."""
+    if shutil.which(command[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

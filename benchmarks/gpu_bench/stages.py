@@ -1,0 +1,165 @@
+"""What is done, in which order, and how long each may take: correctness first.
+
+The benchmark of steps runs in parts, a process each, so that a time-out costs one of them.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpu_bench.budget import Need
+
+RATES, TESTS, BENCHMARK, AGAIN = "rates", "tests", "benchmark", "again"
+WORK = "{work}"
+"""In a command: an empty folder of the stage. What it leaves there goes beside the report."""
+RECORDS = "records.jsonl"
+"""Of these files in it, the lines go into the report's JSON instead."""
+MARK = re.compile(r"\bmark\.gpu\b")
+
+WITHOUT_GPU = (("CUDA_VISIBLE_DEVICES", ""),)
+"""So that a rehearsal is one on every machine."""
+
+STEP_PARTS = {
+    "MLP 16": r"^MLP 16, ",
+    "DLRM 16": r"^DLRM 16, ",
+    "embeddings": r"^embeddings",
+    "small and large tables": r"^small and large",
+    "width 128": r"^(MLP|DLRM) 128, ",
+}
+LOADER_ON_GPU = "to GPU|^memcpy$|^(floor|distrain), ordinary, 2t$"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One piece of the run, in processes of its own.
+
+    Attributes:
+        name: In the report.
+        kind: `RATES`, `TESTS`, `BENCHMARK` or `AGAIN` (failed tests, each alone).
+        need: Its time.
+        command: What Python runs, from the repository's root; empty for `AGAIN`.
+        part_of: The benchmark that it is a part of.
+        environment: Variables beside those of this process.
+        why_not: Why it cannot run here, if so.
+    """
+
+    name: str
+    kind: str
+    need: Need
+    command: tuple[str, ...] = ()
+    part_of: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+    why_not: str = ""
+
+
+def stages(root: Path, rehearse: bool, full: bool, minutes: float) -> list[Stage]:
+    """All of them, in order.
+
+    Args:
+        root: The repository.
+        rehearse: Small sizes, on the CPU, one comparison of each benchmark.
+        full: The benchmarks' full forms.
+        minutes: Of the whole run; every stage's most grows with them.
+    """
+    made = [rates(rehearse), *tests(marked_files(root))]
+    made += rehearsed() if rehearse else measured(full)
+    made.append(Stage("failed tests, each alone", AGAIN, Need(20, 120)))
+    return [
+        replace(
+            stage,
+            need=stage.need.scaled(minutes),
+            why_not=absent(root, stage),
+            environment=WITHOUT_GPU if rehearse else (),
+        )
+        for stage in made
+    ]
+
+
+def rates(rehearse: bool) -> Stage:
+    """How fast the machine copies and multiplies."""
+    command = ("benchmarks/gpu_bench/probe.py", "rates", *(["--small"] if rehearse else []))
+    return Stage("machine rates", RATES, Need(15, 60), command)
+
+
+def marked_files(root: Path) -> list[Path]:
+    """Test files with tests for a GPU, relative to the root; those of `tests/gpu` first.
+
+    Such a file bears the mark, or imports it from a module of `tests/support`. pytest would import
+    every other file too, and some need libraries that a bare machine lacks.
+    """
+    shared = [path.stem for path in (root / "tests" / "support").glob("*.py") if marked(path)]
+    imports = re.compile(rf"^from ({'|'.join(shared) or '$.'}) import ", re.MULTILINE)
+    files = [
+        path.relative_to(root)
+        for path in sorted((root / "tests").rglob("test_*.py"))
+        if marked(path) or imports.search(path.read_text())
+    ]
+    return sorted(files, key=lambda path: path.parts[1] != "gpu")
+
+
+def marked(path: Path) -> bool:
+    """Whether a file names the mark."""
+    return MARK.search(path.read_text()) is not None
+
+
+def tests(files: Sequence[Path]) -> list[Stage]:
+    """A process per file of `tests/gpu`, and one for the few tests in all other files.
+
+    One test that breaks its process's CUDA context fails all that follow in it.
+    """
+    own = [path.as_posix() for path in files if path.parts[1] == "gpu"]
+    others = [path.as_posix() for path in files if path.parts[1] != "gpu"]
+    groups = {path: [path] for path in own} | ({"tests elsewhere": others} if others else {})
+    options = ("-m", "gpu", "-v", "-p", "no:cacheprovider", "-o", "junit_family=xunit1")
+    options = (*options, "--continue-on-collection-errors", f"--junitxml={WORK}/junit.xml")
+    return [
+        Stage(name, TESTS, Need(15, 150), ("-m", "pytest", *paths, *options))
+        for name, paths in groups.items()
+    ]
+
+
+def measured(full: bool) -> list[Stage]:
+    """The benchmarks on a GPU."""
+    quick = () if full else ("--quick",)
+    made = [
+        Stage(f"step.py, {name}", BENCHMARK, Need(40, 150), step(regex, quick), "step.py")
+        for name, regex in STEP_PARTS.items()
+    ]
+    loader = ("benchmarks/loader.py", *quick, "--only", LOADER_ON_GPU)
+    loader = (*loader, "--plot", f"{WORK}/loader.png")
+    whole = ("benchmarks/end_to_end.py", *quick, "--device", "cuda", "--out", WORK)
+    # The one whose figures count most comes between the two parts that do and those that do less.
+    made[2:2] = [
+        Stage("end_to_end.py", BENCHMARK, Need(90, 240), whole, "end_to_end.py"),
+        Stage("loader.py", BENCHMARK, Need(40, 120), loader, "loader.py"),
+    ]
+    return made
+
+
+def rehearsed() -> list[Stage]:
+    """The same in a tiny form on a CPU."""
+    quick = ("--quick",)
+    loader = ("benchmarks/loader.py", *quick, "--only", "^memcpy$", "--plot", f"{WORK}/loader.png")
+    whole = ("benchmarks/end_to_end.py", *quick, "--device", "cpu", "--out", WORK)
+    whole = (*whole, "--only", "^tensorflow, eager, fp32$")
+    most = Need(10, 240)
+    return [
+        Stage("step.py, one part", BENCHMARK, most, step("^embeddings, sgd$", quick), "step.py"),
+        Stage("loader.py", BENCHMARK, most, loader, "loader.py"),
+        Stage("end_to_end.py", BENCHMARK, most, whole, "end_to_end.py"),
+    ]
+
+
+def step(only: str, quick: tuple[str, ...]) -> tuple[str, ...]:
+    """A part of the benchmark of steps."""
+    records = ("--json-lines", f"{WORK}/{RECORDS}")
+    return ("benchmarks/step.py", *quick, "--only", only, *records)
+
+
+def absent(root: Path, stage: Stage) -> str:
+    """Why a stage cannot run in this checkout, if so."""
+    script = stage.command[0] if stage.command else ""
+    if script.endswith(".py") and not (root / script).is_file():
+        return f"{script} is not in this checkout"
+    return ""

@@ -1,0 +1,280 @@
+"""The parts of `benchmarks/gpu.py` that decide: time, results of tests, figures, the report."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = str(ROOT / "benchmarks")
+PARTS = ("budget", "commands", "figures", "junit", "outcome", "report", "stages")
+OWN = ("gpu_bench", "step_bench", "loader_bench")
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """The benchmarks' modules, which are not installed: they lie beside their scripts."""
+    sys.path.insert(0, BENCHMARKS)
+    try:
+        found = {name: import_module(f"gpu_bench.{name}") for name in PARTS}
+        found |= {"step_cases": import_module("step_bench.cases")}
+        found |= {"step_goals": import_module("step_bench.goals")}
+        found |= {"loader_cases": import_module("loader_bench.cases")}
+        found |= {"loader_result": import_module("loader_bench.result")}
+    finally:
+        sys.path.remove(BENCHMARKS)
+    yield SimpleNamespace(**found)
+    for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
+        del sys.modules[name]
+
+
+NEEDS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 120)), min_size=1, max_size=9)
+
+
+@given(NEEDS, st.integers(0, 900), st.data())
+def test_no_stage_takes_from_those_after_it(bench, pairs, total_s, data):
+    needs = [bench.budget.Need(least, least + more) for least, more in pairs]
+    left_s, begun = float(total_s), 0
+    for number, need in enumerate(needs):
+        limit = bench.budget.limit_s(left_s, need, needs[number + 1 :])
+        if limit is None:
+            assert left_s < need.least_s
+            continue
+        assert need.least_s <= limit <= min(need.most_s, left_s)
+        left_s -= data.draw(st.floats(0, limit))
+        begun += 1
+    if sum(need.least_s for need in needs) <= total_s:
+        assert begun == len(needs)
+
+
+def test_time_that_nobody_uses_is_there_for_the_next(bench):
+    need, later = bench.budget.Need(10, 100), [bench.budget.Need(20, 50)]
+    assert bench.budget.limit_s(60, need, later) == 40
+    assert bench.budget.limit_s(200, need, later) == 100
+    assert bench.budget.limit_s(25, need, later) == 25  # what follows cannot be begun anyway
+    assert need.scaled(30).most_s == 300
+    assert need.scaled(5) == need
+
+
+TESTS = """
+import pytest
+
+def test_passes(): pass
+
+@pytest.mark.parametrize("word", ["a b", "c::d", "x/y.z"])
+def test_cases(word): assert word != "c::d"
+
+class TestGroup:
+    def test_inside(self): pytest.skip("no such device")
+
+@pytest.fixture
+def breaks_before(): raise OSError("no room")
+
+@pytest.fixture
+def breaks_after():
+    yield
+    raise OSError("still open")
+
+def test_needs(breaks_before): pass
+def test_leaves(breaks_after): pass
+def test_both(breaks_after): assert 1 == 2
+"""
+
+
+def pytest_in(folder, *arguments):
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
+    options = ["-o", "junit_family=xunit1", "--junitxml=junit.xml", "--rootdir=."]
+    return subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True)
+
+
+def test_what_pytest_wrote_is_read(bench, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "test_one.py").write_text(TESTS)
+    (tmp_path / "test_two.py").write_text("import no_such_library\n")
+    pytest_in(tmp_path, "--continue-on-collection-errors")
+    results = bench.junit.read_junit((tmp_path / "junit.xml").read_text())
+    outcomes = {result.name: result.outcome for result in results}
+    assert outcomes == {
+        "sub/test_one.py::test_passes": "passed",
+        "sub/test_one.py::test_cases[a b]": "passed",
+        "sub/test_one.py::test_cases[c::d]": "failed",
+        "sub/test_one.py::test_cases[x/y.z]": "passed",
+        "sub/test_one.py::TestGroup::test_inside": "skipped",
+        "sub/test_one.py::test_needs": "error",
+        "sub/test_one.py::test_leaves": "error",
+        "sub/test_one.py::test_both": "failed",
+        "test_two.py": "error",
+    }
+    reasons = {result.name: result.reason for result in results}
+    assert reasons["sub/test_one.py::TestGroup::test_inside"] == "no such device"
+    assert "no_such_library" in reasons["test_two.py"]
+    assert "assert 1 == 2" in reasons["sub/test_one.py::test_both"]
+    for name in ("sub/test_one.py::test_cases[c::d]", "sub/test_one.py::TestGroup::test_inside"):
+        again = pytest_in(tmp_path, name)
+        assert "1 item" in again.stdout or "collected 1" in again.stdout
+
+
+def test_lines_of_a_run_that_was_stopped_are_read(bench, tmp_path):
+    (tmp_path / "test_one.py").write_text(TESTS)
+    stdout = pytest_in(tmp_path).stdout
+    results = bench.junit.read_lines(stdout[: stdout.index(" ERROR")])
+    told = [(result.name.partition("::")[2], result.outcome) for result in results]
+    assert told == [
+        ("test_passes", "passed"),
+        ("test_cases[a b]", "passed"),
+        ("test_cases[c::d]", "failed"),
+        ("test_cases[x/y.z]", "passed"),
+        ("TestGroup::test_inside", "skipped"),
+        ("test_needs", "stopped"),
+    ]
+
+
+def test_the_figures_of_both_forms_are_read(bench):
+    nothing = bench.loader_result.summary({})
+    loader = {f.name: f for f in bench.figures.figures_of(nothing)}
+    assert loader["of_floor"] == bench.figures.Figure("of_floor", None, ">= 0.6", "not measured")
+    assert loader["x_merlin"].status == "left out"
+    rounds = [{"rows_per_s": 1e6, "first_batch_s": 0.4, "own_mb": 5.0}]
+    told = bench.loader_result.summary({bench.loader_cases.ours_name("ordinary", 2): rounds})
+    loader = {f.name: f for f in bench.figures.figures_of(told)}
+    assert (loader["first_batch_s"].value, loader["first_batch_s"].status) == (0.4, "missed")
+    assert (loader["own_memory_mb"].value, loader["own_memory_mb"].status) == (5.0, "met")
+
+    made = {name: vars(f) for name, f in bench.step_goals.figures([], cuda=True).items()}
+    step = {f.name: f for f in bench.figures.figures_of({"figures": made})}
+    assert step["gpu_mlp_bf16"].status == "not measured"
+    assert step["2_ranks_x_torchrec"].status == "left out"
+    made["gpu_mlp_bf16"] |= {"value": 1.5e8, "met": True}
+    made["free"] = {"value": 3, "goal": None, "met": None}
+    step = {f.name: f for f in bench.figures.figures_of({"figures": made})}
+    assert step["gpu_mlp_bf16"].status == "met"
+    assert step["free"] == bench.figures.Figure("free", 3, None, "")
+
+
+def test_parts_of_a_benchmark_make_one_list(bench):
+    def part(value, met):
+        entry = {"value": value, "goal": "0", "met": met}
+        return bench.figures.figures_of({"figures": {"syncs": entry}})
+
+    (figure,) = bench.figures.merged([part(None, False), part(0, True), part(2, False)])
+    assert (figure.value, figure.status) == (2, "missed")
+    (figure,) = bench.figures.merged([part(0, True), part(None, False)])
+    assert (figure.value, figure.status) == (0, "met")
+
+
+@pytest.mark.parametrize("stdout", ["", "a table\n", "{}\nafterwards", "[1]", '{"met": tr'])
+def test_a_benchmark_without_a_last_line_failed(bench, stdout):
+    done = bench.commands.Done(0, 1.0, stdout, "")
+    assert bench.outcome.benchmark_result(done)["outcome"] == "failed"
+
+
+def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written(bench):
+    so_far = json.dumps({"figures": {"x": {"value": 7, "goal": ">= 9", "met": False}}}, indent=1)
+    stopped = bench.commands.Done(None, 9.0, "row 1\nrow 2", "")
+    told = bench.outcome.benchmark_result(stopped, (), so_far)
+    assert told["outcome"] == "stopped"
+    assert bench.figures.figures_of(told["summary"])[0].status == "missed"
+    crashed = bench.commands.Done(1, 9.0, "row 1", "")
+    assert bench.outcome.benchmark_result(crashed, (), so_far)["summary"] is None
+    assert bench.outcome.benchmark_result(stopped, (), so_far[:-5])["summary"] is None
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_comparison_of_steps_is_in_one_part(bench, ranks, quick):
+    parts = bench.stages.STEP_PARTS.values()
+    for comparison in bench.step_cases.comparisons("cuda", ranks, quick):
+        matches = [part for part in parts if re.search(part, comparison.name)]
+        assert len(matches) == 1, comparison.name
+
+
+def test_the_loaders_contenders_on_a_gpu(bench):
+    names = [n for n in bench.loader_cases.all_cases() if re.search(bench.stages.LOADER_ON_GPU, n)]
+    assert {"memcpy", "copy to GPU", "distrain, to GPU"} <= set(names)
+    assert {f"{who}, ordinary, 2t" for who in ("floor", "distrain")} <= set(names)
+
+
+def test_correctness_comes_first_and_what_is_absent_is_told(bench):
+    for rehearse in (False, True):
+        made = bench.stages.stages(ROOT, rehearse, full=False, minutes=10)
+        kinds = list(dict.fromkeys(stage.kind for stage in made))
+        assert kinds == ["rates", "tests", "benchmark", "again"]
+        hidden = [dict(stage.environment).get("CUDA_VISIBLE_DEVICES") == "" for stage in made]
+        assert all(hidden) if rehearse else not any(hidden)
+        least_s = sum(stage.need.least_s for stage in made)
+        assert least_s <= 600
+    elsewhere = bench.stages.stages(ROOT / "docs", False, full=False, minutes=10)
+    reasons = {stage.name: stage.why_not for stage in elsewhere}
+    assert reasons["loader.py"] == "benchmarks/loader.py is not in this checkout"
+
+
+def a_document(bench, **changes):
+    done = bench.commands.Done
+    failing = '<testsuite><testcase file="tests/t.py" classname="tests.t" name="a" time="1">'
+    failing += '<failure message="assert x | y">long\n```text</failure></testcase></testsuite>'
+    figures = {"rate": {"value": 12345.6, "goal": ">= 2", "met": True}}
+    summary = json.dumps({"figures": figures, "met": True})
+    entries = [
+        ("tests/t.py", "tests", "", bench.outcome.tests_result(done(1, 2.0, "", ""), failing)),
+        ("b", "benchmark", "b.py", bench.outcome.benchmark_result(done(0, 3.0, summary, ""))),
+        ("c", "benchmark", "c.py", bench.outcome.benchmark_result(done(None, 9.0, "row 1", ""))),
+        ("d", "benchmark", "d.py", bench.outcome.skipped("it needs 40 s at least, 3 s were left")),
+    ]
+    made = {
+        "rehearsal": False, "finished": True, "began": "now", "command": "x", "minutes": 10.0,
+        "took_s": 14.0, "versions": {"torch": "1", "dask": None}, "missing": {"rmm": "the pool"},
+        "host": dict.fromkeys(("cpu", "cores", "system", "commit", "loader_kernel"), "?")
+        | {"tables_kernels": "C", "memory_bytes": 2**30, "memory_free_bytes": 2**29},
+        "driver": {"module": None, "nvidia_smi": []},
+        "torch": {"cuda": None, "devices": []}, "pictures": [], "undrawn": {},
+        "stages": [
+            {"name": name, "kind": kind, "part_of": part, "command": f"python {part}"} | result
+            for name, kind, part, result in entries
+        ],
+    }  # fmt: skip
+    return made | changes
+
+
+def test_the_report_says_what_failed_what_is_missing_and_why(bench):
+    document = a_document(bench)
+    told = bench.outcome.conclusion(document)
+    assert told["failed_stages"] == ["tests/t.py", "c"]
+    assert told["skipped_stages"] == ["d"]
+    assert told["figures"] == {"b.py: rate": 12345.6}
+    assert not told["met"]
+    text = bench.report.markdown(document)
+    for line in (
+        "- Tests: 1 failed.",
+        "- Goals of `b.py`: 1 met.",
+        "| `tests/t.py::a` | failed | 1.00 | assert x \\| y |",
+        "| rate | 12,346 | >= 2 | met |",
+        "| d | it needs 40 s at least, 3 s were left |",
+        "| the pool | `rmm` is not installed |",
+        "| dask | not installed |",
+        "c: `python c.py`, 9 s. **stopped: its time was up**",
+        "row 1",
+    ):
+        assert line in text.splitlines(), line
+    assert text.count("````") % 2 == 0
+    assert bench.report.REHEARSAL not in text
+
+
+def test_goals_are_met_only_where_all_of_it_ran(bench):
+    passing = '<testsuite><testcase file="tests/t.py" name="a" time="1"/></testsuite>'
+    result = bench.outcome.tests_result(bench.commands.Done(0, 2.0, "", ""), passing)
+    entry = {"name": "tests/t.py", "kind": "tests", "part_of": "", "command": ""} | result
+    whole = a_document(bench)["stages"][1]
+    document = a_document(bench, stages=[entry, whole])
+    assert bench.outcome.conclusion(document)["met"]
+    for change in ({"stages": [whole]}, {"finished": False}, {"rehearsal": True}):
+        assert not bench.outcome.conclusion(document | change)["met"]
+    text = bench.report.markdown(document | {"rehearsal": True})
+    assert bench.report.REHEARSAL in text
+    assert bench.report.UNFINISHED in bench.report.markdown(document | {"finished": False})

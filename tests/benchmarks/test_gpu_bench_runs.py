@@ -1,0 +1,246 @@
+"""`benchmarks/gpu.py` with real processes: limits, interruptions, a rehearsal."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "gpu.py"
+OWN = ("gpu_bench", "step_bench", "loader_bench")
+LONGEST_WAIT_S = 120
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """The benchmark's modules, which are not installed: they lie beside its script."""
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        names = ("budget", "commands", "run", "stages")
+        yield SimpleNamespace(**{name: import_module(f"gpu_bench.{name}") for name in names})
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+    for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
+        del sys.modules[name]
+
+
+def wait_until(condition):
+    end = time.monotonic() + LONGEST_WAIT_S
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def lives(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_command_that_is_stopped_takes_its_children_with_it(bench, tmp_path):
+    script = "trap '' TERM; sleep 600 & echo $!; echo so far >&2; wait"
+    done = bench.commands.run(["sh", "-c", script], 1.0, tmp_path, tmp_path, os.environ)
+    assert done.returncode is None
+    assert done.stderr == "so far\n"
+    wait_until(lambda: not lives(int(done.stdout)))
+
+
+def test_children_that_a_command_leaves_behind_end_too(bench, tmp_path):
+    script = "sleep 600 & echo $!; exit 3"
+    done = bench.commands.run(["sh", "-c", script], 60.0, tmp_path, tmp_path, os.environ)
+    assert done.returncode == 3
+    wait_until(lambda: not lives(int(done.stdout)))
+
+
+def stage(bench, name, code, kind="benchmark", least_s=1.0):
+    command = ("-c", code, bench.stages.WORK)
+    return bench.stages.Stage(name, kind, bench.budget.Need(least_s, 60.0), command, "b.py")
+
+
+GOOD = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+(folder / "deep").mkdir()
+(folder / "deep" / "trace.txt").write_text("what it left")
+(folder / "records.jsonl").write_text('{"n": 1}\\n')
+print("a table")
+print(json.dumps({"figures": {"x": {"value": 1, "goal": ">= 2", "met": False}}, "met": False}))
+"""
+
+
+@pytest.fixture
+def runner(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench.run, "pictures", lambda document: {})
+    out = tmp_path / "out"
+    known = {
+        "rehearsal": False, "finished": False, "began": "now", "command": "x", "minutes": 1.0,
+        "versions": {}, "missing": {}, "driver": {"module": None, "nvidia_smi": []},
+        "host": dict.fromkeys(("cpu", "cores", "system", "commit", "loader_kernel"), "?")
+        | {"tables_kernels": "C", "memory_bytes": 2**30, "memory_free_bytes": 2**29},
+        "torch": {"cuda": None, "devices": []}, "stages": [],
+    }  # fmt: skip
+    return bench.run.Runner(tmp_path, out, known, 60.0), out
+
+
+def test_every_stage_is_told_with_its_end(bench, runner, capsys):
+    stages = [
+        stage(bench, "good", GOOD),
+        stage(bench, "bad", "print('so far'); raise SystemExit(4)"),
+        stage(bench, "too long", "pass", least_s=1e6),
+    ]
+    runner[0].work(stages)
+    told = json.loads((runner[1] / "gpu.json").read_text())
+    outcomes = {s["name"]: (s["outcome"], s["reason"]) for s in told["stages"]}
+    assert outcomes["good"] == ("ran", "")
+    assert outcomes["bad"] == ("failed", "it ended with code 4")
+    assert outcomes["too long"][0] == "skipped"
+    assert re.match(r"it needs 1000000 s at least, \d+ s were left", outcomes["too long"][1])
+    good = told["stages"][0]
+    assert (good["records"], good["files"]) == ([{"n": 1}], ["deep-trace.txt"])
+    assert (runner[1] / "deep-trace.txt").read_text() == "what it left"
+    assert told["finished"]
+    assert told["conclusion"]["missed"] == ["b.py: x"]
+    assert "| x | 1 | >= 2 | **missed** |" in (runner[1] / "gpu.md").read_text()
+    assert "good: ran, " in capsys.readouterr().out
+    assert sorted(p.name for p in runner[1].iterdir()) == ["deep-trace.txt", "gpu.json", "gpu.md"]
+
+
+def test_what_was_done_before_an_interruption_is_kept(bench, runner, monkeypatch):
+    real = bench.run.run
+
+    def interrupted(arguments, *rest):
+        if "second" in arguments[2]:
+            raise KeyboardInterrupt
+        return real(arguments, *rest)
+
+    monkeypatch.setattr(bench.run, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner[0].work([stage(bench, "one", GOOD), stage(bench, "two", "'second'")])
+    told = json.loads((runner[1] / "gpu.json").read_text())
+    assert [s["name"] for s in told["stages"]] == ["one"]
+    assert not told["finished"]
+    assert "Not finished" in (runner[1] / "gpu.md").read_text()
+
+
+def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(bench, runner, tmp_path):
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    (tmp_path / "test_here.py").write_text(
+        "import warnings, pytest\nbroken = []\n"
+        "@pytest.mark.gpu\ndef test_breaks(): broken.append(1); raise OSError('breaks')\n"
+        "@pytest.mark.gpu\ndef test_after(): assert not broken\n"
+        "@pytest.mark.gpu\ndef test_warns(): warnings.warn('old', DeprecationWarning)\n"
+        "@pytest.mark.gpu\ndef test_fine(): pass\n"
+        "def test_not_for_a_gpu(): pass\n"
+    )
+    made = bench.stages.tests([Path("tests/gpu/x.py")])[0]
+    command = tuple(word.replace("tests/gpu/x.py", "test_here.py") for word in made.command)
+    tests = bench.stages.Stage("here", "tests", made.need, command)
+    runner[0].work([tests, bench.stages.Stage("again", "again", made.need)])
+    told = json.loads((runner[1] / "gpu.json").read_text())
+    first, second = told["stages"]
+
+    def outcomes(entry):
+        return {t["name"].rpartition("::")[2]: t["outcome"] for t in entry["tests"]}
+
+    failed = dict.fromkeys(("test_breaks", "test_after", "test_warns"), "failed")
+    assert outcomes(first) == failed | {"test_fine": "passed"}
+    assert outcomes(second) == {
+        "test_breaks": "failed", "test_after": "passed", "test_warns": "passed",
+    }  # fmt: skip
+    assert first["reason"] == "tests failed"
+
+
+def gpu_py(*arguments, **options):
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_what_it_looked_for(tmp_path):
+    process = gpu_py("--out", str(tmp_path / "out"))
+    stdout, stderr = process.communicate()
+    assert process.returncode == 69
+    assert (stdout, (tmp_path / "out").exists()) == ("", False)
+    assert f"torch {torch.__version__}" in stderr
+    assert "nvidia-smi" in stderr
+    assert "gpu.py --rehearse" in stderr
+
+
+def test_a_missing_package_is_named_before_anything_runs(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pydantic'] = None\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    process = gpu_py("--rehearse", "--out", str(tmp_path / "out"), env=environment)
+    _, stderr = process.communicate()
+    assert process.returncode == 69
+    assert "Missing packages: pydantic." in stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_rehearsal_goes_all_the_way_and_says_that_it_is_one(tmp_path):
+    out = tmp_path / "out"
+    only = "rates|test_loader_on_gpu|elsewhere|loader.py|alone"
+    process = gpu_py("--rehearse", "--minutes", "12", "--only", only, "--out", str(out))
+    stdout, stderr = process.communicate()
+    assert process.returncode == 0, stdout + stderr
+    last = json.loads(stdout.splitlines()[-1])
+    told = json.loads((out / "gpu.json").read_text())
+    assert last == told["conclusion"]
+    assert (last["rehearsal"], last["met"], last["finished"]) == (True, False, True)
+    assert set(last["tests"]) == {"skipped"}
+    outcomes = {s["name"]: s["outcome"] for s in told["stages"]}
+    assert outcomes == {
+        "machine rates": "ran",
+        "tests/gpu/test_loader_on_gpu.py": "ran",
+        "tests elsewhere": "ran",
+        "loader.py": "ran",
+        "failed tests, each alone": "not needed",
+    }
+    assert told["stages"][0]["rates"]["device"] == "cpu"
+    assert all(test["reason"] for stage in told["stages"] for test in stage.get("tests", ()))
+    assert "no figure of a GPU" in (out / "gpu.md").read_text()
+    assert sorted(p.name for p in out.iterdir()) == [
+        "gpu.json", "gpu.md", "loader.png", "rates.png",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_rehearsal_that_is_ended_leaves_a_whole_report_and_no_process(tmp_path):
+    out = tmp_path / "out"
+    process = gpu_py("--rehearse", "--only", "rates|loader.py", "--out", str(out))
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("machine rates: ran")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: children.read_text())
+    child = int(children.read_text().split()[0])
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 143
+    wait_until(lambda: not lives(child))
+    told = json.loads((out / "gpu.json").read_text())
+    assert [s["outcome"] for s in told["stages"]] == ["ran"]
+    assert not told["finished"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_file_with_a_test_for_a_gpu_is_found(bench):
+    command = [sys.executable, "-m", "pytest", "tests", "-m", "gpu", "--collect-only", "-q"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if ".py::" in line]
+    assert lines, done.stdout[-2000:]
+    found = {path.as_posix() for path in bench.stages.marked_files(ROOT)}
+    assert {line.partition("::")[0] for line in lines} <= found
