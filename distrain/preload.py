@@ -2,7 +2,8 @@
 
 Its import prepares the pages and documents of jobs, since Dask builds its routes and its dashboard
 right after it; its set-up puts the coordinator in place before the first client comes. Without it
-the first `distrain train --scheduler ADDRESS` installs the coordinator, and there are no pages.
+the first `distrain train --scheduler ADDRESS` installs the coordinator and adds all of that
+(`distrain.monitor.late`).
 """
 
 from distributed import Scheduler

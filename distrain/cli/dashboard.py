@@ -13,7 +13,9 @@ TOKEN_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN"
 DEFAULT_URL = "http://127.0.0.1:8787"
 TIMEOUT_S = 10.0
 
-_PRELOAD_HINT = "Start the scheduler with `dask scheduler --preload distrain.preload`."
+_PRELOAD_HINT = (
+    "Start the scheduler with `dask scheduler --preload distrain.preload`, or train on it once."
+)
 
 
 class Dashboard:

@@ -45,8 +45,8 @@ def command(
     A rank's step time is of its own work: what it waited for others is left out. Where standard
     output is no terminal, a line is printed for each job whenever something changed.
 
-    The scheduler needs `--preload distrain.preload`; clusters that `distrain train` starts have it.
-    Where it asks for a token, put that into DISTRAIN_DASHBOARD_TOKEN.
+    Any scheduler will do that `distrain train` has started or used, or that was started with
+    `--preload distrain.preload`. Where it asks for a token, put that into DISTRAIN_DASHBOARD_TOKEN.
 
     \b
     Examples:

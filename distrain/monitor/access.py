@@ -6,6 +6,8 @@ replaced by one that asks for the token first. Only `/health` stays open, for pr
 
 import hmac
 import os
+from collections.abc import Callable
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -30,6 +32,24 @@ def install_access() -> None:
     """
     token_of_environment()
     node.RoutingApplication = GuardedApplication
+
+
+def guard_running(application: RoutingApplication) -> None:
+    """Guard a server that is running already, where the environment has a token; again: no effect.
+
+    Args:
+        application: What it routes its requests through.
+
+    Raises:
+        ClusterError: The variable is there, and empty.
+    """
+    token = token_of_environment()
+    guarded = isinstance(application, GuardedApplication) or "find_handler" in vars(application)
+    if token is not None and not guarded:
+        # The server holds this very object, so it must stay, with another way to find handlers.
+        application.find_handler = partial(
+            _find_handler, application, Guard(token), application.find_handler
+        )
 
 
 def token_of_environment() -> str | None:
@@ -96,12 +116,21 @@ class GuardedApplication(RoutingApplication):  # type: ignore[misc]  # distribut
 
     def find_handler(self, request: HTTPServerRequest, **options: Any) -> Any:
         """Dask's handler, or one that sends away."""
-        guard = self._guard
-        if guard is None or request.path in OPEN_PATHS or guard.lets_pass(request.headers):
-            return super().find_handler(request, **options)
-        if request.method == "GET" and guard.has_token_in_url(request):
-            return self.get_handler_delegate(request, _Welcome, {"guard": guard})
-        return self.get_handler_delegate(request, _Denied)
+        return _find_handler(self, self._guard, super().find_handler, request, **options)
+
+
+def _find_handler(
+    application: RoutingApplication,
+    guard: Guard | None,
+    find_handler: Callable[..., Any],
+    request: HTTPServerRequest,
+    **options: Any,
+) -> Any:
+    if guard is None or request.path in OPEN_PATHS or guard.lets_pass(request.headers):
+        return find_handler(request, **options)
+    if request.method == "GET" and guard.has_token_in_url(request):
+        return application.get_handler_delegate(request, _Welcome, {"guard": guard})
+    return application.get_handler_delegate(request, _Denied)
 
 
 class _Denied(web.RequestHandler):

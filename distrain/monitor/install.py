@@ -10,7 +10,8 @@ from distrain.monitor.pages import install_pages
 from distrain.monitor.prometheus import export
 
 _ROUTES_KEY = "distributed.scheduler.http.routes"
-_ROUTES = "distrain.monitor.http"
+ROUTES = "distrain.monitor.http"
+"""The module whose routes Dask takes."""
 
 
 def install() -> None:
@@ -25,8 +26,8 @@ def install() -> None:
     install_access()
     install_pages()
     routes = dask.config.get(_ROUTES_KEY)
-    if _ROUTES not in routes:
-        routes.append(_ROUTES)
+    if ROUTES not in routes:
+        routes.append(ROUTES)
 
 
 def watch(scheduler: Scheduler) -> Monitor:

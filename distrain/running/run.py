@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.errors import OutputError
+from distrain.errors import ClusterError, OutputError
 from distrain.running.progress import Progress
 from distrain.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from distributed import Client
 
     from distrain.coordinator.view import JobView
     from distrain.report import RunRecorder, Summary
@@ -134,6 +136,7 @@ def _run_to_end(
             elif run.resumed is not None:
                 recorder.catch_up()
             try:
+                _show_jobs(client, progress)
                 return job.watch(show)
             except OutputError:  # the run directory takes no more records
                 job.cancel()
@@ -142,6 +145,16 @@ def _run_to_end(
                 progress.say("stopping the job (Ctrl-C again leaves it to itself)")
                 job.cancel()
                 return job.watch(show, since=seen)
+
+
+def _show_jobs(client: "Client", progress: Progress) -> None:
+    """Let a scheduler that was started without the preload show its jobs, too."""
+    from distrain.monitor.late import ensure_monitor
+
+    try:
+        ensure_monitor(client)
+    except ClusterError as error:  # it trains all the same
+        progress.say(f"warning: {error}")
 
 
 @contextmanager

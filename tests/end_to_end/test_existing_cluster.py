@@ -84,6 +84,10 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
             for rank in (0, 1):
                 assert (tmp_path / name / "logs" / "attempt-1" / f"rank-{rank}.log").exists()
         assert losses[0] == losses[1]
+        top = run_distrain("top", "--scheduler", address, "--once")
+        jobs = [line for line in top.stdout.splitlines() if "  rank " not in line]
+        assert len(jobs) == 2, top.stdout + top.stderr
+        assert all("  succeeded  step 20/20  " in line for line in jobs), jobs
         doctor = run_distrain(
             "doctor", "--scheduler", address, "--run-dir", tmp_path / "runs", "--json"
         )

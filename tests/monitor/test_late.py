@@ -1,0 +1,164 @@
+"""A scheduler that was started without the preload shows its jobs once a client has trained."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from bokeh.client import pull_session
+from dask_world import wait_for
+from distributed import Client
+
+from distrain.coordinator.plugin import ensure_coordinator
+from distrain.errors import ClusterError
+from distrain.monitor.access import TOKEN_VARIABLE
+from distrain.monitor.late import ensure_monitor
+
+TOKEN = "a-token"
+PAGES = ("/distrain", "/training", "/individual-distrain-jobs", "/individual-distrain-gpu")
+
+
+class Scheduler:
+    """A scheduler in a process of its own.
+
+    Args:
+        client: Of it.
+        prefix: What precedes its paths.
+    """
+
+    def __init__(self, client: Client, prefix: str = ""):
+        self.client = client
+        port = client.scheduler_info()["services"]["dashboard"]
+        self.url = f"http://127.0.0.1:{port}{prefix}"
+
+    def get(self, path: str, token: str = "") -> tuple[int, str]:
+        """Status and text."""
+        request = Request(self.url + path)
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+@contextmanager
+def bare_scheduler(
+    folder: Path, *words: str, prefix: str = "", **environment: str
+) -> Iterator[Scheduler]:
+    """`dask scheduler`, without the preload."""
+    file = folder / "scheduler.json"
+    quiet = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
+    command = [
+        sys.executable, "-m", "dask", "scheduler", "--port", "0", "--host", "127.0.0.1",
+        "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(file), *words,
+    ]  # fmt: skip
+    with (folder / "dask.log").open("w") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, **quiet, **environment}
+        )
+        try:
+            wait_for(file.exists, "the scheduler started")
+            with Client(scheduler_file=str(file), timeout=60, set_as_default=False) as client:
+                yield Scheduler(client, prefix)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def shown(scheduler: Scheduler) -> str:
+    """What the page says above its figures, as a browser gets it over the websocket."""
+    session = pull_session(url=f"{scheduler.url}/distrain")
+    try:
+        return str(session.document.get_model_by_name("headline").text)
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("prefix", ["", pytest.param("/team/dask", marks=pytest.mark.slow)])
+def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path, prefix: str) -> None:
+    words = ("--dashboard-prefix", prefix) if prefix else ()
+    with bare_scheduler(tmp_path, *words, prefix=prefix) as scheduler:
+        assert [scheduler.get(path)[0] for path in ("/distrain", "/distrain/jobs")] == [404, 404]
+        with pytest.raises(ClusterError, match="has no coordinator"):
+            ensure_monitor(scheduler.client)
+        ensure_coordinator(scheduler.client)
+        for _ in range(2):  # the second client finds all of it
+            ensure_monitor(scheduler.client)
+            assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+            status, figures = scheduler.get("/metrics")
+            assert status == 200
+            assert figures.count('distrain_jobs{state="running"} 0.0') == 1
+            for path in PAGES:
+                status, page = scheduler.get(path)
+                marks = ('<a href="training">Training</a>', "Dask: Training")
+                assert (status, any(mark in page for mark in marks)) == (200, True), path
+            assert "No job has been submitted" in shown(scheduler)
+            _, dasks = scheduler.get("/status")
+            assert dasks.count('<a href="training">Training</a>') == 1
+            assert dasks.count("individual-distrain-loss") == 1
+            plots = json.loads(scheduler.get("/individual-plots.json")[1]).values()
+            assert len([url for url in plots if url.startswith("/individual-distrain-")]) == 9
+            assert "/individual-task-stream" in plots
+        assert scheduler.get("/distrain/jobs/a")[0] == 404
+
+
+def test_a_scheduler_without_a_dashboard_serves_documents_and_figures(tmp_path: Path) -> None:
+    with bare_scheduler(tmp_path, "--no-dashboard") as scheduler:
+        ensure_coordinator(scheduler.client)
+        ensure_monitor(scheduler.client)
+        assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+        assert "distrain_jobs{" in scheduler.get("/metrics")[1]
+        assert scheduler.get("/distrain")[0] == 404
+
+
+def test_a_token_guards_what_comes_late_and_all_that_was_there(tmp_path: Path) -> None:
+    with bare_scheduler(tmp_path, **{TOKEN_VARIABLE: TOKEN}) as scheduler:
+        ensure_coordinator(scheduler.client)
+        ensure_monitor(scheduler.client)
+        ensure_monitor(scheduler.client)
+        for path in (*PAGES, "/distrain/jobs", "/distrain/openapi.json", "/metrics", "/status"):
+            status, told = scheduler.get(path)
+            assert (status, "token is missing" in told) == (401, True), path
+            assert scheduler.get(path, "wrong")[0] == 401
+            assert scheduler.get(path, TOKEN)[0] == 200, path
+        assert scheduler.get("/health") == (200, "ok")
+
+
+@pytest.mark.slow
+def test_an_empty_token_keeps_everything_away(tmp_path: Path) -> None:
+    with bare_scheduler(tmp_path, **{TOKEN_VARIABLE: ""}) as scheduler:
+        ensure_coordinator(scheduler.client)
+        with pytest.raises(ClusterError, match=f"cannot show its jobs: {TOKEN_VARIABLE} is empty"):
+            ensure_monitor(scheduler.client)
+        assert scheduler.get("/distrain/jobs")[0] == 404
+        assert "distrain_jobs" not in scheduler.get("/metrics")[1]
+
+
+def test_a_scheduler_with_an_older_distrain_is_left_alone(tmp_path: Path) -> None:
+    older = tmp_path / "older.py"
+    older.write_text("import sys\nsys.modules['distrain.monitor.late'] = None\n")
+    with bare_scheduler(tmp_path, "--preload", str(older)) as scheduler:
+        ensure_coordinator(scheduler.client)
+        with pytest.raises(ClusterError, match=re.escape("distrain.monitor.late")) as caught:
+            ensure_monitor(scheduler.client)
+        assert "--preload distrain.preload" in (caught.value.hint or "")
+        assert scheduler.get("/distrain/jobs")[0] == 404
+        ensure_coordinator(scheduler.client)  # it works as before
+
+
+@pytest.mark.slow
+def test_a_scheduler_with_the_preload_stays_as_it_is(tmp_path: Path) -> None:
+    with bare_scheduler(tmp_path, "--preload", "distrain.preload") as scheduler:
+        ensure_monitor(scheduler.client)
+        assert scheduler.get("/distrain/jobs") == (200, '{"jobs":[]}')
+        assert scheduler.get("/status")[1].count('<a href="training">Training</a>') == 1
