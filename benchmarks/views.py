@@ -5,13 +5,13 @@
 **The scheduler.** Simulated ranks report to a real coordinator and its monitor, without a network:
 64 ranks with 5 reports of steps a second for 10 minutes of simulated time, and 1,024 ranks with one
 a second for as long; each also sends a heartbeat a second. Every simulated second somebody reads
-all documents as JSON, the curves by their cursor, as an open page and `distrain top` do; every 15
-seconds Prometheus scrapes. Counted is the processor time of this thread, which is the scheduler's
-event loop, per simulated second:
+all documents as JSON, the curves by their cursor, as an open page and `distrain top` do; 5 times a
+second `distrain train` asks for what is new; every 15 seconds Prometheus scrapes. Counted is the
+processor time of this thread, which is the scheduler's event loop, per simulated second:
 
     take in   parsing the reports, job machine, merging their metrics: also without any view
     keep      what the monitor makes of them
-    show      the documents as JSON, and the scrapes
+    show      the documents as JSON, the answers to `distrain train`, and the scrapes
 
 Memory is what the monitor keeps, pickled, and what the process holds. A report of 65,536 rows, as
 GPUs make them, is shown beside. "Dask" is what Dask takes to receive as many messages from as many

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from distributed.protocol import dumps
 from prometheus_client import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
@@ -29,6 +30,7 @@ from distrain.spec import parse_spec
 
 SCRAPE_EVERY_S = 15
 TICKS_PER_S = 10
+POLLS_PER_S = 5
 SAMPLES = 10
 """How often memory is looked at."""
 
@@ -53,6 +55,7 @@ class Simulation:
         self.registry.register(scraped)
         self.states = [metrics_state(seed, rows) for seed in range(16)]
         self.cursor: str | None = None
+        self.entries_seen = 0
         self.step = 0
         started = [RankStarted(rank, 1 + rank, f"host-{rank}", "cpu") for rank in range(num_ranks)]
         ready = [
@@ -75,6 +78,8 @@ class Simulation:
         self.tell(events, number)
         with counted(self.spent, "show"):
             self.look()
+            for _ in range(POLLS_PER_S):
+                self.poll()
             if number % SCRAPE_EVERY_S == 0:
                 generate_latest(self.registry)
 
@@ -103,6 +108,13 @@ class Simulation:
         assert metrics is not None
         self.cursor = metrics["cursor"]
         json.dumps([self.monitor.jobs(), self.monitor.job("job"), metrics])
+
+    def poll(self) -> None:
+        """What `distrain train` asks for while it waits."""
+        view = self.watched.view("job", self.entries_seen)
+        assert view is not None
+        self.entries_seen = view["next_record"]
+        dumps(view)
 
     def shares_pct(self, simulated_s: int) -> dict[str, float]:
         """Of the event loop, by what it was spent on."""

@@ -1,7 +1,7 @@
 """What the coordinator shows of a job: plain frozen data that travels as JSON."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -202,29 +202,34 @@ class JobView:
         return tuple(entry for entry in self.progress if isinstance(entry, Record))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        entries = [{"entry": _KIND_OF_ENTRY[type(e)], **asdict(e)} for e in self.progress]
-        return {**asdict(self), "progress": entries}
+        """As JSON values, which are this view's own: not to be changed."""
+        # Not `asdict`: its copies of all that many ranks told took most of a scheduler's answer.
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "progress": [{"entry": _KIND_OF_ENTRY[type(e)], **vars(e)} for e in self.progress],
+            "restarts": [dict(vars(setback)) for setback in self.restarts],
+            "checkpoints": dict(vars(self.checkpoints)),
+        }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "JobView":
         """The inverse of `to_json`."""
-        fields = dict(document)
-        fields["state"] = JobState(fields["state"])
-        fields["progress"] = tuple(map(_entry_from_json, fields["progress"]))
-        fields["restarts"] = tuple(Setback(**setback) for setback in fields["restarts"])
-        fields["checkpoints"] = Checkpoints(**fields["checkpoints"])
-        for name in ("pids", *(name for name in fields if name.startswith("rank_"))):
-            fields[name] = tuple(fields[name])
-        return cls(**fields)
+        values = dict(document)
+        values["state"] = JobState(values["state"])
+        values["progress"] = tuple(map(_entry_from_json, values["progress"]))
+        values["restarts"] = tuple(Setback(**setback) for setback in values["restarts"])
+        values["checkpoints"] = Checkpoints(**values["checkpoints"])
+        for name in ("pids", *(name for name in values if name.startswith("rank_"))):
+            values[name] = tuple(values[name])
+        return cls(**values)
 
 
-def record_from_json(fields: Mapping[str, Any]) -> Record:
+def record_from_json(values: Mapping[str, Any]) -> Record:
     """A record as its JSON values have it."""
-    return Record(**{**fields, "stall_pct": tuple(fields["stall_pct"])})
+    return Record(**{**values, "stall_pct": tuple(values["stall_pct"])})
 
 
 def _entry_from_json(document: Mapping[str, Any]) -> Entry:
-    fields = dict(document)
-    kind = _ENTRY_KINDS[fields.pop("entry")]
-    return record_from_json(fields) if kind is Record else kind(**fields)
+    values = dict(document)
+    kind = _ENTRY_KINDS[values.pop("entry")]
+    return record_from_json(values) if kind is Record else kind(**values)
