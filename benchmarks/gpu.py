@@ -31,6 +31,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -55,6 +56,7 @@ LOOK_S = 180
 
 
 def main() -> None:
+    began_s = time.monotonic()
     options = parsed()
     signal.signal(signal.SIGTERM, leave)
     absent = missing(NEEDED)
@@ -74,7 +76,7 @@ def main() -> None:
         )
     todo = chosen(options)
     known = document(options, torch)
-    Runner(ROOT, options.out, known, 60 * options.minutes).work(todo)
+    Runner(ROOT, options.out, known, began_s, 60 * options.minutes).work(todo)
     told = known["conclusion"]
     print(json.dumps(told))
     sys.exit(1 if told["failed_stages"] else 0)

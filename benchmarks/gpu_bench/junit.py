@@ -11,6 +11,8 @@ STARTED = re.compile(r"^(?P<test>\S+\.py::.*?) ?$")
 WORDS = {"PASSED": "passed", "FAILED": "failed", "ERROR": "error", "SKIPPED": "skipped"}
 WORDS |= {"XFAIL": "skipped", "XPASS": "failed"}
 LONGEST_REASON = 4000
+SKIPPED_FILE = re.compile(r"^\(.*, ['\"]Skipped: (.*)['\"]\)$")
+"""What pytest writes where a file skips itself; its message says no more than that it did."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,12 @@ def result_of(case: ET.Element) -> TestResult:
         told = case.find(tag)
         if told is not None:
             message = told.get("message", "").strip()
-            long = "" if outcome == "skipped" else (told.text or "").strip()
-            reason = "\n".join(part for part in (message, long) if part)
+            long = (told.text or "").strip()
+            if outcome == "skipped":
+                whole_file = SKIPPED_FILE.search(long)
+                reason = whole_file[1] if whole_file else message
+            else:
+                reason = "\n".join(part for part in (message, long) if part)
             return TestResult(name_of(case), outcome, took_s, shortened(reason))
     return TestResult(name_of(case), "passed", took_s)
 

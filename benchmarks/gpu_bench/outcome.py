@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from gpu_bench.commands import Done
@@ -54,7 +54,7 @@ def tests_result(done: Done, junit: str | None) -> Result:
         told["reason"] += ", before it could tell its results: what is listed was printed before"
     elif told["outcome"] == FAILED:
         told["reason"] = "tests failed"
-    elif done.returncode == NO_TESTS:
+    elif done.returncode == NO_TESTS and not tests:
         told["reason"] = "no test in it is for a GPU"
     kept = with_output(told, done) if told["outcome"] != RAN else told
     return kept | {"tests": [asdict(test) for test in tests]}
@@ -94,12 +94,15 @@ def results_of(document: Mapping[str, Any], kind: str) -> list[TestResult]:
 
 
 def benchmark_figures(document: Mapping[str, Any]) -> dict[str, list[Figure]]:
-    """Of each benchmark that told any, its parts together."""
+    """Of each benchmark that told any, its parts together; in a rehearsal no goal is judged."""
     parts: dict[str, list[list[Figure]]] = {}
     for stage in document["stages"]:
         if stage.get("summary"):
             parts.setdefault(stage["part_of"], []).append(figures_of(stage["summary"]))
-    return {name: merged(each) for name, each in parts.items()}
+    whole = {name: merged(each) for name, each in parts.items()}
+    if document["rehearsal"]:
+        return {name: [replace(f, status=TOLD) for f in each] for name, each in whole.items()}
+    return whole
 
 
 def conclusion(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,6 +122,7 @@ def conclusion(document: Mapping[str, Any]) -> dict[str, Any]:
         "rehearsal": document["rehearsal"],
         "finished": document["finished"],
         "tests": told,
+        "failed_tests_alone": counts(results_of(document, AGAIN)),
         "failed_stages": bad,
         "skipped_stages": left_out,
         "figures": {name: figure.value for name, figure in figures.items()},

@@ -33,7 +33,7 @@ def draw_rates(rates: Mapping[str, Any], rehearsal: bool, path: Path) -> None:
     from matplotlib.figure import Figure
 
     copies = {
-        f"within the {rates['device']}": rates["copy_bytes_per_s"],
+        f"within the {'GPU' if rates['device'] == 'cuda' else 'CPU'}": rates["copy_bytes_per_s"],
         "host to GPU": rates.get("to_device_bytes_per_s"),
         "GPU to host": rates.get("from_device_bytes_per_s"),
     }

@@ -58,7 +58,9 @@ def in_short(document: Document) -> str:
     told = conclusion(document)
     lines = ["## In short", "", f"- Tests: {counted(told['tests']) or 'none ran'}."]
     for name, figures in benchmark_figures(document).items():
-        words = [figure.status for figure in figures if figure.goal is not None]
+        words = [figure.status for figure in figures if figure.status]
+        if not words:
+            continue
         lines.append(f"- Goals of `{name}`: {counted({w: words.count(w) for w in sorted(words)})}.")
     if told["failed_stages"]:
         lines.append(f"- Failed or stopped: {', '.join(told['failed_stages'])}.")

@@ -41,12 +41,13 @@ class Runner:
         root: The repository; commands run there.
         out: The report's folder.
         document: What is known beforehand; grows.
-        seconds: For everything.
+        began_s: When the run began, by `time.monotonic`.
+        seconds: For everything, from then on.
     """
 
-    def __init__(self, root: Path, out: Path, document: Document, seconds: float):
+    def __init__(self, root: Path, out: Path, document: Document, began_s: float, seconds: float):
         self._root, self._out, self._document = root, out, document
-        self._began, self._seconds = time.monotonic(), seconds
+        self._began, self._seconds = began_s, seconds
 
     def work(self, stages: Sequence[Stage]) -> None:
         """All stages, in order; the report is whole after each."""
@@ -143,13 +144,14 @@ class Runner:
         ]
         if not names:
             return {"outcome": NEEDLESS, "reason": "no test failed", "took_s": 0.0, "tests": []}
-        began, found = time.monotonic(), list[TestResult]()
+        began, again, found = time.monotonic(), 0, list[TestResult]()
         for name in names:
             left = limit - (time.monotonic() - began)
             if left < LEAST_ALONE_S:
                 break
-            found.append(self._alone(name, left))
-        reason = f"{len(names)} failed, {len(found)} ran again"
+            found += self._alone(name, left)
+            again += 1
+        reason = f"{again} of {len(names)} ran again" if again < len(names) else ""
         return {
             "outcome": RAN,
             "reason": reason,
@@ -157,15 +159,16 @@ class Runner:
             "tests": [asdict(test) for test in found],
         }
 
-    def _alone(self, name: str, limit: float) -> TestResult:
+    def _alone(self, name: str, limit: float) -> list[TestResult]:
+        """One test; all tests of a file that could not be imported."""
         options = ("-m", "gpu", "-v", "-W", "default", "-p", "no:cacheprovider")
         junit = ("-o", "junit_family=xunit1", f"--junitxml={WORK}/junit.xml")
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder) / "work"
             done = self._run(("-m", "pytest", name, *options, *junit), limit, work)
             tests = tests_result(done, text_of(work / "junit.xml"))["tests"]
-        same = [test for test in tests if test["name"] == name] or tests
-        return TestResult(**same[0]) if same else TestResult(name, "stopped", done.took_s)
+        same = [t for t in tests if "::" not in name or t["name"] == name]
+        return [TestResult(**t) for t in same] or [TestResult(name, "stopped", done.took_s)]
 
 
 def python_path(root: Path) -> str:
@@ -180,7 +183,8 @@ def text_of(path: Path) -> str | None:
 
 def told(stage: Stage) -> str:
     """The command, as one would type it."""
-    return f"python {shlex.join(stage.command)}" if stage.command else ""
+    words = (word.replace(WORK, "DIR") for word in stage.command)
+    return f"python {shlex.join(words)}" if stage.command else ""
 
 
 def in_words(result: Result) -> str:

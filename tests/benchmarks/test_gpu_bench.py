@@ -98,6 +98,9 @@ def test_what_pytest_wrote_is_read(bench, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "test_one.py").write_text(TESTS)
     (tmp_path / "test_two.py").write_text("import no_such_library\n")
+    (tmp_path / "test_three.py").write_text(
+        "import pytest\npytest.importorskip('nothing', reason=\"it's not installed\")\n"
+    )
     pytest_in(tmp_path, "--continue-on-collection-errors")
     results = bench.junit.read_junit((tmp_path / "junit.xml").read_text())
     outcomes = {result.name: result.outcome for result in results}
@@ -111,9 +114,11 @@ def test_what_pytest_wrote_is_read(bench, tmp_path):
         "sub/test_one.py::test_leaves": "error",
         "sub/test_one.py::test_both": "failed",
         "test_two.py": "error",
+        "test_three.py": "skipped",
     }
     reasons = {result.name: result.reason for result in results}
     assert reasons["sub/test_one.py::TestGroup::test_inside"] == "no such device"
+    assert reasons["test_three.py"] == "it's not installed"
     assert "no_such_library" in reasons["test_two.py"]
     assert "assert 1 == 2" in reasons["sub/test_one.py::test_both"]
     for name in ("sub/test_one.py::test_cases[c::d]", "sub/test_one.py::TestGroup::test_inside"):
@@ -149,12 +154,13 @@ def test_the_figures_of_both_forms_are_read(bench):
 
     made = {name: vars(f) for name, f in bench.step_goals.figures([], cuda=True).items()}
     step = {f.name: f for f in bench.figures.figures_of({"figures": made})}
-    assert step["gpu_mlp_bf16"].status == "not measured"
+    name = next(iter(bench.step_goals.GPU_AT_LEAST))
+    assert step[name].status == "not measured"
     assert step["2_ranks_x_torchrec"].status == "left out"
-    made["gpu_mlp_bf16"] |= {"value": 1.5e8, "met": True}
+    made[name] |= {"value": 1.5e8, "met": True}
     made["free"] = {"value": 3, "goal": None, "met": None}
     step = {f.name: f for f in bench.figures.figures_of({"figures": made})}
-    assert step["gpu_mlp_bf16"].status == "met"
+    assert step[name].status == "met"
     assert step["free"] == bench.figures.Figure("free", 3, None, "")
 
 
@@ -277,4 +283,6 @@ def test_goals_are_met_only_where_all_of_it_ran(bench):
         assert not bench.outcome.conclusion(document | change)["met"]
     text = bench.report.markdown(document | {"rehearsal": True})
     assert bench.report.REHEARSAL in text
+    assert "| rate | 12,346 | >= 2 |  |" in text
+    assert "Goals of" not in text
     assert bench.report.UNFINISHED in bench.report.markdown(document | {"finished": False})

@@ -90,7 +90,7 @@ def runner(bench, tmp_path, monkeypatch):
         | {"tables_kernels": "C", "memory_bytes": 2**30, "memory_free_bytes": 2**29},
         "torch": {"cuda": None, "devices": []}, "stages": [],
     }  # fmt: skip
-    return bench.run.Runner(tmp_path, out, known, 60.0), out
+    return bench.run.Runner(tmp_path, out, known, time.monotonic(), 60.0), out
 
 
 def test_every_stage_is_told_with_its_end(bench, runner, capsys):
@@ -158,7 +158,23 @@ def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(bench, ru
     assert outcomes(second) == {
         "test_breaks": "failed", "test_after": "passed", "test_warns": "passed",
     }  # fmt: skip
-    assert first["reason"] == "tests failed"
+    assert (first["reason"], second["reason"]) == ("tests failed", "")
+    assert told["conclusion"]["failed_tests_alone"] == {"passed": 2, "failed": 1}
+
+
+def test_a_file_that_a_warning_kept_from_being_imported_runs_whole(bench, runner, tmp_path):
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    (tmp_path / "test_here.py").write_text(
+        "import warnings, pytest\nwarnings.warn('old', DeprecationWarning)\n"
+        "@pytest.mark.gpu\ndef test_one(): pass\n"
+        "@pytest.mark.gpu\ndef test_two(): pass\n"
+    )
+    made = bench.stages.tests([Path("tests/gpu/x.py")])[0]
+    command = tuple(word.replace("tests/gpu/x.py", "test_here.py") for word in made.command)
+    tests = bench.stages.Stage("here", "tests", made.need, command)
+    runner[0].work([tests, bench.stages.Stage("again", "again", made.need)])
+    told = json.loads((runner[1] / "gpu.json").read_text())["conclusion"]
+    assert (told["tests"], told["failed_tests_alone"]) == ({"error": 1}, {"passed": 2})
 
 
 def gpu_py(*arguments, **options):
