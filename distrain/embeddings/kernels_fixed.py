@@ -14,11 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from distrain.embeddings import kernels_torch
-from distrain.embeddings.segments import Rates, Rule, Segments, places_of
+from distrain.embeddings.segments import Rates, Rule, Segments, pieces_of
 from distrain.embeddings.stochastic import round_to_bfloat16
 from distrain.embeddings.triton_use import runs_triton
-
-_PIECE_ROWS = 256
 
 
 def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
@@ -58,7 +56,9 @@ def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
     # The last bag holds what is behind the last segment, such as the places of the padding.
     offsets = segments.starts
     if values.device.type != "cpu":
-        values, sources, offsets = _pieces(values, sources, segments.starts)
+        place = torch.arange(len(sources), device=values.device)
+        segment = torch.searchsorted(segments.starts, place, right=True) - 1
+        values, sources, offsets = pieces_of(values, sources, segments.starts, segment)
     sums = functional.embedding_bag(sources, values, offsets, mode="sum")[:-1]
     return torch.where(_is_live(segments), sums, 0)
 
@@ -146,25 +146,3 @@ def _updated(
 
 def _is_live(segments: Segments) -> Tensor:
     return (segments.keys < segments.end).unsqueeze(1)
-
-
-def _pieces(rows: Tensor, sources: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums of pieces of segments, to be added instead of the rows.
-
-    One thread block of a GPU sums one segment, and a column with three values makes segments of a
-    third of the batch.
-
-    Returns:
-        The sums, which of them to add, and where those of each segment begin.
-    """
-    count, length = len(sources), len(starts)
-    if count == 0:
-        return rows, sources, starts
-    place = torch.arange(count, device=rows.device)
-    segment = torch.searchsorted(starts, place, right=True) - 1
-    is_start = (place - starts[segment]) % _PIECE_ROWS == 0
-    # A segment of n places has at most n / _PIECE_ROWS + 1 pieces.
-    piece_starts = places_of(is_start, count // _PIECE_ROWS + length)
-    pieces = functional.embedding_bag(sources, rows, piece_starts, mode="sum")
-    first_piece = torch.searchsorted(piece_starts, starts)
-    return pieces, torch.arange(len(pieces), device=rows.device), first_piece

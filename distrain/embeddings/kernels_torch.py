@@ -4,15 +4,15 @@ What each does is said in `kernels.py`. On a CPU they are the naive form of what
 with the same results bit by bit; on a GPU they are what runs.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from distrain.embeddings.segments import pieces_of
 from distrain.embeddings.stochastic import round_to_bfloat16
 
-# One thread block sums one segment on a GPU. A column with three values would make segments of a
-# third of the batch, so long segments are summed in pieces, then the pieces.
-_PIECE_ROWS = 256
 _LANES = 16
 
 
@@ -51,26 +51,54 @@ def expand(rows: Tensor, numbers: Tensor, places: Tensor, out: Tensor) -> None:
     if len(numbers) == out.shape[1]:
         out.copy_(values)
     else:
-        out.index_copy_(1, places.to(out.device), values)
+        out.index_copy_(1, _on(out.device, places), values)
 
 
 def collect(grads: Tensor, numbers: Tensor, places: Tensor, sums: Tensor) -> None:
     """See `kernels.collect`."""
-    num_rows = numbers.shape[1]
     if numbers.numel() == 0:
         return
-    device = grads.device
-    in_order, order = torch.sort(numbers.reshape(-1), stable=True)
-    # Where in `grads`, seen as [rows * places, dim], the values of each number lie.
-    sources = (order % num_rows) * grads.shape[1] + places.to(device)[order // num_rows]
+    if grads.device.type != "cpu":
+        collect_in_pieces(grads, numbers, places, sums)
+        return
+    in_order, sources = _sorted_sources(grads, numbers, places)
     is_start = torch.ones_like(in_order, dtype=torch.bool)
     torch.ne(in_order[1:], in_order[:-1], out=is_start[1:])
     starts = is_start.nonzero().squeeze(1)
     touched = in_order[starts].long()
-    add = _sum_segments if device.type == "cpu" else _sum_in_pieces
-    sums.index_copy_(
-        0, touched, add(sources, grads.reshape(-1, grads.shape[2]), starts, sums[touched])
-    )
+    rows = grads.reshape(-1, grads.shape[2])
+    sums.index_copy_(0, touched, _sum_segments(sources, rows, starts, sums[touched]))
+
+
+def collect_in_pieces(grads: Tensor, numbers: Tensor, places: Tensor, sums: Tensor) -> None:
+    """`collect` for a GPU: long segments in two levels, and the host waits for nothing.
+
+    Which numbers there are is not asked: those without a gradient are segments of length 0.
+    """
+    in_order, sources = _sorted_sources(grads, numbers, places)
+    every = torch.arange(len(sums), dtype=in_order.dtype, device=sums.device)
+    starts = torch.searchsorted(in_order, every)
+    rows = grads.reshape(-1, grads.shape[2])
+    pieces, of_segments, offsets = pieces_of(rows, sources, starts, in_order)
+    sums += functional.embedding_bag(of_segments, pieces, offsets, mode="sum")
+
+
+def _sorted_sources(grads: Tensor, numbers: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers in order, and where in `grads`, seen as [rows * places, dim], each one's lies."""
+    num_rows = numbers.shape[1]
+    in_order, order = torch.sort(numbers.reshape(-1), stable=True)
+    columns = _on(grads.device, places)[order // num_rows]
+    return in_order, (order % num_rows) * grads.shape[1] + columns
+
+
+def _on(device: torch.device, places: Tensor) -> Tensor:
+    """Places on a device; only the first time is there a copy, for which the host waits."""
+    return places if device.type == "cpu" else _made_once(device, tuple(places.tolist()))
+
+
+@lru_cache(maxsize=256)
+def _made_once(device: torch.device, values: tuple[int, ...]) -> Tensor:
+    return torch.tensor(values, device=device)
 
 
 def _sum_segments(sources: Tensor, grads: Tensor, starts: Tensor, before: Tensor) -> Tensor:
@@ -85,19 +113,6 @@ def _sum_segments(sources: Tensor, grads: Tensor, starts: Tensor, before: Tensor
     return functional.embedding_bag(
         sources[order], torch.cat([before, grads]), starts + numbers, mode="sum"
     )
-
-
-def _sum_in_pieces(sources: Tensor, grads: Tensor, starts: Tensor, before: Tensor) -> Tensor:
-    """The same in two levels: pieces of segments, then the pieces."""
-    n = len(sources)
-    place = torch.arange(n, device=grads.device)
-    lengths = torch.diff(starts, append=starts.new_tensor([n]))
-    in_segment = place - torch.repeat_interleave(starts, lengths, output_size=n)
-    piece_starts = (in_segment % _PIECE_ROWS == 0).nonzero().squeeze(1)
-    pieces = functional.embedding_bag(sources, grads, piece_starts, mode="sum")
-    first_piece = torch.searchsorted(piece_starts, starts)
-    every_piece = torch.arange(len(pieces), device=grads.device)
-    return before + functional.embedding_bag(every_piece, pieces, first_piece, mode="sum")
 
 
 def update_sgd(

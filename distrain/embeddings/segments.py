@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+_PIECE_ROWS = 256
+
 
 class Segments(NamedTuple):
     """Which places read the same row, sorted by row.
@@ -82,3 +84,32 @@ def places_of(marks: Tensor, count: int) -> Tensor:
     wanted = torch.where(marks, number, count).clamp(max=count)
     found = torch.full((count + 1,), len(marks), dtype=torch.int64, device=marks.device)
     return found.index_copy_(0, wanted, places)[:count]
+
+
+def pieces_of(
+    rows: Tensor, sources: Tensor, starts: Tensor, segment: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of pieces of segments, to be added instead of the rows.
+
+    One thread block of a GPU sums one segment, and a column with three values makes segments of a
+    third of the batch.
+
+    Args:
+        rows: `[any, dim]`.
+        sources: `[places]`, int64: which of the rows stands at each place.
+        starts: `[segments]`, int64, not falling: where each segment begins; some may be empty.
+        segment: `[places]`, integers: which segment each place belongs to.
+
+    Returns:
+        The sums, which of them to add, and where those of each segment begin.
+    """
+    count, length = len(sources), len(starts)
+    if count == 0:
+        return rows, sources, starts
+    place = torch.arange(count, device=rows.device)
+    is_start = (place - starts[segment]) % _PIECE_ROWS == 0
+    # A segment of n places has at most n / _PIECE_ROWS + 1 pieces.
+    piece_starts = places_of(is_start, count // _PIECE_ROWS + length)
+    pieces = functional.embedding_bag(sources, rows, piece_starts, mode="sum")
+    first_piece = torch.searchsorted(piece_starts, starts)
+    return pieces, torch.arange(len(pieces), device=rows.device), first_piece

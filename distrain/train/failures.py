@@ -1,6 +1,7 @@
 """One place that turns what went wrong in a rank into a word and a message."""
 
 import traceback
+from pathlib import Path
 
 import torch
 
@@ -21,7 +22,20 @@ _PEER_SIGNS = (
     "remote process exited",
     "failed to recv",
 )
-_MEMORY_SIGNS = ("can't allocate memory", "cannot allocate memory", "not enough memory")
+_MEMORY_SIGNS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    # CUDA's runtime and driver, NCCL, and cuBLAS when it makes its workspace.
+    "out of memory",
+    "cublas_status_alloc_failed",
+)
+_MEMORY_HINT = (
+    "`distrain plan` tells what a rank will hold. Raise train.micro_batches, lower "
+    "train.global_batch_size or model.embedding_dim, or take more ranks with "
+    "embeddings.placement row_wise."
+)
+_PACKAGE = Path(__file__).parents[1]
 
 
 def explain_failure(error: BaseException, rank: int) -> RankFailed:
@@ -36,7 +50,23 @@ def explain_failure(error: BaseException, rank: int) -> RankFailed:
         return RankFailed(rank, reason, f"rank {rank}: {error}", step)
     story = "".join(traceback.format_exception(error))
     message = f"rank {rank}: {type(error).__name__}: {error}"
+    if reason == "OutOfMemory":
+        message += f"\n  asked for by: {_who_asked(error)}\n  hint: {_MEMORY_HINT}"
     return RankFailed(rank, reason, message, traceback=story)
+
+
+def _who_asked(error: BaseException) -> str:
+    """The last line of distrain's own that was on its way when an error came."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(_PACKAGE)
+    ]
+    if not own:
+        return "nothing of distrain's; see the traceback"
+    frame = own[-1]
+    place = Path(frame.filename).relative_to(_PACKAGE.parent)
+    return f"{place}:{frame.lineno}, in {frame.name}: {frame.line}"
 
 
 def _reason(error: BaseException) -> str:
@@ -52,10 +82,11 @@ def _reason(error: BaseException) -> str:
             return "OutputError"
         case MemoryError() | torch.OutOfMemoryError():
             return "OutOfMemory"
-        case torch.distributed.DistError():
-            return "PeerLost"
+        # Before what is lost with a peer: NCCL, too, tells so that the GPU is full.
         case RuntimeError() if any(sign in text for sign in _MEMORY_SIGNS):
             return "OutOfMemory"
+        case torch.distributed.DistError():
+            return "PeerLost"
         case RuntimeError() | OSError() if any(sign in text for sign in _PEER_SIGNS):
             return "PeerLost"
         case _:

@@ -13,6 +13,9 @@ from distrain.errors import DataError, SpecError
 from distrain.spec import ResourcesSpec
 from distrain.train.assignment import Assignment
 
+COLLECTIVES = "DISTRAIN_COLLECTIVES"
+"""The environment variable that has GPUs' ranks talk through gloo."""
+
 
 def choose_device(resources: ResourcesSpec) -> torch.device:
     """The device a rank trains on.
@@ -55,26 +58,48 @@ def seed_everything(seed: int, rank: int, device: torch.device) -> None:
 
 
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:
-    """Meet the other ranks: NCCL between GPUs, gloo between CPUs.
+    """Meet the other ranks.
 
     Args:
         assignment: Names the rendezvous; a single rank without one joins nobody.
-        device: Decides the backend.
+        device: Decides the backend; see `choose_backend`.
         timeout_s: Longest wait for a peer, now and in each collective operation.
+
+    Raises:
+        SpecError: The environment names a backend that cannot be had.
     """
     meeting = assignment.rendezvous
     if meeting is None:
         return
+    backend = choose_backend(device)
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
+        backend,
         store=PrefixStore(meeting.prefix, store),
         rank=assignment.world.rank,
         world_size=assignment.world.num_ranks,
         timeout=timeout,
-        device_id=device if device.type == "cuda" else None,
+        device_id=device if backend == "nccl" else None,
     )
+
+
+def choose_backend(device: torch.device) -> str:
+    """Through what ranks talk: NCCL between GPUs, gloo between CPUs.
+
+    With `DISTRAIN_COLLECTIVES=gloo` in its environment a rank on a GPU takes gloo too, which copies
+    everything through the host: NCCL refuses two ranks on one GPU.
+
+    Raises:
+        SpecError: The variable has another value.
+    """
+    asked = os.environ.get(COLLECTIVES, "auto")
+    if asked not in ("auto", "gloo"):
+        raise SpecError(
+            f"{COLLECTIVES} is {asked!r}; it may be auto or gloo",
+            hint=f"Unset {COLLECTIVES} in the environment of the Dask workers.",
+        )
+    return "nccl" if device.type == "cuda" and asked == "auto" else "gloo"
 
 
 def leave_peers() -> None:

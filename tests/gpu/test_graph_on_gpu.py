@@ -3,13 +3,15 @@
 import pytest
 import torch
 from click_models import model_over
+from devices import no_waiting
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
-from distrain.train.graphed_step import GraphedStep
+from distrain.train.graphed_step import WARM_UP_STEPS, GraphedStep
 from distrain.train.phases import PhaseClock
+from distrain.train.step import TrainStep
 
 pytestmark = [
     pytest.mark.gpu,
@@ -17,19 +19,10 @@ pytestmark = [
 ]
 COLUMNS = [TableColumn("a", 5000, 16), TableColumn("b", 3, 16), TableColumn("wide", 100, 40)]
 NUMBERS = ("x", "y")
+ROWS = 4096
 
 
-class OneByOne:
-    """In a graph's place: runs the kernels instead of recording them."""
-
-    def record(self, run):
-        self.run = run
-
-    def replay(self):
-        return self.run()
-
-
-def batches(count=8, rows=4096):
+def batches(count, rows=ROWS):
     generator = torch.Generator().manual_seed(2)
     for _ in range(count):
         ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in COLUMNS]
@@ -42,25 +35,78 @@ def batches(count=8, rows=4096):
         )
 
 
-def train(kind, make_graph):
+class OneByOne:
+    """In a graph's place: runs the kernels instead of recording them."""
+
+    def record(self, run):
+        self.run = run
+
+    def replay(self):
+        return self.run()
+
+
+BODIES = {
+    "mlp": lambda: MLPBlock([64, 64]),
+    # Its statistics are buffers, which a replay must move on.
+    "batch norm": lambda: MLPBlock([64], normalisation="batch_norm"),
+}
+
+
+def new_model(body="mlp"):
     tables = EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(1)
-    model = model_over(tables, MLPBlock([64, 64]), NUMBERS).to("cuda")
-    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}})
-    step = GraphedStep(model, spec, 1, 4096, make_graph)
+    return model_over(tables, BODIES[body](), NUMBERS).to("cuda")
+
+
+def new_step(kind, make_graph, body="mlp", **train):
+    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, **train})
+    return GraphedStep(new_model(body), spec, 1, ROWS, make_graph)
+
+
+def train(step, count=8):
     told = []
-    for number, batch in enumerate(batches()):
-        told += [t.clone() for t in step(batch, 4096, 0.1 / (1 + number), PhaseClock())]
-    return [*told, *model.embeddings.weights, *model.dense.parameters()]
+    for number, batch in enumerate(batches(count)):
+        told += [t.clone() for t in step(batch, ROWS, 0.1 / (1 + number), PhaseClock())]
+    return [*told, *step.model.embeddings.weights, *step.model.dense.state_dict().values()]
 
 
+@pytest.mark.parametrize("uses_triton", [False, True])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("also", [{}, {"precision": "bf16"}, {"clip_grad_norm": 0.1}], ids=str)
 @pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
-def test_replays_equal_steps_one_by_one_bitwise(kind):
-    graphed, plain = train(kind, None), train(kind, OneByOne)
+def test_replays_equal_steps_one_by_one_bitwise(kind, also, body, uses_triton, monkeypatch):
+    monkeypatch.setenv("DISTRAIN_TRITON", str(int(uses_triton)))
+    graphed, plain = (train(new_step(kind, make, body, **also)) for make in (None, OneByOne))
     assert all(torch.equal(a, b) for a, b in zip(graphed, plain, strict=True))
 
 
 def test_repeated_runs_agree_bitwise():
-    assert all(
-        torch.equal(a, b) for a, b in zip(train("adam", None), train("adam", None), strict=True)
-    )
+    first, second = (train(new_step("adam", None)) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
+def test_replays_follow_the_eager_step(kind):
+    """Which adds in another order; so a larger eps keeps noise around zero from being a step."""
+    section = {"optimizer": {"kind": kind, "eps": 1e-4}}
+    ours = train(new_step(kind, None, **section))
+    theirs = train(TrainStep(new_model(), TrainSpec.model_validate(section), 1))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("uses_triton", [False, True])
+@pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
+def test_neither_warm_up_nor_replays_make_the_host_wait(kind, uses_triton, monkeypatch):
+    monkeypatch.setenv("DISTRAIN_TRITON", str(int(uses_triton)))
+    step = new_step(kind, None)
+    every = list(batches(WARM_UP_STEPS + 3))
+    clock = PhaseClock()
+    step(every[0], ROWS, 0.1, clock)  # libraries set themselves up
+    with no_waiting("cuda"):
+        for batch in every[1:WARM_UP_STEPS]:
+            step(batch, ROWS, 0.1, clock)
+    step(every[WARM_UP_STEPS], ROWS, 0.1, clock)  # records
+    with no_waiting("cuda"):
+        for batch in every[WARM_UP_STEPS + 1 :]:
+            step(batch, ROWS, 0.1, clock)
