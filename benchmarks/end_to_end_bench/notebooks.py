@@ -1,0 +1,156 @@
+"""The two public Criteo notebooks that are trained again, and in which ways."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from end_to_end_bench.rows import Made
+
+REPORTS_PER_EPOCH = 16
+MOST_STEPS_PER_REPORT = 50
+CORES_FOR_OTHERS = 3  # the training thread, that of the routes, that of the loader
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook's training.
+
+    Attributes:
+        name: What it is called here.
+        source: Its title.
+        model: The job's model section.
+        optimizer: The job's optimizer section.
+        batch_rows: Rows of a step.
+        published_rows_per_s: What the notebook's output says, on NVIDIA's GPU of that time.
+        counts_validation: Whether that counts validation rows, and the time they take.
+        goal_rows_per_s: On an H200.
+    """
+
+    name: str
+    source: str
+    model: dict[str, Any]
+    optimizer: dict[str, Any]
+    batch_rows: int
+    published_rows_per_s: float
+    counts_validation: bool
+    goal_rows_per_s: float
+
+
+NOTEBOOKS = (
+    Notebook(
+        "tensorflow",
+        "Scaling Criteo: Training with TensorFlow",
+        {"kind": "mlp", "embedding_dim": 16, "hidden": [128, 128, 128]},
+        {"kind": "sgd", "lr": 0.01},  # Keras' default rate
+        65_536,
+        1.94e6,  # 3,046 steps in 103 s
+        False,
+        20e6,
+    ),
+    Notebook(
+        "fastai",
+        "Scaling Criteo: Training with FastAI",
+        {"kind": "tabular", "embedding_dim": 16, "hidden": [512, 256], "outputs": 2},
+        {"kind": "adam", "lr": 1.32e-2, "betas": [0.9, 0.99], "eps": 1e-5},  # fastai's
+        400_000,
+        0.66e6,
+        True,
+        10e6,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of training.
+
+    Attributes:
+        name: In the table.
+        train: Fields of the job's train section.
+        reader: The job's `data.reader`.
+        environment: What the process gets besides.
+        quick: Whether the quick form has it too.
+    """
+
+    name: str
+    train: dict[str, Any] = field(default_factory=dict)
+    reader: str = "arrow"
+    environment: dict[str, str] = field(default_factory=dict)
+    quick: bool = True
+
+
+TRITON = {"DISTRAIN_TRITON": "1"}
+GRAPH = {"cuda_graph": True}
+ON_GPU = (
+    Way("eager, fp32"),
+    Way("graph, bf16, triton", GRAPH | {"precision": "bf16"}, environment=TRITON),
+    Way("graph, bf16", GRAPH | {"precision": "bf16"}, quick=False),
+    Way("graph, fp32", GRAPH, quick=False),
+    Way("graph, bf16, triton, cudf", GRAPH | {"precision": "bf16"}, "cudf", TRITON, quick=False),
+    Way("eager, tf32", {"precision": "tf32"}, quick=False),
+    Way("eager, bf16", {"precision": "bf16"}, quick=False),
+    Way("compiled, bf16", {"precision": "bf16", "compile": True}, quick=False),
+)
+ON_CPU = (
+    Way("eager, fp32"),
+    Way("eager, bf16", {"precision": "bf16"}, quick=False),
+    Way("compiled, fp32", {"compile": True}, quick=False),
+)
+
+
+def ways(device: str, quick: bool) -> tuple[Way, ...]:
+    """How a device can train: the most telling ones first."""
+    every = ON_GPU if device == "cuda" else ON_CPU
+    return tuple(way for way in every if way.quick or not quick)
+
+
+def steps_per_epoch(notebook: Notebook, made: Made) -> int:
+    """Of the training rows; the last step may have fewer."""
+    return -(-made.rows // notebook.batch_rows)
+
+
+def windows_per_epoch(notebook: Notebook, made: Made) -> int:
+    """Reports of an epoch."""
+    per_epoch = steps_per_epoch(notebook, made)
+    return -(-per_epoch // steps_per_report(per_epoch))
+
+
+def job_document(
+    notebook: Notebook, way: Way, made: Made, device: str, epochs: int
+) -> dict[str, Any]:
+    """The job: one rank, a validation after each epoch, and a model at the end, no checkpoints."""
+    per_epoch = steps_per_epoch(notebook, made)
+    decode_threads = max(1, (os.cpu_count() or 1) - CORES_FOR_OTHERS)
+    return {
+        "name": notebook.name,
+        "data": {
+            "train": str(made.folder / "train"),
+            "valid": str(made.folder / "valid"),
+            "schema": str(made.folder / "schema.pbtxt"),
+            "reader": way.reader,
+            "decode_threads": decode_threads,
+        },
+        "model": notebook.model,
+        "train": {
+            "global_batch_size": notebook.batch_rows,
+            "epochs": epochs,
+            "optimizer": notebook.optimizer,
+            "log_every_steps": steps_per_report(per_epoch),
+            "route_ahead": 2 if device == "cuda" else 1,
+            **way.train,
+        },
+        "evaluate": {"every_steps": per_epoch},
+        # They fit; what others take at that moment is no reason to place them otherwise.
+        "embeddings": {"placement": "replicated", "memory_gib": 4096},
+        "resources": {"backend": "inline", "num_ranks": 1, "device": device},
+        "checkpoint": {"at_end": False, "every_s": None},
+    }
+
+
+def steps_per_report(per_epoch: int) -> int:
+    """Steps between two reports, each of which reads the losses and so waits for the device.
+
+    >>> steps_per_report(763), steps_per_report(125), steps_per_report(3)
+    (47, 7, 1)
+    """
+    return max(1, min(MOST_STEPS_PER_REPORT, per_epoch // REPORTS_PER_EPOCH))

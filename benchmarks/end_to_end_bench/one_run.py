@@ -1,0 +1,76 @@
+"""One training in a process of its own: `python -m end_to_end_bench.one_run JSON`.
+
+It calls `distrain.train.rank.run_rank`, the whole work of a rank: what `backend: inline` runs in
+the caller's process and what a rank's process runs under Dask. So nothing of it needs Dask, and the
+rank's own events, which hold what average precision is computed from, can be had.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+BEGAN_S = time.perf_counter()
+
+
+def main() -> None:
+    from distrain.run_paths import RunPaths
+    from distrain.spec import parse_spec
+    from distrain.train.assignment import Assignment
+    from distrain.train.rank import run_rank
+    from distrain.world import World
+    from end_to_end_bench.watching import Watcher
+
+    asked = json.loads(sys.argv[1])
+    spec = parse_spec(asked["document"])
+    cuda = asked["document"]["resources"]["device"] == "cuda"
+    trace = Path(asked["trace"]) if asked["trace"] else None
+    watcher = Watcher(asked["windows"], cuda, trace)
+    run_dir = Path(tempfile.mkdtemp(dir=asked["folder"]))
+    document = spec.model_dump(mode="json")
+    try:
+        run_rank(Assignment("bench", 1, World(), document, str(run_dir)), watcher.take)
+        if watcher.failed is not None:
+            print(json.dumps({"failed": watcher.failed.message}))
+            return
+        model_bytes = size_bytes(RunPaths(run_dir).model)
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+    print(json.dumps(account(watcher) | {"model_bytes": model_bytes}))
+
+
+def size_bytes(folder: Path) -> int:
+    """Of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def account(watcher: Any) -> dict[str, Any]:
+    """What a run that succeeded tells, as JSON values."""
+    done, counter = watcher.finished, watcher.counter
+    steps = watcher.counted_steps
+    return {
+        "hardware": watcher.hardware,
+        "reader": watcher.reader,
+        "epochs": watcher.epochs,
+        "imports_and_set_up_s": watcher.started_s - BEGAN_S,
+        "set_up_s": done.setup_s,
+        "all_s": watcher.ended_s - BEGAN_S,
+        "seconds": dict(done.seconds),
+        "device_seconds": dict(done.device_seconds),
+        "loader": dict(done.loader),
+        "peak_memory": dict(done.peak_memory),
+        "counted_steps": steps,
+        "host_syncs_per_step": counter.of_steps.total() / steps if steps else None,
+        "host_syncs": {
+            "of_steps": dict(counter.of_steps),
+            "of_reports": dict(counter.of_reports),
+            "of_other_threads": dict(counter.of_others),
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()
