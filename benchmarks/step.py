@@ -15,7 +15,9 @@ Comparisons, each with its contenders alive side by side, taking turns of about 
   MLP 16, peers     the whole step: one rank at batch 64k; two gloo ranks at 8k rows each
   small and large   the whole step, and the embeddings alone, with tables of 1M rows and of 46M
   tables            whose batches touch equally many distinct rows, spread over all of the table
-  MLP/DLRM DIM      distrain's whole step by batch, width and ranks, with the presets' optimizers
+  MLP/DLRM DIM      distrain's whole step by batch, width and ranks, with the presets' optimizers;
+                    on a GPU also DCN_V2, batches of 400k, and every way of computing: tf32, bf16,
+                    compiled, as a CUDA graph, with kernels in Triton (at width 16 all of them)
 
 Contenders:
 
@@ -34,9 +36,9 @@ how to make one). Every process has one thread and the allocator settings that d
 ranks. On a CPU "of roofline" is the least time for the counted bytes or products (whichever takes
 longer), at the copy and product rates measured in the same rounds, over the measured time
 (`step_bench/roofline.py` has the rules); "ops" are torch operations that one step dispatches, views
-included; kernels launched and host syncs exist on a GPU only. "CPU ms" is CPU time of a step, to
-see what others on the machine took. Figures are medians over the rounds; ratios are taken round by
-round, and then their median.
+included; kernels launched and host syncs, of the training thread, exist on a GPU only. "CPU ms" is
+CPU time of a step, to see what others on the machine took. Figures are medians over the rounds;
+ratios are taken round by round, and then their median.
 """
 
 import argparse

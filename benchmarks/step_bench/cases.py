@@ -162,27 +162,38 @@ def sweep(device: str, max_ranks: int) -> list[Comparison]:
     made = []
     for ranks in (2**power for power in range(max_ranks.bit_length())):
         for dim in (16, 128):
-            for model, kind in (("mlp", "sgd"), ("dlrm", "adagrad")):
+            for model, kind in MODELS[device]:
                 setup = Setup(model, dim, kind, ranks, device, "auto")
                 entries = [Entry(OURS, OURS, setup)]
                 if device == "cuda":
                     entries += [
                         Entry(f"{OURS}, {words}", OURS, replace(setup, **also))
                         for words, also in ON_GPU.items()
+                        if dim == 16 or words in WIDE_ON_GPU
                     ]
                 name = f"{model.upper()} {dim}, {ranks} rank{'s' * (ranks > 1)}"
                 quick = device == "cuda" or (dim == 16 and ranks == 1)
-                made.append(Comparison(name, with_machine(entries), BATCHES, quick))
+                made.append(Comparison(name, with_machine(entries), BATCHES[device], quick))
     return made
 
 
+MODELS = {"cpu": (("mlp", "sgd"), ("dlrm", "adagrad"))}
+MODELS["cuda"] = (*MODELS["cpu"], ("dcn_v2", "adagrad"))
+BF16: dict[str, Any] = {"precision": "bf16"}
+GRAPH: dict[str, Any] = {"graph": True, "placement": "replicated"}
 ON_GPU: dict[str, dict[str, Any]] = {
     "tf32": {"precision": "tf32"},
-    "bf16": {"precision": "bf16"},
-    "bf16, compiled": {"precision": "bf16", "compile": True},
-    "graph, bf16": {"precision": "bf16", "graph": True, "placement": "replicated"},
+    "bf16": BF16,
+    "compiled": {"compile": True},
+    "bf16, compiled": BF16 | {"compile": True},
+    "graph": GRAPH,
+    "graph, bf16": GRAPH | BF16,
+    "graph, bf16, triton": GRAPH | BF16 | {"triton": True},
 }
-BATCHES = (8_192, 65_536, 262_144)
+WIDE_ON_GPU = ("bf16", "graph, bf16", "graph, bf16, triton")
+"""Tables of all contenders lie in a GPU's memory together: of width 128 only these."""
+
+BATCHES = {"cpu": (8_192, 65_536, 262_144), "cuda": (8_192, 65_536, 262_144, 400_000)}
 
 
 def with_machine(entries: list[Entry]) -> tuple[Entry, ...]:

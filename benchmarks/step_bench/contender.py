@@ -27,7 +27,7 @@ class Setup:
     """What a contender trains.
 
     Attributes:
-        model: "mlp", "dlrm", or "path": the embeddings alone, with a given gradient.
+        model: "mlp", "dlrm", "dcn_v2", or "path": the embeddings alone, with a given gradient.
         dim: The embeddings' width.
         kind: The tables' optimizer: "sgd", "adagrad", "rowwise_adagrad" or "adam".
         ranks: How many processes train together.
@@ -36,6 +36,7 @@ class Setup:
         precision: Of the dense part: "fp32", "tf32" or "bf16".
         compile: Whether torch compiles the dense part.
         graph: Whether a step is recorded as a CUDA graph.
+        triton: Whether distrain's kernels in Triton are switched on.
     """
 
     model: str
@@ -47,6 +48,7 @@ class Setup:
     precision: str = "fp32"
     compile: bool = False
     graph: bool = False
+    triton: bool = False
 
     @property
     def cuda(self) -> bool:
@@ -73,6 +75,8 @@ def serve(open_contender: Open, setup: Setup, data: Path, rank: int, meeting: Pa
     import torch
 
     torch.set_num_threads(1)
+    if setup.triton:
+        os.environ["DISTRAIN_TRITON"] = "1"
     if setup.cuda:
         torch.cuda.set_device(rank)
     if setup.ranks > 1:

@@ -1,5 +1,6 @@
 """How often a step bothers torch's dispatcher, the GPU, and the host that waits for it."""
 
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +15,12 @@ def count_step(step: Callable[[], None], cuda: bool) -> dict[str, Any]:
     Returns:
         `dispatched_ops`; on a GPU also `kernels` (launched, memory copies and fills left out; of
         a replayed graph they count as well), `launches` (what the host asked for: a graph is one)
-        and `host_syncs`. `None` on a CPU, where there is nothing to launch or to wait for.
+        `host_syncs` and `host_syncs_beside`. `None` on a CPU, where there is nothing to launch or
+        to wait for.
     """
     counts: dict[str, Any] = {"kernels": None, "launches": None, "host_syncs": None}
     if cuda:
-        counts |= {"host_syncs": host_syncs(step)} | launches(step)
+        counts |= host_syncs(step) | launches(step)
     return counts | {"dispatched_ops": dispatched_ops(step)}
 
 
@@ -40,18 +42,32 @@ def dispatched_ops(step: Callable[[], None]) -> int:
     return counter.count
 
 
-def host_syncs(step: Callable[[], None]) -> int:
-    """How often torch makes the host wait for the GPU in one step."""
+def host_syncs(step: Callable[[], None]) -> dict[str, int]:
+    """How often torch makes the host wait for the GPU in one step.
+
+    Returns:
+        `host_syncs` of the calling thread, and `host_syncs_beside` of all others meanwhile, such as
+        the one that makes routes: the training waits for those only if it runs out of routes.
+    """
     import torch
+
+    caller = threading.get_ident()
+    counts = {"host_syncs": 0, "host_syncs_beside": 0}
+
+    def note(message: Any, *_: Any, **__: Any) -> None:
+        if "synchroniz" in str(message):
+            own = threading.get_ident() == caller
+            counts["host_syncs" if own else "host_syncs_beside"] += 1
 
     torch.cuda.set_sync_debug_mode("warn")
     try:
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings():
             warnings.simplefilter("always")
+            warnings.showwarning = note
             step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    return sum("synchroniz" in str(warning.message) for warning in caught)
+    return counts
 
 
 def launches(step: Callable[[], None]) -> dict[str, int]:

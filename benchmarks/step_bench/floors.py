@@ -9,22 +9,27 @@ from step_bench.laps import Laps
 COPY_BYTES = 128 * 2**20
 MATRIX_ROWS = {"cpu": 1536, "cuda": 8192}
 COPIES, PRODUCTS = 4, 4
+PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 class Machine:
-    """A step copies large blocks and multiplies large matrices; phases tell them apart."""
+    """A step copies large blocks and multiplies large matrices; phases tell them apart.
+
+    On a GPU in each of the precisions, whose rates differ by an order of magnitude.
+    """
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
         import torch
 
-        self.dtype = torch.bfloat16 if setup.precision == "bf16" else torch.float32
-        device = setup.device
-        self.blocks = [torch.ones(COPY_BYTES // 4, device=device) for _ in range(2)]
-        n = MATRIX_ROWS[device]
-        self.factors = [torch.randn(n, n, device=device).to(self.dtype) for _ in range(2)]
-        self.product = torch.empty_like(self.factors[0])
-        if setup.precision == "tf32":
-            torch.backends.cuda.matmul.allow_tf32 = True
+        self.device = torch.device(setup.device)
+        self.blocks = [torch.ones(COPY_BYTES // 4, device=self.device) for _ in range(2)]
+        self.precisions = PRECISIONS if setup.cuda else (setup.precision,)
+        n = MATRIX_ROWS[setup.device]
+        self.factors = {}
+        for precision in self.precisions:
+            dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+            factors = [torch.randn(n, n, device=self.device).to(dtype) for _ in range(2)]
+            self.factors[precision] = (*factors, torch.empty_like(factors[0]))
 
     def prepare(self, batch_rows: int) -> int:
         """See `Contender`."""
@@ -34,18 +39,27 @@ class Machine:
         """See `Contender`."""
         import torch
 
+        from distrain.train.precision import arithmetic
+
         with laps.phase("copy"):
             for _ in range(COPIES):
                 self.blocks[1].copy_(self.blocks[0])
-        with laps.phase("matrix"):
-            for _ in range(PRODUCTS):
-                torch.mm(*self.factors, out=self.product)
+        for precision, (left, right, product) in self.factors.items():
+            with arithmetic(precision, self.device), laps.phase(f"matrix_{precision}"):
+                for _ in range(PRODUCTS):
+                    torch.mm(left, right, out=product)
 
 
 def rates(phases_s: dict[str, float], setup: Setup) -> tuple[float, float]:
-    """Bytes read and written per second, and FLOP/s, from the phases of `Machine`'s step."""
+    """Bytes read and written per second, and FLOP/s in a contender's precision.
+
+    Args:
+        phases_s: Of `Machine`'s step.
+        setup: The contender's.
+    """
     copied = 2 * COPIES * COPY_BYTES / phases_s["copy"]
-    return copied, 2 * PRODUCTS * MATRIX_ROWS[setup.device] ** 3 / phases_s["matrix"]
+    flops = 2 * PRODUCTS * MATRIX_ROWS[setup.device] ** 3
+    return copied, flops / phases_s[f"matrix_{setup.precision}"]
 
 
 def machine(setup: Setup, rows: Rows, rank: int) -> Any:

@@ -16,6 +16,7 @@ class Path:
         from distrain.embeddings import SparseOptimizer
 
         self.setup, self.rows, self.rank = setup, rows, rank
+        switch_as_a_rank(setup, rank)
         self.tables = tables_of(setup, rows)
         self.optimizer = SparseOptimizer(self.tables, setup.kind)
 
@@ -61,6 +62,7 @@ class Whole:
 
         self.setup, self.rows, self.rank = setup, rows, rank
         self.device = torch.device(setup.device)
+        switch_as_a_rank(setup, rank)
         self.spec, schema = job_spec(setup), schema_of(rows)
         world = World(rank, setup.ranks, rank, setup.ranks)
         plan = place_tables(self.spec, schema, world, self.device)
@@ -112,6 +114,15 @@ class Around:
         self._closed = True
 
 
+def switch_as_a_rank(setup: Setup, rank: int) -> None:
+    """Torch's switches as a rank has them: on a GPU, deterministic algorithms, which cost time."""
+    import torch
+
+    from distrain.train.machine import seed_everything
+
+    seed_everything(0, rank, torch.device(setup.device))
+
+
 def tables_of(setup: Setup, rows: Rows) -> Any:
     """All tables on this rank."""
     from distrain.embeddings import EmbeddingCollection, TableColumn
@@ -134,9 +145,13 @@ def schema_of(rows: Rows) -> Any:
 def job_spec(setup: Setup) -> Any:
     """A job with the presets' layers."""
     from distrain.spec import parse_spec
-    from step_bench.dense import BOTTOM, HIDDEN, TOP
+    from step_bench.dense import BOTTOM, CROSSES, DEEP, HIDDEN, TOP
 
-    layers = {"mlp": {"hidden": HIDDEN}, "dlrm": {"bottom": BOTTOM, "top": TOP}}[setup.model]
+    layers = {
+        "mlp": {"hidden": HIDDEN},
+        "dlrm": {"bottom": BOTTOM, "top": TOP},
+        "dcn_v2": {"cross_depth": CROSSES, "hidden": DEEP, "structure": "stacked"},
+    }[setup.model]
     return parse_spec(
         {
             "data": {"train": "resident"},

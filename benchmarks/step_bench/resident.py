@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from step_bench.cases import GROWTH, SMALL, STRETCHED, TABLES, Comparison
+from step_bench.cases import GROWTH, MACHINE, SMALL, STRETCHED, TABLES, Comparison
 from step_bench.data import LEAST_BATCHES, load_rows, rows_of_tables, stretch, write_rows
 
 SHARE_OF_MEMORY = 0.6
@@ -88,6 +88,8 @@ class Data:
             return f"a step would take {step_s:.0f} s, more than {longest_s:.0f}"
         setup = comparison.entries[0].setup
         needed = batch_rows * ranks * EMBEDDED_COLUMNS * setup.dim * 4 * COPIES_OF_EMBEDDINGS
+        if setup.cuda:  # where each contender keeps what it ever held
+            needed *= sum(entry.who != MACHINE for entry in comparison.entries)
         free = free_bytes(setup.device)
         if needed > free:
             return f"a step would take {needed / 1e9:.0f} GB, {free / 1e9:.0f} are free"

@@ -25,13 +25,14 @@ def records_of(
         facts: For each kind of data `table_rows` and `distinct_rows`, those of a rank's batch.
     """
     (machine,) = (each for each in results if each.entry.who == MACHINE)
-    bytes_per_s, flops_per_s = rates(machine.median_phases_s(), machine.entry.setup)
-    rates_told = {"copy_gb_per_s": bytes_per_s / 1e9, "matrix_gflops_per_s": flops_per_s / 1e9}
+    machine_s = machine.median_phases_s()
     records = []
     for each in results:
         if each is machine:
             continue
         setup, known = each.entry.setup, facts[each.entry.data]
+        bytes_per_s, flops_per_s = rates(machine_s, setup)
+        rates_told = {"copy_gb_per_s": bytes_per_s / 1e9, "matrix_gflops_per_s": flops_per_s / 1e9}
         cost = step_cost(setup, each.batch_rows, known["distinct_rows"])
         floor_s = cost.floor_s(bytes_per_s, flops_per_s)
         step_s = statistics.median(each.step_s)

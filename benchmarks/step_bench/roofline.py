@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from step_bench.contender import Setup
-from step_bench.dense import BOTTOM, HIDDEN, NUM_COLUMNS, NUM_CONTINUOUS, TOP
+from step_bench.dense import BOTTOM, CROSSES, DEEP, HIDDEN, NUM_COLUMNS, NUM_CONTINUOUS, TOP
 
 ID_BYTES = 4
 INPUT_BYTES = 4
@@ -86,6 +86,11 @@ def layers(setup: Setup) -> list[tuple[int, int, bool]]:
             (NUM_CONTINUOUS, HIDDEN[0], False),
             *((a, b, True) for a, b in pairwise(widths)),
         ]
+    if setup.model == "dcn_v2":
+        # Its first cross takes all inputs as one block, whose gradient is one product.
+        width = embedded + NUM_CONTINUOUS
+        widths = (width,) * (CROSSES + 1) + (*DEEP, 1)
+        return [(a, b, True) for a, b in pairwise(widths)]
     bottom = (NUM_CONTINUOUS, *BOTTOM)
     if BOTTOM[-1] != setup.dim:
         bottom = (*bottom, setup.dim)
@@ -113,6 +118,9 @@ def activation_bytes(setup: Setup) -> float:
     touches = TOUCHES_OF_OUTPUT + TOUCHES_OF_GRADIENT
     if setup.model == "mlp":
         return touches * value * sum(HIDDEN)
+    if setup.model == "dcn_v2":
+        width = NUM_COLUMNS * setup.dim + NUM_CONTINUOUS
+        return touches * value * (CROSSES * width + sum(DEEP))
     bottom = sum(BOTTOM) + (setup.dim if BOTTOM[-1] != setup.dim else 0)
     return touches * value * (bottom + num_pairs() + sum(TOP))
 

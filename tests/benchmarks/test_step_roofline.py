@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from distrain.models import build_model
 from distrain.schema import CATEGORICAL, criteo_schema
-from distrain.spec import DlrmSpec, MlpSpec
+from distrain.spec import DcnV2Spec, DlrmSpec, MlpSpec
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 ROWS = 8
@@ -29,15 +29,17 @@ def bench():
 
 
 def model_of(setup, dense):
-    spec = (
-        DlrmSpec(embedding_dim=setup.dim, bottom=dense.BOTTOM, top=dense.TOP)
-        if setup.model == "dlrm"
-        else MlpSpec(embedding_dim=setup.dim, hidden=dense.HIDDEN)
-    )
+    spec = {
+        "mlp": lambda: MlpSpec(embedding_dim=setup.dim, hidden=dense.HIDDEN),
+        "dlrm": lambda: DlrmSpec(embedding_dim=setup.dim, bottom=dense.BOTTOM, top=dense.TOP),
+        "dcn_v2": lambda: DcnV2Spec(
+            embedding_dim=setup.dim, cross_depth=dense.CROSSES, hidden=dense.DEEP
+        ),
+    }[setup.model]()
     return build_model(criteo_schema(dict.fromkeys(CATEGORICAL, 1)), spec, seed=0)
 
 
-@pytest.mark.parametrize("model", ["mlp", "dlrm"])
+@pytest.mark.parametrize("model", ["mlp", "dlrm", "dcn_v2"])
 @pytest.mark.parametrize("dim", [16, 64, 128])
 def test_flops_are_those_that_torch_counts(bench, model, dim):
     contender, dense, roofline = bench
