@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragged_rows import draw_rows_of_ids, ragged, rows_of
 from torch import nn
+from torch_checks import one_torch_thread
 
 from distrain.batch import Ragged
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
@@ -14,10 +15,8 @@ from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColum
 @pytest.fixture(autouse=True)
 def one_thread():
     """Work this small costs more to share than to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_torch_thread():
+        yield
 
 
 COLUMNS = [

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragged_rows import draw_rows_of_ids, ragged
 from torch import nn
+from torch_checks import one_torch_thread
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.embeddings.canonical import canonical_memory, canonical_weights
@@ -40,10 +41,8 @@ KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
 @pytest.fixture(autouse=True)
 def one_thread():
     """Work this small costs more to share than to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_torch_thread():
+        yield
 
 
 def new_tables(columns, dtype=torch.float32, placements=None):

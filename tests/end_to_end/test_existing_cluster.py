@@ -1,18 +1,13 @@
 """A Dask cluster that others started: `dask scheduler` and `dask worker` as people run them."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
-from distributed import Client
+from dask_world import DaskWorld
 from small_jobs import is_running, make_spec, run_distrain, small_document
 from yaml import safe_dump
 
@@ -21,39 +16,6 @@ from distrain.coordinator.handle import JobHandle
 from distrain.coordinator.plugin import PLUGIN_NAME
 from distrain.coordinator.states import JobState
 from distrain.coordinator.view import JobView
-
-DASK = (sys.executable, "-m", "dask")
-
-
-@contextmanager
-def dask_cluster(folder: Path, *preload: str) -> Iterator[str]:
-    """The address of a scheduler with two workers, each its own process with a nanny."""
-    scheduler_file = folder / "scheduler.json"
-    at = ("--scheduler-file", str(scheduler_file))
-    quiet = {**os.environ, "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
-    with (folder / "dask.log").open("w") as log:
-
-        def start(*words: str) -> subprocess.Popen[bytes]:
-            return subprocess.Popen([*DASK, *words], stdout=log, stderr=log, env=quiet)
-
-        processes = [
-            start("scheduler", "--port", "0", "--dashboard-address", ":0", *preload, *at),
-            start("worker", *at, "--nworkers", "2", "--nthreads", "1", "--no-dashboard"),
-        ]
-        try:
-            with Client(scheduler_file=str(scheduler_file), timeout=60) as client:
-                client.wait_for_workers(2, timeout=60)
-                address = client.scheduler.address
-            yield address
-        finally:
-            family = [c for p in processes for c in psutil.Process(p.pid).children(recursive=True)]
-            for process in reversed(processes):
-                process.terminate()
-            for process in processes:
-                process.wait(timeout=30)
-            _, alive = psutil.wait_procs(family, timeout=10)
-            for left in alive:
-                left.kill()
 
 
 @pytest.fixture
@@ -64,16 +26,16 @@ def job_file(prepared: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "preload", [(), ("--preload", "distrain.preload")], ids=["bare", "preload"]
-)
+@pytest.mark.parametrize("preload", [False, True], ids=["bare", "preload"])
 def test_train_on_a_scheduler_with_and_without_the_preload(
-    job_file: Path, tmp_path: Path, preload: tuple[str, ...]
+    job_file: Path, tmp_path: Path, preload: bool
 ) -> None:
-    with dask_cluster(tmp_path, *preload) as address:
+    with DaskWorld(tmp_path, 2, preload=preload) as world:
+        address = world.address
         with connect(address) as client:
+            client.wait_for_workers(2, timeout=60)
             plugins = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
-            assert (PLUGIN_NAME in plugins) == bool(preload)
+            assert (PLUGIN_NAME in plugins) == preload
         losses = []
         for name in ("first", "second"):  # the second finds the coordinator of the first
             done = run_distrain(
@@ -99,7 +61,8 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
 def test_a_killed_dask_worker_ends_the_gang_and_its_rank(prepared: Path, tmp_path: Path) -> None:
     once = "restart={max_rank_failures: 0, max_worker_losses: 0}"
     spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000", once)
-    with dask_cluster(tmp_path) as address, connect(address) as client:
+    with DaskWorld(tmp_path, 2, preload=False) as world, connect(world.address) as client:
+        client.wait_for_workers(2, timeout=60)
         job = JobHandle(client, "job")
         job.submit(spec, tmp_path / "run")
         views: list[JobView] = []

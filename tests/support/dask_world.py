@@ -31,7 +31,7 @@ def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 60.0
 
 
 class DaskWorld:
-    """A scheduler with the coordinator, and workers, each with a nanny.
+    """A scheduler and workers, each its own process, as people start them; workers have nannies.
 
     Args:
         folder: Where its log goes.
@@ -39,6 +39,7 @@ class DaskWorld:
         host: The scheduler's address.
         wrappers: Per worker, words before its command, such as `ip netns exec NAME`.
         scheduler_wrapper: The same for the scheduler.
+        preload: Whether the scheduler begins with the coordinator.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class DaskWorld:
         host: str = "127.0.0.1",
         wrappers: Sequence[Sequence[str]] = (),
         scheduler_wrapper: Sequence[str] = (),
+        preload: bool = True,
     ):
         self.folder = folder
         self.num_workers = num_workers
         self.wrappers = wrappers or [()] * num_workers
         self.scheduler_wrapper = scheduler_wrapper
+        self.preload = ("--preload", "distrain.preload") if preload else ()
         self.host, self.port = host, free_port()
         self.address = f"tcp://{host}:{self.port}"
         self._log = (folder / "dask.log").open("a")
@@ -76,7 +79,7 @@ class DaskWorld:
         """Start all of it."""
         self.scheduler = self._spawn(
             "scheduler", "--port", self.port, "--host", self.host, "--dashboard-address", ":0",
-            "--preload", "distrain.preload", wrapper=self.scheduler_wrapper,
+            *self.preload, wrapper=self.scheduler_wrapper,
         )  # fmt: skip
         self.nannies = [
             self.start_worker(f"w{number}", self.wrappers[number])

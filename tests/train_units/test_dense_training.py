@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam
+from torch_checks import one_torch_thread
 
 from distrain.errors import ModelError, SpecError
 from distrain.spec import OptimizerSpec, TrainSpec
@@ -24,10 +25,8 @@ SHAPES = st.lists(
 
 @pytest.fixture
 def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_torch_thread():
+        yield
 
 
 class Bag(nn.Module):

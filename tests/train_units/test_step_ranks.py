@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from gloo_ranks import load_script, ran
+from torch_checks import one_torch_thread
 
 SCRIPT = Path(__file__).with_name("step_rank.py")
 
@@ -28,10 +29,8 @@ def ranks(request, gangs):
 
 @pytest.fixture
 def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_torch_thread():
+        yield
 
 
 def whole_tables(ranks, name):

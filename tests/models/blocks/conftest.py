@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch_checks
 
 from distrain.models.shapes import Column, Columns, Features, Group
 
@@ -45,38 +46,14 @@ def features():
     return _features
 
 
-def _attached(block, given):
-    torch.manual_seed(0)
-    gives = block.attach(given)
-    block.double()
-    return gives
-
-
 @pytest.fixture(scope="session")
 def attached():
     """Attaches a block in float64; returns the shape it gives."""
-    return _attached
+    return torch_checks.attached
 
 
 def _check_gradients(block, *inputs, rebuild=lambda *tensors: tensors[0]):
-    """Gradients by finite differences, of the inputs and of every parameter."""
-    names, values = (
-        zip(*block.named_parameters(), strict=True)
-        if list(block.parameters())
-        else (
-            (),
-            (),
-        )
-    )
-    values = [value.detach().clone().requires_grad_() for value in values]
-    inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
-
-    def run(*tensors):
-        given = rebuild(*tensors[: len(inputs)])
-        parameters = dict(zip(names, tensors[len(inputs) :], strict=True))
-        return torch.func.functional_call(block, parameters, (given,))
-
-    assert torch.autograd.gradcheck(run, (*inputs, *values))
+    torch_checks.check_gradients(block, inputs, lambda call, *own: call(rebuild(*own)))
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +65,5 @@ def check_gradients():
 @pytest.fixture(autouse=True, scope="package")
 def _one_thread():
     """Matrices are tiny here: threads that wait for each other take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with torch_checks.one_torch_thread():
+        yield

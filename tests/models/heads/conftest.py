@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch_checks
 
 from distrain.batch import Batch
 
@@ -28,31 +29,17 @@ def batch():
     return _batch
 
 
-def _attached(task, given):
-    torch.manual_seed(0)
-    gives = task.attach(given)
-    task.double()
-    return gives
-
-
 @pytest.fixture(scope="session")
 def attached():
     """Attaches a task in float64; returns the shape it gives."""
-    return _attached
+    return torch_checks.attached
 
 
 def _check_gradients(task, batch, *inputs, rebuild=lambda x: x):
-    """Gradients of the loss by finite differences, of the inputs and of every parameter."""
-    parameters = dict(task.named_parameters())
-    values = [value.detach().clone().requires_grad_() for value in parameters.values()]
-    inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+    def loss(call, *own):
+        return task.loss(call(rebuild(*own)), batch)
 
-    def run(*tensors):
-        own = dict(zip(parameters, tensors[len(inputs) :], strict=True))
-        output = torch.func.functional_call(task, own, (rebuild(*tensors[: len(inputs)]),))
-        return task.loss(output, batch)
-
-    assert torch.autograd.gradcheck(run, (*inputs, *values))
+    torch_checks.check_gradients(task, inputs, loss)
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +51,5 @@ def check_gradients():
 @pytest.fixture(autouse=True, scope="package")
 def _one_thread():
     """Matrices are tiny here: threads that wait for each other take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with torch_checks.one_torch_thread():
+        yield

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch_checks import one_torch_thread
 
 from distrain.models import build_model, load_model, save_model
 from distrain.spec import (
@@ -31,10 +32,8 @@ SPECS = [
 @pytest.fixture(autouse=True)
 def one_thread():
     """These models are small: threads would wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_torch_thread():
+        yield
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
