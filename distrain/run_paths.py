@@ -34,6 +34,11 @@ class RunPaths:
         return self.root / "metrics.jsonl"
 
     @property
+    def progress(self) -> Path:
+        """How the run stands as one JSON document, until it has a summary."""
+        return self.root / "progress.json"
+
+    @property
     def summary(self) -> Path:
         """The run's outcome as one JSON document."""
         return self.root / "summary.json"

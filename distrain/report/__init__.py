@@ -2,11 +2,13 @@
 
 from distrain.report.recorder import RunRecorder, open_run, reopen_run
 from distrain.report.run_file import RunFile, read_records, read_run, read_summary
+from distrain.report.standing import Standing
 from distrain.report.summary import Summary, summarise
 
 __all__ = [
     "RunFile",
     "RunRecorder",
+    "Standing",
     "Summary",
     "open_run",
     "read_records",

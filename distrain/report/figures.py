@@ -126,14 +126,15 @@ def _shares(data: RunData) -> "Figure":
 
 
 def _bars(data: RunData) -> "Figure":
-    seconds = data.seconds_by_rank()
-    names = (
-        [f"rank {rank}" for rank in range(len(seconds))]
-        if data.summary.get("seconds")
-        else ["mean rank"]
-    )
+    of_ranks = data.rank_seconds()
+    seconds = of_ranks or [data.mean_seconds()]
+    names = [f"rank {rank}" for rank in range(len(of_ranks))] or ["mean rank"]
     figure = new_figure(11, min(20.0, 1.4 + 0.35 * len(seconds)))
-    draw_bars(figure.subplots(), seconds, names)
+    axes = figure.subplots()
+    draw_bars(axes, seconds, names)
+    if data.recent is not None:
+        steps = f"{data.recent.first_step:,} to {data.recent.last_step:,}"
+        axes.set_xlabel(f"wall time [s] in the reports of steps {steps}")
     return figure
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from distrain.errors import OutputError
 from distrain.report.curves import draw_curves
 from distrain.report.history import History, completed
 from distrain.report.run_file import RunFile, read_records, read_summary, write_spec
+from distrain.report.standing import Standing, read_standing
 from distrain.report.summary import Summary, summarise
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
@@ -54,14 +56,15 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
     """
     paths = RunPaths(root)
     check_writable(root)
-    recorder = RunRecorder(paths, read_records(paths), read_summary(paths))
+    before = read_standing(paths) or read_summary(paths)  # of a command that broke off, or ended
+    recorder = RunRecorder(paths, read_records(paths), before)
     recorder.catch_up()
     write_spec(spec, paths)
     return recorder
 
 
 class RunRecorder:
-    """Writes records as they come, and summary and curves at the end.
+    """Writes records as they come, how the run stands, and summary and curves at the end.
 
     `metrics.jsonl` grows line by line, each written in one piece, and is written anew when records
     in it no longer count; the other files appear whole. While one of these lives, no other can be
@@ -70,18 +73,19 @@ class RunRecorder:
     Args:
         paths: The run directory, which holds a `run.json`.
         records: What earlier attempts left.
-        summary: The summary that they left.
+        before: The summary that they left, or how the run stood when their command broke off.
     """
 
     def __init__(
         self,
         paths: RunPaths,
         records: Iterable[Record] = (),
-        summary: Mapping[str, Any] | None = None,
+        before: Mapping[str, Any] | None = None,
     ):
         self.paths = paths
         self.history = History(records)
-        self._before = dict(summary or {})
+        self._before = dict(before or {})
+        self._standing: Standing | None = None
         self._lock = _locked(paths.run)
         # What is there may lack records, or end in a line that was cut off.
         self._stale = bool(self.records) or paths.metrics.exists()
@@ -106,6 +110,10 @@ class RunRecorder:
         self.history = History(completed(self.records, replay(self.paths)))
         self._stale = self._stale or bool(self.records)
 
+    def same_job(self) -> None:
+        """The job of the command before still goes on: its views tell all of it once more."""
+        self._before = dict(self._before.get("earlier", self._before))
+
     @property
     def records(self) -> list[Record]:
         """The records that count."""
@@ -127,6 +135,14 @@ class RunRecorder:
         elif fresh:
             with translated_errors(self.paths.metrics):
                 _append(self.paths.metrics, _lines(fresh))
+        if not view.state.is_final:
+            self._stand(Standing.of(view, self._before))
+
+    def _stand(self, standing: Standing) -> None:
+        if standing != self._standing:
+            self._standing = standing
+            with suppress(OutputError):  # records matter, and tell of a disk that takes no more
+                standing.write(self.paths)
 
     def finish(self, view: JobView) -> Summary:
         """Write the summary and the curves, and let others at the run.
@@ -138,6 +154,8 @@ class RunRecorder:
         summary = summarise(view, self.records, self._before)
         with whole_file(self.paths.summary) as partial:
             partial.write_text(json.dumps(summary.to_json(), indent=2) + "\n")
+        with translated_errors(self.paths.progress):
+            self.paths.progress.unlink(missing_ok=True)
         if view.state is JobState.SUCCEEDED:
             forget_reports(self.paths)
         if self.records:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from distrain.coordinator.view import Record
+from distrain.report.rank_times import RankTimes, recent_times
 from distrain.report.run_file import RunFile, read_records, read_run, read_summary
+from distrain.report.standing import read_standing
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
 
@@ -23,9 +25,11 @@ class RunData:
         run: Whose it is.
         spec: The job.
         records: Those that count, in order.
-        summary: What `summary.json` holds: of an earlier command, if the run goes on; `{}` without.
-        state: The summary's; `running` while a command is at it; `broken off` if none is and there
-            is no summary.
+        summary: What `summary.json` holds; while the run has not ended, `progress.json`, or what
+            an earlier command left; `{}` without any.
+        state: The summary's; `running` while a command is at it; `broken off` if none is and it
+            left no summary.
+        recent: Where each rank's time went of late, if no summary tells.
     """
 
     root: Path
@@ -34,6 +38,12 @@ class RunData:
     records: tuple[Record, ...]
     summary: Mapping[str, Any]
     state: str
+    recent: RankTimes | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it came to an end that was written down."""
+        return self.state not in (RUNNING, BROKEN_OFF)
 
     @property
     def name(self) -> str:
@@ -61,18 +71,21 @@ class RunData:
         Of the last checkpoint the step itself.
         """
         steps = {r.step for r in self.train if (r.seconds or {}).get("checkpoint", 0.0) > 0}
-        last = self.summary.get("checkpoints", {}).get("step")
+        last = (self.summary.get("checkpoints") or {}).get("step")
         return sorted(steps | ({last} if last else set()))
 
-    def seconds_by_rank(self) -> list[Mapping[str, float]]:
-        """Wall time by phase: of each rank once it is known, else of the mean one so far."""
-        of_ranks = list(self.summary.get("seconds", ()))
-        return of_ranks or [_added_up(self.train)] if self.train else of_ranks
+    def rank_seconds(self) -> list[Mapping[str, float]]:
+        """Each rank's wall time by phase: of the whole training if it is summed up, else recent."""
+        return list(self.summary.get("seconds") or (self.recent.seconds if self.recent else ()))
+
+    def mean_seconds(self) -> Mapping[str, float]:
+        """The mean rank's wall time by phase, over all records."""
+        return _added_up(self.train)
 
     def problem(self) -> str:
         """Why it ended badly, in words; "" if it did not."""
         reason = self.summary.get("reason")
-        if not reason or self.state == RUNNING:
+        if not reason or not self.ended:
             return ""
         return f"{reason}: {self.summary.get('message') or ''}".strip()
 
@@ -86,9 +99,13 @@ def read_run_data(root: Path) -> RunData:
     """
     paths = RunPaths(root)
     run, spec = read_run(root)
-    summary = read_summary(paths) or {}
-    state = RUNNING if _is_at_work(paths) else str(summary.get("state", BROKEN_OFF))
-    return RunData(root, run, spec, tuple(read_records(paths)), summary, state)
+    at_work, standing = _is_at_work(paths), read_standing(paths)
+    summary = standing or read_summary(paths) or {}
+    state = str(summary.get("state", BROKEN_OFF))
+    if at_work or standing:
+        state = RUNNING if at_work else BROKEN_OFF
+    recent = None if summary.get("seconds") else recent_times(paths)
+    return RunData(root, run, spec, tuple(read_records(paths)), summary, state, recent)
 
 
 def differences(one: Any, other: Any, prefix: str = "") -> Iterator[str]:

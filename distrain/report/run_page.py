@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from distrain.coordinator.merging import stall_pct
 from distrain.report.figures import as_png, as_svg, run_figures
 from distrain.report.page import escaped, page, paragraph, section, svg_image, table, verbatim
 from distrain.report.run_data import BROKEN_OFF, RUNNING, RunData, read_run_data
@@ -72,6 +73,7 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("normalised entropy", number(scored.normalised_entropy) if scored else "-"),
         ("parameters", count(summary.get("parameters"))),
         ("attempts", count(summary.get("attempts"))),
+        ("restarts", count(len(data.restarts))),
         ("checkpoints", count(summary.get("checkpoints", {}).get("count"))),
     ]
     return rows
@@ -82,14 +84,22 @@ def _head(data: RunData) -> Iterable[str]:
     about = f"{data.spec.name}, {data.state}; begun {data.run.created}, distrain {data.run.version}"
     yield paragraph(about, "muted")
     if data.state == RUNNING:
-        yield paragraph("The run goes on: what follows is of its records so far.")
+        yield paragraph(f"The run has not ended{_stood(data)}. What follows is as far as it came.")
     if data.state == BROKEN_OFF:
         yield paragraph(
-            f"The run broke off without an outcome. Go on: distrain train --resume {data.root}",
+            f"The run broke off without an outcome{_stood(data)}: its command ended. "
+            f"Go on: distrain train --resume {data.root}",
             "bad",
         )
     if data.problem():
         yield paragraph("How it ended:", "bad") + verbatim(data.problem())
+
+
+def _stood(data: RunData) -> str:
+    """How the job stood when somebody last wrote that down."""
+    if "earlier" not in data.summary:  # it is a summary, or nothing
+        return ""
+    return f"; attempt {data.summary['attempts']} was {data.summary['state']}"
 
 
 def _outcome(data: RunData) -> str:
@@ -145,7 +155,9 @@ def _hardware(data: RunData) -> Iterable[str]:
     )
     places: Sequence[Mapping[str, Any]] = data.summary.get("places", ())
     peaks: Sequence[Mapping[str, Any]] = data.summary.get("peak_memory", ())
-    stalls: Sequence[float] = data.summary.get("stall_pct", ())
+    stalls: Sequence[float] = data.summary.get("stall_pct") or [
+        stall_pct(seconds) for seconds in data.rank_seconds()
+    ]
     ranks = [
         (
             rank,
@@ -163,11 +175,11 @@ def _hardware(data: RunData) -> Iterable[str]:
                   "waiting for data")  # fmt: skip
         yield table(ranks, header)
     else:
-        yield paragraph("Where the ranks ran is told when the job has ended.", "muted")
+        yield paragraph("Where the ranks run is told when all have started.", "muted")
 
 
 def _speed(data: RunData) -> float | None:
-    if data.state != RUNNING and data.summary.get("rows_per_s") is not None:
+    if data.ended and data.summary.get("rows_per_s") is not None:
         return float(data.summary["rows_per_s"])
     speeds = [(r.rows, r.rows_per_s) for r in data.train if r.rows_per_s]
     took_s = sum(rows / speed for rows, speed in speeds)
@@ -176,11 +188,10 @@ def _speed(data: RunData) -> float | None:
 
 def _stall(data: RunData) -> float | None:
     by_rank = data.summary.get("stall_pct") or ()
-    if data.state != RUNNING and by_rank:
+    if data.ended and by_rank:
         return float(max(by_rank))
-    seconds = data.seconds_by_rank()
-    total = sum(seconds[0].values()) if seconds else 0.0
-    return 100 * seconds[0].get("data_wait", 0.0) / total if total else None
+    seconds = data.mean_seconds()
+    return stall_pct(seconds) if any(seconds.values()) else None
 
 
 def _at(values: Sequence[Any], index: int, default: Any) -> Any:

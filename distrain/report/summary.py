@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from distrain.coordinator.view import Checkpoints, JobView, Record
+from distrain.coordinator.view import JobView, Record
+from distrain.report.standing import all_checkpoints, all_restarts
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def summarise(
     Args:
         view: Its last view.
         records: All its records that count.
-        before: For a job that was resumed, what `summary.json` said of it until then.
+        before: For a job that was resumed, what its files said of it until then.
     """
     train = [record for record in records if record.split == "train"]
     valid = [record for record in records if record.split == "valid"]
@@ -111,8 +112,8 @@ def summarise(
         message=view.message,
         num_ranks=view.num_ranks,
         attempts=view.attempt,
-        restarts=(*_earlier_restarts(before or {}), *map(asdict, view.restarts)),
-        checkpoints=_all_checkpoints(before or {}, view.checkpoints),
+        restarts=tuple(all_restarts(before or {}, view)),
+        checkpoints=all_checkpoints(before or {}, view.checkpoints),
         parameters=view.parameters,
         reader=view.reader,
         steps=train[-1].step if train else 0,
@@ -143,25 +144,3 @@ def _mean_loss(records: Sequence[Record]) -> float | None:
     if not rows:
         return None
     return sum((record.loss or 0.0) * record.rows for record in records) / rows
-
-
-def _earlier_restarts(before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those of earlier commands; that the last of them ended is one, too."""
-    restarts = [dict(setback) for setback in before.get("restarts", ())]
-    if before.get("reason"):
-        told = {name: before.get(name) for name in ("reason", "message")}
-        end = {"attempt": before.get("attempts"), "step": before.get("steps"), "after_s": None}
-        restarts.append({**told, **end})
-    return restarts
-
-
-def _all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, Any]:
-    earlier = Checkpoints(**before.get("checkpoints", {}))
-    last = now if now.count else earlier
-    return {
-        "count": earlier.count + now.count,
-        "step": last.step,
-        "path": last.path,
-        "stood_still_s": earlier.stood_still_s + now.stood_still_s,
-        "write_s": earlier.write_s + now.write_s,
-    }

@@ -133,6 +133,7 @@ def _run_to_end(
         with _terminated_is_interrupted():
             if not job.submit(run.spec, root, run.first_attempt):
                 progress.say("the job is there already, as it was submitted: watching it")
+                recorder.same_job()
             elif run.resumed is not None:
                 recorder.catch_up()
             try:

@@ -41,6 +41,8 @@ def test_a_run_is_watched_and_reported_while_it_goes_on_and_after_its_end(tmp_pa
     assert report.returncode == 0, report.stderr
     assert "<th>state</th><td>running</td>" in text
     assert text.count("data:image/svg+xml") >= 5
+    assert "The run has not ended; attempt 1 was running." in text
+    assert re.findall(r"<th>(\d)</th><td>[^<]+</td><td>cpu</td>", text) == ["0", "1"]
     assert run_distrain("report", run).returncode == 0
     assert "<th>state</th><td>cancelled</td>" in (run / "report.html").read_text()
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
