@@ -35,7 +35,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(1, str(ROOT))  # distrain need not be installed
@@ -102,7 +102,7 @@ def leave(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def refuse(what: str, hint: str) -> None:
+def refuse(what: str, hint: str) -> NoReturn:
     """End here."""
     print(f"{what}\n{hint}", file=sys.stderr)
     sys.exit(UNAVAILABLE)
@@ -113,9 +113,15 @@ def look(rehearse: bool) -> dict[str, Any]:
     probe = ROOT / "benchmarks" / "gpu_bench" / "probe.py"
     command = [sys.executable, str(probe), "look"]
     environment = os.environ | (dict(WITHOUT_GPU) if rehearse else {})
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=LOOK_S, check=False, env=environment
-    )
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LOOK_S, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        refuse(
+            f"torch did not look for a GPU within {LOOK_S} s.",
+            "The driver may hang: see `nvidia-smi`.",
+        )
     if done.returncode:
         refuse(f"torch cannot be used:\n{done.stderr[-2000:]}", "Install it anew.")
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
