@@ -140,7 +140,12 @@ def about_rows(made: Made, data_s: float) -> dict[str, Any]:
 
 def chosen(device: str, options: argparse.Namespace) -> list[tuple[Notebook, Way]]:
     """The trainings to be made, first those that tell most, of both notebooks in turn."""
-    every = [(notebook, way) for way in ways(device, options.quick) for notebook in NOTEBOOKS]
+    every = []
+    for way in ways(device, options.quick):
+        if way.lacks:
+            print(f"Left out: {way.name} (no {', '.join(way.lacks)} here).", file=sys.stderr)
+        else:
+            every += [(notebook, way) for notebook in NOTEBOOKS]
     return [pair for pair in every if re.search(options.only, f"{pair[0].name}, {pair[1].name}")]
 
 

@@ -1,5 +1,6 @@
 """The two public Criteo notebooks that are trained again, and in which ways."""
 
+import importlib.util
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,7 @@ class Way:
         train: Fields of the job's train section.
         reader: The job's `data.reader`.
         environment: What the process gets besides.
+        needs: Packages without which it would be another way.
         quick: Whether the quick form has it too.
     """
 
@@ -77,16 +79,23 @@ class Way:
     reader: str = "arrow"
     environment: dict[str, str] = field(default_factory=dict)
     quick: bool = True
+    needs: tuple[str, ...] = ()
+
+    @property
+    def lacks(self) -> list[str]:
+        """Which of these are not installed."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
-TRITON = {"DISTRAIN_TRITON": "1"}
-GRAPH = {"cuda_graph": True}
+TRITON: dict[str, Any] = {"environment": {"DISTRAIN_TRITON": "1"}, "needs": ("triton",)}
+CUDF: dict[str, Any] = {**TRITON, "reader": "cudf", "needs": ("triton", "pylibcudf", "rmm")}
+BF16_GRAPH = {"cuda_graph": True, "precision": "bf16"}
 ON_GPU = (
     Way("eager, fp32"),
-    Way("graph, bf16, triton", GRAPH | {"precision": "bf16"}, environment=TRITON),
-    Way("graph, bf16", GRAPH | {"precision": "bf16"}, quick=False),
-    Way("graph, fp32", GRAPH, quick=False),
-    Way("graph, bf16, triton, cudf", GRAPH | {"precision": "bf16"}, "cudf", TRITON, quick=False),
+    Way("graph, bf16, triton", BF16_GRAPH, **TRITON),
+    Way("graph, bf16", BF16_GRAPH, quick=False),
+    Way("graph, fp32", {"cuda_graph": True}, quick=False),
+    Way("graph, bf16, triton, cudf", BF16_GRAPH, quick=False, **CUDF),
     Way("eager, tf32", {"precision": "tf32"}, quick=False),
     Way("eager, bf16", {"precision": "bf16"}, quick=False),
     Way("compiled, bf16", {"precision": "bf16", "compile": True}, quick=False),

@@ -65,6 +65,8 @@ def test_all_jobs_are_ones_that_distrain_takes(bench):
                 assert spec.train.cuda_graph == way.name.startswith("graph")
                 assert spec.train.compile == way.name.startswith("compiled")
                 assert spec.train.precision in way.name
+    without = bench.notebooks.Way("another", needs=("json", "no_such_package"))
+    assert without.lacks == ["no_such_package"]
     names = {notebook.source for notebook in bench.notebooks.NOTEBOOKS}
     assert len(names) == 2
 

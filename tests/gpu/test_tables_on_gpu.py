@@ -7,7 +7,13 @@ from devices import each_device, no_waiting, on_gpu
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.embeddings import (
+    EmbeddingCollection,
+    SparseOptimizer,
+    TableColumn,
+    kernels,
+    kernels_torch,
+)
 from distrain.embeddings.kernels_torch import collect, collect_in_pieces
 from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
@@ -160,6 +166,21 @@ def test_a_steady_step_never_makes_the_host_wait(device, kind, train):
         take(2)
         take(3)
     assert window.rows_trained == 4 * ROWS
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_a_step_by_the_gpus_kernels_asks_for_no_value_on_the_cpu_either(kind, monkeypatch):
+    """Copies between devices, for which the host would wait too, only a GPU can show."""
+    monkeypatch.setattr(kernels, "_in_c", lambda *_: False)
+    monkeypatch.setattr(kernels_torch, "collect", collect_in_pieces)
+    step = new_train_step("cpu", kind, MLPBlock([8]))
+    window = OpenWindow(0, torch.device("cpu"), 10)
+    (batch,) = model_batches("cpu", 1)
+    route = step.model.embeddings.route(batch.categorical)
+    with NeverAsks():
+        logits, loss = step(batch, ROWS, 0.1, PhaseClock(), route)
+        window.add(0, Routed(batch, route, 0.0), logits, loss)
+    assert torch.isfinite(loss)
 
 
 @on_gpu
