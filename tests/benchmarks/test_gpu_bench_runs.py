@@ -25,7 +25,7 @@ def bench():
     """The benchmark's modules, which are not installed: they lie beside its script."""
     sys.path.insert(0, str(SCRIPT.parent))
     try:
-        names = ("budget", "commands", "run", "stages")
+        names = ("budget", "commands", "junit", "run", "stages")
         yield SimpleNamespace(**{name: import_module(f"gpu_bench.{name}") for name in names})
     finally:
         sys.path.remove(str(SCRIPT.parent))
@@ -61,6 +61,26 @@ def test_children_that_a_command_leaves_behind_end_too(bench, tmp_path):
     done = bench.commands.run(["sh", "-c", script], 60.0, tmp_path, tmp_path, os.environ)
     assert done.returncode == 3
     wait_until(lambda: not lives(int(done.stdout)))
+
+
+def test_the_test_that_hangs_is_known(bench, tmp_path):
+    (tmp_path / "test_here.py").write_text(
+        "import threading, pytest\n"
+        "@pytest.mark.parametrize('n', [1, 2])\n"
+        "def test_waits(n): n == 1 or threading.Event().wait()\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_here.py"]
+    path = tmp_path / "stdout"
+    with path.open("wb") as stdout:
+        process = subprocess.Popen(command, stdout=stdout, cwd=tmp_path)
+    try:
+        wait_until(lambda: "test_waits[2]" in path.read_text())
+    finally:
+        process.kill()
+        process.wait()
+    told = [(t.name, t.outcome) for t in bench.junit.read_lines(path.read_text())]
+    name = "test_here.py::test_waits"
+    assert told == [(f"{name}[1]", "passed"), (f"{name}[2]", "stopped")]
 
 
 def stage(bench, name, code, kind="benchmark", least_s=1.0):
