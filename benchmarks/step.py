@@ -75,8 +75,9 @@ def main() -> None:
             for measured, told in run(comparison, data, options):
                 results += measured
                 records += told
-    if options.json_lines:
-        options.json_lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+            if options.json_lines:  # by comparison: a run that is stopped keeps what it has
+                lines = "".join(json.dumps(record) + "\n" for record in records)
+                options.json_lines.write_text(lines)
     if options.plot:
         draw(records, options.plot)
     print(json.dumps(summary(results, device, time.perf_counter() - began)))
