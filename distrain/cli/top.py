@@ -1,15 +1,11 @@
 """`distrain top`: what a scheduler's jobs do, on the terminal."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console
-
     from distrain.cli.dashboard import Dashboard
 
 
@@ -40,7 +36,10 @@ if TYPE_CHECKING:
 def command(
     scheduler: str | None, url: str | None, job_id: str | None, once: bool, interval_s: float
 ) -> None:
-    """Show all jobs of a scheduler and the ranks of one, as they go on; Ctrl-C ends it.
+    """Show all jobs of a scheduler and the ranks of one, as they go on; q ends it.
+
+    On a terminal j and k, or the arrows, choose another job; space, or enter, pins the one that is
+    shown, or follows the newest again.
 
     A rank's step time is of its own work: what it waited for others is left out. Where standard
     output is no terminal, a line is printed for each job whenever something changed.
@@ -57,6 +56,7 @@ def command(
     from rich.console import Console
 
     from distrain.cli.dashboard import dashboard_of
+    from distrain.cli.top_live import show
 
     dashboard = dashboard_of(scheduler, url)
     console = Console()
@@ -64,7 +64,7 @@ def command(
         if once:
             _print_once(dashboard, job_id)
         elif console.is_terminal:
-            _show(console, dashboard, job_id, interval_s)
+            show(console, dashboard, job_id, interval_s)
         else:
             _print_changes(dashboard, job_id, interval_s)
     except KeyboardInterrupt:
@@ -72,7 +72,8 @@ def command(
 
 
 def _print_once(dashboard: "Dashboard", job_id: str | None) -> None:
-    from distrain.cli.top_view import chosen, job_line, rank_line
+    from distrain.cli.top_choice import chosen
+    from distrain.cli.top_view import job_line, rank_line
 
     jobs = dashboard.jobs()
     for job in jobs:
@@ -98,82 +99,3 @@ def _print_changes(dashboard: "Dashboard", job_id: str | None, interval_s: float
                 told[job["job_id"]] = line
                 click.echo(line)
         time.sleep(interval_s)
-
-
-def _show(
-    console: "Console", dashboard: "Dashboard", job_id: str | None, interval_s: float
-) -> None:
-    from rich.live import Live
-
-    from distrain.cli.top_view import screen
-
-    watched = Watched(dashboard, job_id)
-    watched.look()  # an address that is wrong from the start is an error
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        for note in _looks(watched, interval_s):
-            height = console.size.height
-            live.update(
-                screen(watched.jobs, watched.job, watched.train, height, note), refresh=True
-            )
-
-
-def _looks(watched: "Watched", interval_s: float) -> "Iterator[str]":
-    """Look again and again, and say each time from where, and what is wrong."""
-    from distrain.cli.glyphs import clean
-    from distrain.errors import DistrainError
-
-    note = watched.dashboard.url
-    while True:
-        yield f"{time.strftime('%H:%M:%S')}  {note}"
-        time.sleep(interval_s)
-        try:
-            watched.look()
-            note = watched.dashboard.url
-        except DistrainError as error:  # a scheduler may come back
-            note = f"{clean(error.message)}; trying again"
-
-
-class Watched:
-    """What is known of the jobs, and more of one of them.
-
-    Args:
-        dashboard: Where to ask.
-        job_id: The one to know more of; `None` for the newest.
-
-    Attributes:
-        jobs: All, the newest first.
-        job: The one, with its ranks; `None` without any.
-        train: Its curves by column.
-    """
-
-    def __init__(self, dashboard: "Dashboard", job_id: str | None):
-        self.dashboard = dashboard
-        self.jobs: list[dict[str, Any]] = []
-        self.job: dict[str, Any] | None = None
-        self.train: dict[str, list[float | None]] = {}
-        self._wanted = job_id
-        self._of, self._cursor = "", ""
-
-    def look(self) -> None:
-        """Ask for what is new.
-
-        Raises:
-            ClusterError: The dashboard cannot be read.
-            InputError: It does not know the wanted job.
-        """
-        from distrain.cli.top_view import chosen
-
-        self.jobs = self.dashboard.jobs()
-        job_id = chosen(self.jobs, self._wanted)
-        if job_id is None:
-            self.job, self.train, self._of = None, {}, ""
-            return
-        if job_id != self._of:
-            self._of, self._cursor = job_id, ""
-        self.job = self.dashboard.job(job_id)
-        metrics = self.dashboard.metrics(job_id, self._cursor)
-        if metrics["restart"] or not self._cursor:
-            self.train = {}
-        for name, values in metrics["train"].items():
-            self.train.setdefault(name, []).extend(values)
-        self._cursor = metrics["cursor"]

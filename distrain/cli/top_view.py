@@ -4,26 +4,27 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.glyphs import clean, shortened, sparkline
+from distrain.cli.top_choice import ENDED, Document, around, listed
 from distrain.report.wording import count, duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
 STATE_STYLES = {"running": "green", "succeeded": "blue", "failed": "red", "restarting": "yellow"}
-MOST_JOBS = 10
 COLUMNS, JOB_COLUMNS = 80, 27
 
-Document = Mapping[str, Any]
 
+def framed(drawn: "RenderableType", *, pinned: bool) -> "RenderableType":
+    """What is drawn, with the keys on the terminal's last line."""
+    from rich.layout import Layout
+    from rich.text import Text
 
-def chosen(jobs: Sequence[Document], job_id: str | None) -> str | None:
-    """The job whose ranks are shown: asked for, else the newest that goes on, else the newest."""
-    if job_id is not None:
-        return job_id
-    going_on = [job["job_id"] for job in jobs if job["state"] not in ENDED]
-    return next(iter(going_on or [job["job_id"] for job in jobs]), None)
+    pin = "space: follow the newest" if pinned else "space: pin this job"
+    keys = Text(f"j/k, arrows: choose a job   {pin}   q: quit", style="dim", no_wrap=True)
+    frame = Layout()
+    frame.split_column(Layout(drawn), Layout(keys, size=1))
+    return frame
 
 
 def job_line(job: Document) -> str:
@@ -80,7 +81,7 @@ def screen(
     from rich.console import Group
     from rich.text import Text
 
-    shown = sorted(jobs, key=lambda one: one["state"] in ENDED)[:MOST_JOBS]
+    shown = around(listed(jobs), job["job_id"] if job else None)
     parts: list[RenderableType] = [Text(note, style="dim", no_wrap=True, overflow="ellipsis")]
     if not jobs:
         return Group(*parts, Text("no jobs yet"))
@@ -111,7 +112,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
         table.add_row(
             Text(
                 shortened(clean(job["job_id"]), JOB_COLUMNS),
-                style="bold" if job["job_id"] == chosen_id else "",
+                style="bold reverse" if job["job_id"] == chosen_id else "",
             ),
             state,
             _bar(job),

@@ -10,10 +10,11 @@ from click.testing import CliRunner
 from monitored import Site, on_site
 from rich.console import Console
 
-from distrain.cli import top
+from distrain.cli import keys, top, top_live
 from distrain.cli.dashboard import TOKEN_VARIABLE, Dashboard, dashboard_of
 from distrain.cli.main import cli
-from distrain.cli.top_view import chosen, job_line, phase_shares, screen
+from distrain.cli.top_choice import chosen, moved
+from distrain.cli.top_view import job_line, phase_shares, screen
 from distrain.coordinator.messages import Cancel
 from distrain.errors import ClusterError, InputError
 from distrain.monitor import access
@@ -65,7 +66,7 @@ def test_the_screen_fits_into_eighty_columns_and_grows_with_the_run() -> None:
         site.submit("dlrm-with-a-very-long-name-20260301-123000-ab12")
         site.submit("a")
         site.step("a", 10)
-        watched = top.Watched(Dashboard(site.url), "a")
+        watched = top_live.Watched(Dashboard(site.url), "a")
 
         async def look() -> list[str]:
             await asyncio.to_thread(watched.look)
@@ -125,6 +126,17 @@ def test_which_job_is_shown() -> None:
     assert chosen([], None) is None
 
 
+def test_the_job_that_is_shown_is_always_on_the_list() -> None:
+    jobs = [{"job_id": f"job-{n}", "state": "succeeded"} for n in range(30)]
+    shown = jobs[0]["job_id"]
+    for n in range(1, 30):
+        shown = moved(jobs, shown, 1)
+        lines = rendered(screen(jobs, {**jobs[n], "attempt": 1}, {}, 40, "note"))
+        table = [line.split()[0] for line in lines[2:12]]
+        assert f"job-{n}" in table
+        assert "and 20 more" in "\n".join(lines)
+
+
 def test_elsewhere_a_line_is_printed_where_something_changed(monkeypatch) -> None:
     async def story(site: Site) -> None:
         site.submit("a")
@@ -167,11 +179,11 @@ def test_a_terminal_shows_that_the_dashboard_went_away_and_goes_on(monkeypatch) 
         if not dashboard.fails and next(rounds) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(top.time, "sleep", go_on)
+    monkeypatch.setattr(keys.time, "sleep", go_on)
     text = io.StringIO()
     console = Console(file=text, width=80, height=24, force_terminal=True)
     with pytest.raises(KeyboardInterrupt):
-        top._show(console, dashboard, None, 1.0)
+        top_live.show(console, dashboard, None, 1.0)
     assert "gone; trying again" in text.getvalue()
     assert text.getvalue().count("no jobs yet") >= 2
 

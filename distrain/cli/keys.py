@@ -1,0 +1,120 @@
+"""Single keys from a terminal, whose mode is as it was afterwards, however that comes."""
+
+import os
+import re
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import NoReturn
+
+TERMINATED = 128 + signal.SIGTERM
+
+
+class Key(Enum):
+    """What somebody wants."""
+
+    UP = "up"
+    DOWN = "down"
+    PIN = "pin"
+    QUIT = "quit"
+
+
+_KEYS = {
+    "k": Key.UP, "\x1b[A": Key.UP, "\x1bOA": Key.UP,
+    "j": Key.DOWN, "\x1b[B": Key.DOWN, "\x1bOB": Key.DOWN,
+    " ": Key.PIN, "\r": Key.PIN, "\n": Key.PIN,
+    "q": Key.QUIT,
+}  # fmt: skip
+_PRESSED = re.compile(r"\x1b(?:\[[0-9;]*[@-~]|O.)|[^\x1b]|\x1b", re.DOTALL)
+_BEGUN = re.compile(r"\x1b(?:\[[0-9;]*|O)?\Z")
+
+
+def keys_of(text: str) -> tuple[list[Key], str]:
+    """The keys in what a terminal sent, and its end if that may be the beginning of a key.
+
+    >>> keys_of("jx\\x1b[A\\x1b[")
+    ([<Key.DOWN: 'down'>, <Key.UP: 'up'>], '\\x1b[')
+    """
+    begun = _BEGUN.search(text)
+    whole = text[: begun.start()] if begun else text
+    pressed = (_KEYS.get(word) for word in _PRESSED.findall(whole))
+    return [key for key in pressed if key is not None], text[len(whole) :]
+
+
+class Keyboard:
+    """Whoever may press keys.
+
+    Args:
+        fd: A terminal that sends each key at once; `None` for nobody.
+    """
+
+    def __init__(self, fd: int | None = None):
+        self.fd = fd
+        self._rest = ""
+
+    def wait(self, timeout_s: float) -> list[Key]:
+        """The keys that are pressed; none after the time. A terminal that went away quits."""
+        if self.fd is None:
+            time.sleep(timeout_s)
+            return []
+        if not select.select([self.fd], [], [], timeout_s)[0]:
+            return []
+        try:
+            sent = os.read(self.fd, 1024)
+        except OSError:
+            sent = b""
+        keys, self._rest = keys_of(self._rest + sent.decode("latin-1"))
+        return keys if sent else [Key.QUIT]
+
+
+@contextmanager
+def keyboard() -> Iterator[Keyboard]:
+    """Standard input as a keyboard, if it is a terminal and this process is in its foreground.
+
+    SIGTERM raises `SystemExit` meanwhile, so that the terminal is left in order then, too.
+    """
+    with _terminated_leaves():
+        fd = _terminal()
+        if fd is None:
+            yield Keyboard()
+            return
+        import termios
+        import tty
+
+        before = termios.tcgetattr(fd)
+        try:
+            tty.setcbreak(fd, termios.TCSADRAIN)  # Ctrl-C stays what it is
+            yield Keyboard(fd)
+        finally:
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _terminated_leaves() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminal() -> int | None:
+    try:
+        fd = sys.stdin.fileno()
+        # Whoever changes a terminal's mode from the background is stopped.
+        return fd if os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp() else None
+    except (OSError, ValueError, AttributeError):  # no standard input, or none that is a file
+        return None
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not come in between
+    raise SystemExit(TERMINATED)

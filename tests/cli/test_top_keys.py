@@ -1,0 +1,237 @@
+"""`distrain top` on a real pseudo-terminal: its keys, and the terminal's mode after any end."""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from dask_world import wait_for
+
+from distrain.cli.keys import TERMINATED, Key, Keyboard, keyboard, keys_of
+
+ROWS, COLUMNS = 24, 80
+FOOTER = "j/k, arrows: choose a job"
+# The terminal becomes the one of a session of its own, as a shell does it.
+IN_A_SESSION = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'distrain.cli.main', 'top', *sys.argv[1:]])"
+)
+
+
+class Server(ThreadingHTTPServer):
+    """A dashboard whose jobs a test sets."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Documents)
+        self.jobs: list[dict[str, object]] = [
+            {"job_id": name, "state": "running", "attempt": 1, "step": 5, "num_steps": 10}
+            for name in ("new", "mid", "old")
+        ]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Documents(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        parts = self.path.partition("?")[0].strip("/").split("/")[2:]
+        found: dict[str, object] = {"jobs": self.server.jobs}
+        if parts:
+            found = next({**job, "ranks": []} for job in self.server.jobs if job["job_id"] in parts)
+        if "metrics" in parts:
+            found = {"restart": True, "cursor": "0.1", "train": {"loss": [0.5, 0.4]}}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(found).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Terminal:
+    """A terminal in which `distrain top` runs.
+
+    Args:
+        words: The command's arguments.
+        keys: Whether the command's standard input is the terminal.
+    """
+
+    def __init__(self, *words: str, keys: bool = True):
+        self._master, self._slave = os.openpty()
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self.before = termios.tcgetattr(self._slave)
+        command = [sys.executable, "-c", IN_A_SESSION, *words]
+        if not keys:
+            command = [sys.executable, "-m", "distrain.cli.main", "top", *words]
+        self.process = subprocess.Popen(
+            command,
+            stdin=self._slave if keys else subprocess.DEVNULL,
+            stdout=self._slave,
+            stderr=self._slave,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
+        )
+        self._sent = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                self._sent += os.read(self._master, 65536)
+            except OSError:
+                return
+
+    @property
+    def text(self) -> str:
+        """All that was sent to the terminal."""
+        return self._sent.decode(errors="replace")
+
+    @property
+    def frame(self) -> list[str]:
+        """The lines of the last screen that was drawn whole."""
+        frames = [
+            re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frame).split("\r\n")
+            for frame in self.text.split("\x1b[H")
+        ]
+        return next((frame for frame in reversed(frames) if len(frame) == ROWS), [])
+
+    def shows(self, text: str) -> None:
+        """Wait until a line of the screen holds this."""
+        wait_for(lambda: any(text in line for line in self.frame), f"{text!r} in {self.frame}")
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    @property
+    def mode(self) -> list[object]:
+        return termios.tcgetattr(self._slave)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._slave)
+        self._reader.join(timeout=10)
+        os.close(self._master)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def terminal(server: Server) -> Iterator[Terminal]:
+    terminal = Terminal("--dashboard", server.url, "--interval", "0.1")
+    yield terminal
+    terminal.close()
+
+
+def check_left(terminal: Terminal, returncode: int) -> None:
+    """The command has ended, and the terminal is as it was."""
+    assert terminal.process.wait(timeout=30) == returncode, terminal.text[-2000:]
+    assert terminal.mode == terminal.before
+    wait_for(lambda: "\x1b[?1049l" in terminal.text, "the screen of before is back")
+    assert terminal.text.rindex("\x1b[?25h") > terminal.text.rindex("\x1b[?25l"), "the cursor"
+
+
+def test_keys_choose_a_job_pin_it_and_quit(server: Server, terminal: Terminal) -> None:
+    terminal.shows("new: running")
+    assert terminal.mode != terminal.before
+    assert FOOTER in terminal.frame[-1]
+    assert "space: pin this job   q: quit" in terminal.frame[-1]
+    assert max(map(len, terminal.frame)) <= COLUMNS
+    terminal.press("j")
+    terminal.shows("mid: running")
+    terminal.shows("space: follow the newest")
+    terminal.press("\x1b[B")
+    terminal.shows("old: running")
+    terminal.press("jkx\x1b[5~")  # there is none below; then up, and keys that mean nothing
+    terminal.shows("mid: running")
+    terminal.press(" ")
+    terminal.shows("new: running")
+    terminal.press("\r")
+    terminal.shows("space: follow the newest")
+    server.jobs = [{"job_id": "newest", "state": "running"}, *server.jobs]
+    terminal.shows("newest ")
+    terminal.shows("new: running")  # it is pinned
+    terminal.press("\n")
+    terminal.shows("newest: running")
+    terminal.press("q")
+    check_left(terminal, 0)
+
+
+def test_ctrl_c_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
+    terminal.shows(FOOTER)
+    terminal.press("\x03")
+    check_left(terminal, 0)
+
+
+def test_sigterm_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
+    terminal.shows(FOOTER)
+    terminal.process.send_signal(signal.SIGTERM)
+    check_left(terminal, TERMINATED)
+
+
+def test_a_mistake_leaves_the_terminal_as_it_was(server: Server, terminal: Terminal) -> None:
+    terminal.shows(FOOTER)
+    server.jobs = [{"job_id": "a"}]  # no dashboard of ours says so little
+    check_left(terminal, 1)
+    assert "KeyError" in terminal.text
+
+
+def test_without_a_terminal_to_press_keys_on_there_are_none(server: Server) -> None:
+    terminal = Terminal("--dashboard", server.url, "--interval", "0.1", keys=False)
+    try:
+        wait_for(lambda: "new: running" in terminal.text, "the job")
+        assert FOOTER not in terminal.text
+        assert terminal.mode == terminal.before
+        terminal.process.send_signal(signal.SIGTERM)
+        check_left(terminal, TERMINATED)
+    finally:
+        terminal.close()
+
+
+def test_keys_that_come_in_pieces() -> None:
+    assert keys_of("\x1b") == ([], "\x1b")
+    assert keys_of("\x1b[1;5") == ([], "\x1b[1;5")
+    assert keys_of("\x1b[1;5Bq") == ([Key.QUIT], "")
+    assert keys_of("\x1bOAk\x1bOB ") == ([Key.UP, Key.UP, Key.DOWN, Key.PIN], "")
+    assert keys_of("\xff\x00Qz") == ([], "")
+    reader, writer = os.pipe()
+    keys = Keyboard(reader)
+    assert keys.wait(0.0) == []
+    for piece, pressed in ((b"\x1b", []), (b"[", []), (b"A", [Key.UP]), (b"j", [Key.DOWN])):
+        os.write(writer, piece)
+        assert keys.wait(10.0) == pressed
+    os.close(writer)
+    assert keys.wait(10.0) == [Key.QUIT]  # who pressed them has gone
+    os.close(reader)
+
+
+def test_no_standard_input_is_no_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with keyboard() as keys:
+        assert keys.fd is None
