@@ -61,7 +61,7 @@ def test_of_many_ranks_the_slowest_are_among_those_shown() -> None:
     assert [r for r, is_it in zip(columns["rank"], columns["is_slowest"], strict=True)
             if is_it == "yes"] == ["777"]  # fmt: skip
     assert step_time_title(slowest).startswith("Slowest: rank 777, 10 % over")
-    assert "rank 777 on w777 (host)" in headline(job(ranks=ranks, slowest=slowest))
+    assert "rank 777 on w777 (host)" in headline(job(ranks=ranks, slowest=slowest), "")
 
 
 def test_step_times_before_anything_is_known() -> None:
@@ -103,8 +103,8 @@ def test_progress_of_a_job_whose_length_is_unknown() -> None:
 
 
 def test_what_people_wrote_is_escaped() -> None:
-    text = headline(job(name="<script>x</script>", message="a < b\nhint: c"))
+    text = headline(job(name="<script>x</script>", message="a < b\nhint: c"), "")
     assert "<script>" not in text
     assert "a &lt; b<br>hint: c" in text
     assert "AUC 0.7500 ± 0.001" in text
-    assert "No job" in headline(None)
+    assert "train job.yaml --scheduler tcp://a:&lt;1&gt;</code>" in headline(None, "tcp://a:<1>")

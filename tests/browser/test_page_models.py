@@ -21,7 +21,7 @@ def documents() -> MadeDocuments:
 
 @pytest.fixture
 def page(documents: MadeDocuments) -> Iterator[TrainingPage]:
-    page = TrainingPage(Watch(lambda: documents))
+    page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
     page.look()
     return page
 
@@ -102,7 +102,7 @@ def test_bars_show_the_attempt_or_the_last_report(page: TrainingPage) -> None:
 
 def test_lines_of_ranks_are_kept_for_other_jobs(documents: MadeDocuments) -> None:
     documents.num_ranks = 12
-    page = TrainingPage(Watch(lambda: documents))
+    page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
     page.look()
     assert lines(page) == {f"rank {n}": 1 for n in range(12)}
     page.root.select_one({"type": Select}).value = "a"
@@ -113,7 +113,7 @@ def test_lines_of_ranks_are_kept_for_other_jobs(documents: MadeDocuments) -> Non
 
 
 def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) -> None:
-    page = TrainingPage(Watch(lambda: documents))
+    page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
 
     def models_and_points() -> tuple[int, int]:
         sources = page.root.select({"type": ColumnDataSource})
@@ -135,7 +135,7 @@ def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) ->
 
 
 def test_a_closed_page_is_forgotten(documents: MadeDocuments) -> None:
-    page = TrainingPage(Watch(lambda: documents))
+    page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
     page.look()
     doc = Document()
     doc.add_root(page.root)

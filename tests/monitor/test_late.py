@@ -1,20 +1,12 @@
 """A scheduler that was started without the preload shows its jobs once a client has trained."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
+from bare_scheduler import BareScheduler, bare_scheduler
 from bokeh.client import pull_session
-from dask_world import wait_for
-from distributed import Client
 
 from distrain.coordinator.plugin import ensure_coordinator
 from distrain.errors import ClusterError
@@ -25,57 +17,7 @@ TOKEN = "a-token"
 PAGES = ("/distrain", "/training", "/individual-distrain-jobs", "/individual-distrain-gpu")
 
 
-class Scheduler:
-    """A scheduler in a process of its own.
-
-    Args:
-        client: Of it.
-        prefix: What precedes its paths.
-    """
-
-    def __init__(self, client: Client, prefix: str = ""):
-        self.client = client
-        port = client.scheduler_info()["services"]["dashboard"]
-        self.url = f"http://127.0.0.1:{port}{prefix}"
-
-    def get(self, path: str, token: str = "") -> tuple[int, str]:
-        """Status and text."""
-        request = Request(self.url + path)
-        if token:
-            request.add_header("Authorization", f"Bearer {token}")
-        try:
-            with urlopen(request, timeout=30) as answer:
-                return answer.status, answer.read().decode()
-        except HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-
-@contextmanager
-def bare_scheduler(
-    folder: Path, *words: str, prefix: str = "", **environment: str
-) -> Iterator[Scheduler]:
-    """`dask scheduler`, without the preload."""
-    file = folder / "scheduler.json"
-    quiet = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
-    command = [
-        sys.executable, "-m", "dask", "scheduler", "--port", "0", "--host", "127.0.0.1",
-        "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(file), *words,
-    ]  # fmt: skip
-    with (folder / "dask.log").open("w") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, **quiet, **environment}
-        )
-        try:
-            wait_for(file.exists, "the scheduler started")
-            with Client(scheduler_file=str(file), timeout=60, set_as_default=False) as client:
-                yield Scheduler(client, prefix)
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
-
-
-def shown(scheduler: Scheduler) -> str:
+def shown(scheduler: BareScheduler) -> str:
     """What the page says above its figures, as a browser gets it over the websocket."""
     session = pull_session(url=f"{scheduler.url}/distrain")
     try:
@@ -102,7 +44,7 @@ def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path, prefix: 
                 status, page = scheduler.get(path)
                 marks = ('<a href="training">Training</a>', "Dask: Training")
                 assert (status, any(mark in page for mark in marks)) == (200, True), path
-            assert "No job has been submitted" in shown(scheduler)
+            assert f"--scheduler {scheduler.client.scheduler.address}<" in shown(scheduler)
             _, dasks = scheduler.get("/status")
             assert dasks.count('<a href="training">Training</a>') == 1
             assert dasks.count("individual-distrain-loss") == 1

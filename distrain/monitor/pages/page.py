@@ -31,10 +31,16 @@ WINDOWS = ("total_seconds", "seconds")
 
 
 class TrainingPage:
-    """One open page: what it shows, and what somebody chose on it."""
+    """One open page: what it shows, and what somebody chose on it.
 
-    def __init__(self, watch: Watch):
+    Args:
+        watch: Looks at the jobs.
+        address: The scheduler's, for whoever wants to submit the first.
+    """
+
+    def __init__(self, watch: Watch, address: str):
         self._watch = watch
+        self._address = address
         self._panels = [make() for make in PANELS]
         by_name = {panel.name: panel for panel in self._panels}
         self._headline = Div(text="", sizing_mode="stretch_width", name="headline")
@@ -59,7 +65,7 @@ class TrainingPage:
         options = job_options(view.jobs)
         if self._select.options != options:
             self._select.options = options
-        text = headline(view.job)
+        text = headline(view.job, self._address)
         if self._headline.text != text:
             self._headline.text = text
         self._showing = True  # the table's selection moves by our hand now
@@ -115,7 +121,8 @@ class TrainingPage:
 
 def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
     """Fill a browser's document with the Training page."""
-    page = TrainingPage(Watch(documents_of(scheduler), _job_asked_for(doc)))
+    watch = Watch(documents_of(scheduler), _job_asked_for(doc))
+    page = TrainingPage(watch, scheduler.address)
     page.look()
     doc.add_root(page.root)
     doc.add_periodic_callback(page.look, LOOK_EVERY_MS)

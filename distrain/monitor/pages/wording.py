@@ -40,10 +40,19 @@ def job_options(jobs: Sequence[Document]) -> list[tuple[str, str]]:
     return [(NEWEST, "the running one, or the newest"), *labels]
 
 
-def headline(job: Document | None) -> str:
-    """The lines above the figures, as HTML; everything that people chose is escaped."""
+def headline(job: Document | None, address: str) -> str:
+    """The lines above the figures, as HTML; everything that people chose is escaped.
+
+    Args:
+        job: The one that is shown; `None` while there is none.
+        address: The scheduler's.
+    """
     if job is None:
-        return "No job has been submitted to this scheduler yet."
+        command = escape(f"distrain train job.yaml --scheduler {address}")
+        return (
+            "No job has been submitted to this scheduler yet. To submit one: "
+            f"<code>{command}</code>; <code>distrain init</code> writes such a job.yaml."
+        )
     facts = [
         f"step {_of(job.get('step'), job.get('num_steps'))}",
         f"{count(job.get('rows_total'))} rows",
