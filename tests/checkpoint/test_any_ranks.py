@@ -1,6 +1,5 @@
 """A training that goes on from 4 ranks to 2 to 4 to 1 to 3, against one that nobody disturbed."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_states import SCHEMA, SPEC, new_state, read_all, same_values
+from gloo_ranks import SUPPORT, load_script
 
 from distrain.checkpoint import CheckpointPlace
 from distrain.checkpoint.place import name_of
@@ -17,14 +17,7 @@ from distrain.models import load_model, save_model
 SCRIPT = Path(__file__).with_name("state_rank.py")
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("state_rank", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-rank_side = load_script()
+rank_side = load_script(SCRIPT)
 STAGES = range(len(rank_side.GANGS))
 SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 
@@ -33,10 +26,9 @@ SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 def journey(memory_folder):
     """A folder of all that was saved on the way, and what the ranks of each gang said."""
     folder = memory_folder
-    support = SCRIPT.parents[1] / "support"
     ran = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(support)},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)},
         stderr=subprocess.PIPE,
         text=True,
         timeout=250,

@@ -29,6 +29,15 @@ def loader_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
 
 
+@pytest.fixture(autouse=True, scope="package")
+def garbage_of_others_set_aside() -> Iterator[None]:
+    """What was there before stays out of the collections below, which took most of these tests."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     yield

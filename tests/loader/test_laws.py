@@ -161,7 +161,10 @@ def test_shuffled_streams_are_permutations_of_the_unshuffled_one(
         if lanes == 1:
             assert none == sorted(none)
         if len(none) >= 40:  # of fewer rows, a permutation may be the identity by chance
-            assert len({tuple(none), tuple(chunk), tuple(full)}) == 3
+            assert none not in (chunk, full)
+            # A permutation within a single chunk is one of all rows.
+            if sum(size > 0 for sizes in files for size in sizes) > parts:
+                assert chunk != full
 
 
 @pytest.mark.parametrize("shuffle", ["chunk", "full"])

@@ -1,17 +1,15 @@
-"""One real gloo rank of `test_routes_ahead.py`, run as a script: RANK NUM_RANKS FOLDER PREPARED.
+"""The real gloo ranks of `test_routes_ahead.py`, run as a script: FOLDER PREPARED.
 
-Trains the same job several times, with routes made in turn and ahead, and writes what came out.
+They train the same job several times, with routes made in turn and ahead.
 """
 
-import json
-import os
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import torch
+import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
+from gloo_ranks import run_gangs
 from small_jobs import make_spec
-from torch import distributed as dist
 
 from distrain.events import to_json
 from distrain.run_paths import RunPaths
@@ -19,6 +17,7 @@ from distrain.train.inputs import check_inputs
 from distrain.train.loop import Trainer
 from distrain.world import World
 
+NUM_RANKS = (1, 2)
 VARIANTS = (
     ("replicated", 0),
     ("replicated", 2),
@@ -53,26 +52,13 @@ def train(rank, num_ranks, prepared, run_dir, placement, route_ahead):
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}, events
 
 
-def main(rank, num_ranks, folder, prepared):
-    torch.set_num_threads(1)
-    if num_ranks > 1:
-        dist.init_process_group(
-            "gloo",
-            store=dist.FileStore(str(folder / "store"), num_ranks),
-            rank=rank,
-            world_size=num_ranks,
-            timeout=timedelta(seconds=60),
-        )
-    for number, variant in enumerate(VARIANTS):
-        weights, events = train(rank, num_ranks, prepared, folder / f"run{number}", *variant)
-        torch.save(weights, folder / f"{rank}.{number}.pt")
-        (folder / f"{rank}.{number}.json").write_text(json.dumps(events))
-    if num_ranks > 1:
-        dist.destroy_process_group()
-    (folder / f"{rank}.done").touch()
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]))
-    # gloo sometimes aborts at interpreter exit, after all work is done.
-    os._exit(0)
+    target, data = Path(sys.argv[1]), Path(sys.argv[2])
+    run_gangs(
+        target,
+        NUM_RANKS,
+        lambda rank, num_ranks: [
+            train(rank, num_ranks, data, target / f"run-{num_ranks}-{number}", *variant)
+            for number, variant in enumerate(VARIANTS)
+        ],
+    )

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from gloo_ranks import SUPPORT
 from small_jobs import write_prepared
 
 from distrain.metrics import BinaryMetrics
 from distrain.train.audit import audit_run
 
 SCRIPT = Path(__file__).with_name("resume_ranks.py")
-SUPPORT = Path(__file__).parents[1] / "support"
 
 # 15 steps of an epoch, 19 in all, and validations of 5 batches after steps 6, 12, 18 and 19.
 # So the places of the gate are: steps 1 to 6: 0 to 5; validation: 6 to 10; steps 7 to 12: 11 to 16;

@@ -1,68 +1,30 @@
 """Whole trainings with routes made in turn and ahead, on one rank and on two gloo ranks."""
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from gloo_ranks import Gangs, load_script, ran
 from small_jobs import write_prepared
 
 SCRIPT = Path(__file__).with_name("ahead_rank.py")
-SUPPORT = Path(__file__).parents[1] / "support"
 COLUMNS = 26
+rank_side = load_script(SCRIPT)
+VARIANTS = rank_side.VARIANTS
 
 
-def load_script() -> Any:
-    spec = importlib.util.spec_from_file_location("ahead_rank", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def gangs(tmp_path_factory: pytest.TempPathFactory) -> Gangs:
+    """What both gangs did."""
+    folder = tmp_path_factory.mktemp("ranks")
+    return ran(SCRIPT, folder, write_prepared(folder / "prepared"))
 
 
-VARIANTS = load_script().VARIANTS
-
-
-@pytest.fixture(scope="module", params=[1, 2])
-def gang(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="module", params=rank_side.NUM_RANKS)
+def gang(request: pytest.FixtureRequest, gangs: Gangs) -> Any:
     """For each rank, for each variant: its weights and its events."""
-    num_ranks = request.param
-    folder = tmp_path_factory.mktemp(f"ranks{num_ranks}")
-    prepared = write_prepared(folder / "prepared")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)}
-    command = [sys.executable, str(SCRIPT)]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(num_ranks), str(folder), str(prepared)],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(num_ranks)
-    ]
-    try:
-        errors = [process.communicate(timeout=280)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    ranks = range(num_ranks)
-    assert all((folder / f"{rank}.done").exists() for rank in ranks), "\n".join(errors)
-    return [
-        [
-            (
-                torch.load(folder / f"{rank}.{number}.pt", weights_only=True),
-                json.loads((folder / f"{rank}.{number}.json").read_text()),
-            )
-            for number in range(len(VARIANTS))
-        ]
-        for rank in ranks
-    ]
+    return gangs.of(request.param)
 
 
 def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
