@@ -1,0 +1,32 @@
+"""A scheduler that cannot show its jobs trains them all the same, and somebody is told."""
+
+import pytest
+
+from distrain.errors import ClusterError
+from distrain.monitor import late
+from distrain.running import LoggedProgress
+from distrain.running.run import _show_jobs
+
+
+class _Refusing:
+    """A client whose scheduler has a distrain that knows no such plugin."""
+
+    def register_plugin(self, plugin: object) -> None:
+        raise ModuleNotFoundError("No module named 'distrain.monitor.late'")
+
+
+def test_it_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "distrain"):
+        _show_jobs(_Refusing(), LoggedProgress())  # type: ignore[arg-type]
+    (told,) = caplog.messages
+    assert told.startswith("warning: the scheduler cannot show its jobs: ModuleNotFoundError")
+    assert "--preload distrain.preload" in told
+
+
+def test_what_the_scheduler_says_itself_is_passed_on() -> None:
+    class Empty:
+        def register_plugin(self, plugin: object) -> None:
+            raise ClusterError("the token is empty", hint="Set it.")
+
+    with pytest.raises(ClusterError, match="cannot show its jobs: the token is empty"):
+        late.ensure_monitor(Empty())
