@@ -130,12 +130,15 @@ class Monitor:
         now_s = self._clock()
         history = self._history(job_id, job, now_s)
         history.observe(attempt, event, now_s)
+        self._take_progress(job_id, now_s)
+        self._follow_states(job_id, job, now_s)
+
+    def _take_progress(self, job_id: str, now_s: float) -> None:
         entries = self.coordinator.collectors[job_id].entries
         seen = self._entries_seen.get(job_id, 0)
         if len(entries) > seen:
             self._entries_seen[job_id] = len(entries)
-            history.take(entries.since(seen), now_s)
-        self._follow_states(job_id, job, now_s)
+            self.histories[job_id].take(entries.since(seen), now_s)
 
     def _look_around(self) -> None:
         """Notice new jobs, and the states of all that have not ended."""
@@ -143,6 +146,7 @@ class Monitor:
         if len(jobs) != len(self.histories):
             for job_id in [job_id for job_id in jobs if job_id not in self.histories]:
                 self._history(job_id, jobs[job_id], now_s)
+                self._take_progress(job_id, now_s)  # it may be older than this monitor
         for job_id in list(self._restless):
             self._follow_states(job_id, jobs[job_id], now_s)
 

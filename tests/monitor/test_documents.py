@@ -13,6 +13,7 @@ from distrain.events import (
     RankFinished,
     RankStopped,
 )
+from distrain.monitor.observer import Monitor
 
 PATHS = {"Jobs": "/distrain/jobs", "Job": "/distrain/jobs/a", "Metrics": "/distrain/jobs/a/metrics"}
 
@@ -163,3 +164,22 @@ def test_a_monitor_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
 
     on_site(story)
     assert sum("the monitor failed" in record.message for record in caplog.records) == 1
+
+
+def test_a_monitor_that_comes_late_shows_what_is_still_known() -> None:
+    async def story(site: Site) -> None:
+        site.coordinator.observers = ()
+        site.submit("a")
+        for step in (10, 20):
+            site.step("a", step)
+        late = Monitor(site.coordinator)
+        metrics = late.metrics("a")
+        assert metrics is not None
+        assert metrics["train"]["step"] == [10, 20]
+        site.coordinator.observers = (late,)
+        site.step("a", 30)
+        metrics = late.metrics("a")
+        assert metrics is not None
+        assert metrics["train"]["step"] == [10, 20, 30]
+
+    on_site(story)
