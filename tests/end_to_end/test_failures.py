@@ -206,13 +206,17 @@ def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path, to_all: bo
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if re.search(r"step \d+", line):
-                break
-        family = psutil.Process(process.pid).children(recursive=True)
-        (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if re.search(r"step \d+", line):
+                    break
+            family = psutil.Process(process.pid).children(recursive=True)
+            (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
+            output, _ = process.communicate(timeout=60)
+        except BaseException:  # it would train on beside all other tests
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     assert process.returncode == 103, output
     assert "Traceback" not in output
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()

@@ -30,14 +30,8 @@ LONG = (
 )
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        "nanny",
-        pytest.param("worker", marks=pytest.mark.slow),
-        pytest.param("no nanny", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("told", ["nanny", "worker", "no nanny"])
 def test_a_worker_that_is_told_to_go_lets_its_rank_save(
     prepared: Path, tmp_path: Path, told: str
 ) -> None:
