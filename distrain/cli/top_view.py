@@ -178,8 +178,8 @@ def _ranks(job: Document, room: int) -> "list[RenderableType]":
             _percent(rank.get("stall_pct")),
             _percent(gpu.get("utilisation_pct")).replace(" ", ""),
         )
-    rest = len(ranks) - len(shown)
-    return [table, *([Text(f"and {rest} faster ranks", style="dim")] if rest else [])]
+    rest = max(len(ranks), job.get("num_ranks") or 0) - len(shown)
+    return [table, *([Text(f"and {rest} other ranks", style="dim")] if rest else [])]
 
 
 def _table(*columns: tuple[str, Any, int]) -> "Table":

@@ -76,6 +76,7 @@ class Collector:
         self._windows: dict[int, dict[int, StepsDone]] = defaultdict(dict)
         self._evaluations: dict[int, dict[int, EvaluationDone]] = defaultdict(dict)
         self._started: dict[int, RankStarted] = {}
+        self._known_places: tuple[dict[str, str], ...] = ()
         self._finished: dict[int, RankFinished] = {}
         self._rows_total = 0
         self._open_rows = 0
@@ -147,8 +148,12 @@ class Collector:
     def _places(self) -> tuple[dict[str, str], ...]:
         if len(self._started) < self.num_ranks:
             return ()
-        started = [self._started[rank] for rank in range(self.num_ranks)]
-        return tuple({"host": e.host, "device": e.device, "hardware": e.hardware} for e in started)
+        if not self._known_places:
+            started = [self._started[rank] for rank in range(self.num_ranks)]
+            self._known_places = tuple(
+                {"host": e.host, "device": e.device, "hardware": e.hardware} for e in started
+            )
+        return self._known_places
 
     def _begin_training(self, event: TrainingStarted) -> None:
         if not self._trains:  # the first rank that tells

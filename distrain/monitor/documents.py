@@ -9,6 +9,7 @@ from distrain.coordinator.states import JobState
 from distrain.coordinator.view import JobView, Record
 from distrain.monitor.job_history import JobHistory
 from distrain.monitor.rank_now import RankNow
+from distrain.monitor.shown_ranks import shown_ranks
 from distrain.monitor.timeline import Moment
 from distrain.placement import Slot
 from distrain.spec import JobSpec
@@ -105,13 +106,18 @@ def job_summary(job: Watched) -> dict[str, Any]:
     )
 
 
-def job_document(job: Watched) -> dict[str, Any]:
-    """One job with its ranks, time line and spec."""
+def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
+    """One job with its ranks, time line and spec.
+
+    Args:
+        job: The job.
+        all_ranks: Of a large one, all its ranks, and not only those of `shown_ranks`.
+    """
     view = job.view
     return {
         **job_summary(job),
         "spec": job.spec.model_dump(mode="json"),
-        "ranks": [_finite(rank) for rank in _ranks(job)],
+        "ranks": [_finite(rank) for rank in _ranks(job, all_ranks=all_ranks)],
         "timeline": [moment.to_json() for moment in timeline(job)],
         "slowest": job.history.slowest(),
         "model_path": view.model_path,
@@ -165,9 +171,11 @@ def _parse_cursor(cursor: str) -> tuple[int, int]:
     return int(generation), int(number)
 
 
-def _ranks(job: Watched) -> list[dict[str, Any]]:
+def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
+    known: dict[int, float | None] = dict.fromkeys(job.places)
+    known |= {rank: now.step_time_s for rank, now in job.history.now.items()}
     found = []
-    for rank in sorted({*job.places, *job.history.now}):
+    for rank in sorted(known) if all_ranks else shown_ranks(known):
         place = job.places.get(rank)
         now = job.history.now.get(rank, RankNow()).to_json()
         gpu = job.gpus.get(place.worker) if place else None

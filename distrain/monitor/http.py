@@ -49,7 +49,12 @@ class JobHandler(_JsonHandler):
 
     def get(self, job_id: str) -> None:
         """With its ranks, its time line and its spec."""
-        document = self.monitor.job(job_id) if self.monitor else None
+        wanted = self.get_query_argument("ranks", "shown")
+        if wanted not in ("shown", "all"):
+            hint = "Pass `all`, or leave `ranks` out to get at most 64."
+            self.refuse(400, f"ranks: {wanted!r} is none of shown, all", hint)
+            return
+        document = self.monitor.job(job_id, all_ranks=wanted == "all") if self.monitor else None
         if document is None:
             self.refuse(404, f"no job {job_id!r}", _LIST_HINT)
         else:

@@ -78,9 +78,11 @@ class Monitor:
         """One job as the document of all jobs has it; `None` if unknown."""
         return job_summary(self._watched(job_id)) if self._knows(job_id) else None
 
-    def job(self, job_id: str) -> dict[str, Any] | None:
-        """The document of one job; `None` if unknown."""
-        return job_document(self._watched(job_id)) if self._knows(job_id) else None
+    def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
+        """The document of one job, as `job_document`; `None` if unknown."""
+        if not self._knows(job_id):
+            return None
+        return job_document(self._watched(job_id), all_ranks=all_ranks)
 
     def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
         """The document of a job's curves; `None` if unknown.

@@ -30,7 +30,7 @@ def openapi_document() -> dict[str, Any]:
         "security": [{}, {"token": []}],
         "paths": {
             "/distrain/jobs": _get("All jobs, the newest first", "Jobs"),
-            "/distrain/jobs/{job_id}": _get("One job", "Job", _job_id()),
+            "/distrain/jobs/{job_id}": _get("One job", "Job", _job_id(), _ranks()),
             "/distrain/jobs/{job_id}/metrics": _get(
                 "A job's curves", "Metrics", _job_id(), _since()
             ),
@@ -155,7 +155,7 @@ def _get(summary: str, schema: str, *parameters: Schema) -> Schema:
     if parameters:
         responses["404"] = _json("No such job", "Error")
     if len(parameters) > 1:
-        responses["400"] = _json("This is no cursor", "Error")
+        responses["400"] = _json("The query cannot be used", "Error")
     return {"get": {"summary": summary, "parameters": list(parameters), "responses": responses}}
 
 
@@ -165,6 +165,12 @@ def _json(description: str, schema: str) -> Schema:
 
 def _job_id() -> Schema:
     return {"name": "job_id", "in": "path", "required": True, "schema": TEXT}
+
+
+def _ranks() -> Schema:
+    told = "Of more than 64 ranks the slowest, those around the median and the fastest; or `all`."
+    values = {"type": "string", "enum": ["shown", "all"], "default": "shown"}
+    return {"name": "ranks", "in": "query", "description": told, "schema": values}
 
 
 def _since() -> Schema:

@@ -101,7 +101,7 @@ def test_the_slowest_of_many_ranks_are_shown() -> None:
     assert len(lines) <= 24
     assert any(line.strip().startswith("999 h") for line in lines)
     assert not any(line.strip().startswith("500 h") for line in lines)
-    assert "faster ranks" in lines[-1]
+    assert "other ranks" in lines[-1]
     assert phase_shares(job["ranks"]) == [("exchange", 75.0), ("data_wait", 25.0)]
 
 

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from monitored import Site, metrics_state, on_site, steps_done
 
 from distrain.coordinator.messages import Cancel
@@ -14,6 +16,7 @@ from distrain.events import (
     RankStopped,
 )
 from distrain.monitor.observer import Monitor
+from distrain.monitor.shown_ranks import shown_ranks
 
 PATHS = {"Jobs": "/distrain/jobs", "Job": "/distrain/jobs/a", "Metrics": "/distrain/jobs/a/metrics"}
 
@@ -183,3 +186,40 @@ def test_a_monitor_that_comes_late_shows_what_is_still_known() -> None:
         assert metrics["train"]["step"] == [10, 20, 30]
 
     on_site(story)
+
+
+def test_of_a_large_job_those_ranks_come_that_tell_most_or_all() -> None:
+    async def story(site: Site) -> None:
+        num_ranks = 100
+        site.submit("a", num_ranks)
+        for rank in range(num_ranks):
+            site.tell("a", steps_done(rank, 10, own_s=0.3 + 0.2 * (rank == 77), wall_s=1.0))
+        job = await site.json("/distrain/jobs/a")
+        shown = [rank["rank"] for rank in job["ranks"]]
+        assert len(shown) == 64
+        assert shown == sorted(shown)
+        assert 77 in shown
+        assert (job["num_ranks"], job["slowest"]["rank"]) == (num_ranks, 77)
+        every = (await site.json("/distrain/jobs/a?ranks=all"))["ranks"]
+        assert [rank["rank"] for rank in every] == list(range(num_ranks))
+        assert [rank for rank in every if rank["rank"] in shown] == job["ranks"]
+        refused = await site.json("/distrain/jobs/a?ranks=some", 400)
+        assert "'some' is none of shown, all" in refused["error"]
+
+    on_site(story)
+
+
+@given(
+    st.dictionaries(st.integers(0, 999), st.one_of(st.none(), st.floats(0, 9)), max_size=60),
+    st.integers(3, 30),
+)
+def test_shown_ranks_have_the_slowest_and_the_fastest(
+    times_s: dict[int, float | None], limit: int
+) -> None:
+    shown = shown_ranks(times_s, limit)
+    assert shown == sorted(set(shown))
+    assert len(shown) == min(limit, len(times_s))
+    by_speed = sorted(times_s.values(), key=lambda time_s: time_s or 0.0)
+    told = sorted((times_s[rank] or 0.0) for rank in shown)
+    if by_speed:
+        assert (told[0], told[-1]) == (by_speed[0] or 0.0, by_speed[-1] or 0.0)

@@ -12,8 +12,6 @@ Document = Mapping[str, Any]
 Columns = dict[str, list[Any]]
 Series = dict[str, NDArray[np.float64]]
 
-SHOWN_RANKS = 64
-"""More bars than this do not fit beside each other."""
 TIMELINE_KINDS = ("notice", "validated", "checkpoint", "restart", "state")
 GIB = 2.0**30
 
@@ -54,25 +52,6 @@ def rank_series(ranks: Document) -> dict[str, Series]:
     }
 
 
-def shown_ranks(ranks: Sequence[Document], limit: int = SHOWN_RANKS) -> list[Document]:
-    """At most `limit` ranks, in rising order: of more, the slowest, median and fastest ones.
-
-    >>> ranks = [{"rank": rank, "step_time_s": float(rank)} for rank in range(9)]
-    >>> [rank["rank"] for rank in shown_ranks(ranks, limit=3)]
-    [0, 4, 8]
-    """
-    if len(ranks) <= limit:
-        return sorted(ranks, key=lambda rank: int(rank["rank"]))
-    by_speed = sorted(ranks, key=lambda rank: (rank.get("step_time_s") or 0.0, rank["rank"]))
-    fastest, middle = limit // 3, limit // 3
-    slowest = limit - fastest - middle
-    begin = (len(by_speed) - middle) // 2
-    kept = {int(rank["rank"]): rank for rank in by_speed[:fastest]}
-    kept |= {int(rank["rank"]): rank for rank in by_speed[begin : begin + middle]}
-    kept |= {int(rank["rank"]): rank for rank in by_speed[len(by_speed) - slowest :]}
-    return [kept[rank] for rank in sorted(kept)]
-
-
 def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> Columns:
     """Where each rank's wall time went.
 
@@ -83,11 +62,10 @@ def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> C
     Returns:
         `rank` (labels), `worker`, per phase its share in percent, and as `PHASE_s` its seconds.
     """
-    shown = shown_ranks(ranks)
-    columns: Columns = _labels(shown)
+    columns: Columns = _labels(ranks)
     for phase in PHASES:
-        seconds = [float((rank.get(window) or {}).get(phase, 0.0)) for rank in shown]
-        totals = [sum((rank.get(window) or {}).values()) for rank in shown]
+        seconds = [float((rank.get(window) or {}).get(phase, 0.0)) for rank in ranks]
+        totals = [sum((rank.get(window) or {}).values()) for rank in ranks]
         columns[phase] = [
             100.0 * s / total if total else 0.0 for s, total in zip(seconds, totals, strict=True)
         ]
@@ -97,11 +75,10 @@ def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> C
 
 def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Columns:
     """Each rank's step time: `rank`, `worker`, `step_time_ms`, and `is_slowest`, yes or no."""
-    shown = shown_ranks(ranks)
     name = None if slowest is None else int(slowest["rank"])
-    columns = _labels(shown)
-    columns["step_time_ms"] = [1e3 * (rank.get("step_time_s") or 0.0) for rank in shown]
-    columns["is_slowest"] = ["yes" if int(rank["rank"]) == name else "no" for rank in shown]
+    columns = _labels(ranks)
+    columns["step_time_ms"] = [1e3 * (rank.get("step_time_s") or 0.0) for rank in ranks]
+    columns["is_slowest"] = ["yes" if int(rank["rank"]) == name else "no" for rank in ranks]
     return columns
 
 
@@ -120,7 +97,7 @@ def step_time_title(slowest: Document | None) -> str:
 
 def gpu_columns(ranks: Sequence[Document]) -> Columns:
     """GPUs of the ranks that have one: utilisation and memory in percent, memory in GiB."""
-    shown = [rank for rank in shown_ranks(ranks) if rank.get("gpu")]
+    shown = [rank for rank in ranks if rank.get("gpu")]
     gpus = [rank["gpu"] for rank in shown]
     used = [gpu.get("memory_used_bytes") or 0 for gpu in gpus]
     total = [gpu.get("memory_total_bytes") or 0 for gpu in gpus]
