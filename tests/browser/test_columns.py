@@ -38,7 +38,7 @@ def test_no_points_are_columns_without_rows() -> None:
 
 
 def test_phases_are_shares_of_wall_time() -> None:
-    columns = phase_columns([rank(1), rank(0)])
+    columns = phase_columns([rank(0), rank(1)])
     assert columns["rank"] == ["0", "1"]
     assert columns["forward_backward"] == [50.0, 50.0]
     assert columns["forward_backward_s"] == [2.0, 2.0]
