@@ -10,11 +10,9 @@ from distrain.coordinator.view import Entry, Notice, Record, Resumed
 from distrain.events import CheckpointSaved, Event, StepsDone, TrainingStarted
 from distrain.monitor.rank_now import RankNow, Window
 from distrain.monitor.series import Column, Series
+from distrain.monitor.shown_ranks import SHOWN_RANKS
 from distrain.monitor.step_times import StepTimes
 from distrain.monitor.timeline import Moment, Timeline
-
-MAX_RANKS = 64
-"""Of larger jobs, the curves of the slowest, the median and the fastest rank are kept."""
 
 RANK_CAPACITY = 256
 ENDED_CAPACITY = 64
@@ -47,7 +45,7 @@ class JobHistory:
     Attributes:
         train: Its records of training, columns `TRAIN`.
         valid: Its records of validation, columns `VALID`.
-        ranks: Curves by rank, columns `RANK`, under the rank's number; of more than `MAX_RANKS`
+        ranks: Curves by rank, columns `RANK`, under the rank's number; of more than `SHOWN_RANKS`
             ranks, `slowest`, `median` and `fastest`.
         now: Per rank, what it told last in this attempt.
         last_train: The last record of training.
@@ -176,7 +174,7 @@ class JobHistory:
         }
         weights = {"rows": record.rows, "time": record.rows / (record.rows_per_s or 1.0)}
         self._add(self.train, point, weights)
-        if self.num_ranks > MAX_RANKS:
+        if self.num_ranks > SHOWN_RANKS:
             self._add_extremes(record)
 
     def _add_valid(self, record: Record, now_s: float) -> None:
@@ -189,7 +187,7 @@ class JobHistory:
 
     def _add_window(self, event: StepsDone, rank: RankNow, window: Window) -> None:
         self.step_times.add(window.wall_s / window.steps, window.steps)
-        if event.rank >= MAX_RANKS or self.num_ranks > MAX_RANKS:
+        if event.rank >= SHOWN_RANKS or self.num_ranks > SHOWN_RANKS:
             return
         elapsed_s = self._elapsed_before_s + event.elapsed_s
         self._add_rank(str(event.rank), event.step, elapsed_s, rank, window)

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 
 from distrain.coordinator.states import JobState
 from distrain.monitor.documents import Watched
-from distrain.monitor.job_history import MAX_RANKS
 from distrain.monitor.observer import Monitor
+from distrain.monitor.shown_ranks import SHOWN_RANKS
 
 LIVE_JOBS = 100
 ENDED_JOBS = 20
@@ -190,7 +190,7 @@ def _ranks(jobs: list[Watched]) -> Iterator[Metric]:
         if job.view.state is not JobState.RUNNING:
             continue
         job_id, history = job.view.job_id, job.history
-        if len(history.now) > MAX_RANKS:
+        if len(history.now) > SHOWN_RANKS:
             for name, series in history.ranks.items():
                 if not name.isdecimal():
                     _add(step, [job_id, name], series.tail().get("step_time_s"))

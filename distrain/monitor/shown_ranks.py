@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 SHOWN_RANKS = 64
-"""More bars than this do not fit beside each other."""
+"""More bars than this do not fit beside each other; of larger jobs, three curves are kept."""
 
 
 def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -> list[int]:

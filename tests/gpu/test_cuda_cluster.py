@@ -35,17 +35,22 @@ def rank_of(address: str) -> dict[str, Any] | None:
     return dict(rank)
 
 
-@on_gpu
-def test_a_run_and_its_gpu_are_shown_while_it_trains(device: str, tmp_path: Path) -> None:
+def begin(device: str, tmp_path: Path, **sections: Any) -> tuple[TrainCommand, Path, Path]:
+    """The command at work, its run directory and its log."""
     if device == "cuda":
         pytest.importorskip("dask_cuda", reason="dask-cuda is not installed")
-    document = small_document(write_prepared(tmp_path / "prepared"))
-    document["train"] = {"global_batch_size": 500, "epochs": 100_000, "log_every_steps": 20}
+    document = small_document(write_prepared(tmp_path / "prepared")) | sections
     document["resources"] = {"num_ranks": 1, "device": device}
-    spec, run = tmp_path / "job.yaml", tmp_path / "run"
+    spec, run, log = tmp_path / "job.yaml", tmp_path / "run", tmp_path / "train.log"
     spec.write_text(safe_dump(document))
-    log = tmp_path / "train.log"
-    command = TrainCommand(spec, "--run-dir", run, "--dashboard-address", "127.0.0.1:0", log=log)
+    options = ("--run-dir", run, "--dashboard-address", "127.0.0.1:0")
+    return TrainCommand(spec, *options, log=log), run, log
+
+
+@on_gpu
+def test_a_run_and_its_gpu_are_shown_while_it_trains(device: str, tmp_path: Path) -> None:
+    endless = {"global_batch_size": 500, "epochs": 100_000, "log_every_steps": 20}
+    command, run, log = begin(device, tmp_path, train=endless)
     try:
         wait_for(lambda: address_of(log) or command.ended, "an address", 120.0)
         address = address_of(log)
@@ -76,14 +81,7 @@ def test_a_run_and_its_gpu_are_shown_while_it_trains(device: str, tmp_path: Path
 
 @on_gpu
 def test_a_run_ends_with_a_model_and_the_gpus_account(device: str, tmp_path: Path) -> None:
-    if device == "cuda":
-        pytest.importorskip("dask_cuda", reason="dask-cuda is not installed")
-    document = small_document(write_prepared(tmp_path / "prepared"))
-    document["resources"] = {"num_ranks": 1, "device": device}
-    spec, run = tmp_path / "job.yaml", tmp_path / "run"
-    spec.write_text(safe_dump(document))
-    log = tmp_path / "train.log"
-    command = TrainCommand(spec, "--run-dir", run, "--dashboard-address", "127.0.0.1:0", log=log)
+    command, run, log = begin(device, tmp_path)
     try:
         assert command.wait() == 0, log.read_text()
     finally:

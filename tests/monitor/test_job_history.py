@@ -17,8 +17,9 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.monitor.job_history import ENDED_CAPACITY, MAX_RANKS, JobHistory
+from distrain.monitor.job_history import ENDED_CAPACITY, JobHistory
 from distrain.monitor.series import CAPACITY
+from distrain.monitor.shown_ranks import SHOWN_RANKS
 from distrain.monitor.timeline import KEPT_MOMENTS
 from distrain.report.history import History
 
@@ -149,7 +150,7 @@ def test_ranks_tell_who_and_where_they_are_and_what_they_do() -> None:
 
 def test_of_many_ranks_three_are_kept() -> None:
     history = JobHistory(0.0)
-    num_ranks = MAX_RANKS + 37
+    num_ranks = SHOWN_RANKS + 37
     history.take([Resumed(1, 0, num_ranks)], 0.0)
     for step in (10, 20):
         for rank in range(num_ranks):

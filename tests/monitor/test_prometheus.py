@@ -11,8 +11,8 @@ from prometheus_names import NAMES
 
 from distrain.coordinator.states import JobState
 from distrain.events import PHASES, EvaluationDone, RankExited, RankFailed, RankFinished
-from distrain.monitor.job_history import MAX_RANKS
 from distrain.monitor.prometheus import ENDED_JOBS
+from distrain.monitor.shown_ranks import SHOWN_RANKS
 from distrain.monitor.step_times import BOUNDS_S
 
 Samples = dict[str, dict[tuple[str, ...], float]]
@@ -100,7 +100,7 @@ def test_label_values_are_bounded() -> None:
         for number in range(ENDED_JOBS + 5):
             site.submit(f"old-{number}")
             finish(site, f"old-{number}")
-        num_ranks = MAX_RANKS + 2
+        num_ranks = SHOWN_RANKS + 2
         site.submit("wide", num_ranks)
         for step in (10, 20):
             site.step("wide", step, num_ranks, own_s=0.01)
