@@ -79,6 +79,10 @@ class DataError(InputError):
 
 
 class ModelError(InputError):
+    """A model that cannot be built as asked, or that cannot score the rows it is given."""
+
+
+class NonFiniteOutput(ModelError):
     """A model whose output is not finite."""
 
 

@@ -102,6 +102,11 @@ class CheckpointWriter:
         """What the copy on the host takes, from the first asynchronous checkpoint on."""
         return len(self._buffer)
 
+    @property
+    def thread(self) -> int | None:
+        """The `ident` of the thread that writes; `None` while nothing is being written."""
+        return None if self._thread is None else self._thread.ident
+
     def save(
         self,
         step: int,

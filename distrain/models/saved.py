@@ -9,7 +9,7 @@ Nothing in it is code and nothing is unpickled.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,7 +54,13 @@ class SavedModel:
 
 
 def save_model(
-    path: str | Path, model: ClickModel, spec: ModelSpec, schema: Schema, *, replace: bool = False
+    path: str | Path,
+    model: ClickModel,
+    spec: ModelSpec,
+    schema: Schema,
+    *,
+    replace: bool = False,
+    after_slab: Callable[[], None] = lambda: None,
 ) -> None:
     """Write a model's folder; where its tables lay, and on how many ranks, does not show in it.
 
@@ -67,6 +73,7 @@ def save_model(
         spec: The model section that it was built from.
         schema: The schema that it was built from.
         replace: Whether an existing folder may be replaced.
+        after_slab: Called after each slab of rows that was gathered and written.
 
     Raises:
         OutputError: It exists already and `replace` is false, or could not be written.
@@ -84,10 +91,10 @@ def save_model(
     collective = any(not isinstance(t, Tensor) and t.shared for t in tensors.values())
     with OneWriter(tables.peers, tables.weights[0].device, collective=collective) as writer:
         if not writer.writes:
-            write_tensors(None, tensors, writer)
+            write_tensors(None, tensors, writer, after_slab)
             return
         with whole_dir(path, replace=replace) as folder:
-            write_tensors(folder / WEIGHTS_FILE, tensors, writer)
+            write_tensors(folder / WEIGHTS_FILE, tensors, writer, after_slab)
             (folder / MODEL_FILE).write_text(json.dumps(document, indent=2) + "\n")
             schema.save(folder / SCHEMA_FILE)
 

@@ -9,7 +9,8 @@ over ranks.
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from distrain.errors import DataError
 from distrain.models.one_writer import OneWriter
 
 SLAB_BYTES = 32 << 20
+SYNC_BYTES = 1 << 30
+"""Handed to the disk at a time: the sync at the end would otherwise wait for the whole file."""
 
 _DTYPES = {
     "F64": torch.float64,
@@ -79,7 +82,10 @@ class Slabs(Protocol):
 
 
 def write_tensors(
-    path: Path | None, tensors: Mapping[str, Tensor | Slabs], writer: OneWriter
+    path: Path | None,
+    tensors: Mapping[str, Tensor | Slabs],
+    writer: OneWriter,
+    after_slab: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
     """Write a file; a collective operation if a tensor is shared.
 
@@ -87,6 +93,7 @@ def write_tensors(
         path: The file on the rank that writes, `None` on the others.
         tensors: By name; the same names, shapes and dtypes on every rank.
         writer: Decides which rank that is.
+        after_slab: Called on every rank after each slab.
 
     Returns:
         Each tensor's XXH3 checksum of 64 bits in hexadecimal, on the rank that writes.
@@ -97,6 +104,7 @@ def write_tensors(
     """
     names = _order(tensors)
     checksums: dict[str, str] = {}
+    unsynced = 0
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(open(path, "wb")) if path else None
         if handle:
@@ -108,6 +116,12 @@ def write_tensors(
                     content = bytes_of(slab)
                     hashed.update(content)
                     handle.write(content)
+                    unsynced += len(content)
+                    if unsynced >= SYNC_BYTES:
+                        handle.flush()
+                        os.fsync(handle.fileno())
+                        unsynced = 0
+                after_slab()
             if handle:
                 checksums[name] = hashed.hexdigest()
     return checksums

@@ -17,6 +17,9 @@ from distrain.storage.outputs import _partial_name, _sync
 PAGE_BYTES = 4096
 """Of memory, and a multiple of every disk's blocks."""
 
+SYNC_BYTES = 1 << 30
+"""Of what went through the page cache: the sync at the end would otherwise wait for all of it."""
+
 # What filesystems without direct writes say.
 _CANNOT_WRITE_PAGES = {errno.EINVAL, errno.ENOTSUP}
 
@@ -28,13 +31,18 @@ class _LocalFile:
     def __init__(self, handle: Any):
         self._handle = handle
         self._offset = 0
+        self._unsynced = 0
         self._direct = hasattr(os, "O_DIRECT")
 
     def write(self, content: memoryview) -> None:
-        done = self._write_pages(content) if self._direct else 0
+        past_cache = done = self._write_pages(content) if self._direct else 0
         while done < len(content):
             done += self._handle.write(content[done:])
         self._offset += len(content)
+        self._unsynced += len(content) - past_cache
+        if self._unsynced >= SYNC_BYTES:
+            os.fsync(self._handle.fileno())
+            self._unsynced = 0
 
     def _write_pages(self, content: memoryview) -> int:
         """Hand whole pages to the disk past the page cache, which would copy them once more.

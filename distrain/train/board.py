@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from distrain.checkpoint import Board, LocalBoard
 from distrain.train.assignment import Rendezvous
+from distrain.train.whereabouts import PEERS, waiting
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -60,6 +61,10 @@ class StoreBoard:
 
     def read(self, key: str, timeout_s: float) -> str:
         """See `Board`."""
+        with waiting(PEERS):
+            return self._read(key, timeout_s)
+
+    def _read(self, key: str, timeout_s: float) -> str:
         deadline_s = time.monotonic() + timeout_s
         pause_s = _POLL_S
         while not self.check(key):

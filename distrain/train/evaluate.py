@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from distrain.embeddings import Peers
-from distrain.errors import ModelError
+from distrain.errors import NonFiniteOutput
 from distrain.loader import Loader
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.device import DeviceBinaryMetrics
@@ -30,7 +30,7 @@ def evaluate(
         before_batch: Called before each batch; what it raises ends the scoring.
 
     Raises:
-        ModelError: A logit is not finite.
+        NonFiniteOutput: A logit is not finite.
         DataError: The rows cannot be used.
     """
     metrics = DeviceBinaryMetrics(device)
@@ -48,7 +48,7 @@ def evaluate(
     try:
         return metrics.read_and_reset()
     except ValueError as error:  # the loader has checked the labels
-        raise ModelError(
+        raise NonFiniteOutput(
             f"the model cannot score these rows: {error}",
             hint="Its weights may hold NaN: lower the learning rate it was trained with.",
         ) from None

@@ -17,7 +17,7 @@ from functools import partial
 
 import torch
 
-from distrain.errors import ModelError
+from distrain.errors import NonFiniteOutput
 from distrain.events import Event, ModelSaved
 from distrain.loader import Loader
 from distrain.models import save_model
@@ -212,7 +212,7 @@ class Trainer:
             pass_gate = partial(self._pass_gate, between_steps=False)
             try:
                 metrics = evaluate(self.model, loader, self.device, pass_gate)
-            except ModelError:  # the last update spoilt the weights; no loss has seen them yet
+            except NonFiniteOutput:  # the last update spoilt the weights; no loss has seen them yet
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
             if keep_best:
                 auc = merged_auc(metrics, self.model.embeddings.peers, self.device)
@@ -229,7 +229,14 @@ class Trainer:
         # Every rank: each brings its rows of the tables that are spread over the ranks.
         with self.clock.phase("save"):
             schema, again = self.inputs.schema, self.attempt > 1  # an earlier one may have saved it
-            save_model(self.paths.model, self.model, self.spec.model, schema, replace=again)
+            save_model(
+                self.paths.model,
+                self.model,
+                self.spec.model,
+                schema,
+                replace=again,
+                after_slab=self.control.where.count_slab,
+            )
         if self.world.rank == 0:
             self.report(ModelSaved(0, str(self.paths.model)))
         with self.clock.phase("checkpoint"):

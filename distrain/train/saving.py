@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from distrain.train.graphed_step import GraphedStep
 from distrain.train.inputs import Inputs
 from distrain.train.resume_check import check_resumable, progress_values
 from distrain.train.step import TrainStep
+from distrain.train.whereabouts import waiting
 from distrain.train.window import OpenWindow
 
 
@@ -185,7 +187,7 @@ class Checkpoints:
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):
-            return self._writer.wait() is not False if wait else None
+            return self.wait() is not False if wait else None
         self._held = (step, validated)
         if isinstance(self.step, GraphedStep):
             self.step.read_steps()
@@ -197,8 +199,9 @@ class Checkpoints:
             "rows": rows,
             "num_ranks": self._peers.num_ranks,
         }
-        saved = self._writer.save(step, self.attempt, values, self._tensors(), auc, wait=wait)
-        return saved.whole
+        tensors = self._tensors()
+        with self._as_its_thread():
+            return self._writer.save(step, self.attempt, values, tensors, auc, wait=wait).whole
 
     def _tensors(self) -> dict[str, Tensor]:
         own = self.window.tensors() | {"rng": torch.get_rng_state()}
@@ -206,9 +209,15 @@ class Checkpoints:
             own["cuda_rng"] = torch.cuda.get_rng_state(self._device)
         return own
 
-    def wait(self) -> None:
-        """Wait for what is being written."""
-        self._writer.wait()
+    def wait(self) -> bool | None:
+        """Wait for what is being written; whether the last checkpoint is whole."""
+        with self._as_its_thread():
+            return self._writer.wait()
+
+    def _as_its_thread(self) -> AbstractContextManager[None]:
+        """While inside, this thread waits for whomever the thread that writes waits for."""
+        thread = self._writer.thread
+        return nullcontext() if thread is None else waiting(thread)
 
     def close(self) -> None:
         """End the writing, after a moment for what only waits for the disk; may be called again."""

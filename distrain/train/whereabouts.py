@@ -58,7 +58,7 @@ class Whereabouts:
 
     Attributes:
         step: Steps begun since the start of the job.
-        slabs: Pieces of checkpoints read or written so far.
+        slabs: Pieces of checkpoints and models read or written so far.
         clock: Knows the phase; `None` before the training.
     """
 
@@ -69,7 +69,7 @@ class Whereabouts:
         self._thread = threading.get_ident()
 
     def count_slab(self) -> None:
-        """Note that a piece of a checkpoint was read or written."""
+        """Note that a piece of a checkpoint or of a model was read or written."""
         self.slabs += 1
 
     @property

@@ -23,6 +23,7 @@ from distrain.checkpoint import CheckpointPlace, CheckpointWriter, LocalBoard, l
 from distrain.checkpoint import shard as shard_module
 from distrain.embeddings import Peers
 from distrain.events import CheckpointSaved, CheckpointTrouble
+from distrain.storage import local_folder
 from distrain.storage.local_folder import LocalFolder
 
 
@@ -406,3 +407,15 @@ def test_progress_is_made_with_every_slab(place, make_writer, monkeypatch):
     slow.go_on.set()
     assert writer.wait() is True
     assert len(counted) > copied + 10
+
+
+def test_what_goes_through_the_page_cache_is_synced_while_it_is_written(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(local_folder, "SYNC_BYTES", 1000)
+    monkeypatch.setattr(
+        local_folder.os, "fsync", lambda f: synced.append(local_folder.os.fstat(f).st_size)
+    )
+    with LocalFolder(tmp_path).writer("file") as out:
+        for _ in range(5):
+            out.write(memoryview(bytes(400)))  # less than a page, so not past the cache
+    assert synced == [1200, 2000]

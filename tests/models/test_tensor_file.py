@@ -135,3 +135,15 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path):
     with pytest.raises(DataError, match="ends too early") as caught:
         file.read_into("a", torch.zeros(100))
     assert caught.value.where == {"file": str(path)}
+
+
+def test_a_long_file_is_synced_while_it_is_written(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(tensor_file, "SLAB_BYTES", 400)
+    monkeypatch.setattr(tensor_file, "SYNC_BYTES", 1000)
+    monkeypatch.setattr(
+        tensor_file.os, "fsync", lambda handle: synced.append(tensor_file.os.fstat(handle).st_size)
+    )
+    write(tmp_path / "file", {"x": InSlabs(torch.zeros(500))})
+    header = (tmp_path / "file").stat().st_size - 2000
+    assert synced == [header + 1200]

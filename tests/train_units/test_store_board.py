@@ -9,6 +9,7 @@ from torch.distributed import PrefixStore, TCPStore
 
 from distrain.train.assignment import Rendezvous
 from distrain.train.board import LocalDecidingBoard, StoreBoard
+from distrain.train.whereabouts import PEERS, wait_of
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,19 @@ def test_who_waits_for_a_text_gets_it_and_holds_up_nobody(boards):
     boards[1].post("late", "here")
     reader.join(20.0)
     assert got == ["here"]
+
+
+def test_who_waits_for_a_text_is_seen_to_wait_for_its_peers(server):
+    meeting = Rendezvous("127.0.0.1", server.port, f"job/{time.monotonic_ns()}")
+    reading, posting = (StoreBoard.join(meeting, 20.0) for _ in range(2))
+    reader = threading.Thread(target=reading.read, args=("late", 20.0))
+    reader.start()
+    deadline_s = time.monotonic() + 20.0
+    while wait_of(reader.ident) != PEERS:
+        assert time.monotonic() < deadline_s
+    posting.post("late", "here")
+    reader.join(20.0)
+    assert wait_of(reader.ident) == ""
 
 
 def test_nobody_waits_longer_than_they_say(boards):
