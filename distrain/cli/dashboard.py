@@ -8,8 +8,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
 from distrain.errors import ClusterError, InputError
+from distrain.monitor.token import TOKEN_VARIABLE, token_of_environment
 
-TOKEN_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN"
 DEFAULT_URL = "http://127.0.0.1:8787"
 TIMEOUT_S = 10.0
 
@@ -98,9 +98,10 @@ def dashboard_of(scheduler: str | None, url: str | None) -> Dashboard:
 
     Raises:
         InputError: The URL is none.
-        ClusterError: The scheduler does not answer, or has no dashboard.
+        ClusterError: The scheduler does not answer, or has no dashboard; or the environment's token
+            cannot be used.
     """
-    token = os.environ.get(TOKEN_VARIABLE) or None
+    token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
     if url is None and scheduler is not None:
         url = _url_from_scheduler(scheduler)
     return Dashboard(url or DEFAULT_URL, token)

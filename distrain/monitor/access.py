@@ -1,25 +1,26 @@
 """A token before everything that a scheduler serves over HTTP: pages, JSON, metrics, websockets.
 
 Dask has no such thing, so the application that Dask's servers route their requests through is
-replaced by one that asks for the token first. Only `/health` stays open, for probes.
+replaced by one that asks for the token first. Only `/health` stays open, for probes. With or
+without a token, it refuses websockets that pages of other sites open.
 """
 
 import hmac
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import dask
 from distributed import node
 from distributed.http.routing import RoutingApplication
 from tornado import web
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
-from distrain.errors import ClusterError
+from distrain.monitor.origin import is_foreign_websocket
+from distrain.monitor.token import token_of_environment
 
-TOKEN_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN"
 OPEN_PATHS = frozenset({"/health"})
 _PARAMETER = "token"
 
@@ -28,44 +29,28 @@ def install_access() -> None:
     """Guard the servers that start later in this process, where the environment has a token.
 
     Raises:
-        ClusterError: The variable is there, and empty.
+        ClusterError: It cannot be used: see `token_of_environment`.
     """
     token_of_environment()
     node.RoutingApplication = GuardedApplication
 
 
 def guard_running(application: RoutingApplication) -> None:
-    """Guard a server that is running already, where the environment has a token; again: no effect.
+    """Guard a server that is running already; again: no effect.
 
     Args:
         application: What it routes its requests through.
 
     Raises:
-        ClusterError: The variable is there, and empty.
+        ClusterError: The environment's token cannot be used: see `token_of_environment`.
     """
     token = token_of_environment()
-    guarded = isinstance(application, GuardedApplication) or "find_handler" in vars(application)
-    if token is not None and not guarded:
+    if not (isinstance(application, GuardedApplication) or "find_handler" in vars(application)):
         # The server holds this very object, so it must stay, with another way to find handlers.
+        guard = Guard(token) if token else None
         application.find_handler = partial(
-            _find_handler, application, Guard(token), application.find_handler
+            _find_handler, application, guard, application.find_handler
         )
-
-
-def token_of_environment() -> str | None:
-    """The token, or `None` where the variable is not set.
-
-    Raises:
-        ClusterError: It is set and empty: somebody wanted a token, and it got lost.
-    """
-    token = os.environ.get(TOKEN_VARIABLE)
-    if token is not None and not token.strip():
-        raise ClusterError(
-            f"{TOKEN_VARIABLE} is empty",
-            hint="Set it to a secret, such as the output of `openssl rand -hex 32`, or unset it to "
-            "leave the dashboard open.",
-        )
-    return token
 
 
 class Guard:
@@ -126,11 +111,36 @@ def _find_handler(
     request: HTTPServerRequest,
     **options: Any,
 ) -> Any:
+    if "Upgrade" in request.headers and is_foreign_websocket(request.headers, _allowed_origins()):
+        return application.get_handler_delegate(request, _ForeignPage)
     if guard is None or request.path in OPEN_PATHS or guard.lets_pass(request.headers):
         return find_handler(request, **options)
     if request.method == "GET" and guard.has_token_in_url(request):
         return application.get_handler_delegate(request, _Welcome, {"guard": guard})
     return application.get_handler_delegate(request, _Denied)
+
+
+def _allowed_origins() -> Sequence[str]:
+    """What Bokeh and Dask were told; Dask's own default, all, does not count."""
+    from bokeh.settings import settings
+
+    of_bokeh: list[str] = settings.allowed_ws_origin()
+    key = "distributed.scheduler.dashboard.bokeh-application.allow_websocket_origin"
+    of_dask: list[str] = dask.config.get(key, [])
+    return [*of_bokeh, *(host for host in of_dask if host != "*")]
+
+
+class _ForeignPage(web.RequestHandler):
+    def prepare(self) -> None:
+        self.set_status(403)
+        origin = self.request.headers.get("Origin", "")
+        self.finish(
+            {
+                "error": f"a page of another site, {origin}, asks for this one's websocket",
+                "hint": "Behind a proxy, pass the browser's Host or X-Forwarded-Host on; to let "
+                "other sites' pages in, set BOKEH_ALLOW_WS_ORIGIN to HOST:PORT.",
+            }
+        )
 
 
 class _Denied(web.RequestHandler):

@@ -31,8 +31,14 @@ class _JsonHandler(RequestHandler):  # type: ignore[misc]  # distributed is unty
         self.set_status(status)
         self.answer({"error": error, "hint": hint})
 
+    def head(self, *words: str) -> None:
+        """The headers that GET would give; Tornado leaves the document out."""
+        self.get(*words)
+
     def write_error(self, status_code: int, **_: Any) -> None:
         """Tornado's own errors, such as a method that there is not."""
+        if status_code == 405:
+            self.set_header("Allow", "GET, HEAD")
         self.refuse(status_code, self._reason, "GET /distrain/openapi.json tells what there is.")
 
 
@@ -87,10 +93,23 @@ class OpenApiHandler(_JsonHandler):
         self.answer(openapi_document())
 
 
+class NothingHandler(_JsonHandler):
+    """Any other path below the jobs."""
+
+    def prepare(self) -> None:
+        """Say so, whatever the method."""
+        hint = "GET /distrain/openapi.json tells what there is."
+        self.refuse(404, f"there is nothing at {self.request.path}", hint)
+
+    def check_xsrf_cookie(self) -> None:
+        """Nobody gets further than `prepare`."""
+
+
 routes: list[tuple[str, type[RequestHandler], dict[str, Any]]] = [
     (r"/distrain/openapi\.json", OpenApiHandler, {}),
     (r"/distrain/jobs/?", JobsHandler, {}),
     (r"/distrain/jobs/([^/]+)", JobHandler, {}),
     (r"/distrain/jobs/([^/]+)/metrics", MetricsHandler, {}),
+    (r"/distrain/jobs/.+", NothingHandler, {}),
 ]
 """What `distributed.scheduler.http.routes` takes from a module."""

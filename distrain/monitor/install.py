@@ -21,7 +21,7 @@ def install() -> None:
     Calling it again changes nothing.
 
     Raises:
-        ClusterError: The environment asks for a token, and it is empty.
+        ClusterError: The environment asks for a token that cannot be used.
     """
     install_access()
     install_pages()

@@ -35,7 +35,7 @@ class MonitorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is un
 
         Raises:
             ClusterError: There is no coordinator to watch, or the scheduler's environment asks for
-                a token, and it is empty.
+                a token that cannot be used.
         """
         if EXTENSION in scheduler.extensions:
             return

@@ -6,6 +6,7 @@ from typing import Any
 from distrain.coordinator.states import JobState
 from distrain.monitor.job_history import RANK, TRAIN, VALID
 from distrain.monitor.series import Column
+from distrain.monitor.token import TOKEN_VARIABLE
 from distrain.version import __version__
 
 Schema = dict[str, Any]
@@ -24,7 +25,7 @@ def openapi_document() -> dict[str, Any]:
             "title": "distrain: jobs of a scheduler",
             "version": __version__,
             "description": "Times are unix time or seconds. `null`: not known, or not yet. Where "
-            "DISTRAIN_DASHBOARD_TOKEN is set, send it as `Authorization: Bearer TOKEN`.",
+            f"{TOKEN_VARIABLE} is set, send it as `Authorization: Bearer TOKEN`.",
         },
         "servers": [{"url": "..", "description": "This scheduler, behind whatever prefix."}],
         "security": [{}, {"token": []}],
@@ -100,7 +101,11 @@ def _summary() -> dict[str, Schema]:
         "rows_per_s": _maybe(NUMBER),
         "loss": _told(_maybe(NUMBER), "Mean log loss in nats of the rows of the last report."),
         "auc": _maybe(NUMBER),
-        "auc_bound": _told(_maybe(NUMBER), "The true AUC lies within +- this."),
+        "auc_bound": _told(
+            _maybe(NUMBER),
+            "The exact AUC of the rows that were scored lies within +- this; `auc` is counted in "
+            "a histogram. It says nothing about other rows.",
+        ),
         "valid_loss": _maybe(NUMBER),
         "valid_auc": _maybe(NUMBER),
         "valid_auc_bound": _maybe(NUMBER),

@@ -145,7 +145,9 @@ def _scores(jobs: list[Watched]) -> Iterator[Metric]:
     loss = GaugeFamily("distrain_job_loss_nats", "Mean log loss of the last report", labels=SPLITS)
     auc = GaugeFamily("distrain_job_auc_ratio", "Area under the ROC curve", labels=SPLITS)
     bound = GaugeFamily(
-        "distrain_job_auc_bound_ratio", "The true AUC lies within +- this", labels=SPLITS
+        "distrain_job_auc_bound_ratio",
+        "How far binning may put the AUC off that of the same rows sorted; no confidence interval",
+        labels=SPLITS,
     )
     for job in jobs:
         for record in (job.history.last_train, job.history.last_valid):

@@ -11,13 +11,13 @@ from monitored import Site, on_site
 from rich.console import Console
 
 from distrain.cli import keys, top, top_live
-from distrain.cli.dashboard import TOKEN_VARIABLE, Dashboard, dashboard_of
+from distrain.cli.dashboard import Dashboard, dashboard_of
 from distrain.cli.main import cli
 from distrain.cli.top_choice import chosen, moved
 from distrain.cli.top_view import job_line, phase_shares, screen
 from distrain.coordinator.messages import Cancel
 from distrain.errors import ClusterError, InputError
-from distrain.monitor import access
+from distrain.monitor.token import TOKEN_VARIABLE
 
 
 async def run(*args: object) -> str:
@@ -199,8 +199,7 @@ def test_a_scheduler_is_asked_for_its_dashboard() -> None:
 
 
 def test_the_token_of_the_environment_opens_a_guarded_dashboard(monkeypatch) -> None:
-    assert TOKEN_VARIABLE == access.TOKEN_VARIABLE
-    monkeypatch.setenv(TOKEN_VARIABLE, "s3cret")
+    monkeypatch.setenv(TOKEN_VARIABLE, "s3cret-of-some-length\n")
 
     async def story(site: Site) -> None:
         found = await asyncio.to_thread(dashboard_of, None, site.url)

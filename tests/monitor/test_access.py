@@ -9,9 +9,10 @@ from tornado.httputil import HTTPHeaders
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from distrain.errors import ClusterError
-from distrain.monitor.access import TOKEN_VARIABLE, Guard, token_of_environment
+from distrain.monitor.access import Guard, install_access
+from distrain.monitor.token import MIN_LENGTH, TOKEN_VARIABLE
 
-TOKEN = "s3cret token/+?"
+TOKEN = "s3cret token/+?~"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 GUARDED = (
     "/distrain", "/distrain/jobs", "/distrain/jobs/a", "/distrain/openapi.json", "/metrics",
@@ -71,7 +72,7 @@ def test_everything_comes_with_the_token(token: str) -> None:
         connection = await websocket(site, BEARER)
         assert await connection.read_message()
         connection.close()
-        welcome = await site.get("/distrain/jobs?x=1&token=s3cret%20token/%2B?&y=2")
+        welcome = await site.get("/distrain/jobs?x=1&token=s3cret%20token/%2B?~&y=2")
         assert (welcome.code, welcome.headers["Location"]) == (302, "./jobs?x=1&y=2")
         cookie = welcome.headers["Set-Cookie"]
         assert {"HttpOnly", "SameSite=Lax"} < set(re.split("; ", cookie))
@@ -96,10 +97,58 @@ def test_without_a_token_configured_all_is_open(monkeypatch: pytest.MonkeyPatch)
     on_site(story)
 
 
-def test_an_empty_token_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, " ")
-    with pytest.raises(ClusterError, match="DISTRAIN_DASHBOARD_TOKEN is empty"):
-        token_of_environment()
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (" \n", "is empty"),
+        ("x", f"is too short: it has 1 of at least {MIN_LENGTH} characters"),
+        ("x" * (MIN_LENGTH - 1) + "\n", f"it has {MIN_LENGTH - 1} of"),
+        ("pässwörter-sind-lang", r"no HTTP header carries: '\xe4', '\xf6'"),
+        ("two-lines-of\na-secret", r"no HTTP header carries: '\n'"),
+    ],
+)
+def test_a_token_that_cannot_guard_is_a_mistake(
+    monkeypatch: pytest.MonkeyPatch, given: str, told: str
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, given)
+    with pytest.raises(ClusterError, match=re.escape(told)) as caught:
+        install_access()
+    assert caught.value.message.startswith(TOKEN_VARIABLE)
+    assert "openssl rand" in str(caught.value.hint)
+    assert given.strip() not in str(caught.value) or len(given.strip()) < 2
+
+
+def test_the_line_end_of_a_secrets_file_is_no_part_of_the_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, f" {TOKEN}\r\n")
+
+    async def story(site: Site) -> None:
+        assert (await site.get("/distrain/jobs", headers=BEARER)).code == 200
+        assert (await site.get("/distrain/jobs")).code == 401
+
+    on_site(story)
+
+
+def test_a_page_of_another_site_gets_no_websocket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+    async def story(site: Site) -> None:
+        own = site.url.partition("//")[2]
+        same = {"Origin": site.url}
+        behind_a_proxy = {"Origin": "https://dask.example", "X-Forwarded-Host": "dask.example"}
+        for headers in ({}, same, behind_a_proxy):
+            connection = await websocket(site, headers)
+            assert await connection.read_message()
+            connection.close()
+        for origin in ("http://evil.example", "null", f"http://evil.{own}", "http://127.0.0.1:1"):
+            with pytest.raises(HTTPClientError, match="403"):
+                await websocket(site, {"Origin": origin})
+        monkeypatch.setenv("BOKEH_ALLOW_WS_ORIGIN", "evil.example")
+        connection = await websocket(site, {"Origin": "http://evil.example"})
+        connection.close()
+
+    on_site(story, dashboard=True)
 
 
 @pytest.mark.parametrize("cookie", ["", "a=b; c", "distrain-x=" + "é", "=", ";;;", "a" * 10_000])
@@ -118,7 +167,7 @@ def test_two_tokens_have_two_cookies() -> None:
 def test_over_https_the_cookie_stays_there(token: str) -> None:
     async def story(site: Site) -> None:
         headers = {"X-Forwarded-Proto": "https"}
-        welcome = await site.get("/status?token=s3cret%20token/%2B?", headers=headers)
+        welcome = await site.get("/status?token=s3cret%20token/%2B?~", headers=headers)
         assert "Secure" in welcome.headers["Set-Cookie"]
         assert welcome.headers["Location"] == "./status"
 

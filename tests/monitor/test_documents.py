@@ -1,5 +1,6 @@
 """The documents that a scheduler serves, and that they are as the OpenAPI document says."""
 
+import json
 from typing import Any
 
 import pytest
@@ -70,6 +71,29 @@ def test_what_is_served_is_what_openapi_says() -> None:
         assert set(told["paths"]) == {
             "/distrain/jobs", "/distrain/jobs/{job_id}", "/distrain/jobs/{job_id}/metrics"
         }  # fmt: skip
+
+    on_site(story)
+
+
+def test_other_methods_and_other_paths_are_answered_in_json() -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        for path in ("/distrain/jobs", "/distrain/jobs/a", "/distrain/jobs/a/metrics",
+                     "/distrain/openapi.json"):  # fmt: skip
+            got = await site.get(path)
+            head = await site.get(path, method="HEAD")
+            assert (head.code, head.body) == (200, b""), path
+            assert head.headers["Content-Length"] == str(len(got.body))
+            assert head.headers["Content-Type"] == got.headers["Content-Type"]
+            for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+                refused = await site.get(path, method=method, allow_nonstandard_methods=True)
+                assert (refused.code, refused.headers["Allow"]) == (405, "GET, HEAD"), method
+                assert set(json.loads(refused.body)) == {"error", "hint"}
+        assert (await site.get("/distrain/jobs/b", method="HEAD")).code == 404
+        for path in ("/distrain/jobs/a/x", "/distrain/jobs/a/metrics/x", "/distrain/jobs/a/b/c"):
+            assert path in (await site.json(path, 404))["error"]
+        posted = await site.get("/distrain/jobs/a/x", method="POST", body="{}")
+        assert posted.code == 404
 
     on_site(story)
 

@@ -10,10 +10,10 @@ from bokeh.client import pull_session
 
 from distrain.coordinator.plugin import ensure_coordinator
 from distrain.errors import ClusterError
-from distrain.monitor.access import TOKEN_VARIABLE
 from distrain.monitor.late import ensure_monitor
+from distrain.monitor.token import TOKEN_VARIABLE
 
-TOKEN = "a-token"
+TOKEN = "a-token-of-some-length"
 PAGES = ("/distrain", "/training", "/individual-distrain-jobs", "/individual-distrain-gpu")
 
 

@@ -19,10 +19,10 @@ from small_jobs import make_spec, small_document, write_prepared
 from distrain.cluster import open_cluster
 from distrain.coordinator.handle import JobHandle
 from distrain.coordinator.view import Record
-from distrain.monitor.access import TOKEN_VARIABLE
+from distrain.monitor.token import TOKEN_VARIABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-TOKEN = "a-token"
+TOKEN = "a-token-of-some-length"
 LONG = {
     "name": "long",
     "train.epochs": 10_000,
