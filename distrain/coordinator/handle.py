@@ -72,9 +72,13 @@ class JobHandle:
             )
         return JobView.from_json(document)
 
-    def cancel(self) -> None:
-        """Ask for the job's end."""
-        self._call("distrain_cancel", job_id=self.job_id)
+    def cancel(self, why: str = "") -> None:
+        """Ask for the job's end.
+
+        Args:
+            why: Who wants that, or what made them: others read it as the reason.
+        """
+        self._call("distrain_cancel", job_id=self.job_id, why=why)
 
     def watch(
         self, on_view: Callable[[JobView], None], since: int = 0, lost_after_s: float = LOST_AFTER_S

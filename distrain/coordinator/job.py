@@ -40,6 +40,26 @@ class Restart:
     at_s: float
 
 
+@dataclass(frozen=True)
+class Move:
+    """A change of a job's state.
+
+    Attributes:
+        old: The state before.
+        new: The state after.
+        attempt: The attempt that it belongs to: of a launch, the new one; of an end, the ended one.
+        why: What brought it about, in one line; "" where the state says it.
+    """
+
+    old: JobState
+    new: JobState
+    attempt: int
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.old} -> {self.new}"
+
+
 @dataclass
 class RankStatus:
     """What is known of one rank of the current attempt."""
@@ -66,7 +86,7 @@ class Job:
     state: JobState = JobState.PENDING
     attempt: int = 0
     why_pending: str = ""
-    waiting_since_s: float | None = None  # the start deadline counts from here
+    starting_since_s: float | None = None  # its placement, or its restart: the start deadline
     ranks: dict[int, RankStatus] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)  # of this attempt, as they came
     culprit: Failure | None = None  # why this attempt is stopped; at a bad end, of the job
@@ -85,7 +105,7 @@ class Job:
     not_before_s: float = 0.0
     fewer_from_s: float = 0.0  # from here on it may start with fewer ranks than wanted
     reserved: frozenset[tuple[str, str]] = frozenset()
-    history: list[str] = field(default_factory=list)
+    history: list[Move] = field(default_factory=list)
 
     @property
     def job_id(self) -> str:

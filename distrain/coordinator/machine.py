@@ -35,7 +35,7 @@ from distrain.coordinator.culprit import (
 )
 from distrain.coordinator.deadlines import missed_deadline
 from distrain.coordinator.hosts import HostFailures
-from distrain.coordinator.job import Failure, Job, RankStatus, Restart, slot_key
+from distrain.coordinator.job import Failure, Job, Move, RankStatus, Restart, slot_key
 from distrain.coordinator.messages import (
     Cancel,
     CheckpointGang,
@@ -83,6 +83,8 @@ LINGER_S = 30.0
 """How long the processes of a gang that finished may take to end by themselves."""
 
 
+_CANCELLED = "somebody cancelled the job"
+
 _PROGRESS = (Heartbeat, StepsDone, EvaluationDone)
 """What ranks tell all the time. It moves no job; what follows from its absence, a tick decides."""
 
@@ -105,7 +107,7 @@ class Machine:
             case Submit():
                 self._submit(stimulus, now_s)
             case Cancel():
-                self._cancel(stimulus.job_id, now_s)
+                self._cancel(stimulus, now_s)
             case WorkersChanged():
                 self._workers_changed(stimulus.slots, now_s)
             case WorkerLeaving():
@@ -142,16 +144,16 @@ class Machine:
         if request.job_id in self.jobs:  # submitting twice is submitting once
             return
         job = Job(request, now_s, self._submitted, attempt=request.first_attempt - 1)
-        job.waiting_since_s = now_s
         job.fewer_from_s = now_s + queue.FEWER_AFTER_S
         self._submitted += 1
         self.jobs[request.job_id] = job
 
-    def _cancel(self, job_id: str, now_s: float) -> None:
-        job = self.jobs.get(job_id)
+    def _cancel(self, request: Cancel, now_s: float) -> None:
+        job = self.jobs.get(request.job_id)
         if job is None or job.state.is_final:
             return
-        cause = Failure(Reason.CANCELLED, "somebody cancelled the job")
+        message = f"the job was cancelled: {request.why}" if request.why else _CANCELLED
+        cause = Failure(Reason.CANCELLED, message)
         if job.state in (JobState.PENDING, JobState.RESTARTING):
             self._end(job, cause, JobState.CANCELLED)
         elif not self._ends_anyway(job):
@@ -279,7 +281,7 @@ class Machine:
 
     def _begin_to_run(self, job: Job, now_s: float) -> None:
         self._move(job, JobState.RUNNING)
-        job.waiting_since_s = None
+        job.starting_since_s = None
         every_s = job.request.checkpoint_every_s
         job.next_checkpoint_s = None if every_s is None else now_s + every_s
         for status in job.ranks.values():
@@ -377,8 +379,8 @@ class Machine:
         job.fewer_from_s = now_s + queue.FEWER_AFTER_S
         if verdict.state is JobState.RESTARTING:
             job.reserved = keys - self._reserved()
-            job.waiting_since_s = now_s
-        self._move(job, verdict.state)
+            job.starting_since_s = now_s
+        self._move(job, verdict.state, cause)
 
     def _reserved(self) -> set[tuple[str, str]]:
         return {key for job in self._live() for key in job.reserved}
@@ -389,7 +391,7 @@ class Machine:
         job.settle_at_s = job.linger_until_s = job.give_up_at_s = job.stacks_due_s = None
         job.next_checkpoint_s = None
         job.queue_again = False
-        job.waiting_since_s = None
+        job.starting_since_s = None
 
     def _end(self, job: Job, cause: Failure, state: JobState) -> None:
         job.culprit = cause
@@ -411,14 +413,15 @@ class Machine:
                     answer.job.why_pending = answer.why
             last = next((a for a in answers if not isinstance(a, queue.Wait)), None)
             if isinstance(last, queue.Start):
-                self._launch(last.job, last.placements)
+                self._launch(last.job, last.placements, now_s)
             elif isinstance(last, queue.MakeRoom):
                 self._make_room(last, now_s)
             else:
                 return
 
-    def _launch(self, job: Job, placements: tuple[Placement, ...]) -> None:
+    def _launch(self, job: Job, placements: tuple[Placement, ...], now_s: float) -> None:
         job.attempt += 1
+        job.starting_since_s = now_s
         job.why_pending = ""
         job.reserved = frozenset()
         job.ranks = {p.world.rank: RankStatus(p) for p in placements}
@@ -428,19 +431,21 @@ class Machine:
     def _make_room(self, wanted: queue.MakeRoom, now_s: float) -> None:
         for victim in wanted.victims:
             message = f"made room for {wanted.job.job_id}, whose priority is higher"
+            cause = Failure(Reason.PREEMPTED, message)
             if victim.state is JobState.RESTARTING:
                 victim.reserved = frozenset()
-                victim.waiting_since_s = None
-                self._move(victim, JobState.PENDING)
+                victim.starting_since_s = None
+                self._move(victim, JobState.PENDING, cause)
             else:
-                cause = Failure(Reason.PREEMPTED, message)
                 self._stop(victim, cause, now_s, victim.request.stop_grace_s)
                 victim.queue_again = True
         names = ", ".join(victim.job_id for victim in wanted.victims)
         wanted.job.why_pending = f"waits for {names} to stop"
 
-    def _move(self, job: Job, state: JobState) -> None:
+    def _move(self, job: Job, state: JobState, cause: Failure | None = None) -> None:
         if state not in TRANSITIONS[job.state]:
             raise InvalidTransition(job.job_id, job.state, state, job.history)
-        job.history.append(f"{job.state} -> {state}")
+        cause = cause or job.culprit
+        why = f"{cause.reason}: {cause.message.splitlines()[0]}" if cause else ""
+        job.history.append(Move(job.state, state, job.attempt, why))
         job.state = state

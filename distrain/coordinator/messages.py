@@ -22,7 +22,8 @@ class Submit:
     Attributes:
         job_id: Its name.
         num_ranks: Ranks wanted.
-        start_deadline_s: From submission, or from a restart, until all ranks train.
+        start_deadline_s: From an attempt's placement until all its ranks train; also the longest
+            that a restart may wait for workers.
         total_deadline_s: From submission to the end.
         allowed_ranks: Numbers of ranks that it may have to do with, the largest first; empty:
             `num_ranks` alone.
@@ -33,6 +34,7 @@ class Submit:
         stop_grace_s: What ranks get to save a checkpoint when asked to stop.
         checkpoint_every_s: Seconds between checkpoints.
         first_attempt: The number of its first attempt here: above 1 for a job that is resumed.
+        queue_deadline_s: From submission until it is placed for the first time; `None`: any time.
     """
 
     job_id: str
@@ -47,13 +49,20 @@ class Submit:
     stop_grace_s: float = 20.0
     checkpoint_every_s: float | None = None
     first_attempt: int = 1
+    queue_deadline_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Somebody wants a job to end."""
+    """Somebody wants a job to end.
+
+    Attributes:
+        job_id: Which.
+        why: Who cancelled it or what made them, as people should read it; "" if nobody said.
+    """
 
     job_id: str
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -161,9 +161,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._tell(_request(job_id, job_spec, first_attempt))
         return True
 
-    def cancel(self, job_id: str) -> None:
-        """RPC: end a job."""
-        self._tell(Cancel(job_id))
+    def cancel(self, job_id: str, why: str = "") -> None:
+        """RPC: end a job; `why` says who wants that, or what made them."""
+        self._tell(Cancel(job_id, why))
 
     def list_jobs(self) -> list[dict[str, Any]]:
         """RPC: all jobs, without their progress."""
@@ -291,6 +291,7 @@ def _request(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
         stop_grace_s=deadlines.stop_grace_s,
         checkpoint_every_s=spec.checkpoint.every_s,
         first_attempt=first_attempt,
+        queue_deadline_s=deadlines.queue_s,
     )
 
 

@@ -7,6 +7,7 @@ STOPPING ──▶ RESTARTING | PENDING | SUCCEEDED | FAILED | CANCELLED
 RESTARTING ──▶ STARTING | PENDING | FAILED | CANCELLED
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -52,6 +53,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 class Reason(StrEnum):
     """Why an attempt ended early, beyond what a rank itself reports (`events.FAILURE_REASONS`)."""
 
+    QUEUE_DEADLINE_EXCEEDED = "QueueDeadlineExceeded"  # it waited too long for its first placement
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     RANK_DIED = "RankDied"  # the process ended without a word, e.g. killed
@@ -67,5 +69,6 @@ class Reason(StrEnum):
 class InvalidTransition(Exception):
     """A move that the table forbids: a bug in the machine, told with its story."""
 
-    def __init__(self, job_id: str, old: JobState, new: JobState, history: list[str]):
-        super().__init__(f"job {job_id}: {old} -> {new} is not a move; so far: {history}")
+    def __init__(self, job_id: str, old: JobState, new: JobState, history: Iterable[object]):
+        so_far = [str(move) for move in history]
+        super().__init__(f"job {job_id}: {old} -> {new} is not a move; so far: {so_far}")

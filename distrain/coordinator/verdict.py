@@ -12,6 +12,7 @@ HOPELESS = frozenset(
         "NonFiniteLoss",  # the same steps would lead there again
         "OutOfMemory",
         "OutputError",
+        Reason.QUEUE_DEADLINE_EXCEEDED,
         Reason.START_DEADLINE_EXCEEDED,
         Reason.DEADLINE_EXCEEDED,
         Reason.COORDINATOR_LOST,

@@ -40,7 +40,7 @@ class Monitor:
         self._clock = clock
         self._entries_seen: dict[str, int] = {}
         self._moves_seen: dict[str, int] = {}
-        self._failed: set[str] = set()
+        self._failed: set[object] = set()  # where it failed: as many as there are such places
         self._restless: set[str] = set()  # jobs that have not ended
 
     def handled(self, stimulus: Stimulus) -> None:
@@ -54,8 +54,8 @@ class Monitor:
                 case _:
                     pass
         except Exception as error:  # a mistake in what watches must not touch who works
-            if repr(error) not in self._failed:
-                self._failed.add(repr(error))  # it is told once
+            if (where := _place(error)) not in self._failed:
+                self._failed.add(where)  # it is told once
                 log.exception("the monitor failed; training goes on")
 
     def forgot(self, job_id: str) -> None:
@@ -166,14 +166,16 @@ class Monitor:
             return
         self._moves_seen[job_id] = len(job.history)
         for move in job.history[seen:]:
-            state = JobState(move.rpartition(" ")[2])
-            self.histories[job_id].move(job.attempt, state, now_s, _why(job, state))
+            self.histories[job_id].move(move.attempt, move.new, now_s, move.why)
         if job.state.is_final:
             self._restless.discard(job_id)
 
 
-def _why(job: Job, state: JobState) -> str:
-    """One line on why it came to this."""
-    if state in (JobState.STOPPING, JobState.FAILED, JobState.CANCELLED) and job.culprit:
-        return f"{job.culprit.reason}: {job.culprit.message.splitlines()[0]}"
-    return ""
+def _place(error: Exception) -> object:
+    """The kind of an error and the line that raised it; its text may be another each time."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None:
+        return type(error)
+    return type(error), innermost.tb_frame.f_code.co_filename, innermost.tb_lineno

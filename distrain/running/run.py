@@ -1,6 +1,7 @@
 """One job from its spec to a finished run directory."""
 
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from distrain.report import RunRecorder, Summary
     from distrain.running.resuming import Resumption
     from distrain.sinks import Feeds, Sink
+
+
+_COMMAND = "the command that submitted it"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: this process is to end in order, as after Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -139,12 +147,13 @@ def _run_to_end(
             try:
                 _show_jobs(client, progress)
                 return job.watch(show)
-            except OutputError:  # the run directory takes no more records
-                job.cancel()
+            except OutputError as error:  # the run directory takes no more records
+                job.cancel(f"{_COMMAND} cannot write its run directory: {error.message}")
                 raise
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 progress.say("stopping the job (Ctrl-C again leaves it to itself)")
-                job.cancel()
+                told = "received SIGTERM" if isinstance(interrupt, Terminated) else "got Ctrl-C"
+                job.cancel(f"{_COMMAND} {told} on host {socket.gethostname()}")
                 return job.watch(show, since=seen)
 
 
@@ -166,7 +175,7 @@ def _terminated_is_interrupted() -> Iterator[None]:
         return
 
     def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+        raise Terminated
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

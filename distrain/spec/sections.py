@@ -289,7 +289,17 @@ class QueueSpec(Section):
 class DeadlinesSpec(Section):
     """How long things may take."""
 
-    start_s: float = Field(900.0, gt=0, description="From submission until all ranks train.")
+    queue_s: float | None = Field(
+        None,
+        gt=0,
+        description="From submission until the job is placed for the first time; null: no limit.",
+    )
+    start_s: float = Field(
+        900.0,
+        gt=0,
+        description="From placement until all ranks train, for each attempt anew; also the longest "
+        "that a restart waits for workers.",
+    )
     total_s: float | None = Field(None, gt=0, description="From submission to the end.")
     collective_s: float = Field(
         600.0, gt=0, description="Longest wait for a peer in one collective operation."

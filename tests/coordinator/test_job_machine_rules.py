@@ -281,7 +281,7 @@ class AnythingHappens(RuleBasedStateMachine):
     @invariant()
     def jobs_move_along_the_table_and_final_states_stay(self):
         for job_id, job in self.machine.jobs.items():
-            moves = [tuple(map(JobState, line.split(" -> "))) for line in job.history]
+            moves = [(move.old, move.new) for move in job.history]
             assert all(new in TRANSITIONS[old] for old, new in moves)
             state, moves_before = self.states.get(job_id, (JobState.PENDING, 0))
             assert not (state.is_final and (job.state is not state or len(moves) > moves_before))

@@ -136,6 +136,16 @@ def test_a_lost_worker_is_paid_for_by_its_own_budget():
     assert kinds(story.cluster(2)) == [LaunchGang]
 
 
+def test_who_cancelled_a_job_is_told():
+    story = Story(2)
+    story.running(budgets=SOME)
+    story.happens(Cancel("a", "the command that submitted it received SIGTERM on host h"))
+    story.all_exit()
+    assert story.culprit().message == (
+        "the job was cancelled: the command that submitted it received SIGTERM on host h"
+    )
+
+
 def test_a_job_cancelled_while_it_waits_for_its_next_attempt_ends_at_once():
     story = Story(2)
     story.running(budgets=SOME, backoff_s=30.0)
@@ -151,11 +161,47 @@ def test_a_restart_that_gets_no_workers_misses_its_deadline():
     story.cluster(1)
     story.wait(SETTLE_S)
     story.all_exit()
-    story.wait(60.1)
+    story.wait(59.0)
+    assert story.state() is JobState.RESTARTING
+    story.wait(1.1)
     assert story.state() is JobState.FAILED
     assert story.culprit().message == (
-        "the job did not start again within 60 s: needs 2 workers, the cluster has 1"
+        "the job was not placed again within 60 s (deadlines.start_s): "
+        "needs 2 workers, the cluster has 1"
     )
+
+
+def test_each_attempt_has_its_own_time_to_start():
+    story = Story(2)
+    story.running(budgets=SOME, backoff_s=0.0, start_s=60.0)
+    story.wait(1000.0)
+    story.cluster(1)
+    story.wait(SETTLE_S)
+    story.all_exit()
+    story.wait(50.0)
+    story.cluster(2)
+    assert story.state() is JobState.STARTING
+    story.wait(59.0)
+    assert story.state() is JobState.STARTING
+    assert kinds(story.wait(1.1)) == [StopGang]
+    assert story.culprit().message == (
+        "attempt 2 did not start within 60 s of its placement (deadlines.start_s): "
+        "rank 0, 1 did not get ready"
+    )
+
+
+def test_several_moves_at_once_are_told_with_their_own_attempts_and_reasons():
+    story = Story(3)
+    story.running(budgets=SOME, backoff_s=0.0)
+    die(story)
+    moves = [(str(move), move.attempt, move.why) for move in story.job().history[2:]]
+    assert [(told, attempt) for told, attempt, _ in moves] == [
+        ("running -> stopping", 1),
+        ("stopping -> restarting", 1),
+        ("restarting -> starting", 2),
+    ]
+    assert all(told.startswith("RankDied: rank 1 ") for _, _, told in moves[:2])
+    assert moves[2][2] == ""
 
 
 def test_a_resumed_job_counts_its_attempts_on():

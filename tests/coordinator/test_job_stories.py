@@ -34,7 +34,7 @@ def test_a_job_starts_runs_and_succeeds():
     assert story.finish("a", 1) == [EndGang("a", 1)]
     assert story.state() is JobState.SUCCEEDED
     assert story.culprit() is None
-    assert story.machine.jobs["a"].history == [
+    assert [str(move) for move in story.machine.jobs["a"].history] == [
         "pending -> starting",
         "starting -> running",
         "running -> succeeded",
@@ -423,20 +423,47 @@ def test_cancelling_twice_or_nothing_is_harmless():
 
 def test_a_job_that_never_gets_workers_says_why():
     story = Story(1)
-    story.submit("a", 2, start_s=60.0)
-    story.submit("b", 1, start_s=60.0)
+    story.submit("a", 2, queue_deadline_s=60.0)
+    story.submit("b", 1, queue_deadline_s=60.0)
     assert story.wait(60.0) == []
     assert story.state() is JobState.PENDING
     story.wait(0.1)
     assert story.state() is story.state("b") is JobState.FAILED
     assert story.culprit() == Failure(
-        Reason.START_DEADLINE_EXCEEDED,
-        "the job did not start within 60 s: needs 2 workers, the cluster has 1",
+        Reason.QUEUE_DEADLINE_EXCEEDED,
+        "the job waited in the queue for more than 60 s (deadlines.queue_s): "
+        "needs 2 workers, the cluster has 1",
     )
     assert story.culprit("b").message == (
-        "the job did not start within 60 s: "
+        "the job waited in the queue for more than 60 s (deadlines.queue_s): "
         "waits behind a, which needs 2 workers, the cluster has 1"
     )
+
+
+def test_time_in_the_queue_does_not_count_against_the_start():
+    story = Story(2)
+    story.running("long", 2)
+    story.submit("next", 2, start_s=60.0)
+    story.wait(1e6)
+    assert story.state("next") is JobState.PENDING
+    for rank in range(2):
+        story.finish("long", rank)
+    assert story.state("next") is JobState.STARTING
+    story.wait(60.0)
+    assert story.state("next") is JobState.STARTING
+    story.wait(0.1)
+    assert story.culprit("next").reason == Reason.START_DEADLINE_EXCEEDED
+
+
+def test_the_deadline_of_the_queue_ends_with_the_first_placement():
+    story = Story(2)
+    story.running("low", 2, queue_deadline_s=60.0, start_s=60.0)
+    story.wait(61.0)
+    story.submit("high", 2, priority=5)
+    story.all_exit("low", saved_step=7)
+    story.train("high")
+    story.wait(1e6)
+    assert story.state("low") is JobState.PENDING
 
 
 def test_a_gang_whose_last_rank_never_gets_ready_names_it():
@@ -445,7 +472,8 @@ def test_a_gang_whose_last_rank_never_gets_ready_names_it():
     story.rank("a", TrainingStarted(1, 10, 100, 100, 5))
     assert kinds(story.wait(60.1)) == [StopGang]
     assert story.culprit().message == (
-        "the job did not start within 60 s: rank 0, 2 did not get ready"
+        "attempt 1 did not start within 60 s of its placement (deadlines.start_s): "
+        "rank 0, 2 did not get ready"
     )
 
 
@@ -467,7 +495,9 @@ def test_the_total_deadline_counts_from_submission(workers):
     story.wait(0.1)
     story.wait(CANCEL_GRACE_S + GIVE_UP_S)
     assert story.state() is JobState.FAILED
-    assert story.culprit() == Failure(Reason.DEADLINE_EXCEEDED, "the job did not end within 90 s")
+    assert story.culprit() == Failure(
+        Reason.DEADLINE_EXCEEDED, "the job did not end within 90 s (deadlines.total_s)"
+    )
 
 
 def test_a_deadline_does_not_stop_a_gang_twice():

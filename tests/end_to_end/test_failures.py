@@ -162,11 +162,11 @@ def test_a_job_cancelled_while_it_starts_leaves_nothing_and_blocks_nobody(
 def test_a_gang_larger_than_the_cluster_says_what_it_waits_for(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
-    spec = make_spec(prepared, "resources.num_ranks=6", "deadlines.start_s=0.5")
+    spec = make_spec(prepared, "resources.num_ranks=6", "deadlines.queue_s=0.5")
     seen: list[str] = []
     view = submit(cluster, spec, tmp_path).watch(lambda view: seen.append(view.why_pending))
     assert "needs 6 workers, the cluster has 4" in seen
-    assert view.reason == "StartDeadlineExceeded"
+    assert view.reason == "QueueDeadlineExceeded"
     assert "needs 6 workers, the cluster has 4" in (view.message or "")
 
 

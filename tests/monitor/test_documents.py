@@ -1,5 +1,6 @@
 """The documents that a scheduler serves, and that they are as the OpenAPI document says."""
 
+import itertools
 import json
 from typing import Any
 
@@ -15,6 +16,7 @@ from distrain.events import (
     RankExited,
     RankFinished,
     RankStopped,
+    StopNoticed,
 )
 from distrain.monitor.observer import Monitor
 from distrain.monitor.shown_ranks import shown_ranks
@@ -178,16 +180,41 @@ def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
     on_site(story)
 
 
+def test_moves_at_one_moment_are_told_with_their_own_attempts_and_reasons() -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        site.coordinator._carry_out = lambda _: None  # type: ignore[method-assign]
+        site.tell("a", StopNoticed(0, "SIGTERM"))
+        for rank in range(2):
+            site.tell("a", RankExited(rank, 0, stopped=True))
+        moments = (await site.json("/distrain/jobs/a"))["timeline"]
+        why = "Preempted: rank 0 was asked to end by SIGTERM"
+        assert [(m["attempt"], m["text"]) for m in moments if m["kind"] == "state"][3:] == [
+            (1, f"stopping: {why}"),
+            (1, f"restarting: {why}"),
+            (2, "starting"),
+        ]
+
+    on_site(story)
+
+
 def test_a_monitor_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def story(site: Site) -> None:
         site.submit("a")
-        site.monitor.histories["a"].observe = None  # type: ignore[assignment, method-assign]
+        numbers = itertools.count()
+
+        def broken(*_: object) -> None:
+            raise ValueError(f"another text each time: {next(numbers)}")
+
+        site.monitor.histories["a"].observe = broken  # type: ignore[method-assign]
         site.step("a", 10)
         site.tell("a", steps_done(0, 20))
         view = site.coordinator.view("a")
         assert view is not None
         assert view["next_record"] == 2  # it began, and a record
         assert site.coordinator.machine.jobs["a"].state == "running"
+        assert next(numbers) > 2
+        assert len(site.monitor._failed) == 1
 
     on_site(story)
     assert sum("the monitor failed" in record.message for record in caplog.records) == 1

@@ -1,0 +1,89 @@
+"""A command that is told to end, or cannot go on, says so to whoever looks at its job."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import JobView
+from distrain.errors import OutputError
+from distrain.report import open_run
+from distrain.running import LoggedProgress
+from distrain.running.run import Run, _run_to_end
+from distrain.spec import parse_spec
+
+SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
+CANCELLED = JobView("clicks-1", "clicks", JobState.CANCELLED, 1, 2)
+
+
+class _Job:
+    """A job whose first look at it is cut short."""
+
+    def __init__(self, cut: Callable[[], None]):
+        self._cut = cut
+        self.why: list[str] = []
+
+    def submit(self, *_: object) -> bool:
+        return True
+
+    def cancel(self, why: str = "") -> None:
+        self.why.append(why)
+
+    def watch(self, on_view: object, since: int = 0) -> JobView:
+        if not self.why:
+            self._cut()
+        return CANCELLED
+
+
+def run_cut_short(
+    cut: Callable[[], None], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[JobView | None, list[str]]:
+    job = _Job(cut)
+
+    @contextmanager
+    def open_cluster(**_: object) -> Iterator[Any]:
+        yield SimpleNamespace(dashboard_link="")
+
+    monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.coordinator.handle.JobHandle", lambda *_: job)
+    monkeypatch.setattr("distrain.monitor.late.ensure_monitor", lambda _: None)
+    with open_run(root, SPEC, "clicks-1") as recorder:
+        try:
+            run = Run(SPEC, root, "clicks-1", scheduler="tcp://there:1")
+            return _run_to_end(run, recorder, LoggedProgress(), lambda _: None), job.why
+        except OutputError:
+            return None, job.why
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(signal.SIGTERM, "received SIGTERM"), (signal.SIGINT, "got Ctrl-C")]
+)
+def test_a_signal_is_told_with_its_host(
+    number: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut() -> None:
+        os.kill(os.getpid(), number)
+        signal.sigtimedwait([], 10)  # Python runs the handler before this returns
+        raise AssertionError("no signal came")
+
+    view, why = run_cut_short(cut, tmp_path, monkeypatch)
+    assert view == CANCELLED
+    assert why == [f"the command that submitted it {told} on host {socket.gethostname()}"]
+
+
+def test_a_run_directory_that_takes_no_more_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut() -> None:
+        raise OutputError("no space left")
+
+    view, why = run_cut_short(cut, tmp_path, monkeypatch)
+    assert view is None
+    assert why == ["the command that submitted it cannot write its run directory: no space left"]
