@@ -209,6 +209,9 @@ class EvaluationDone:
     Attributes:
         step: Steps taken when it was scored.
         metrics: A `BinaryMetrics` state as JSON.
+        auc: Of the rows of all ranks, from their scores, where the bins of `metrics` are too wide;
+            `None` where they serve.
+        auc_bound: The true AUC lies within +- this of `auc`; 0: it is exact.
     """
 
     kind: ClassVar[str] = "evaluation_done"
@@ -217,6 +220,8 @@ class EvaluationDone:
     step: int
     elapsed_s: float
     metrics: Mapping[str, Any]
+    auc: float | None = None
+    auc_bound: float | None = None
 
 
 @dataclass(frozen=True)

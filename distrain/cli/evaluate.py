@@ -22,9 +22,29 @@ import click
     show_default=True,
     help="torch's CPU threads.",
 )
+@click.option(
+    "--group",
+    metavar="COLUMN",
+    help="Also tell the AUC within the rows of each value of COLUMN, such as a user's id, and its "
+    "mean over the values, weighted by rows.",
+)
+@click.option(
+    "--max-auc-bound",
+    type=click.FloatRange(min=0),
+    default=1e-3,
+    show_default=True,
+    help="Where bins of the logit leave more doubt than this about AUC or average precision, the "
+    "rows are scored once more and ordered by their scores.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
-    model: Path, data: tuple[str, ...], batch_size: int, threads: int, as_json: bool
+    model: Path,
+    data: tuple[str, ...],
+    batch_size: int,
+    threads: int,
+    group: str | None,
+    max_auc_bound: float,
+    as_json: bool,
 ) -> None:
     """Score the labelled rows of DATA with a saved model and tell its metrics.
 
@@ -35,6 +55,7 @@ def command(
     Examples:
       distrain evaluate runs/dlrm-20260301-123000-ab12 criteo/valid
       distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
+      distrain evaluate runs/NAME criteo/valid --group C1
     """
     import json
     from dataclasses import asdict
@@ -42,18 +63,30 @@ def command(
     import torch
 
     from distrain.cli.models import find_model
-    from distrain.loader import Dataset, Loader
+    from distrain.loader import Dataset
     from distrain.models import load_model
-    from distrain.train.evaluate import evaluate
+    from distrain.scoring import evaluate_groups, evaluate_saved
 
     torch.set_num_threads(threads)
     saved = load_model(find_model(model))
     dataset = Dataset(data, saved.schema)
-    loader = Loader(dataset, batch_size=batch_size, lanes=1, shuffle="none")
-    report = evaluate(saved.model, loader, torch.device("cpu")).compute()
+    found = asdict(evaluate_saved(saved, dataset, batch_size, max_auc_bound))
+    if group is not None:
+        found |= evaluate_groups(saved, dataset, group, batch_size).to_json()
     if as_json:
-        click.echo(json.dumps(asdict(report)))
+        click.echo(json.dumps(found))
         return
-    for name, value in asdict(report).items():
-        shown = f"{value:,}" if isinstance(value, int) else "-" if value is None else f"{value:.6g}"
-        click.echo(f"{name.replace('_', ' '):28} {shown}")
+    largest = found.pop("largest_groups", [])
+    for name, value in found.items():
+        click.echo(f"{name.replace('_', ' '):28} {_shown(value)}")
+    if largest:
+        click.echo(f"\nthe largest groups of {group}:")
+    for row in largest:
+        rows, auc = _shown(row["rows"]), _shown(row["auc"])
+        click.echo(f"  {row['value']!s:26} {rows:>14} rows  AUC {auc}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else "-" if value is None else str(value)

@@ -81,4 +81,8 @@ def _number(value: float | None) -> str:
 
 
 def _bounded(value: float | None, bound: float | None) -> str:
-    return "-" if value is None else f"{value:.5f} (binned; the exact value is within {bound:.1e})"
+    if value is None:
+        return "-"
+    if not bound:
+        return f"{value:.5f} (exact)"
+    return f"{value:.5f} (binned; the exact value is within {bound:.1e})"

@@ -73,6 +73,7 @@ class Collector:
         self.elapsed_before_s = 0.0
         self._why = (reason, message)
         self._trains = False
+        self._told_of_ordered_scores = False
         self._windows: dict[int, dict[int, StepsDone]] = defaultdict(dict)
         self._evaluations: dict[int, dict[int, EvaluationDone]] = defaultdict(dict)
         self._started: dict[int, RankStarted] = {}
@@ -217,6 +218,10 @@ class Collector:
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
         result = merge([report.metrics for report in reports]).compute()
+        auc, auc_bound = result.auc, result.auc_bound
+        if reports[0].auc is not None:
+            self._tell_of_ordered_scores(reports[0].step, auc_bound)
+            auc, auc_bound = reports[0].auc, reports[0].auc_bound
         self.entries.append(
             Record(
                 split="valid",
@@ -228,8 +233,19 @@ class Collector:
                 rows_per_s=None,
                 loss=result.log_loss,
                 normalised_entropy=result.normalised_entropy,
-                auc=result.auc,
-                auc_bound=result.auc_bound,
+                auc=auc,
+                auc_bound=auc_bound,
+            )
+        )
+
+    def _tell_of_ordered_scores(self, step: int, bound: float | None) -> None:
+        if self._told_of_ordered_scores:
+            return
+        self._told_of_ordered_scores = True
+        self.entries.append(
+            Notice(
+                f"validation at step {step}: counted in bins, the AUC would be certain to "
+                f"{bound:.1e} only, so the rows were ordered by their scores, in a second pass"
             )
         )
 

@@ -91,6 +91,18 @@ class Peers:
             total += part
         return total
 
+    def count_up(self, counts: Tensor) -> Tensor:
+        """The sum of integers over the ranks; no order of additions changes it.
+
+        Args:
+            counts: int64, of the same shape on all ranks, on the device of the backend.
+        """
+        if self.num_ranks == 1:
+            return counts
+        total = counts.clone()
+        dist.all_reduce(total, group=self.group)
+        return total
+
     def _all_gather(self, rows: Tensor) -> Tensor:
         if self.num_ranks == 1:
             return rows.unsqueeze(0)

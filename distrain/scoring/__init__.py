@@ -1,5 +1,14 @@
-"""Scores of a saved model: parquet in, parquet out."""
+"""Scores of a saved model: parquet in, parquet or metrics out."""
 
+from distrain.scoring.evaluation import Groups, evaluate_groups, evaluate_saved
 from distrain.scoring.job import PredictRequest, PredictResult, check_request, predict
 
-__all__ = ["PredictRequest", "PredictResult", "check_request", "predict"]
+__all__ = [
+    "Groups",
+    "evaluate_groups",
+    "evaluate_saved",
+    "PredictRequest",
+    "PredictResult",
+    "check_request",
+    "predict",
+]

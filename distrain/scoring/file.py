@@ -1,6 +1,5 @@
 """Score one parquet file; the rank side of a prediction, without Dask."""
 
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import torch
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, load_model
 from distrain.models.saved import WEIGHTS_FILE
-from distrain.storage import open_input, whole_file
+from distrain.scoring.side_columns import side_columns
+from distrain.storage import whole_file
 
 SCORE_COLUMN = "probability"
 
@@ -40,7 +40,7 @@ def score_file(
     saved, device = _model(model_dir, _version(model_dir))
     dataset = Dataset(source, saved.schema, need_label=False)
     loader = Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none", decode_threads=1)
-    kept = _kept_columns(source, keep, batch_rows)
+    kept = side_columns([source], keep, batch_rows)
     with whole_file(target) as partial:
         writer = None
         try:
@@ -73,27 +73,6 @@ def _model(model_dir: str, version: tuple[int, int, int] | None) -> tuple[SavedM
     saved = load_model(model_dir)
     saved.model.to(device).eval()
     return saved, device
-
-
-def _kept_columns(source: str, keep: tuple[str, ...], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The kept columns in pieces of exactly `batch_rows` rows (fewer at the end)."""
-    if not keep:
-        return
-    with open_input(source) as handle:
-        parquet = pq.ParquetFile(handle, page_checksum_verification=True)
-        pending: list[pa.RecordBatch] = []
-        rows = 0
-        for piece in parquet.iter_batches(batch_size=batch_rows, columns=list(keep)):
-            while piece.num_rows:
-                taken = piece.slice(0, batch_rows - rows)
-                piece = piece.slice(taken.num_rows)
-                pending.append(taken)
-                rows += taken.num_rows
-                if rows == batch_rows:
-                    yield pa.concat_batches(pending)
-                    pending, rows = [], 0
-        if rows:
-            yield pa.concat_batches(pending)
 
 
 def _scored_rows(kept: pa.RecordBatch | None, probability: np.ndarray) -> pa.Table:

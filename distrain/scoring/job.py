@@ -9,6 +9,7 @@ from distrain.errors import DataError
 from distrain.models import load_model
 from distrain.partition import PARQUET_SUFFIXES, read_footers
 from distrain.scoring.file import SCORE_COLUMN, score_file
+from distrain.scoring.side_columns import check_side_columns
 from distrain.storage import InputFile, check_free, list_inputs, whole_dir
 
 
@@ -97,26 +98,8 @@ def check_request(request: PredictRequest) -> list[InputFile]:
     if SCORE_COLUMN in request.keep:
         raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")
     for file in files:
-        _check_kept(file.path, request.keep)
+        check_side_columns(file.path, request.keep)
     return files
-
-
-def _check_kept(path: str, keep: tuple[str, ...]) -> None:
-    import pyarrow.parquet as pq
-
-    from distrain.storage import open_input
-
-    if not keep:
-        return
-    with open_input(path) as handle:
-        names = pq.ParquetFile(handle).schema_arrow.names
-    missing = [name for name in keep if name not in names]
-    if missing:
-        raise DataError(
-            f"no column {', '.join(missing)} to keep",
-            where={"file": path},
-            hint=f"It has: {', '.join(names)}.",
-        )
 
 
 def _target_names(files: list[InputFile]) -> list[str]:

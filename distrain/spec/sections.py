@@ -165,6 +165,13 @@ class EvaluateSpec(Section):
 
     every_steps: PositiveInt | None = Field(None, description="Steps between validation passes.")
     at_end: bool = Field(True, description="Whether to validate after the last step.")
+    max_auc_bound: float = Field(
+        1e-3,
+        ge=0,
+        description="The widest bound on the error of the AUC that is counted in bins of the "
+        "logit. Where it is wider, as with logits beyond +-16, the rows are scored once more and "
+        "ordered by their scores: the AUC is exact for up to 4 million distinct scores a rank.",
+    )
 
 
 class EmbeddingsSpec(Section):

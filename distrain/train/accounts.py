@@ -6,9 +6,9 @@ import torch
 
 from distrain.events import EvaluationDone, RankFinished, StepsDone, TrainingStarted
 from distrain.loader import Loader, LoaderStats
-from distrain.metrics import BinaryMetrics
 from distrain.models import ClickModel
 from distrain.spec import TrainSpec
+from distrain.train.evaluate import Evaluation
 from distrain.train.peak_memory import peak_memory
 from distrain.train.phases import PhaseClock
 from distrain.train.saving import Start
@@ -79,10 +79,11 @@ class Accounts:
             device_seconds,
         )
 
-    def evaluated(self, taken: int, metrics: BinaryMetrics, clock: PhaseClock) -> EvaluationDone:
+    def evaluated(self, taken: int, found: Evaluation, clock: PhaseClock) -> EvaluationDone:
         """The validation rows were scored after `taken` steps."""
-        epoch = self.span.epoch_after(taken)
-        return EvaluationDone(self.rank, epoch, taken, clock.running_s, metrics.to_json())
+        epoch, metrics = self.span.epoch_after(taken), found.metrics.to_json()
+        auc, bound = found.from_scores or (None, None)
+        return EvaluationDone(self.rank, epoch, taken, clock.running_s, metrics, auc, bound)
 
     def finished(self, setup_s: float, stats: LoaderStats, clock: PhaseClock) -> RankFinished:
         """All is done; waits for the device."""

@@ -1,20 +1,77 @@
 """Scoring labelled rows with a model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from distrain.embeddings import Peers
 from distrain.errors import NonFiniteOutput
 from distrain.loader import Loader
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.device import DeviceBinaryMetrics
+from distrain.metrics.ranked import Bounded, RankedScores
 from distrain.models import ClickModel
+from distrain.train.exact_auc import auc_over_ranks
 from distrain.train.whereabouts import READER, waiting
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Evaluation:
+    """What scoring some rows gave.
+
+    Attributes:
+        metrics: Of this rank's rows.
+        merged: Of the rows of all ranks.
+        from_scores: The AUC of all ranks' rows from their scores; `None` where the bins serve.
+    """
+
+    metrics: BinaryMetrics
+    merged: BinaryMetrics
+    from_scores: Bounded | None
+
+    @property
+    def auc(self) -> float | None:
+        """The better AUC of the two; `None` where all labels are alike."""
+        return self.merged.compute().auc if self.from_scores is None else self.from_scores.value
+
+
+def evaluate_over_ranks(
+    model: ClickModel,
+    loader: Loader,
+    device: torch.device,
+    peers: Peers,
+    max_auc_bound: float,
+    before_batch: Callable[[], None] = lambda: None,
+) -> Evaluation:
+    """Score a table whose rows all ranks share; a collective operation.
+
+    Where the bins do not tell the AUC well enough, the rows are scored once more and ordered by
+    their scores: keeping the scores of every validation would cost the many that need none.
+
+    Args:
+        model: On `device`.
+        loader: Gives this rank's labelled rows.
+        device: Where the model is.
+        peers: This rank among the others.
+        max_auc_bound: The widest `auc_bound` of bins that is accepted.
+        before_batch: Called before each batch; what it raises ends the scoring.
+
+    Raises:
+        ModelError: A logit is not finite.
+        DataError: The rows cannot be used.
+    """
+    metrics = evaluate(model, loader, device, before_batch)
+    merged = _merged(metrics, peers, device)
+    bound = merged.compute().auc_bound
+    if bound is None or bound <= max_auc_bound:
+        return Evaluation(metrics, merged, None)
+    ranked = rank_scores(model, loader, device, before_batch)
+    return Evaluation(metrics, merged, auc_over_ranks(ranked, peers, device))
+
+
 def evaluate(
     model: ClickModel,
     loader: Loader,
@@ -34,17 +91,8 @@ def evaluate(
         DataError: The rows cannot be used.
     """
     metrics = DeviceBinaryMetrics(device)
-    was_training = model.training
-    model.eval()
-    with loader.epoch(0) as batches:
-        for _ in range(loader.num_steps):
-            before_batch()
-            with waiting(READER):
-                batch = next(batches)
-            on_device = batch.to(device)
-            assert on_device.label is not None
-            metrics.update(model(on_device), on_device.label)
-    model.train(was_training)
+    for logits, labels in scored_batches(model, loader, device, before_batch):
+        metrics.update(logits, labels)
     try:
         return metrics.read_and_reset()
     except ValueError as error:  # the loader has checked the labels
@@ -54,17 +102,46 @@ def evaluate(
         ) from None
 
 
-def merged_auc(metrics: BinaryMetrics, peers: Peers, device: torch.device) -> float | None:
-    """The AUC of the rows of all ranks; a collective operation.
+def rank_scores(
+    model: ClickModel,
+    loader: Loader,
+    device: torch.device,
+    before_batch: Callable[[], None] = lambda: None,
+) -> RankedScores:
+    """This rank's rows by their scores, all of which are finite; arguments as of `evaluate`."""
+    ranked = RankedScores()
+    for logits, labels in scored_batches(model, loader, device, before_batch):
+        ranked.update(logits.float().cpu().numpy(), labels.cpu().numpy())
+    return ranked
 
-    Args:
-        metrics: Of this rank's rows.
-        peers: This rank among the others.
-        device: What their process group works on.
 
-    Returns:
-        The same on every rank; `None` where all labels are alike.
-    """
-    counts = np.stack([metrics.negatives, metrics.positives])
-    negatives, positives = peers.add_up(torch.from_numpy(counts).to(device)).cpu().numpy()
-    return BinaryMetrics(negatives, positives).compute().auc
+@torch.no_grad()
+def scored_batches(
+    model: ClickModel,
+    loader: Loader,
+    device: torch.device,
+    before_batch: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits and labels of each batch, `[rows]` each; arguments as of `evaluate`."""
+    was_training = model.training
+    model.eval()
+    with loader.epoch(0) as batches:
+        for _ in range(loader.num_steps):
+            before_batch()
+            with waiting(READER):
+                batch = next(batches)
+            on_device = batch.to(device)
+            assert on_device.label is not None
+            yield model(on_device), on_device.label
+    model.train(was_training)
+
+
+def _merged(metrics: BinaryMetrics, peers: Peers, device: torch.device) -> BinaryMetrics:
+    """The metrics of the rows of all ranks, the same on every rank; a collective operation."""
+    if peers.num_ranks == 1:
+        return metrics
+    counts = torch.from_numpy(np.stack([metrics.negatives, metrics.positives])).to(device)
+    own = torch.tensor([metrics.log_loss_sum, metrics.prediction_sum], dtype=torch.float64)
+    negatives, positives = peers.count_up(counts).cpu().numpy()
+    log_loss_sum, prediction_sum = peers.add_up(own.to(device)).tolist()
+    return BinaryMetrics(negatives, positives, log_loss_sum, prediction_sum)

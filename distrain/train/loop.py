@@ -29,7 +29,7 @@ from distrain.train.ahead import routed_batches
 from distrain.train.audit_log import AuditLog
 from distrain.train.control import Control
 from distrain.train.device_clock import device_clock
-from distrain.train.evaluate import evaluate, merged_auc
+from distrain.train.evaluate import evaluate_over_ranks
 from distrain.train.gate import StopAsked
 from distrain.train.inputs import Inputs
 from distrain.train.loaders import job_loader
@@ -206,20 +206,24 @@ class Trainer:
     def _evaluate(self) -> None:
         assert self.inputs.valid is not None
         self.validated = False
-        auc, keep_best = None, self.spec.checkpoint.keep_best is not None
         with self.clock.phase("evaluate"):
             loader = self._loader(self.inputs.valid, shuffle="none")
             pass_gate = partial(self._pass_gate, between_steps=False)
             try:
-                metrics = evaluate(self.model, loader, self.device, pass_gate)
+                found = evaluate_over_ranks(
+                    self.model,
+                    loader,
+                    self.device,
+                    self.model.embeddings.peers,
+                    self.spec.evaluate.max_auc_bound,
+                    pass_gate,
+                )
             except NonFiniteOutput:  # the last update spoilt the weights; no loss has seen them yet
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
-            if keep_best:
-                auc = merged_auc(metrics, self.model.embeddings.peers, self.device)
         self.validated = True
-        self.report(self.accounts.evaluated(self.taken, metrics, self.clock))
-        if keep_best:
-            self._save(auc)
+        self.report(self.accounts.evaluated(self.taken, found, self.clock))
+        if self.spec.checkpoint.keep_best is not None:
+            self._save(found.auc)
 
     def _finish(self) -> None:
         if self.control.farewell is not None:

@@ -1,0 +1,58 @@
+"""Columns of parquet files beside those that a model reads, in step with its batches."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError
+from distrain.storage import open_input
+
+
+def side_columns(
+    files: Sequence[str], columns: Sequence[str], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The columns of all rows of some files, in the files' order.
+
+    Args:
+        files: Parquet files: paths or URLs.
+        columns: Which columns; without any, nothing is read.
+        batch_rows: Rows of each piece; the last may have fewer.
+    """
+    if not columns:
+        return
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for file in files:
+        with open_input(file) as handle:
+            parquet = pq.ParquetFile(handle, page_checksum_verification=True)
+            for piece in parquet.iter_batches(batch_size=batch_rows, columns=list(columns)):
+                while piece.num_rows:
+                    taken = piece.slice(0, batch_rows - rows)
+                    piece = piece.slice(taken.num_rows)
+                    pending.append(taken)
+                    rows += taken.num_rows
+                    if rows == batch_rows:
+                        yield pa.concat_batches(pending)
+                        pending, rows = [], 0
+    if rows:
+        yield pa.concat_batches(pending)
+
+
+def check_side_columns(file: str, columns: Sequence[str]) -> None:
+    """Look whether a file has some columns.
+
+    Raises:
+        DataError: It lacks one.
+    """
+    if not columns:
+        return
+    with open_input(file) as handle:
+        names = pq.ParquetFile(handle).schema_arrow.names
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise DataError(
+            f"no column {', '.join(missing)}",
+            where={"file": file},
+            hint=f"It has: {', '.join(names)}.",
+        )

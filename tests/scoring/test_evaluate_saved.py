@@ -1,0 +1,100 @@
+"""`distrain evaluate` on scores that bins cannot order, and within groups."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from click.testing import CliRunner
+from sklearn.metrics import average_precision_score, roc_auc_score
+from small_jobs import CARDINALITIES, draw_rows
+
+from distrain.cli.evaluate import command
+from distrain.errors import DataError
+from distrain.loader import Dataset, Loader
+from distrain.models import SavedModel, build_model, load_model, save_model
+from distrain.schema import criteo_schema
+from distrain.scoring import evaluate_groups, evaluate_saved
+from distrain.spec import MlpSpec
+
+USERS = ["ann", "bob", None, "cy", "dee"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of rows with a user each, and a model whose logits all lie beyond the bins."""
+    root = tmp_path_factory.mktemp("scored")
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    model = build_model(schema, spec, seed=3)
+    with torch.no_grad():
+        for parameter in list(model.dense.parameters())[-2:]:
+            parameter.mul_(30.0).add_(40.0)
+    save_model(root / "model", model, spec, schema)
+    (root / "data").mkdir()
+    for number, rows in enumerate((700, 333)):
+        users = pa.array([USERS[row % 7 % 5] for row in range(rows)], pa.string())
+        table = draw_rows(rows, seed=number).append_column("user", users)
+        pq.write_table(table, root / "data" / f"{number}.parquet", row_group_size=100)
+    return root
+
+
+def scores_of(saved: SavedModel, root: Path) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
+    table = pq.read_table(root / "data")
+    loader = Loader(Dataset(root / "data", saved.schema), batch_size=5_000, lanes=1, shuffle="none")
+    (batch,) = list(loader.epoch(0))
+    with torch.no_grad():
+        logits = saved.model.eval()(batch).numpy()
+    np.testing.assert_array_equal(batch.label.numpy(), table["label"].to_numpy())
+    return logits, table["label"].to_numpy(), table["user"].to_pylist()
+
+
+def test_metrics_are_exact_where_the_bins_cannot_tell(folder: Path) -> None:
+    saved = load_model(folder / "model")
+    logits, labels, _ = scores_of(saved, folder)
+    assert np.abs(logits).min() > 16  # one bin holds them all
+    dataset = Dataset(folder / "data", saved.schema)
+    binned = evaluate_saved(saved, dataset, 64, max_auc_bound=1.0)
+    assert (binned.auc, binned.auc_bound) == (0.5, 0.5)
+    exact = evaluate_saved(saved, dataset, 64)
+    assert exact.auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-12)
+    precision = average_precision_score(labels, logits)
+    assert exact.average_precision == pytest.approx(precision, abs=1e-12)
+    assert exact.auc_bound == exact.average_precision_bound == 0.0
+    assert exact.log_loss == binned.log_loss
+
+
+def test_the_command_tells_the_auc_of_each_user(folder: Path) -> None:
+    saved = load_model(folder / "model")
+    logits, labels, users = scores_of(saved, folder)
+    naive = {}
+    for user in USERS:
+        own = [row for row, other in enumerate(users) if other == user]
+        naive[user] = (len(own), roc_auc_score(labels[own], logits[own]))
+    words = [str(folder / "model"), str(folder / "data"), "--group", "user"]
+    done = CliRunner().invoke(command, [*words, "--batch-size", "64", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert {row["value"]: row["rows"] for row in found["largest_groups"]} == {
+        user: rows for user, (rows, _) in naive.items()
+    }
+    for row in found["largest_groups"]:
+        assert row["auc"] == pytest.approx(naive[row["value"]][1], abs=1e-12)
+    rows, aucs = zip(*naive.values(), strict=True)
+    assert found["grouped_auc"] == pytest.approx(np.average(aucs, weights=rows))
+    assert (found["groups"], found["scored_rows"]) == (5, 1033)
+    told = CliRunner().invoke(command, words)
+    assert "the largest groups of user:" in told.stdout
+    assert "\n  None " in told.stdout
+
+
+def test_columns_that_make_no_groups_are_refused(folder: Path, tmp_path: Path) -> None:
+    saved = load_model(folder / "model")
+    with pytest.raises(DataError, match="no column nobody"):
+        evaluate_groups(saved, Dataset(folder / "data", saved.schema), "nobody", 64)
+    lists = draw_rows(10, seed=1).append_column("tags", pa.array([[1]] * 10))
+    pq.write_table(lists, tmp_path / "lists.parquet")
+    with pytest.raises(DataError, match="holds list<"):
+        evaluate_groups(saved, Dataset(tmp_path / "lists.parquet", saved.schema), "tags", 64)
