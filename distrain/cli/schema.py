@@ -9,6 +9,11 @@ import click
 if TYPE_CHECKING:
     from distrain.schema import ColumnSchema, Schema
 
+TITLES = ("column", "dtype", "tags", "cardinality", "embedding dim", "list")
+NUMBERS = ("cardinality", "embedding dim")
+MOST_FOLDED = 500
+"""Columns of a table that is fitted to the terminal's width."""
+
 
 @click.command("schema")
 @click.argument("path")
@@ -57,21 +62,39 @@ def _load(path: str) -> "Schema":
 
 
 def _print_table(schema: "Schema") -> None:
+    if len(schema) > MOST_FOLDED:
+        _print_lines(schema)
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, caption=f"{len(schema)} columns")
-    table.add_column("column", overflow="fold")
-    table.add_column("dtype", no_wrap=True)
-    table.add_column("tags", overflow="fold")
-    table.add_column("cardinality", justify="right", no_wrap=True)
-    table.add_column("embedding dim", justify="right")
-    table.add_column("list", no_wrap=True)
+    for title in TITLES:
+        folds, number = title in ("column", "tags"), title in NUMBERS
+        table.add_column(
+            title,
+            overflow="fold" if folds else "ellipsis",
+            no_wrap=title in ("dtype", "cardinality", "list"),
+            justify="right" if number else "left",
+        )
     for column in schema:
         table.add_row(*(Text(cell) for cell in _cells(column)))
     # A pipe has no width of its own; lines that are not folded are easier to search.
     Console(width=None if Console().is_terminal else 160).print(table)
+
+
+def _print_lines(schema: "Schema") -> None:
+    """The same table, a line a column: folding takes a millisecond a row."""
+    rows = [TITLES, *map(_cells, schema)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if title in NUMBERS else cell.ljust(width)
+            for title, cell, width in zip(TITLES, row, widths, strict=True)
+        )
+        click.echo("  ".join(cells).rstrip())
+    click.echo(f"{len(schema)} columns")
 
 
 def _cells(column: "ColumnSchema") -> tuple[str, ...]:

@@ -22,6 +22,9 @@ DTYPES = (
     "string",
 )
 
+MAX_NAME_LENGTH = 1_000
+"""Characters of a column's name at most: names go into messages, tables and pages."""
+
 
 @dataclass(frozen=True)
 class ColumnSchema:
@@ -52,6 +55,11 @@ class ColumnSchema:
     def __post_init__(self) -> None:
         if not self.name:
             raise SchemaError("a column needs a name")
+        if len(self.name) > MAX_NAME_LENGTH:
+            raise SchemaError(
+                f"a column's name has {len(self.name):,} characters, and {MAX_NAME_LENGTH:,} are "
+                f"the most; it begins with {self.name[:40]!r}"
+            )
         if self.dtype is not None and self.dtype not in DTYPES:
             raise SchemaError(
                 f"unknown dtype {self.dtype!r}",

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from distrain.errors import SchemaError
 from distrain.schema import json_form, text_form
+from distrain.schema.column import ColumnSchema
 from distrain.schema.merlin import column_of, feature_of
 from distrain.schema.messages import FEATURE, SHARED_DOMAINS, Feature, Kind
 from distrain.schema.schema import Schema
@@ -32,7 +33,8 @@ def load_schema(path: str | Path) -> Schema:
     """Read a schema; the file's name says the format.
 
     Top-level domains (`string_domain`, ...) become part of the columns that refer to them. Other
-    top-level entries describe no column; they are left out, and a warning is logged.
+    top-level entries describe no column; they are left out, and a warning is logged. A feature that
+    stands there twice, the same way, counts once, with a warning.
 
     Raises:
         SchemaError: The file is missing, its ending unknown, or its content unreadable; the error
@@ -144,11 +146,22 @@ def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> Schema:
     if left_out:
         names = ", ".join(sorted(left_out))
         _log.warning("%s: left out, for it describes no column: %s", path, names)
-    columns = []
+    columns: dict[str, ColumnSchema] = {}
+    repeated: set[str] = set()
     for where, feature in features:
         with _placed(where):
-            columns.append(column_of(feature, shared))
-    return Schema(tuple(columns))
+            column = column_of(feature, shared)
+            if columns.setdefault(column.name, column) != column:
+                raise SchemaError(
+                    f"the column {column.name!r} stands there twice, and not the same way",
+                    hint="Remove the one that does not fit the table.",
+                )
+            if columns[column.name] is not column:
+                repeated.add(column.name)
+    if repeated:
+        twice = ", ".join(sorted(repeated))
+        _log.warning("%s: these stand there twice, the same way, and count once: %s", path, twice)
+    return Schema(tuple(columns.values()))
 
 
 @contextlib.contextmanager
@@ -178,7 +191,7 @@ def _json_entries(document: dict[str, Any]) -> Iterator[_Entry]:
 
 def _label(number: int, item: Any) -> str:
     name = item.get("name") if isinstance(item, dict) else None
-    return f"number {number}" + (f", {name!r}" if name else "")
+    return f"number {number}" + (f", {name!r:.60}" if name else "")
 
 
 def _json_document(text: str) -> dict[str, Any]:

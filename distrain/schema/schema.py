@@ -1,8 +1,10 @@
 """An ordered set of columns."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +28,18 @@ class Schema:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
-        repeated = sorted({name for name in self.names if self.names.count(name) > 1})
+        repeated = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if repeated:
             raise SchemaError(f"columns named more than once: {', '.join(repeated)}")
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The columns' names, in order."""
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def _by_name(self) -> Mapping[object, ColumnSchema]:
+        return {column.name: column for column in self.columns}
 
     def __iter__(self) -> Iterator[ColumnSchema]:
         return iter(self.columns)
@@ -42,7 +48,7 @@ class Schema:
         return len(self.columns)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names
+        return name in self._by_name
 
     def __getitem__(self, name: str) -> ColumnSchema:
         """The column of that name.
@@ -50,13 +56,12 @@ class Schema:
         Raises:
             SchemaError: There is none; the nearest name is offered.
         """
-        for column in self.columns:
-            if column.name == name:
-                return column
+        if name in self._by_name:
+            return self._by_name[name]
         near = get_close_matches(name, self.names, n=1)
         raise SchemaError(
             f"no column {name!r} in the schema",
-            hint=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(self.names)}.",
+            hint=f"Did you mean {near[0]!r}?" if near else f"It has: {_some(self.names)}.",
         )
 
     def select(self, names: Iterable[str]) -> "Schema":
@@ -184,6 +189,11 @@ class Schema:
         from distrain.schema.files import save_schema
 
         save_schema(self, Path(path))
+
+
+def _some(names: Sequence[str], most: int = 50) -> str:
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _jsonable(value: Any) -> Any:

@@ -31,9 +31,11 @@ class _Token(NamedTuple):
     line: int
 
 
+# A string is taken as far as it goes and never given back: what could be given back, character by
+# character, would take 160 times a long string's own size.
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|\#[^\n]*)
-    |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<string>"(?:[^"\\\n]++|\\.)*+"|'(?:[^'\\\n]++|\\.)*+')
     |(?P<word>[-+]?[A-Za-z0-9_.][\w.+-]*)
     |(?P<mark>[{}<>\[\]:;,/])""",
     re.VERBOSE,

@@ -119,3 +119,26 @@ def test_criteo():
 def test_from_json_refuses_what_is_no_schema(document, message):
     with pytest.raises(SchemaError, match=message):
         Schema.from_json(document)
+
+
+class CountedName(str):
+    """A name that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_work_grows_with_the_columns_and_not_with_their_square():
+    names = [CountedName(f"c{number}") for number in range(500)]
+    CountedName.compared = 0
+    schema = Schema(tuple(ColumnSchema(name) for name in names))
+    assert schema.select(names).names == schema.names
+    assert schema.matching(*names).names == schema.names
+    assert all(str(name) in schema for name in names)
+    assert len(schema.remove(names[1:])) == 1
+    assert CountedName.compared < 20 * len(names)

@@ -1,6 +1,7 @@
 """Reading and writing schema files: our own schemas, odd files, errors."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -231,6 +232,26 @@ def test_json_as_protobuf_prints_it(tmp_path):
     assert round_trip(schema, tmp_path, "json") == schema
 
 
+def test_a_feature_that_stands_twice_the_same_way_counts_once_aloud(tmp_path, caplog):
+    twice = 'feature { name: "a" type: INT } feature { name: "b" } feature { type: INT name: "a" }'
+    schema = load_schema(written(tmp_path, twice))
+    assert schema.names == ("a", "b")
+    assert schema["a"].dtype == "int64"
+    assert "these stand there twice, the same way, and count once: a" in caplog.text
+
+
+def test_a_string_is_read_in_memory_of_its_own_size(tmp_path):
+    megabytes = 'feature { name: "' + 10 * 2**20 * "x" + '" }'
+    tracemalloc.start()
+    try:
+        with pytest.raises(SchemaError, match="10,485,760 characters") as caught:
+            load_schema(written(tmp_path, megabytes))
+        assert tracemalloc.get_traced_memory()[1] < 12 * len(megabytes)
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 1_000
+
+
 def test_entries_about_no_column_are_left_out_aloud(tmp_path, caplog):
     text = 'feature { name: "a" } dataset_constraints { min_examples_count: 1 }'
     assert load_schema(written(tmp_path, text)).names == ("a",)
@@ -266,7 +287,16 @@ def test_entries_about_no_column_are_left_out_aloud(tmp_path, caplog):
             {"line": 1, "column": "a"},
             "the property 'distrain' cannot be read",
         ),
-        ('feature { name: "a" } feature { name: "a" }', {}, "columns named more than once: a"),
+        (
+            'feature { name: "a" }\nfeature { name: "a" type: INT }',
+            {"line": 2},
+            "the column 'a' stands there twice, and not the same way",
+        ),
+        (
+            f'feature {{ name: "{"x" * 1001}" }}',
+            {"line": 1},
+            "a column's name has 1,001 characters, and 1,000 are the most; it begins with 'xxx",
+        ),
         ("a {" * 5000, {}, "nested too deeply"),
     ],
 )
