@@ -5,7 +5,7 @@
     │   ├── SpecError              1    the job spec
     │   ├── SchemaError            1    a schema, or a column it lacks
     │   ├── DataError              1    a data file, row group, column or value
-    │   └── ModelError             1    a model whose output is not finite
+    │   └── ModelError             1    a model that cannot be built, or whose output is not finite
     ├── OutputError                1    something could not be written whole
     ├── ClusterError               69   no cluster, or too few workers
     └── JobError                   100  a job that started and did not end well
@@ -15,7 +15,8 @@ An error says what failed, where, the likely cause and what to do next. The comm
 exactly `str(error)`, and a traceback only for errors that are not in this tree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 class DistrainError(Exception):
@@ -25,9 +26,13 @@ class DistrainError(Exception):
         message: What failed, in one sentence, with the offending value.
         where: Named places in reading order: file, row group, column, job, attempt, rank, ...
         hint: The likely cause, or the next command.
+
+    Attributes:
+        parts: The single errors, of one that tells several together (`Mistakes`).
     """
 
     exit_code = 1
+    parts: "tuple[DistrainError, ...]" = ()
 
     def __init__(
         self, message: str, *, where: Mapping[str, object] | None = None, hint: str | None = None
@@ -106,3 +111,52 @@ class JobCancelled(JobError):
     """A job that somebody stopped."""
 
     exit_code = 103
+
+
+class Mistakes:
+    """Collects the expected errors of checks that do not depend on each other.
+
+    >>> mistakes = Mistakes()
+    >>> with mistakes.collected():
+    ...     raise SpecError("no such column", hint="Look.")
+    >>> with mistakes.collected():
+    ...     raise OutputError("could not write")
+    >>> try:
+    ...     mistakes.raise_found()
+    ... except InputError as error:
+    ...     print(error)
+    2 mistakes:
+    1. no such column
+       hint: Look.
+    2. could not write
+    """
+
+    def __init__(self) -> None:
+        self.found: list[DistrainError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep an expected error raised inside, and go on after the block."""
+        try:
+            yield
+        except (InputError, OutputError, ClusterError) as error:
+            self.found.extend(error.parts or [error])
+
+    def raise_found(self) -> None:
+        """Raise what was found, if anything.
+
+        Raises:
+            DistrainError: The only error as it is; of several one with all in its message, of their
+                common type, or an `InputError`.
+        """
+        if len(self.found) == 1:
+            raise self.found[0]
+        if self.found:
+            lines = [f"{len(self.found)} mistakes:"]
+            for number, error in enumerate(self.found, 1):
+                lines.append(f"{number}. " + str(error).replace("\n", "\n "))
+            kinds = {type(error) for error in self.found}
+            kind = kinds.pop() if len(kinds) == 1 else InputError
+            several = kind("\n".join(lines))
+            several.parts = tuple(self.found)
+            raise several

@@ -26,16 +26,28 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="What a rank's loader may hold before advice is given, like 600MB or 1.5GiB.",
 )
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="The job is for this Dask cluster: leave out what only its machines can tell.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def command(spec_file: Path, overrides: tuple[str, ...], memory_budget: str, as_json: bool) -> None:
+def command(
+    spec_file: Path,
+    overrides: tuple[str, ...],
+    memory_budget: str,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
     """Say what the ranks of a job will read, hold in memory and exchange; start nothing.
 
-    Footers are read, rows are not. First comes the loader, with its memory on the host, at most and
-    for one epoch; then each embedding table: where it lives and why, what a rank holds of it with
-    its optimizer state, and sends for it in a step. Without embeddings.memory_gib the tables may
-    take a share of this machine's memory. Then all that a rank holds at its peak, by terms: for
-    that the model, with small tables, takes a few steps of some thousand rows in this process.
-    Advice follows where the files, or how they are read, could be better.
+    The job is checked as `distrain train` checks it. Footers are read, rows are not. First comes
+    the loader, with its memory on the host, at most and for one epoch; then each embedding table:
+    where it lives and why, what a rank holds of it with its optimizer state, and sends for it in a
+    step. Without embeddings.memory_gib the tables may take a share of this machine's memory. Then
+    all that a rank holds at its peak, by terms: for that the model, with small tables, takes a few
+    steps of some thousand rows in this process. Advice follows where the files, or how they are
+    read, could be better.
 
     \b
     Examples:
@@ -44,21 +56,25 @@ def command(spec_file: Path, overrides: tuple[str, ...], memory_budget: str, as_
       distrain plan job.yaml --memory-budget 600MB --json
       distrain plan job.yaml --set embeddings.memory_gib=40
     """
-    from distrain.loader.byte_size import parse_bytes
+    from distrain.running.preflight import preflight
     from distrain.spec import load_spec
-    from distrain.train.inputs import check_inputs
+
+    spec = load_spec(spec_file, overrides)
+    checked = preflight(spec, scheduler=scheduler)
+
+    from distrain.loader.byte_size import parse_bytes
     from distrain.train.machine import choose_device
     from distrain.train.plan import plan_job
 
-    spec = load_spec(spec_file, overrides)
-    budget_bytes = parse_bytes(memory_budget)
-    inputs = check_inputs(spec)
-    plan = plan_job(spec, inputs, choose_device(spec.resources), budget_bytes)
+    device = checked.device or choose_device(spec.resources)
+    plan = plan_job(spec, checked.inputs, device, parse_bytes(memory_budget))
     if as_json:
         click.echo(json.dumps(plan.to_json()))
-        return
-    for line in plan_lines(plan):
-        click.echo(line)
+    else:
+        for line in plan_lines(plan):
+            click.echo(line)
+    for note in checked.notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:

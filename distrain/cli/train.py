@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from distrain.running.resuming import Resumption
-    from distrain.spec import JobSpec
+    from distrain.running import Run
 
 
 @click.command()
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     metavar="SINK",
     help="Pass records to tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI; may be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Check spec and data, print the resolved spec, stop.")
+@click.option("--dry-run", is_flag=True, help="Check the job, print the resolved spec, stop.")
 def command(
     spec_file: Path | None,
     resumed_run: Path | None,
@@ -103,24 +102,24 @@ def command(
         spec = load_spec(spec_file, overrides)
         job_id = new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
-    if dry_run:
-        _print_checked(spec, resumed)
-        return
     run = Run(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)
+    if dry_run:
+        _print_checked(run)
+        return
     summary = train(run, progress)
     print_summary(console, summary, RunPaths(root))
 
 
-def _print_checked(spec: "JobSpec", resumed: "Resumption | None") -> None:
+def _print_checked(run: "Run") -> None:
     import yaml
 
-    from distrain.train.inputs import check_inputs
-
-    inputs = check_inputs(spec)
-    if resumed is not None:
-        resumed.check(spec, inputs)
-        click.echo(f"# goes on from step {resumed.step or 0}", err=True)
-    click.echo(yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), nl=False)
+    checked = run.check()
+    inputs = checked.inputs
+    if run.resumed is not None:
+        click.echo(f"# goes on from step {run.resumed.step or 0}", err=True)
+    click.echo(yaml.safe_dump(run.spec.model_dump(mode="json"), sort_keys=False), nl=False)
     click.echo(f"# {inputs.train.num_rows:,} training rows", err=True)
     if inputs.valid:
         click.echo(f"# {inputs.valid.num_rows:,} validation rows", err=True)
+    for note in checked.notes:
+        click.echo(f"# note: {note}", err=True)

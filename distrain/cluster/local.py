@@ -66,24 +66,34 @@ def local_cluster(
         # whose heartbeat meets a scheduler that is closing.
         "silence_logs": logging.CRITICAL,
     }
-    gpus = count_gpus() if device != "cpu" else 0
-    if device == "cuda" and gpus < num_workers:
-        raise ClusterError(
-            f"{num_workers} workers need a GPU each, this machine has {gpus}",
-            hint="Lower resources.num_ranks, set resources.device to cpu, or use --scheduler.",
-        )
+    gpus = check_gpus(num_workers, device)
     given = dask.config.get(_PRELOAD_KEY, None) or []
     preloads = [given] if isinstance(given, str) else list(given)
     if _PRELOAD not in preloads:
         preloads.append(_PRELOAD)
     with dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
-        if device != "cpu" and gpus >= num_workers:
+        if gpus >= num_workers:
             cluster = _cuda_cluster(options)
         else:
             cluster = LocalCluster(processes=True, **options)
     with cluster, Client(cluster) as client:
         client.register_plugin(IgnoreInterrupts())
         yield client
+
+
+def check_gpus(num_workers: int, device: str) -> int:
+    """This machine's GPUs that a local cluster may use: none for the device `cpu`.
+
+    Raises:
+        ClusterError: There are fewer than workers that must have one.
+    """
+    gpus = count_gpus() if device != "cpu" else 0
+    if device == "cuda" and gpus < num_workers:
+        raise ClusterError(
+            f"{num_workers} workers need a GPU each, this machine has {gpus}",
+            hint="Lower resources.num_ranks, set resources.device to cpu, or use --scheduler.",
+        )
+    return gpus
 
 
 def count_gpus() -> int:

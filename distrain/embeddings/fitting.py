@@ -29,12 +29,15 @@ def does_not_fit(
     largest = max(placed, key=lambda item: bytes_taken([item], num_ranks, row))
     table, placement, _ = largest
     share = size_text(bytes_taken([largest], num_ranks, row))
+    weights = bytes_taken(placed, num_ranks, replace(row, optimizer="sgd"))  # which has no state
     ways = _ways(placed, num_ranks, row, budget_bytes)
     return SpecError(
         f"the embedding tables and their optimizer state take {size_text(taken)} on each rank, "
         f"and may take {size_text(budget_bytes)}",
         where={
             "ranks": num_ranks,
+            "weights": f"{size_text(weights)} on each rank",
+            "optimizer state": f"{size_text(taken - weights)} on each rank",
             "largest table": f"{table.name}, {table.rows:,} rows of {table.dim}, {placement}: "
             f"{share}",
         },
@@ -101,11 +104,17 @@ def _more_ranks(sharded: list[Placed], num_ranks: int, row: RowBytes, budget: in
 
 
 def _smaller_dim(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:
-    for most in range(max(table.dim for table, _, _ in placed) - 1, 0, -1):
+    """The largest width that fits, found by bisection: there may be a million to choose from."""
+
+    def needs(most: int) -> int:
         narrow = [(replace(t, dim=min(t.dim, most)), word, u) for t, word, u in placed]
-        if (needs := bytes_taken(narrow, num_ranks, row)) <= budget:
-            return [f"widths of at most {most} ({size_text(needs)})"]
-    return []
+        return bytes_taken(narrow, num_ranks, row)
+
+    fits, too_wide = 0, max(table.dim for table, _, _ in placed)
+    while too_wide - fits > 1:
+        middle = (fits + too_wide) // 2
+        fits, too_wide = (middle, too_wide) if needs(middle) <= budget else (fits, middle)
+    return [f"widths of at most {fits} ({size_text(needs(fits))})"] if fits else []
 
 
 def _on_the_host(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:

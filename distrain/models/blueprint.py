@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.errors import ModelError
 from distrain.models.block import Block
 from distrain.models.click import ClickModel, Network
 from distrain.models.heads.task import Task
@@ -58,14 +59,27 @@ class Blueprint:
             network = self._network()
         return ClickModel(self.inputs, embeddings, network)
 
-    def check(self) -> None:
+    def check(self) -> int:
         """Refuse what cannot be built, without memory for parameters; uses the blueprint up.
 
+        Returns:
+            Values of all dense parameters.
+
         Raises:
-            ModelError: A block cannot take what the one before gives.
+            ModelError: A block cannot take what the one before gives, or a layer has more values
+                than any memory.
         """
-        with torch.device("meta"):
-            self._network()
+        try:
+            with torch.device("meta"):
+                network = self._network()
+        except RuntimeError as error:
+            if "overflow" not in str(error):
+                raise
+            raise ModelError(
+                "a layer of the model has more values than any memory",
+                hint="Lower the widths of the model section's layers.",
+            ) from None
+        return sum(parameter.numel() for parameter in network.parameters())
 
     def _network(self) -> Network:
         self.task.attach(self.body.attach(self.inputs.shape))

@@ -52,6 +52,21 @@ def custom(schema: Schema, spec: CustomSpec, combiners: Mapping[str, Combiner]) 
     return made
 
 
+def check_function(name: str, *, here: bool) -> None:
+    """Raise now if the function of a job spec could not be had.
+
+    Args:
+        name: As the spec names it.
+        here: Whether this process itself will build the model, and may have been handed the
+            function; other processes can only import it.
+
+    Raises:
+        SpecError: Its package is not allowed, or it cannot be imported.
+    """
+    if not (here and name in _handed_over):
+        _imported(name)
+
+
 def name_of(function: MakeBlueprint) -> str:
     """How a job spec names a function.
 
@@ -100,9 +115,12 @@ def _imported(name: str) -> MakeBlueprint:
         )
     try:
         function: MakeBlueprint = getattr(import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the module does when it is imported
+        kind = (
+            "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        )
         raise SpecError(
-            f"the model's function cannot be imported: {error}",
+            f"the model's function cannot be imported: {kind}{error}",
             where={"model.function": name},
             hint="Its package must be installed wherever workers run.",
         ) from None

@@ -31,16 +31,25 @@ def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
     """
     paths = RunPaths(root)
     check_writable(root)
-    if paths.spec.exists() or paths.run.exists():
-        raise OutputError(
-            "the run directory holds a run already",
-            where={"path": str(root)},
-            hint="Choose another --run-dir, remove that one, or go on with it: "
-            f"distrain train --resume {root}",
-        )
+    check_new_run(paths)
     RunFile.new(job_id).write(paths)
     write_spec(spec, paths)
     return RunRecorder(paths)
+
+
+def check_new_run(paths: RunPaths) -> None:
+    """Raise if a run directory holds a run.
+
+    Raises:
+        OutputError: It does.
+    """
+    if paths.spec.exists() or paths.run.exists():
+        raise OutputError(
+            "the run directory holds a run already",
+            where={"path": str(paths.root)},
+            hint="Choose another --run-dir, remove that one, or go on with it: "
+            f"distrain train --resume {paths.root}",
+        )
 
 
 def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.errors import ClusterError, OutputError
+from distrain.running.preflight import Checked, preflight
 from distrain.running.progress import Progress
 from distrain.spec import JobSpec
 
@@ -58,6 +59,17 @@ class Run:
         """The number of its next attempt."""
         return 1 if self.resumed is None else self.resumed.first_attempt
 
+    def check(self) -> Checked:
+        """Check it before anything starts; see `preflight`."""
+        return preflight(
+            self.spec,
+            job_id=self.job_id,
+            run_dir=self.run_dir,
+            scheduler=self.scheduler,
+            resumed=self.resumed,
+            sinks=self.sinks,
+        )
+
 
 def train(run: Run, progress: Progress) -> "Summary":
     """Check the inputs, train, and keep the run directory up to date.
@@ -68,14 +80,13 @@ def train(run: Run, progress: Progress) -> "Summary":
     """
     from distrain.coordinator.handle import raise_for_state
     from distrain.report import open_run, reopen_run
-    from distrain.train.inputs import check_inputs
 
+    for note in run.check().notes:
+        progress.say(f"note: {note}")
     feeds = _feeds(run, progress)
-    inputs = check_inputs(run.spec)
     if run.resumed is None:
         recorder = open_run(run.run_dir, run.spec, run.job_id)
     else:
-        run.resumed.check(run.spec, inputs)
         recorder = reopen_run(run.run_dir, run.spec)
 
     def on_view(view: "JobView") -> None:

@@ -6,6 +6,7 @@ from distrain.storage.inputs import InputFile, list_inputs, open_input
 from distrain.storage.local_folder import PAGE_BYTES
 from distrain.storage.outputs import (
     check_free,
+    check_place,
     check_writable,
     translated_errors,
     whole_dir,
@@ -19,6 +20,7 @@ __all__ = [
     "Folder",
     "InputFile",
     "check_free",
+    "check_place",
     "check_writable",
     "list_inputs",
     "open_folder",

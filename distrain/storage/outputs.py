@@ -137,6 +137,29 @@ def check_writable(folder: str | Path) -> None:
             probe.unlink(missing_ok=True)
 
 
+def check_place(folder: str | Path) -> None:
+    """Raise now if `folder` could not be made, or written; leaves nothing behind.
+
+    Where the folder is missing, a folder of another name is made beside it and removed again, so
+    that whoever makes it at the same time is not disturbed.
+
+    Raises:
+        OutputError: It is a file, or nothing can be written there.
+    """
+    folder = Path(folder).absolute()
+    with translated_errors(folder):
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        probe = nearest / f".writable-{uuid.uuid4().hex}"
+        if nearest == folder:
+            try:
+                probe.write_bytes(b"distrain")
+            finally:
+                probe.unlink(missing_ok=True)
+        else:
+            probe.mkdir()
+            probe.rmdir()
+
+
 def _partial_name(final: Path) -> Path:
     return final.with_name(f".{final.name}.partial-{uuid.uuid4().hex[:8]}")
 

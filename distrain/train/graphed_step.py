@@ -184,20 +184,36 @@ def _copy_of(batch: Batch) -> Batch:
     return replace(batch, categorical=ids, continuous=continuous, label=label, labels=labels)
 
 
+def check_graph(train: TrainSpec, device: torch.device) -> None:
+    """Refuse what a graph cannot hold, as far as spec and device tell.
+
+    Raises:
+        SpecError: With all that stands against it.
+    """
+    _refuse(_against(train, device))
+
+
 def _check(model: ClickModel, train: TrainSpec, device: torch.device | None) -> None:
     """Refuse what a graph cannot hold; `device` is `None` where none is asked for."""
     tables = model.embeddings
+    spread = any(store.placement != "replicated" for store in tables.stores)
+    lists = ", ".join(tables.list_names)
+    found = ["embeddings.placement must be replicated"] if spread else []
+    found += [f"columns of lists have no fixed size: {lists}"] if lists else []
+    _refuse(_against(train, device) + found)
+
+
+def _against(train: TrainSpec, device: torch.device | None) -> list[str]:
     problems = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
-        "embeddings.placement must be replicated": any(
-            store.placement != "replicated" for store in tables.stores
-        ),
-        f"columns of lists have no fixed size: {', '.join(tables.list_names)}": tables.list_names,
         "train.micro_batches must be 1": train.micro_batches != 1,
         "train.dense_sync must be flat": train.dense_sync != "flat",
         "train.compile must be false": train.compile,
     }
-    found = [problem for problem, there in problems.items() if there]
+    return [problem for problem, there in problems.items() if there]
+
+
+def _refuse(found: list[str]) -> None:
     if found:
         raise SpecError(
             f"train.cuda_graph cannot be had here: {'; '.join(found)}",

@@ -1,13 +1,14 @@
 """From a spec to checked tables and a schema, before anything is trained."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from distrain.errors import SchemaError, SpecError
+from distrain.errors import Mistakes, SchemaError, SpecError
 from distrain.loader.byte_size import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
+from distrain.partition.columns import wanted_columns
 from distrain.schema import Schema, Tags, criteo_schema
 from distrain.schema.files import find_schema, find_schema_beside
 from distrain.spec import CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
@@ -49,36 +50,78 @@ def check_inputs(spec: JobSpec) -> Inputs:
         SpecError: The spec asks for validation without validation data, a size is none, or
             `embeddings.combiners` or `data.max_list_length` name a column of no lists, or lists are
             to be cached.
+        InputError: Several of these that do not depend on each other.
     """
-    _check_sizes(spec.data)
+    mistakes = Mistakes()
+    inputs = None
+    with mistakes.collected():
+        check_fields(spec)
+    with mistakes.collected():
+        inputs = read_inputs(spec)
+    mistakes.raise_found()
+    assert inputs is not None
+    return inputs
+
+
+def check_fields(spec: JobSpec) -> None:
+    """The part of `check_inputs` that needs no data.
+
+    Raises:
+        SpecError: Validation is asked for without validation data, or a size is none.
+        InputError: Both.
+    """
+    mistakes = Mistakes()
+    with mistakes.collected():
+        _check_sizes(spec.data)
+    with mistakes.collected():
+        _check_validation(spec)
+    mistakes.raise_found()
+
+
+def read_inputs(spec: JobSpec) -> Inputs:
+    """The part of `check_inputs` that looks at the data; errors as there."""
     path = find_data_schema(spec.data)
     schema = criteo_schema() if path is None else Schema.load(path)
-    if spec.evaluate.every_steps and not spec.data.valid:
-        raise SpecError(
-            "evaluate.every_steps is set, but data.valid names no files",
-            hint="Name validation files, or leave evaluate.every_steps out.",
-        )
-    try:
-        schema = _with_list_limits(schema, spec.data.max_list_length)
-        _check_trainable(schema, spec.model)
-        read = partial(
-            read_footers,
+
+    def read(patterns: Sequence[str]) -> Table:
+        return read_footers(
+            patterns,
             schema=schema,
             hive=spec.data.hive,
             fill_null_id=spec.data.fill_null_id,
             fill_null_value=spec.data.fill_null_value,
         )
+
+    mistakes = Mistakes()
+    train = valid = None
+    file = path or spec.data.schema_path
+    with _schema_named(file):
+        schema = _with_list_limits(schema, spec.data.max_list_length)
+        _check_trainable(schema, spec.model)
+        wanted_columns(schema, need_label=True)  # or both splits tell what it lacks
+    with mistakes.collected(), _schema_named(file):
         train = read(spec.data.train)
+    with mistakes.collected(), _schema_named(file):
         valid = read(spec.data.valid) if spec.data.valid else None
+    with mistakes.collected(), _schema_named(file):
         lists = list_combiners(schema, spec.embeddings)
         _check_cache(spec.data, lists)
         _check_model(schema, spec.model, lists)
-    except SchemaError as error:
-        where = {"schema": path or spec.data.schema_path, **error.where}
-        raise SchemaError(error.message, where=where, hint=error.hint) from None
+    mistakes.raise_found()
+    assert train is not None
     if valid is not None:
         _check_disjoint(train, valid)
     return Inputs(schema, train, valid)
+
+
+@contextmanager
+def _schema_named(path: str | Path) -> Iterator[None]:
+    """Let an error of the schema name its file."""
+    try:
+        yield
+    except SchemaError as error:
+        where = {"schema": path, **error.where}
+        raise SchemaError(error.message, where=where, hint=error.hint) from None
 
 
 def find_data_schema(data: DataSpec) -> Path | None:
@@ -141,6 +184,14 @@ def _check_sizes(data: DataSpec) -> None:
             parse_bytes(1 if size is None else size)
         except SpecError as error:
             raise SpecError(f"data.{field}: {error.message}", hint=error.hint) from None
+
+
+def _check_validation(spec: JobSpec) -> None:
+    if spec.evaluate.every_steps and not spec.data.valid:
+        raise SpecError(
+            "evaluate.every_steps is set, but data.valid names no files",
+            hint="Name validation files, or leave evaluate.every_steps out.",
+        )
 
 
 def _check_cache(data: DataSpec, lists: Iterable[str]) -> None:

@@ -168,7 +168,9 @@ def _tables(spec: JobSpec, inputs: Inputs, device: torch.device) -> ShardingPlan
         inputs.schema,
         num_ranks=num_ranks,
         device_type=device.type,
-        budget_bytes=tables_budget_bytes(spec.embeddings, device, num_ranks),
+        budget_bytes=tables_budget_bytes(
+            spec.embeddings, device, num_ranks, spec.resources.memory_per_rank_gib
+        ),
     )
 
 

@@ -27,7 +27,9 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
     Raises:
         SpecError: The tables do not fit.
     """
-    budget_bytes = tables_budget_bytes(spec.embeddings, device, world.ranks_per_node)
+    budget_bytes = tables_budget_bytes(
+        spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib
+    )
     costs = None
     if world.num_ranks > 1:
         budget_bytes = least_over_ranks(budget_bytes, None, device)

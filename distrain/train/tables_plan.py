@@ -60,7 +60,10 @@ def plan_tables(
 
 
 def tables_budget_bytes(
-    embeddings: EmbeddingsSpec, device: torch.device, ranks_on_host: int
+    embeddings: EmbeddingsSpec,
+    device: torch.device,
+    ranks_on_host: int,
+    memory_per_rank_gib: float | None = None,
 ) -> int:
     """What a rank's tables may take; looks at this machine if the spec names no number.
 
@@ -71,17 +74,22 @@ def tables_budget_bytes(
         embeddings: The spec's section.
         device: Where the rank trains.
         ranks_on_host: Ranks that share this host's memory.
+        memory_per_rank_gib: What a rank's process may hold, as `resources` says: on the CPU its
+            tables may not take more. `None`: no limit.
     """
     if embeddings.memory_gib is not None:
         return int(embeddings.memory_gib * 2**30)
     if device.type == "cuda":
         has = torch.cuda.get_device_properties(device).total_memory
     else:
-        has = _available_host_bytes() // ranks_on_host
-    return int(MEMORY_SHARE * has)
+        has = available_host_bytes() // ranks_on_host
+    budget = int(MEMORY_SHARE * has)
+    if device.type == "cuda" or memory_per_rank_gib is None:
+        return budget
+    return min(budget, int(memory_per_rank_gib * 2**30))
 
 
-def _available_host_bytes() -> int:
+def available_host_bytes() -> int:
     """What new processes may take: also no more than a container's limit."""
     available = psutil.virtual_memory().available
     try:

@@ -1,0 +1,192 @@
+"""What can be told of a job is told before it starts: by a dry run, a plan and a training alike."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+from small_jobs import make_spec, small_document
+
+from distrain.cli.main import cli
+from distrain.errors import DistrainError, SpecError
+from distrain.models import Blueprint, InputBlock
+from distrain.models.blocks import MLPBlock
+from distrain.models.custom import handed_over, name_of
+from distrain.models.heads import BinaryClassificationTask
+from distrain.running.preflight import preflight
+from distrain.schema import Schema
+from distrain.train import fits
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+
+INLINE = "resources={backend: inline, num_ranks: 1, device: cpu}"
+
+# Overrides, and words that the error must have.
+BAD_SPECS = {
+    "an unknown table": (["embeddings.tables={C99: row_wise}"], ["'C99'", "no categorical column"]),
+    "tables larger than the machine": (
+        ["model.embedding_dim=1000000"],
+        ["embedding tables", "weights: ", "optimizer state: ", "limit: ", "widths of at most"],
+    ),
+    "tables larger than a rank may be": (
+        ["resources.memory_per_rank_gib=0.001", "model.embedding_dim=64"],
+        ["embedding tables", "limit: resources.memory_per_rank_gib"],
+    ),
+    "layers larger than the machine": (
+        ["model.hidden=[1000000, 1000000]"],
+        ["a rank holds at least", "dense parameters", "limit: what this machine has free"],
+    ),
+    "layers larger than any memory": (
+        ["model.hidden=[2147483647, 2147483647, 2147483647]"],
+        ["more values than any memory"],
+    ),
+    "a cache that is a file": (["data.cache_dir=/etc/passwd"], ["data.cache_dir", "/etc/passwd"]),
+    "a place for checkpoints that takes none": (
+        ["checkpoint.dir=/proc/nope"],
+        ["checkpoint.dir", "could not write", "/proc/nope"],
+    ),
+    "a place of an unknown filesystem": (
+        ["checkpoint.dir=nosuch://bucket/x"],
+        ["checkpoint.dir", "nosuch"],
+    ),
+    "a function that may not be imported": (
+        ["model={kind: custom, function: 'nomod:fn'}"],
+        ["nomod", "DISTRAIN_MODEL_PACKAGES"],
+    ),
+    "a function that is not there": (
+        ["model={kind: custom, function: 'click_models:nothing'}"],
+        ["cannot be imported", "click_models"],
+    ),
+    "a function that fails": (
+        ["model={kind: custom, function: 'click_models:failing'}"],
+        ["the model's function failed", "click_models:failing"],
+    ),
+    "no whole batch": (
+        ["train.global_batch_size=20000", "data.drop_last=true"],
+        ["10500 rows do not fill one global batch of 20000", "drop_last"],
+    ),
+    "a reader that cannot serve": (["data.reader=packed"], ["'packed'", "ordinary parquet"]),
+    "no files": (["data.train=nowhere", "data.schema=nowhere.pbtxt"], ["nowhere", "nowhere.pbtxt"]),
+    "graphs without a GPU": (["train.cuda_graph=true"], ["train.cuda_graph", "NVIDIA"]),
+    "three independent mistakes": (
+        ["data.cache_dir=/etc/passwd", "embeddings.tables={C99: row_wise}", "data.cache_size=much"],
+        ["3 mistakes:", "/etc/passwd", "C99", "data.cache_size"],
+    ),
+}
+
+
+def failing(*_: object, **__: object) -> None:
+    raise KeyError("no such column")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    import click_models
+
+    monkeypatch.setattr(click_models, "failing", failing, raising=False)
+    monkeypatch.setitem(sys.modules, "click_models", click_models)
+    monkeypatch.setenv("DISTRAIN_MODEL_PACKAGES", "click_models")
+
+
+@pytest.fixture
+def job(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job that could be trained, in a folder with nothing else, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared)))
+    return tmp_path / "job.yaml"
+
+
+def verdict(*words: object) -> str:
+    """The error with which a command ends, as people see it."""
+    done = CliRunner().invoke(cli, [str(word) for word in words])
+    assert isinstance(done.exception, DistrainError), done.output
+    assert done.exception.exit_code == 1
+    return str(done.exception)
+
+
+@pytest.mark.parametrize("backend", ["dask", "inline"])
+@pytest.mark.parametrize("name", BAD_SPECS)
+def test_every_command_says_the_same_and_leaves_nothing(
+    job: Path, monkeypatch: pytest.MonkeyPatch, name: str, backend: str
+) -> None:
+    monkeypatch.setattr("distrain.cluster.open_cluster", None)  # none may be started
+    # The memory that is free changes from moment to moment.
+    monkeypatch.setattr(fits, "available_host_bytes", lambda: 8 << 30)
+    monkeypatch.setattr("distrain.train.tables_plan.available_host_bytes", lambda: 8 << 30)
+    overrides, culprits = BAD_SPECS[name]
+    options = [word for field in overrides for word in ("--set", field)]
+    if backend == "inline":
+        options = ["--set", INLINE, *options]
+    told = verdict("train", job, *options, "--dry-run", "--run-dir", "runs/a")
+    assert told == verdict("plan", job, *options)
+    assert told == verdict("train", job, *options, "--run-dir", "runs/a")
+    for culprit in culprits:
+        assert culprit in told
+    assert list(job.parent.iterdir()) == [job]
+
+
+@NO_GPU
+@pytest.mark.parametrize("backend", ["dask", "inline"])
+def test_a_gpu_that_is_not_there(job: Path, backend: str) -> None:
+    options = ["--set", f"resources={{backend: {backend}, num_ranks: 1, device: cuda}}"]
+    told = verdict("train", job, *options, "--dry-run")
+    assert told == verdict("plan", job, *options) == verdict("train", job, *options)
+    assert "resources.device is cuda, but torch finds no GPU" in told
+    assert list(job.parent.iterdir()) == [job]
+
+
+@NO_GPU
+def test_of_another_cluster_only_what_is_known_is_refused(job: Path) -> None:
+    options = ["--set", "resources.device=cuda", "--set", "data.cache_dir=/etc/passwd"]
+    options += ["--set", "model.embedding_dim=1000000", "--scheduler", "tcp://10.0.0.5:8786"]
+    done = CliRunner().invoke(cli, ["train", str(job), *options, "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert "# note: not checked, as the workers are on other machines" in done.stderr
+    assert "resources.device, memory for the tables, data.cache_dir\n" in done.stderr
+    options += ["--set", "embeddings.memory_gib=1", "--set", "resources.device=cpu"]
+    told = verdict("train", job, *options, "--dry-run")
+    assert told == verdict("plan", job, *options)
+    assert "limit: embeddings.memory_gib" in told
+
+
+def test_a_taken_run_directory_and_an_unusable_sink_are_told_together(job: Path) -> None:
+    (job.parent / "run").mkdir()
+    (job.parent / "run" / "spec.yaml").write_text("")
+    options = ["--run-dir", "run", "--sink", "nowhere"]
+    told = verdict("train", job, *options, "--dry-run")
+    assert told == verdict("train", job, *options)
+    assert "2 mistakes:" in told
+    assert "holds a run already" in told
+    assert "no sink 'nowhere'" in told
+
+
+def test_a_batch_of_more_rows_than_there_are_is_noted(job: Path) -> None:
+    options = ["--set", "train.global_batch_size=20000"]
+    for command in (["train", str(job), "--dry-run"], ["plan", str(job)]):
+        done = CliRunner().invoke(cli, [*command, *options])
+        assert done.exit_code == 0, done.output
+        assert "20,000 is more than the 10,500 training rows: an epoch is one step" in done.stderr
+
+
+def test_a_function_that_was_handed_over_serves_this_process_alone(prepared: Path) -> None:
+    def mine(schema: Schema) -> Blueprint:
+        return Blueprint(InputBlock(schema), MLPBlock([4]), BinaryClassificationTask())
+
+    model = f"model={{kind: custom, function: '{name_of(mine)}'}}"
+    with handed_over(mine):
+        preflight(make_spec(prepared, model, INLINE))
+        with pytest.raises(SpecError, match="may not be imported"):
+            preflight(make_spec(prepared, model))
+
+
+def test_nothing_is_allocated_to_find_out_what_fits(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr("distrain.embeddings.EmbeddingCollection.__init__", refuse)
+    with pytest.raises(SpecError, match="embedding tables"):
+        preflight(make_spec(prepared, "model.embedding_dim=2000000000"))
