@@ -220,7 +220,7 @@ def assert_one_screen(
     for culprit in culprits:
         assert str(culprit) in done.stderr, f"{culprit!r} is not named\n{story}"
     if hint:
-        assert re.search(r"^  hint: \S", done.stderr, re.MULTILINE), story
+        assert re.search(r"^ {2,3}hint: \S", done.stderr, re.MULTILINE), story
 
 
 def assert_nothing_left(out: Path) -> None:
