@@ -4,9 +4,12 @@ from pathlib import Path
 
 import click
 
+from distrain.cli.tls import tls_options
+
 
 @click.command()
 @click.option("--scheduler", metavar="ADDRESS", help="Look at this Dask cluster, too.")
+@tls_options
 @click.option(
     "--run-dir",
     type=click.Path(path_type=Path),

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from distrain.cli.tls import tls_options
+
 
 @click.command()
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(path_type=Path))
@@ -25,6 +27,7 @@ import click
     help="Workers of a local cluster.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
+@tls_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 def command(
     model: Path,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.params import COUNT
+from distrain.cli.tls import tls_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,6 +97,7 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     help="Workers of a local cluster.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
+@tls_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @click.pass_context
 def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) -> None:

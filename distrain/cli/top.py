@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distrain.cli.tls import tls_options
+
 if TYPE_CHECKING:
     from distrain.cli.dashboard import Dashboard
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     envvar="DASK_SCHEDULER_ADDRESS",
     help="The Dask scheduler; it is asked for its dashboard. Default: DASK_SCHEDULER_ADDRESS.",
 )
+@tls_options
 @click.option(
     "--dashboard",
     "url",

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distrain.cli.tls import tls_options
+
 if TYPE_CHECKING:
     from distrain.running import Run
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     help="Where the run's files go; every worker must see it. Default: runs/JOB.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
+@tls_options
 @click.option(
     "--dashboard-address",
     default=":0",

@@ -20,6 +20,7 @@ def connect(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[A
     """
     from distributed import Client
 
+    _check_certificates(address)
     try:
         # A Client that fails to connect closes itself noisily, much later: knock first. In a
         # thread, since notebooks have a running event loop in this one.
@@ -35,6 +36,22 @@ def connect(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[A
         ) from error
     with client:
         yield client
+
+
+def _check_certificates(address: str) -> None:
+    """Refuse `tls://` without a certificate: Dask would say that it expects an ssl_context."""
+    from distributed import Security
+
+    if not address.startswith("tls://"):
+        return
+    tls = Security().get_tls_config_for_role("client")
+    if not (tls.get("ca_file") and tls.get("cert")):
+        raise ClusterError(
+            "a scheduler at tls:// wants a certificate, and there is none",
+            where={"scheduler": address},
+            hint="Pass --tls-ca-file, --tls-cert and --tls-key, or set "
+            "distributed.comm.tls.ca-file and distributed.comm.tls.client in Dask's configuration.",
+        )
 
 
 async def _knock(address: str, timeout_s: float) -> None:

@@ -1,12 +1,15 @@
 """The gangs that run now: their stores, their supervisors' tasks, and the way to command them."""
 
 import asyncio
+import errno
+import socket
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client, Scheduler
+from distributed import Client, Scheduler, Security
 from distributed.comm.addressing import get_address_host
 
 from distrain.coordinator.messages import CheckpointGang, LaunchGang, StopGang, TakeStacks
@@ -64,7 +67,7 @@ class Gangs:
         """
         await self._connect()
         host = get_address_host(self.scheduler.address)
-        store = await asyncio.to_thread(make_store, host)
+        store = await asyncio.to_thread(make_store, host, self._listens_at())
         if not still_wanted():
             return False
         rendezvous = Rendezvous(host, store.port, f"{gang.job_id}/{gang.attempt}")
@@ -127,9 +130,14 @@ class Gangs:
                     self.scheduler.address,
                     asynchronous=True,
                     set_as_default=False,
-                    security=self.scheduler.security,
+                    security=client_security(self.scheduler.security),
                     name=self._client_name,
                 )
+
+    def _listens_at(self) -> str:
+        """Where the scheduler listens, which is wider than its address where that is no own one."""
+        listeners = self.scheduler.listeners
+        return get_address_host(listeners[0].listen_address) if listeners else ""
 
     def _submit(self, assignment: Assignment, worker: str) -> Any:
         assert self._client is not None
@@ -144,9 +152,51 @@ class Gangs:
         )
 
 
-def make_store(host: str) -> Any:
-    """A store for a gang's rendezvous and its notice board."""
+def client_security(security: Security) -> Security:
+    """A scheduler's security for a client in its process.
+
+    `dask scheduler --tls-cert` gives it the scheduler's certificate alone, with which it also
+    connects to workers; a client in its process shows the same one.
+    """
+    ours = copy(security)
+    if not ours.tls_client_cert:
+        ours.tls_client_cert = security.tls_scheduler_cert
+        ours.tls_client_key = security.tls_scheduler_key
+    return ours
+
+
+def make_store(host: str, listens_at: str = "") -> Any:
+    """A store for a gang's rendezvous and its notice board.
+
+    Args:
+        host: The address that ranks reach it at. It listens there alone, on a free port.
+        listens_at: Where it listens if that address is none of this machine's, as behind an
+            address translation; "" stands for all interfaces.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    # Port 0 lets the system choose: no race for a free port. The store outlives any rank.
-    return TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    try:
+        listener = _listen(host)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        listener = _listen(listens_at)
+    # The store outlives any rank. It owns the socket from here on. Left to itself, it would listen
+    # on all interfaces.
+    port = listener.getsockname()[1]
+    return TCPStore(
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+
+
+def _listen(host: str) -> socket.socket:
+    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.bind(address)
+        listener.listen(socket.SOMAXCONN)
+    except OSError:
+        listener.close()
+        raise
+    return listener

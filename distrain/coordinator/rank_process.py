@@ -268,4 +268,5 @@ def _environment(spec: JobSpec, interface: str | None) -> dict[str, str]:
     env["PYTHONUNBUFFERED"] = "1"
     if interface is not None:
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
+        env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": that name, not a prefix
     return env

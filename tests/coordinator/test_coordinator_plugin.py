@@ -122,10 +122,10 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
         opening, ended = threading.Event(), threading.Event()
         make = gangs_module.make_store
 
-        def slow(host: str) -> Any:
+        def slow(host: str, listens_at: str) -> Any:
             opening.set()
             assert ended.wait(60)
-            return make(host)
+            return make(host, listens_at)
 
         monkeypatch.setattr(gangs_module, "make_store", slow)
         monkeypatch.setattr("distrain.coordinator.machine.CANCEL_GRACE_S", 0.0)

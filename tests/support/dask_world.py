@@ -40,6 +40,8 @@ class DaskWorld:
         wrappers: Per worker, words before its command, such as `ip netns exec NAME`.
         scheduler_wrapper: The same for the scheduler.
         preload: Whether the scheduler begins with the coordinator.
+        tls: Words for scheduler and workers that make them talk TLS.
+        worker_words: More words for each worker.
     """
 
     def __init__(
@@ -50,6 +52,8 @@ class DaskWorld:
         wrappers: Sequence[Sequence[str]] = (),
         scheduler_wrapper: Sequence[str] = (),
         preload: bool = True,
+        tls: Sequence[object] = (),
+        worker_words: Sequence[object] = (),
     ):
         self.folder = folder
         self.num_workers = num_workers
@@ -57,7 +61,9 @@ class DaskWorld:
         self.scheduler_wrapper = scheduler_wrapper
         self.preload = ("--preload", "distrain.preload") if preload else ()
         self.host, self.port = host, free_port()
-        self.address = f"tcp://{host}:{self.port}"
+        self.tls, self.worker_words = tls, worker_words
+        self.protocol = ("--protocol", "tls") if tls else ()
+        self.address = f"{'tls' if tls else 'tcp'}://{host}:{self.port}"
         self._log = (folder / "dask.log").open("a")
         self.scheduler: subprocess.Popen[bytes]
         self.nannies: list[subprocess.Popen[bytes]] = []
@@ -78,8 +84,9 @@ class DaskWorld:
     def start(self) -> None:
         """Start all of it."""
         self.scheduler = self._spawn(
-            "scheduler", "--port", self.port, "--host", self.host, "--dashboard-address", ":0",
-            *self.preload, wrapper=self.scheduler_wrapper,
+            "scheduler", "--port", self.port, "--host", self.host, *self.protocol,
+            "--dashboard-address", f"{self.host}:0", *self.tls, *self.preload,
+            wrapper=self.scheduler_wrapper,
         )  # fmt: skip
         self.nannies = [
             self.start_worker(f"w{number}", self.wrappers[number])
@@ -90,7 +97,7 @@ class DaskWorld:
         """One more worker; it waits until it finds the scheduler."""
         return self._spawn(
             "worker", self.address, "--name", name, "--nthreads", 1, "--no-dashboard",
-            "--local-directory", self.folder, wrapper=wrapper,
+            "--local-directory", self.folder, *self.tls, *self.worker_words, wrapper=wrapper,
         )  # fmt: skip
 
     def stop(self) -> None:

@@ -1,0 +1,54 @@
+"""The certificate that a command shows to a scheduler."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import click
+import dask
+import pytest
+from click.testing import CliRunner
+from distributed import Security
+
+from distrain.cli.main import cli
+from distrain.cli.tls import tls_options
+from distrain.cluster import connect
+from distrain.errors import ClusterError
+
+
+@click.command()
+@tls_options
+def _command() -> None:
+    tls = Security().get_tls_config_for_role("client")
+    click.echo(" ".join(Path(str(tls[name])).name for name in ("ca_file", "cert", "key")))
+
+
+def test_they_reach_every_connection_of_the_process(tmp_path: Path) -> None:
+    words = []
+    for name in ("ca-file", "cert", "key"):
+        path = tmp_path / f"{name}.pem"
+        path.touch()
+        words += [f"--tls-{name}", str(path)]
+    before = deepcopy(dask.config.get("distributed.comm.tls"))
+    try:
+        done = CliRunner().invoke(_command, words)
+    finally:
+        dask.config.set({"distributed.comm.tls": before})
+    assert done.output == "ca-file.pem cert.pem key.pem\n", done.output
+    missing = CliRunner().invoke(_command, ["--tls-cert", str(tmp_path / "nope.pem")])
+    assert missing.exit_code == 2
+    assert "nope.pem" in missing.output
+
+
+@pytest.mark.parametrize("name", ["train", "doctor", "predict", "prep", "top"])
+def test_commands_that_go_to_a_scheduler_take_them(name: str) -> None:
+    text = CliRunner().invoke(cli, [name, "--help"]).output
+    assert all(option in text for option in ("--tls-ca-file", "--tls-cert", "--tls-key"))
+
+
+def test_tls_without_a_certificate_is_refused_before_anything_is_asked() -> None:
+    with (
+        pytest.raises(ClusterError, match="wants a certificate") as caught,
+        connect("tls://127.0.0.1:9"),
+    ):
+        pass
+    assert "--tls-ca-file" in (caught.value.hint or "")
