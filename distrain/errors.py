@@ -5,7 +5,8 @@
     │   ├── SpecError              1    the job spec
     │   ├── SchemaError            1    a schema, or a column it lacks
     │   ├── DataError              1    a data file, row group, column or value
-    │   └── ModelError             1    a model that cannot be built, or whose output is not finite
+    │   └── ModelError             1    a model that cannot be built or used
+    │       └── NonFiniteOutput    1    one whose output is not finite
     ├── OutputError                1    something could not be written whole
     ├── ClusterError               69   no cluster, or too few workers
     └── JobError                   100  a job that started and did not end well

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from distrain.errors import InputError
+from distrain.errors import DataError, InputError
 from distrain.etl.lists import Lists, holds_lists
 from distrain.etl.operators import Categorify, FittedOperator, ListSlice, Operator
 from distrain.etl.operators.base import concrete
@@ -80,7 +80,11 @@ class ColumnGroup:
         for column in columns:
             values = self.transform(column, table[column], operator)
             items = Lists.of(values).items if holds_lists(values.type) else values
-            states[column] = to_fit.fit(items)
+            try:
+                states[column] = to_fit.fit(items)
+            except DataError as error:
+                where = {"column": column, **error.where}
+                raise DataError(error.message, where=where, hint=error.hint) from None
         if isinstance(to_fit, Categorify) and to_fit.domain is not None:
             return {to_fit.domain: to_fit.merge(*states.values())}
         return states

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.etl.lists import holds_lists
+from distrain.etl.operators.categorify import category_type
 from distrain.etl.parts import Part, readable_parquet
 from distrain.schema import LABEL
 
@@ -51,11 +52,7 @@ def inspect_parquet(
         elif column in categorical:
             types[column] = category_type(_of_item(schema.field(column).type))
     if mistakes:
-        raise DataError(
-            f"{len(mistakes)} of {len(columns) + 1} columns cannot be used",
-            where={"file": path, **{f"column {c}": m for c, m in mistakes.items()}},
-            hint="Rename or convert the columns, or leave the file out.",
-        )
+        raise _unusable(path, schema.names, mistakes, len(columns) + 1)
     lists = {column: holds_lists(schema.field(column).type) for column in columns}
     return InspectedFile(path, tuple(_parts(path, rows, part_rows)), types, lists)
 
@@ -104,9 +101,30 @@ def check_same_shape(files: Sequence[tuple[str, dict[str, bool]]]) -> None:
                 )
 
 
-def category_type(dtype: pa.DataType) -> str:
-    """`int64` or `string`."""
-    return "int64" if pa.types.is_integer(_decoded(dtype)) else "string"
+def _unusable(
+    path: str, held: Sequence[str], mistakes: Mapping[str, str], num_wanted: int
+) -> DataError:
+    """Of a table of another kind it tells what the table is, not what each column lacks."""
+    missing = [column for column, mistake in mistakes.items() if mistake == "missing"]
+    if len(missing) <= num_wanted // 2:
+        return DataError(
+            f"{len(mistakes)} of {num_wanted} columns cannot be used",
+            where={"file": path, **{f"column {c}": m for c, m in mistakes.items()}},
+            hint="Rename or convert the columns, or leave the file out.",
+        )
+    return DataError(
+        f"another table than the workflow is for: {len(missing)} of its {num_wanted} columns are "
+        "missing",
+        where={"file": path, "columns here": _some(held), "columns missing": _some(missing)},
+        hint="`distrain prep` fits the columns of Criteo's logs. For a table of your own write a "
+        "Workflow in Python and call distrain.etl.prepare, as docs/data.md shows; what holds ids "
+        "and finite numbers already needs a schema only, and trains as it is.",
+    )
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _mistake(schema: pa.Schema, column: str, is_categorical: bool) -> str | None:

@@ -65,10 +65,8 @@ def prepare(
     workflow = _starting_workflow(request)
     if request.overwrite or not request.out.exists():
         check_writable(request.out.absolute().parent)
-    with (
-        whole_dir(request.out, replace=request.overwrite) as folder,
-        _nothing_left_behind(folder),
-    ):
+    # Absolute: workers may have another working directory.
+    with whole_dir(request.out.absolute(), replace=request.overwrite) as folder:
         run = _Run(request, workflow, folder, TaskRunner(client), on_progress, finish)
         result = run.do(files, valid_files)
         shutil.rmtree(folder / _STAGING)
@@ -264,19 +262,3 @@ def _no_rows(files: Sequence[InputFile], bad_lines: BadLineTally) -> DataError:
         first = bad_lines.examples[0]
         where |= {"bad lines": bad_lines.count, "first": f"line {first.line}: {first.problem}"}
     return DataError("the inputs hold no usable rows", where=where, hint="Check the files.")
-
-
-@contextmanager
-def _nothing_left_behind(folder: Path) -> Iterator[None]:
-    """Remove an unfinished folder for good.
-
-    Tasks may still be writing. Once the folder has another name they cannot make new files in
-    it, so removing it cannot fail for new files coming up.
-    """
-    try:
-        yield
-    except BaseException:
-        removed = folder.with_name(f"{folder.name}-removed")
-        folder.rename(removed)
-        shutil.rmtree(removed, ignore_errors=True)
-        raise

@@ -18,6 +18,7 @@ from distrain.storage import InputFile, open_input
 
 _LONGEST_LINE_BYTES = 1 << 20
 _COUNT_BYTES = 8 << 20
+_TAIL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,20 @@ def _read_range(handle: IO[bytes], text: TextRange) -> bytes:
         data = data[cut + 1 :]
     if not data or data.endswith(b"\n"):
         return data
-    tail = handle.readline(_LONGEST_LINE_BYTES)
-    if len(tail) == _LONGEST_LINE_BYTES:
+    return data + _rest_of_line(handle, text)
+
+
+def _rest_of_line(handle: IO[bytes], text: TextRange) -> bytes:
+    """What is left of the line that the handle stands in; fsspec's `readline` knows no limit."""
+    rest = b""
+    while len(rest) < _LONGEST_LINE_BYTES and (data := handle.read(_TAIL_BYTES)):
+        rest += data
+        end = data.find(b"\n")
+        if end >= 0:
+            return rest[: len(rest) - len(data) + end + 1]
+    if len(rest) >= _LONGEST_LINE_BYTES:
         raise _no_line_end(text, _LONGEST_LINE_BYTES)
-    return data + tail
+    return rest
 
 
 def _stream(handle: IO[bytes], text: TextRange, block_bytes: int) -> Iterator[bytes]:

@@ -46,12 +46,12 @@ def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: i
     """
     workflow = _load_workflow(workflow_dir)
     table = read_part(part, (LABEL, *workflow.columns))
-    with located(part):
-        label = _checked_label(table[LABEL])
-        features = workflow.transform(table)
     field = pa.field(LABEL, pa.float32(), nullable=False)
+    with located(part):
+        labelled = table.set_column(0, field, _checked_label(table[LABEL]))
+        features = workflow.transform(labelled)
     write_parquet(
-        features.add_column(0, field, label),
+        features,
         Path(output),
         compression="lz4",
         use_dictionary=True,

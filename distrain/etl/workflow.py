@@ -18,6 +18,7 @@ from distrain.errors import DataError, InputError
 from distrain.etl.column_group import ColumnGroup
 from distrain.etl.lists import Lists, holds_lists
 from distrain.etl.operators import Categorify, FittedOperator, Vocabulary
+from distrain.etl.operators.categorify import category_type
 from distrain.etl.workflow_json import VERSION, group_from_json, group_to_json, read_document
 from distrain.schema import LABEL
 from distrain.storage import whole_file
@@ -125,7 +126,7 @@ class Workflow:
                     hint="Values of one vocabulary are of one kind.",
                 )
         for column, vocabulary in self._vocabularies().items():
-            known = str(vocabulary.values.type)
+            known = category_type(vocabulary.values.type)
             if types[column] != known:
                 raise DataError(
                     f"the column holds {types[column]}, but the saved categories are {known}",
@@ -175,12 +176,16 @@ class Workflow:
     def transform(self, table: pa.Table) -> pa.Table:
         """The table's columns after all operators: int32 ids and float32, without gaps.
 
-        Columns of lists become lists of these; a list that is missing becomes an empty one.
+        Columns of lists become lists of these; a list that is missing becomes an empty one. A
+        column `label` comes first, as it is; other columns without operators are left out.
 
         Raises:
             DataError: A value cannot be used, or an operator is not fitted.
         """
         arrays, fields = [], []
+        if LABEL in table.column_names:
+            arrays.append(table[LABEL])
+            fields.append(table.schema.field(LABEL))
         for group in self.groups:
             target = pa.int32() if group.is_categorical else pa.float32()
             for column in group.columns:

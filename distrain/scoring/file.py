@@ -41,7 +41,7 @@ def score_file(
     dataset = Dataset(source, saved.schema, need_label=False)
     loader = Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none", decode_threads=1)
     kept = side_columns([source], keep, batch_rows)
-    with whole_file(target) as partial:
+    with whole_file(target, make_folder=False) as partial:
         writer = None
         try:
             with loader.epoch(0) as batches:

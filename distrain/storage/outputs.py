@@ -7,6 +7,7 @@ never sees half a file; a crash leaves at most a `.NAME.partial-*` to delete.
 import contextlib
 import errno
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -43,20 +44,27 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def whole_file(path: str | Path, *, make_folder: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write; on success sync it and rename it to `path`.
 
     An existing file is replaced in one step. On any error the temporary file is removed and
     `path` is as it was.
 
+    Args:
+        path: The final name.
+        make_folder: Whether to make the folder if it is missing. A task that writes into a folder
+            of its caller's must not: it would bring a folder back that its caller has given up.
+
     Raises:
         OutputError: It could not be written (disk full, no permission, ...).
     """
     final = Path(path)
+    refuse_url(final)
     partial = _partial_name(final)
     try:
         with translated_errors(final):
-            final.parent.mkdir(parents=True, exist_ok=True)
+            if make_folder:
+                final.parent.mkdir(parents=True, exist_ok=True)
             yield partial
             _sync(partial)
             partial.rename(final)
@@ -70,7 +78,9 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to fill; on success sync its files and rename it to `path`.
 
-    Errors that name a file in the temporary folder are told with its final name instead.
+    Errors that name a file in the temporary folder are told with its final name instead. After an
+    error the folder gets another name before it is removed, so that tasks which are still writing
+    into it cannot make new files there.
 
     Args:
         path: The final name.
@@ -100,7 +110,30 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             raise
         raise OutputError(error.message, where=where, hint=error.hint) from error.__cause__
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove_for_good(partial)
+
+
+def _remove_for_good(partial: Path) -> None:
+    removed = partial.with_name(f"{partial.name}-removed")
+    with contextlib.suppress(OSError):
+        partial.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
+
+
+def refuse_url(path: str | Path) -> None:
+    """Raise if an output's path is a URL: it would become a local folder of that name.
+
+    Raises:
+        OutputError: It begins with a scheme, such as `s3:`.
+
+    >>> refuse_url("runs/first")
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise OutputError(
+            "this output cannot be a URL",
+            where={"path": str(path).replace(":/", "://", 1) if "://" not in str(path) else path},
+            hint="Name a local folder, or one of a filesystem that all workers share, and copy it.",
+        )
 
 
 def check_free(path: str | Path, replace: bool) -> None:
@@ -110,6 +143,7 @@ def check_free(path: str | Path, replace: bool) -> None:
         OutputError: A folder is there and `replace` is false, or a file is there.
     """
     final = Path(path)
+    refuse_url(final)
     with translated_errors(final):
         if final.exists() and not final.is_dir():
             raise FileExistsError(errno.EEXIST, "a file of that name exists")
@@ -128,6 +162,7 @@ def check_writable(folder: str | Path) -> None:
         OutputError: It cannot be made, or a file in it cannot be written.
     """
     folder = Path(folder)
+    refuse_url(folder)
     with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".writable-{uuid.uuid4().hex}"

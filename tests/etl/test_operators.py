@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import DataError, InputError
-from distrain.etl import Categorify, Clip, FillMissing, LogOp, Normalize, Vocabulary
+from distrain.etl import (
+    Categorify,
+    Clip,
+    ColumnGroup,
+    FillMissing,
+    LogOp,
+    Normalize,
+    Vocabulary,
+)
 from distrain.etl.operators import Counts, Moments
 from distrain.etl.operators.vocabulary import stable_buckets
 
@@ -262,3 +270,68 @@ def test_a_damaged_vocabulary_is_named(tmp_path) -> None:
     with pytest.raises(DataError, match="cannot be read") as caught:
         Vocabulary.load(tmp_path, "C7")
     assert str(caught.value.where["file"]).endswith("unique.C7.parquet")
+
+
+@pytest.mark.parametrize("value", [2.302585092994046, -1e9 / 3, 1e-300])
+def test_a_long_constant_column_becomes_zero(value: float) -> None:
+    values = pa.array(np.full(300_001, value))
+    cuts = [values[:7], values[7:200_000], values[200_000:]]
+    operator = Normalize()
+    whole, merged = operator.fit(values), operator.merge(*map(operator.fit, cuts))
+    # As versions before this one saved it: the sum's rounding is in mean and m2.
+    mean = float(np.full(300_001, value).sum() / 300_001)
+    saved = Moments(300_001, mean, 300_001 * (mean - value) ** 2 + 6e-26 * value * value)
+    for moments in (whole, merged, saved):
+        assert moments.std == 1.0
+        fitted = operator.with_fitted({"I1": moments})
+        zero, later = fitted.transform("I1", pa.array([value, value + 5.0])).to_pylist()
+        assert abs(zero) <= 1e-6 * abs(value)
+        assert later == pytest.approx(5.0)
+
+
+def test_integers_beyond_2_to_the_53_are_taken_as_the_nearest_float() -> None:
+    values = pa.array([2**53 + 1, -(2**62) - 1, None, 0])
+    for operator in (Normalize(), LogOp(), FillMissing(0.5)):
+        if isinstance(operator, Normalize):
+            operator = operator.with_fitted({"I1": operator.finish(operator.fit(values))})
+        got = operator.transform("I1", values.fill_null(0).slice(0, 1 + (operator != LogOp())))
+        assert np.isfinite(got.to_numpy(zero_copy_only=False)).all()
+    assert operator.transform("I1", values).to_pylist() == [2.0**53, -(2.0**62), 0.5, 0.0]
+
+
+def test_nan_is_no_number_to_clip_or_to_normalise() -> None:
+    values = pa.array([float("nan"), -3.0, 9.0, None])
+    got = Clip(min=0, max=5).transform("I1", values).to_pylist()
+    assert np.isnan(got[0])
+    assert got[1:] == [0.0, 5.0, None]
+    operator = Normalize()
+    with pytest.raises(DataError) as caught:
+        operator.finish(operator.fit(values))
+    assert caught.value.hint == "A value is NaN: put FillMissing before Normalize."
+
+
+def test_a_category_that_fits_no_integer_is_told_with_its_column() -> None:
+    group = ColumnGroup(("C1", "C2"), (Categorify(),))
+    table = pa.table({"C1": [1], "C2": pa.array([2**64 - 1], pa.uint64())})
+    with pytest.raises(DataError, match="does not fit into int64") as caught:
+        group.fit(0, group.columns, table)
+    assert caught.value.where == {"column": "C2"}
+    assert "as strings" in caught.value.hint
+
+
+def test_strings_that_are_too_long_together_for_32_bit_offsets(monkeypatch) -> None:
+    parts = [pa.array([f"value-{i % 13}-{i % (7 + k)}" for i in range(90)]) for k in range(3)]
+    operator = Categorify(freq_threshold=2)
+
+    def vocabulary(limit: int):
+        monkeypatch.setattr("distrain.etl.operators.categorify._STRING_BYTES", limit)
+        return operator.finish(operator.merge(*map(operator.fit, parts)))
+
+    narrow, wide, mixed = vocabulary(2**31 - 1), vocabulary(100), vocabulary(4000)
+    assert narrow.values.type == mixed.values.type == pa.string()
+    assert wide.values.type == pa.large_string()
+    rows = pa.array(["value-1-1", "never seen", None, "value-0-0"])
+    for found in (wide, mixed):
+        assert found.values.to_pylist() == narrow.values.to_pylist()
+        ids = operator.with_fitted({"C1": found}).transform("C1", rows)
+        assert ids == operator.with_fitted({"C1": narrow}).transform("C1", rows)

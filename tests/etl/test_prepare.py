@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed import Client, LocalCluster
 
 from distrain.errors import DataError, InputError, OutputError
 from distrain.etl import (
@@ -68,7 +69,7 @@ def expected(lines: list[bytes]) -> pa.Table:
     """What an unparallel fit and transform of the same rows give."""
     table = parse_lines(text_of(lines), TextLayout())
     features = criteo_workflow(freq_threshold=0).fit([table]).transform(table)
-    return features.add_column(0, "label", table["label"].cast(pa.float32()))
+    return features.set_column(0, "label", table["label"].cast(pa.float32()))
 
 
 def assert_same_rows(found: pa.Table, wanted: pa.Table) -> None:
@@ -197,9 +198,7 @@ def test_the_last_rows_are_split_off_exactly_and_not_fitted(
     assert_same_rows(written_rows(result.out / "train"), expected(lines[:-num_valid]))
     fitted = Workflow.load(result.out / "workflow")
     rest = parse_lines(text_of(lines[-num_valid:]), TextLayout())
-    assert_same_rows(
-        written_rows(result.out / "valid").drop_columns("label"), fitted.transform(rest)
-    )
+    assert_same_rows(written_rows(result.out / "valid"), fitted.transform(rest))
 
 
 def test_validation_files_are_transformed_but_not_fitted(
@@ -244,7 +243,7 @@ def test_an_operator_after_a_fitted_one_takes_a_second_pass(
     result = prep(raw, workflow=workflow)
     table = parse_lines(text_of(make_lines(500)), TextLayout())
     found = written_rows(result.out / "train")
-    assert_same_rows(found.drop_columns("label"), workflow.fit([table]).transform(table))
+    assert_same_rows(found, workflow.fit([table]).transform(table))
 
 
 # Bad lines.
@@ -418,7 +417,7 @@ def test_parquet_inputs(
     fitted = Workflow.load(result.out / "workflow")
     assert_same_rows(
         written_rows(result.out / "train").drop_columns("label"),
-        fitted.transform(table.slice(0, 200)),
+        fitted.transform(table.slice(0, 200)).drop_columns("label"),
     )
     assert result.train.missing_share["I1"] == pytest.approx(
         table["I1"].slice(0, 200).null_count / 200
@@ -464,6 +463,32 @@ def test_unusable_parquet_columns_are_all_named(
         "column C1": "double, not integer or string",
         "column C7": "missing",
     }
+
+
+def test_a_table_of_another_kind_is_told_in_a_few_lines(
+    prep: Callable[..., PrepResult], tmp_path: Path
+) -> None:
+    table = pa.table({name: [1.0] for name in ("user", "item", "price", "label")})
+    pq.write_table(table, tmp_path / "orders.parquet")
+    with pytest.raises(DataError, match="another table than the workflow is for") as caught:
+        prep(tmp_path / "orders.parquet")
+    assert "39 of its 40 columns are missing" in caught.value.message
+    assert caught.value.where["columns here"] == "user, item, price, label"
+    assert "Workflow" in caught.value.hint
+    assert len(str(caught.value).splitlines()) == 5
+
+
+def test_workers_may_have_another_working_directory(
+    tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with LocalCluster(n_workers=1, dashboard_address=":0") as cluster, Client(cluster) as client:
+        client.run(os.chdir, tmp_path / "elsewhere")
+        request = PrepRequest((raw.name,), Path("out"), workflow=criteo_workflow(0))
+        result = prepare(request, client)
+    assert written_rows(tmp_path / "out" / "train").num_rows == result.num_rows == 500
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_damaged_parquet_files_are_named(

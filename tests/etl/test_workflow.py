@@ -47,6 +47,16 @@ def test_the_operators_run_in_order() -> None:
     assert not any(field.nullable for field in result.schema)
 
 
+def test_a_label_is_kept_as_it_is_and_other_columns_are_left_out() -> None:
+    labels = pa.array([True, False, None, True, False])
+    table = TABLE.append_column("label", labels).append_column("note", pa.array(list("vwxyz")))
+    fitted = small_workflow().fit([table])
+    found = fitted.transform(table)
+    assert found.column_names == ["label", "I1", "I2", "C1"]
+    assert found["label"].combine_chunks() == labels
+    assert found.drop_columns("label").equals(fitted.transform(TABLE))
+
+
 def test_an_operator_after_a_fitted_one_is_fitted_in_a_second_pass() -> None:
     twice = Workflow((ColumnGroup(("I2",), (FillMissing(0), Normalize(), Normalize())),))
     assert len(list(twice.fit_passes())) == 2

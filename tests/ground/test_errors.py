@@ -56,9 +56,7 @@ def test_the_drawn_tree_is_the_tree():
     # A line is: the branches, the class, its exit code, and words about it.
     drawn, path = {}, []
     for line in errors.__doc__.splitlines():
-        if match := re.match(
-            r"^    ((?:[│ ]   )*(?:[├└]── )?)(\w+Error|JobCancelled) +(.*)$", line
-        ):
+        if match := re.match(r"^    ((?:[│ ]   )*(?:[├└]── )?)([A-Z]\w+) +(.*)$", line):
             branches, name, rest = match.groups()
             path[len(branches) // 4 :] = [name]
             code = re.match(r"\d+", rest)

@@ -1,11 +1,15 @@
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from distrain.errors import DataError, OutputError
-from distrain.storage import check_writable, translated_errors, whole_dir, whole_file
+from distrain.storage import check_free, check_writable, translated_errors, whole_dir, whole_file
 
 
 def names(folder):
@@ -295,3 +299,43 @@ def test_translated_errors_tells_os_errors_with_and_without_a_number():
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(KeyError), translated_errors("p"):
         raise KeyError("not ours")
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/out", "s3:/bucket/out", "gs://b", "file:///tmp/x"])
+def test_a_url_is_no_output(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for check in (partial(check_free, replace=True), check_writable):
+        with pytest.raises(OutputError, match="cannot be a URL") as caught:
+            check(path)
+        assert "://" in str(caught.value.where["path"])
+    for whole in (whole_file, whole_dir):
+        with pytest.raises(OutputError, match="cannot be a URL"), whole(Path(path)):
+            pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_that_is_still_writing_does_not_bring_a_given_up_folder_back(tmp_path):
+    given_up, writing = threading.Event(), threading.Event()
+
+    def task(folder):
+        with whole_file(folder / "late.parquet", make_folder=False) as unfinished:
+            unfinished.write_bytes(b"half")
+            writing.set()
+            assert given_up.wait(30)
+
+    def run(pool):
+        with whole_dir(tmp_path / "out") as folder:
+            running = pool.submit(task, folder)
+            running.add_done_callback(lambda _: writing.set())
+            assert writing.wait(30)
+            error = Interrupted()
+            error.running, error.folder = running, folder
+            raise error
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(Interrupted) as caught:
+            run(pool)
+        given_up.set()
+        assert isinstance(caught.value.running.exception(30), OutputError)
+        assert isinstance(pool.submit(task, caught.value.folder).exception(30), OutputError)
+    assert not list(tmp_path.iterdir())

@@ -56,6 +56,17 @@ class FittedOperator(Operator, Protocol):
         ...
 
 
+def as_doubles(values: pa.Array) -> pa.Array:
+    """Numbers as float64; an integer beyond 2^53 becomes the nearest one.
+
+    Training values are float32, which tells far fewer integers apart.
+
+    >>> as_doubles(pa.array([2**53 + 1, None])).to_pylist()
+    [9007199254740992.0, None]
+    """
+    return values.cast(pa.float64(), safe=False)
+
+
 def concrete(values: pa.Array) -> pa.Array:
     """One plain array: chunks joined, dictionary decoded."""
     if isinstance(values, pa.ChunkedArray):

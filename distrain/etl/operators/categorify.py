@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -66,14 +66,14 @@ class Categorify:
         """The counts of all rows."""
         if len(states) == 1:
             return states[0]
-        types = sorted({str(s.values.type) for s in states})
+        types = sorted({category_type(s.values.type) for s in states})
         if len(types) > 1:
             raise DataError(
                 f"columns of the domain {self.domain!r} hold {' and '.join(types)}",
                 hint="Values of one vocabulary are of one kind.",
             )
         # Joined arrays are new memory: what came over the network may lie at odd addresses.
-        values = pa.concat_arrays([s.values for s in states])
+        values = pa.concat_arrays(_wide_enough([s.values for s in states]))
         counts = pa.concat_arrays([s.counts for s in states])
         groups = pa.table({"value": values, "count": counts}).group_by("value", use_threads=False)
         merged = groups.aggregate([("count", "sum")]).combine_chunks()
@@ -97,7 +97,7 @@ class Categorify:
             kept = kept.slice(0, self.max_size)
         kept = kept.combine_chunks()
         vocabulary = Vocabulary(
-            kept["value"].combine_chunks(),
+            _narrow_enough(kept["value"].combine_chunks()),
             kept["count"].combine_chunks(),
             max(1, self.num_buckets),
             state.nulls,
@@ -126,10 +126,10 @@ class Categorify:
         """
         vocabulary = self.vocabularies[column]
         values = as_category_type(values)
-        if values.type != vocabulary.values.type:
+        known = category_type(vocabulary.values.type)
+        if str(values.type) != known:
             raise DataError(
-                f"the column holds {values.type}, but its saved categories are "
-                f"{vocabulary.values.type}",
+                f"the column holds {values.type}, but its saved categories are {known}",
                 where={"column": column},
                 hint="Use the workflow that was fitted on files of this kind.",
             )
@@ -156,7 +156,36 @@ def as_category_type(values: pa.Array) -> pa.Array:
     try:
         return values.cast(target)
     except pa.ArrowInvalid as error:
-        raise DataError(f"a category does not fit into {target}: {error}") from None
+        raise DataError(
+            f"a category does not fit into {target}: {error}",
+            hint="Write such numbers as strings: ids are names, and strings may be of any length.",
+        ) from None
+
+
+_STRING_BYTES = 2**31 - 1
+"""Most that the offsets of Arrow's `string` count; `large_string` has wider ones."""
+
+
+def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    """The arrays in a type that holds them joined."""
+    is_text = pa.types.is_string(arrays[0].type) or pa.types.is_large_string(arrays[0].type)
+    types = {array.type for array in arrays}
+    if not is_text or (len(types) == 1 and sum(array.nbytes for array in arrays) <= _STRING_BYTES):
+        return arrays
+    return [array.cast(pa.large_string()) for array in arrays]
+
+
+def _narrow_enough(values: pa.Array) -> pa.Array:
+    if pa.types.is_large_string(values.type) and values.nbytes <= _STRING_BYTES:
+        return values.cast(pa.string())
+    return values
+
+
+def category_type(dtype: pa.DataType) -> str:
+    """What values of this type are as categories: `int64` or `string`."""
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    return "int64" if pa.types.is_integer(dtype) else "string"
 
 
 def _by_frequency(counted: pa.Table) -> pa.Array:

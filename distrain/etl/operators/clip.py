@@ -11,10 +11,12 @@ from distrain.errors import InputError
 
 @dataclass(frozen=True)
 class Clip:
-    """Raise values below `min` to it and lower values above `max` to it; gaps stay gaps.
+    """Raise values below `min` to it and lower values above `max` to it; gaps and NaN stay.
 
     >>> Clip(min=0, max=5).transform("I1", pa.array([-3, 2, None, 9])).to_pylist()
     [0, 2, None, 5]
+    >>> Clip(min=0).transform("I1", pa.array([-3.0, float("nan")])).to_pylist()
+    [0.0, nan]
     """
 
     kind: ClassVar[str] = "Clip"
@@ -29,11 +31,15 @@ class Clip:
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         """The bounded values; integers stay integers where the bounds are whole."""
+        bounded = values
         if self.min is not None:
-            values = pc.max_element_wise(values, _bound(self.min), skip_nulls=False)
+            bounded = pc.max_element_wise(bounded, _bound(self.min), skip_nulls=False)
         if self.max is not None:
-            values = pc.min_element_wise(values, _bound(self.max), skip_nulls=False)
-        return values
+            bounded = pc.min_element_wise(bounded, _bound(self.max), skip_nulls=False)
+        if not pa.types.is_floating(values.type):
+            return bounded
+        # Arrow takes the bound for the larger, and for the smaller, of itself and NaN.
+        return pc.if_else(pc.is_nan(values), values.cast(bounded.type), bounded)
 
     def to_json(self) -> dict[str, Any]:
         """The settings."""

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distrain.etl.operators.base import as_doubles
+
 
 @dataclass(frozen=True)
 class FillMissing:
@@ -23,7 +25,7 @@ class FillMissing:
         if pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         elif self.value != int(self.value):
-            values = values.cast(pa.float64())
+            values = as_doubles(values)
         return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
 
     def to_json(self) -> dict[str, Any]:

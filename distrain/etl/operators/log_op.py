@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.operators.base import as_doubles
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class LogOp:
         Raises:
             DataError: A value is -1 or less.
         """
-        values = values.cast(pa.float64())
+        values = as_doubles(values)
         lowest = pc.min(values).as_py()
         if lowest is not None and lowest <= -1:
             raise DataError(

@@ -12,6 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.operators.base import as_doubles
+
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)
+"""Relative error of a mean: values nearer to each other than this are the same."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Moments:
         """The moments of `values`, `[rows]`, float64."""
         if len(values) == 0:
             return cls()
+        if (values == values[0]).all():
+            return cls(len(values), float(values[0]))  # the mean of the sum may be a bit beside it
         mean = float(values.mean())
         return cls(len(values), mean, float(np.square(values - mean).sum()))
 
@@ -48,8 +54,12 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """The population's standard deviation; 1 for a constant column, which then maps to 0."""
-        if self.count == 0 or self.m2 == 0:
+        """The population's standard deviation; 1 for a constant column, which then maps to 0.
+
+        What rounding alone may have added up to is no deviation.
+        """
+        rounding = _ROUNDING * abs(self.mean)
+        if self.count == 0 or self.m2 <= self.count * rounding * rounding:
             return 1.0
         return math.sqrt(self.m2 / self.count)
 
@@ -67,7 +77,7 @@ class Normalize:
 
     def fit(self, values: pa.Array) -> Moments:
         """The moments of some rows; a NaN or an infinity shows up in `finish`."""
-        return Moments.of(values.drop_null().cast(pa.float64()).to_numpy(zero_copy_only=False))
+        return Moments.of(as_doubles(values.drop_null()).to_numpy(zero_copy_only=False))
 
     def merge(self, *states: Moments) -> Moments:
         """The moments of all rows, merged from left to right."""
@@ -85,7 +95,9 @@ class Normalize:
         if not math.isfinite(state.m2):
             raise DataError(
                 f"no mean and standard deviation: {state.mean:g} and {state.m2:g}",
-                hint="A value is infinite; put Clip before Normalize.",
+                hint="A value is NaN: put FillMissing before Normalize."
+                if math.isnan(state.mean)
+                else "A value is infinite: put Clip before Normalize.",
             )
         return state
 
@@ -100,7 +112,7 @@ class Normalize:
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         """The normalised values, float64."""
         moments = self.moments[column]
-        return pc.divide(pc.subtract(values.cast(pa.float64()), moments.mean), moments.std)
+        return pc.divide(pc.subtract(as_doubles(values), moments.mean), moments.std)
 
     def to_json(self) -> dict[str, Any]:
         """The moments by column."""

@@ -41,7 +41,8 @@ class Vocabulary:
     """The ids of one column.
 
     Attributes:
-        values: The kept values in the order of their ids, int64 or string.
+        values: The kept values in the order of their ids, int64 or string; large_string where they
+            are too long together for string.
         counts: How often each was seen in training, int64.
         num_oov: K, the number of out-of-vocabulary ids.
         nulls_observed: How many training values were missing.
@@ -74,7 +75,7 @@ class Vocabulary:
         """The ids of some values.
 
         Args:
-            values: `[rows]`, of the type of `self.values`, with gaps.
+            values: `[rows]`, int64 or string as `self.values`, with gaps.
 
         Returns:
             `[rows]`, int32.
@@ -88,7 +89,7 @@ class Vocabulary:
 
     def _distinct_ids(self, distinct: pa.Array) -> Int32Array:
         if pa.types.is_string(distinct.type):
-            found = pc.index_in(distinct, value_set=self.values)
+            found = pc.index_in(distinct.cast(self.values.type), value_set=self.values)
             known = found.is_valid().to_numpy(zero_copy_only=False)
             place = found.fill_null(0).to_numpy(zero_copy_only=False)
         else:
