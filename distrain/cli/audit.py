@@ -4,10 +4,13 @@ from pathlib import Path
 
 import click
 
+from distrain.cli.output import document, tell
+from distrain.cli.params import json_option
+
 
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 def command(run: Path, as_json: bool) -> None:
     """Prove that a run trained each row of each epoch exactly once.
 
@@ -20,23 +23,21 @@ def command(run: Path, as_json: bool) -> None:
       distrain train job.yaml --set train.audit=true
       distrain audit runs/dlrm-20260301-123000-ab12
     """
-    import json
-
     from distrain.train.audit import audit_run
 
     found = audit_run(run)
     if as_json:
-        click.echo(json.dumps(found.to_json()))
+        document(found.to_json())
     else:
-        click.echo(
+        tell(
             f"{found.table_rows:,} rows in the table; {found.steps:,} of {found.num_steps:,} steps "
             f"in {found.attempts} attempt{'s' if found.attempts > 1 else ''}"
         )
         for epoch in found.epochs:
             times = "once" if epoch.whole else "at most once (it did not come to its end)"
             verdict = f"each {times}" if not epoch.problems else "NOT as it should be"
-            click.echo(f"epoch {epoch.epoch}: {epoch.rows:,} rows trained, {verdict}")
+            tell(f"epoch {epoch.epoch}: {epoch.rows:,} rows trained, {verdict}")
             for problem in epoch.problems:
-                click.echo(f"  {problem}")
+                tell(f"  {problem}")
     if not found.proved:
         click.get_current_context().exit(1)

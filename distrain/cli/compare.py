@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrain.cli.params import json_option
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from distrain.report.compare import Comparison
 
 
 @click.command()
@@ -20,7 +24,8 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Write the comparison with its curves there, too, as one file that needs no network.",
 )
-def command(runs: tuple[Path, ...], out: Path | None) -> None:
+@json_option("Print the tables as JSON.")
+def command(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Lay runs side by side: their figures, and in which fields of the spec they differ.
 
     Runs that go on are compared by their records so far.
@@ -30,17 +35,14 @@ def command(runs: tuple[Path, ...], out: Path | None) -> None:
       distrain compare runs/monday runs/tuesday
       distrain compare runs/monday runs/tuesday runs/today --out week.html
     """
-    from rich.console import Console
-
+    from distrain.cli.output import answer, result_console, tell
     from distrain.report.compare import compare, read_runs, write_comparison
 
     if len(runs) < 2:
         raise click.UsageError("Give two runs or more.")
     found = read_runs(runs)
     comparison = compare(found)
-    console = Console()
-    if not console.is_terminal:
-        console.width = 10_000  # as wide as it takes: whoever reads it can cut lines
+    console = result_console()
     _print(console, "outcome", comparison.names, comparison.outcomes)
     if comparison.settings:
         _print(console, "differences in the spec", comparison.names, comparison.settings)
@@ -50,7 +52,19 @@ def command(runs: tuple[Path, ...], out: Path | None) -> None:
         _print(console, "differences in the environment", comparison.names, comparison.environment)
     if out is not None:
         write_comparison(found, out)
-        click.echo(out)
+        tell(out)
+    if as_json:
+        answer(**_as_json(comparison, out))
+
+
+def _as_json(comparison: "Comparison", out: Path | None) -> dict[str, Any]:
+    """Each table as an object of rows, which hold a text for each run."""
+    tables = ("outcomes", "settings", "environment")
+    return {
+        "runs": list(comparison.names),
+        **{name: {row[0]: list(row[1:]) for row in getattr(comparison, name)} for name in tables},
+        "file": None if out is None else str(out),
+    }
 
 
 def _print(

@@ -3,6 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from distrain.cli.output import tell
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -19,4 +21,4 @@ def command(shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(cli, {}, "distrain", "_DISTRAIN_COMPLETE").source())
+    tell(found(cli, {}, "distrain", "_DISTRAIN_COMPLETE").source())

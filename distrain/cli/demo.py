@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from distrain.cli.output import quiet_wanted, tell
 from distrain.cli.params import COUNT
 
 JOB = """\
@@ -116,7 +117,8 @@ def _run(*words: object) -> None:
     from distrain.cli.main import cli
 
     args = [str(word) for word in words]
-    click.secho(f"\n$ distrain {shlex.join(args)}", bold=True)
+    tell(f"\n$ distrain {shlex.join(args)}", bold=True)
+    args = ["--quiet", *args] if quiet_wanted() else args
     cli.main(args=args, prog_name="distrain", standalone_mode=False)
 
 
@@ -124,10 +126,10 @@ def _compare(planted: Path, summary: Path) -> None:
     best = json.loads(planted.read_text())["splits"]["valid"]["bayes_auc"]
     reached = json.loads(summary.read_text())["auc"]
     if reached is None or best == 0.5:
-        click.echo("\nThe validation rows are too few to compare AUCs: generate more --rows.")
+        tell("\nThe validation rows are too few to compare AUCs: generate more --rows.")
         return
     share = (reached - 0.5) / (best - 0.5)
-    click.echo(
+    tell(
         f"\nThe best AUC that any model can expect on these validation rows is {best:.4f}; "
         f"this one reached {reached:.4f}: {share:.0%} of the way from guessing."
     )

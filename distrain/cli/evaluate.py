@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from distrain.cli.params import json_option
+
 
 @click.command()
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(path_type=Path))
@@ -36,7 +38,7 @@ import click
     help="Where bins of the logit leave more doubt than this about AUC or average precision, the "
     "rows are scored once more and ordered by their scores.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 def command(
     model: Path,
     data: tuple[str, ...],
@@ -57,12 +59,12 @@ def command(
       distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
       distrain evaluate runs/NAME criteo/valid --group C1
     """
-    import json
     from dataclasses import asdict
 
     import torch
 
     from distrain.cli.models import find_model
+    from distrain.cli.output import document, tell
     from distrain.loader import Dataset
     from distrain.models import load_model
     from distrain.scoring import evaluate_groups, evaluate_saved
@@ -74,16 +76,16 @@ def command(
     if group is not None:
         found |= evaluate_groups(saved, dataset, group, batch_size).to_json()
     if as_json:
-        click.echo(json.dumps(found))
+        document(found)
         return
     largest = found.pop("largest_groups", [])
     for name, value in found.items():
-        click.echo(f"{name.replace('_', ' '):28} {_shown(value)}")
+        tell(f"{name.replace('_', ' '):28} {_shown(value)}")
     if largest:
-        click.echo(f"\nthe largest groups of {group}:")
+        tell(f"\nthe largest groups of {group}:")
     for row in largest:
         rows, auc = _shown(row["rows"]), _shown(row["auc"])
-        click.echo(f"  {row['value']!s:26} {rows:>14} rows  AUC {auc}")
+        tell(f"  {row['value']!s:26} {rows:>14} rows  AUC {auc}")
 
 
 def _shown(value: object) -> str:

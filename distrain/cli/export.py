@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.output import answer, tell
+from distrain.cli.params import json_option
+
 if TYPE_CHECKING:
     from distrain.models.export_files import Form
 
@@ -20,7 +24,8 @@ if TYPE_CHECKING:
     help="torch: a program for torch.export.load; onnx: a graph for ONNX runtimes.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
-def command(model: Path, out: Path, to: "Form", overwrite: bool) -> None:
+@json_option("Print what was written as JSON.")
+def command(model: Path, out: Path, to: "Form", overwrite: bool, as_json: bool) -> None:
     """Write a saved model to the folder OUT in a form that needs no distrain.
 
     The folder holds `model.pt2`, or `model.onnx` and its weights in `model.onnx.data`, and
@@ -38,7 +43,10 @@ def command(model: Path, out: Path, to: "Form", overwrite: bool) -> None:
     from distrain.storage import check_free
 
     check_free(out, overwrite)
+    if_interrupted(f"nothing was written to {out}")
     saved = load_model(find_model(model))
     write_export(out, saved, to, replace=overwrite)
     size_bytes = sum(file.stat().st_size for file in out.iterdir())
-    click.echo(f"{saved.spec.kind} for {to}, {size_bytes / 2**20:,.1f} MiB: {out}")
+    if as_json:
+        answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes)
+    tell(f"{saved.spec.kind} for {to}, {size_bytes / 2**20:,.1f} MiB: {out}")

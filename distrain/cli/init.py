@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from distrain.cli.params import json_option
+
 
 @click.command()
 @click.argument("preset", type=click.Choice(["criteo-mlp", "criteo-dlrm"]))
@@ -28,7 +30,8 @@ import click
     help="The file to write.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool) -> None:
+@json_option("Print the path of what was written as JSON.")
+def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool, as_json: bool) -> None:
     """Write a job spec with every field at its value, ready for `distrain train`.
 
     criteo-mlp is the model of NVTabular's TensorFlow notebook, criteo-dlrm a small DLRM.
@@ -42,6 +45,7 @@ def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool) -> 
 
     import yaml
 
+    from distrain.cli.output import answer, say, tell, warn
     from distrain.errors import OutputError
     from distrain.spec import parse_spec
     from distrain.spec.presets import PRESETS
@@ -59,6 +63,8 @@ def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool) -> 
     with whole_file(out) as partial:
         partial.write_text(yaml.safe_dump(document, sort_keys=False))
     if not (data / "train").is_dir():
-        click.echo(f"note: there is no folder {data / 'train'} yet", err=True)
-    click.echo(f"written to {out}")
-    click.echo(f"next: {shlex.join(['distrain', 'train', str(out)])}")
+        warn(f"note: there is no folder {data / 'train'} yet")
+    tell(f"written to {out}")
+    say(f"next: {shlex.join(['distrain', 'train', str(out)])}")
+    if as_json:
+        answer(file=str(out))

@@ -6,6 +6,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.output import warning_console
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,9 +22,11 @@ class LiveProgress:
 
     Args:
         console: Where to write; whether it is a terminal decides the form.
+        left: What a command leaves behind that is told to end after the first view.
     """
 
-    def __init__(self, console: "Console"):
+    def __init__(self, console: "Console", left: str = ""):
+        self._left = left
         self.console = console
         self._bar: Any = None
         self._task: Any = None
@@ -53,13 +58,18 @@ class LiveProgress:
         """Print a line above the progress."""
         # As it is: not wrapped, and a path's brackets are no markup. Whoever reads may have had
         # enough (`| head`): rich then falls silent and wants to exit, but the job goes on.
+        console = self.console
+        if console.quiet and text.startswith("warning: "):
+            console = warning_console()
         with suppress(SystemExit):
-            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, view: "JobView") -> None:
         """Show a view of the job."""
         from distrain.coordinator.view import Notice, Record, Resumed
 
+        if self._left:
+            if_interrupted(self._left)
         for setback in view.restarts[self._told_setbacks :]:
             first_line = setback.message.splitlines()[0]
             self.say(

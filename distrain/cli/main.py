@@ -3,10 +3,14 @@
 import errno
 import sys
 from importlib import import_module
+from io import StringIO
 from typing import Any
 
 import click
 
+from distrain.cli.interrupts import INTERRUPTED, ends_in_order, terminated_like_interrupted
+from distrain.cli.output import warn
+from distrain.cli.params import global_options
 from distrain.errors import DistrainError
 from distrain.version import __version__
 
@@ -31,6 +35,9 @@ COMMANDS = {
     "completion": "Print the script that completes commands in your shell.",
 }
 
+_MODULES = {"top": "top.command"}
+"""Where a command lies whose file has another name than it."""
+
 
 class LazyGroup(click.Group):
     """Imports a command's file only when the command is used: the rest stays unloaded."""
@@ -43,8 +50,16 @@ class LazyGroup(click.Group):
         """The command of that name, or none."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"distrain.cli.{cmd_name}").command
+        module = _MODULES.get(cmd_name, cmd_name)
+        command: click.Command = import_module(f"distrain.cli.{module}").command
+        known = {option for parameter in command.params for option in parameter.opts}
+        command.params += [p for p in global_options(hidden=True) if not known & {*p.opts}]
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; Ctrl-C and SIGTERM end it in one line."""
+        with ends_in_order(ctx):
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -65,7 +80,11 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    params=global_options(hidden=False),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="distrain")
 def cli() -> None:
     """Train click-through-rate models on Criteo-format tables, on a Dask cluster.
@@ -75,26 +94,39 @@ def cli() -> None:
       distrain demo                    the whole way on generated data
       distrain COMMAND --help          a command, with examples
 
+    \b
+    Where a Dask cluster runs, DISTRAIN_SCHEDULER may name it in place of --scheduler.
+    --quiet and --log-level may stand before the command's name or after it.
+
     Exit codes: 0 ok, 1 bad input or output, 2 usage, 69 no cluster, 100 the job failed,
-    103 the job was stopped.
+    103 the job was stopped, 130 Ctrl-C, 143 SIGTERM.
     """
 
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; the process ends with the error's exit code."""
     try:
-        return cli.main(args=args, prog_name="distrain")
+        with terminated_like_interrupted():
+            ended = cli.main(args=args, prog_name="distrain", standalone_mode=False)
     except DistrainError as error:
-        click.echo(f"error: {error}", err=True)
+        warn(f"error: {error}")
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show(text := StringIO())
+        warn(text.getvalue().rstrip("\n"))
+        sys.exit(error.exit_code)
+    except click.Abort:  # Ctrl-C before the command had begun
+        warn("interrupted")
+        sys.exit(INTERRUPTED)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         # Files have an error of their own (`OutputError`): this was standard output, into a file.
         sys.stdout = None  # or Python tries once more, with a traceback
-        click.echo(f"error: could not write the output: {error.strerror}", err=True)
-        click.echo("  hint: The disk is full: free some space.", err=True)
+        warn(f"error: could not write the output: {error.strerror}")
+        warn("  hint: The disk is full: free some space.")
         sys.exit(1)
+    sys.exit(ended if isinstance(ended, int) else 0)
 
 
 if __name__ == "__main__":

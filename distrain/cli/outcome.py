@@ -1,12 +1,44 @@
-"""A run's summary as a table."""
+"""A run's summary as a table, or as JSON."""
 
 from typing import TYPE_CHECKING
 
+from distrain.cli.output import answer, json_wanted, result_console
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from rich.console import Console
 
     from distrain.report import Summary
     from distrain.run_paths import RunPaths
+
+
+def tell_outcome(run_dir: "Path", wait: "Callable[[], Summary]") -> None:
+    """Wait for a run's end, and print its summary.
+
+    Args:
+        run_dir: Its files.
+        wait: Returns at its end.
+
+    Raises:
+        JobError: It ended badly; with `--json` its summary is printed all the same.
+    """
+    from distrain.errors import JobError
+    from distrain.report import read_summary
+    from distrain.run_paths import RunPaths
+
+    paths = RunPaths(run_dir)
+    try:
+        summary = wait()
+    except JobError:
+        if json_wanted() and (found := read_summary(paths)) is not None:
+            answer(run_dir=str(run_dir), **found)
+        raise
+    if json_wanted():
+        answer(run_dir=str(run_dir), **summary.to_json())
+    else:
+        print_summary(result_console(), summary, paths)
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:

@@ -1,13 +1,14 @@
 """`distrain pack`: a table in the layout that is read fastest."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.params import COUNT
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.output import document, tell
+from distrain.cli.params import COUNT, json_option
 
 if TYPE_CHECKING:
     from distrain.loader.packed import PackReport
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 )
 @click.option("--hive", is_flag=True, help="Folders named KEY=VALUE give a column KEY.")
 @click.option("--overwrite", is_flag=True, help="Replace the output folder if it exists.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@json_option("Print what was done as JSON.")
 def command(
     inputs: tuple[str, ...],
     schema_path: Path | None,
@@ -75,6 +76,7 @@ def command(
         raise click.UsageError(
             f"--row-group-rows is 1 to {MOST_GROUP_ROWS}, --rows-per-file at least 1."
         )
+    if_interrupted(f"nothing was written to {output}")
     report = pack(
         inputs,
         _schema(inputs, schema_path),
@@ -110,7 +112,7 @@ def _schema(inputs: tuple[str, ...], path: Path | None) -> "Schema":
 
 def _tell(report: "PackReport", output: Path, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({**dataclasses.asdict(report), "output": str(output)}))
+        document({**dataclasses.asdict(report), "output": str(output)})
         return
     rate = report.rows / max(report.seconds, 1e-9)
     lines = {
@@ -120,4 +122,4 @@ def _tell(report: "PackReport", output: Path, as_json: bool) -> None:
         "written to": str(output),
     }
     for name, value in lines.items():
-        click.echo(f"{name:12}{value}")
+        tell(f"{name:12}{value}")

@@ -1,10 +1,12 @@
 """`distrain plan`: what a job's ranks will read, hold and exchange."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from distrain.cli.output import document, tell, warn
+from distrain.cli.params import json_option, scheduler_options
 
 if TYPE_CHECKING:
     from distrain.train.plan import JobPlan
@@ -26,12 +28,8 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="What a rank's loader may hold before advice is given, like 600MB or 1.5GiB.",
 )
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="The job is for this Dask cluster: leave out what only its machines can tell.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@scheduler_options("The job is for this Dask cluster: leave out what only its machines can tell.")
+@json_option("Print the plan as JSON.")
 def command(
     spec_file: Path,
     overrides: tuple[str, ...],
@@ -69,12 +67,12 @@ def command(
     device = checked.device or choose_device(spec.resources)
     plan = plan_job(spec, checked.inputs, device, parse_bytes(memory_budget))
     if as_json:
-        click.echo(json.dumps(plan.to_json()))
+        document(plan.to_json())
     else:
         for line in plan_lines(plan):
-            click.echo(line)
+            tell(line)
     for note in checked.notes:
-        click.echo(f"note: {note}", err=True)
+        warn(f"note: {note}")
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from distrain.cli.params import json_option, scheduler_options
 from distrain.cli.tls import tls_options
 
 
@@ -26,9 +27,10 @@ from distrain.cli.tls import tls_options
     show_default=True,
     help="Workers of a local cluster.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
+@scheduler_options("Use this Dask cluster, not a local one.")
 @tls_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@json_option("Print what was written as JSON.")
 def command(
     model: Path,
     data: tuple[str, ...],
@@ -38,6 +40,7 @@ def command(
     workers: int,
     scheduler: str | None,
     overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Write one file of scores per file of DATA, on a Dask cluster.
 
@@ -49,14 +52,19 @@ def command(
       distrain predict runs/NAME criteo/valid --out scores
       distrain predict runs/NAME 'new/*.parquet' --out scores --keep user --keep label
     """
+    from distrain.cli.interrupts import if_interrupted
     from distrain.cli.models import find_model
+    from distrain.cli.output import answer, say, tell
     from distrain.cluster import open_cluster
     from distrain.scoring import PredictRequest, check_request, predict
 
     request = PredictRequest(find_model(model), data, out, keep, batch_size, overwrite)
     check_request(request)  # starting workers takes seconds; a mistyped path should not
+    if_interrupted(f"nothing was written to {out}")
     with open_cluster(scheduler=scheduler, num_workers=workers) as client:
         result = predict(
-            request, client, lambda done, total: click.echo(f"scored {done} of {total} files")
+            request, client, lambda done, total: say(f"scored {done} of {total} files")
         )
-    click.echo(f"{result.rows:,} rows in {result.files} files: {out}")
+    if as_json:
+        answer(folder=str(out), rows=result.rows, files=result.files)
+    tell(f"{result.rows:,} rows in {result.files} files: {out}")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.params import COUNT
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.output import answer, progress_console, tell
+from distrain.cli.params import COUNT, json_option, scheduler_options
 from distrain.cli.tls import tls_options
 
 if TYPE_CHECKING:
@@ -96,9 +98,10 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     show_default=True,
     help="Workers of a local cluster.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
+@scheduler_options("Use this Dask cluster, not a local one.")
 @tls_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+@json_option("Print what was made as JSON.")
 @click.pass_context
 def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) -> None:
     """Turn raw Criteo files into training parquet, a schema and a saved workflow.
@@ -116,8 +119,6 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
       distrain prep train.txt --layout fast --out criteo
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
     """
-    from rich.console import Console
-
     from distrain.cluster import open_cluster
     from distrain.etl import prepare
     from distrain.storage import check_free, list_inputs
@@ -127,14 +128,16 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     # Starting workers takes seconds; a mistyped path should not.
     list_inputs([*request.inputs, *request.valid])
     check_free(request.out, request.overwrite)
-    console = Console()
+    if_interrupted(f"nothing was written to {request.out}")
     cluster = open_cluster(scheduler=options["scheduler"], num_workers=options["workers"])
-    with cluster as client, PhaseProgress(console) as progress:
+    with cluster as client, PhaseProgress(progress_console()) as progress:
         finish = None
         if options["layout"] == "fast":
             finish = partial(_pack_splits, row_group_rows=options["row_group_rows"])
         result = prepare(request, client, progress.show, finish)
-    _print_result(result, console)
+    if options["as_json"]:
+        answer(**_as_json(result))
+    _print_result(result)
 
 
 def _pack_splits(folder: Path, row_group_rows: int) -> None:
@@ -224,7 +227,12 @@ class PhaseProgress:
         self._bars.update(self._tasks[phase], completed=done, rows=rows)
 
 
-def _print_result(result: "PrepResult", console: "Console") -> None:
+def _as_json(result: "PrepResult") -> dict[str, Any]:
+    """What `prep.json` says, and where it all is."""
+    return {"folder": str(result.out), **result.to_json()}
+
+
+def _print_result(result: "PrepResult") -> None:
     seconds = result.seconds["total"]
     lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
     if result.valid:
@@ -238,4 +246,4 @@ def _print_result(result: "PrepResult", console: "Console") -> None:
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     for name, value in lines.items():
-        console.print(f"{name:20}{value}", markup=False, highlight=False, soft_wrap=True)
+        tell(f"{name:20}{value}")

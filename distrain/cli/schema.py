@@ -1,10 +1,12 @@
 """`distrain schema`: show, select from or convert a schema."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from distrain.cli.output import document, result_console, say, tell, warn
+from distrain.cli.params import json_option
 
 if TYPE_CHECKING:
     from distrain.schema import ColumnSchema, Schema
@@ -20,7 +22,7 @@ MOST_FOLDED = 500
 @click.option("--select", multiple=True, metavar="TAG|NAME", help="Keep these columns only.")
 @click.option("--remove", multiple=True, metavar="TAG|NAME", help="Leave these columns out.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write to *.pbtxt or *.json.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option("Print JSON instead of a table.")
 def command(
     path: str, select: tuple[str, ...], remove: tuple[str, ...], out: Path | None, as_json: bool
 ) -> None:
@@ -43,9 +45,9 @@ def command(
         schema = schema.remove(schema.matching(*remove).names)
     if out is not None:
         schema.save(out)
-        click.echo(f"Wrote {out}: {len(schema)} columns.", err=as_json)
+        say(f"Wrote {out}: {len(schema)} columns.")
     if as_json:
-        click.echo(json.dumps(schema.to_json(), indent=2))
+        document(schema.to_json())
     elif out is None:
         _print_table(schema)
 
@@ -56,7 +58,7 @@ def _load(path: str) -> "Schema":
 
     if path == "criteo":
         if Path(path).is_dir():
-            click.echo("note: this is the preset; for the folder of that name: criteo/", err=True)
+            warn("note: this is the preset; for the folder of that name: criteo/")
         return criteo_schema()
     return Schema.load(find_schema(path) if Path(path).is_dir() else path)
 
@@ -65,7 +67,6 @@ def _print_table(schema: "Schema") -> None:
     if len(schema) > MOST_FOLDED:
         _print_lines(schema)
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -80,8 +81,7 @@ def _print_table(schema: "Schema") -> None:
         )
     for column in schema:
         table.add_row(*(Text(cell) for cell in _cells(column)))
-    # A pipe has no width of its own; lines that are not folded are easier to search.
-    Console(width=None if Console().is_terminal else 160).print(table)
+    result_console().print(table)
 
 
 def _print_lines(schema: "Schema") -> None:
@@ -93,8 +93,8 @@ def _print_lines(schema: "Schema") -> None:
             cell.rjust(width) if title in NUMBERS else cell.ljust(width)
             for title, cell, width in zip(TITLES, row, widths, strict=True)
         )
-        click.echo("  ".join(cells).rstrip())
-    click.echo(f"{len(schema)} columns")
+        tell("  ".join(cells).rstrip())
+    tell(f"{len(schema)} columns")
 
 
 def _cells(column: "ColumnSchema") -> tuple[str, ...]:

@@ -1,12 +1,15 @@
 """`distrain synth`: Criteo-shaped rows with a known best AUC."""
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.params import COUNT
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.output import answer, progress_console, result_console, say, tell
+from distrain.cli.params import COUNT, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +50,7 @@ PLAIN_INTERVAL_S = 5.0
 @click.option("--click-rate", default=0.03, show_default=True, help="Mean click probability.")
 @click.option("--seed", default=0, show_default=True, help="Names the planted model and the rows.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier data set in that folder.")
+@json_option("Print what was written as JSON.")
 def command(
     rows: int,
     out: Path,
@@ -57,6 +61,7 @@ def command(
     click_rate: float,
     seed: int,
     overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Generate Criteo-shaped rows whose best reachable AUC is known.
 
@@ -69,19 +74,21 @@ def command(
       distrain synth --rows 4G --scale 1 --format tsv.gz --files 24 --out /data/clicks
       distrain synth --rows 200k --click-rate 0.25 --format parquet --out clicks
     """
-    from rich.console import Console
-
     from distrain.synth import SynthRequest, generate
 
     request = SynthRequest(
         out, rows, valid_rows, seed, scale, click_rate, file_format, files, overwrite
     )
-    console = Console()
+    if_interrupted(f"nothing was written to {out}")
+    console = progress_console()
     if console.is_terminal:
         result = _with_bar(console, request)
     else:
-        result = generate(request, _plain_lines(console))
-    _tell(console, result)
+        result = generate(request, _plain_lines())
+    if as_json:
+        answer(**_as_json(result))
+        return
+    _tell(result)
 
 
 def _with_bar(console: "Console", request: "SynthRequest") -> "SynthResult":
@@ -105,24 +112,31 @@ def _with_bar(console: "Console", request: "SynthRequest") -> "SynthResult":
         return generate(request, show)
 
 
-def _plain_lines(console: "Console") -> "Callable[[SynthProgress], None]":
+def _plain_lines() -> "Callable[[SynthProgress], None]":
     """Tells of progress in a line of text every few seconds."""
     import time
 
     last_s = time.monotonic()
 
-    def say(progress: "SynthProgress") -> None:
+    def show(progress: "SynthProgress") -> None:
         nonlocal last_s
         if time.monotonic() - last_s >= PLAIN_INTERVAL_S:
             last_s = time.monotonic()
-            console.print(
-                f"{progress.split}: {progress.rows_done:,} of {progress.rows_total:,} rows"
-            )
+            say(f"{progress.split}: {progress.rows_done:,} of {progress.rows_total:,} rows")
 
-    return say
+    return show
 
 
-def _tell(console: "Console", result: "SynthResult") -> None:
+def _as_json(result: "SynthResult") -> dict[str, Any]:
+    return {
+        "folder": str(result.out),
+        "splits": {name: asdict(split) for name, split in result.splits.items()},
+        "size_bytes": result.size_bytes,
+        "wall_s": result.wall_s,
+    }
+
+
+def _tell(result: "SynthResult") -> None:
     from rich.table import Table
 
     table = Table()
@@ -137,13 +151,13 @@ def _tell(console: "Console", result: "SynthResult") -> None:
             f"{split.bayes_auc:.4f}",
             f"{split.bayes_log_loss:.4f}",
         )
-    console.print(table)
+    result_console().print(table)
     # Not through rich: a path or a command to copy must not be wrapped or coloured.
-    click.echo(
+    tell(
         f"{result.size_bytes / 1e6:,.1f} MB in {result.wall_s:.1f} s "
         f"({result.rows_per_s:,.0f} rows/s); the truth is in {result.out / 'planted.json'}"
     )
-    click.echo(f"next: {next_command(result)}")
+    say(f"next: {next_command(result)}")
 
 
 def next_command(result: "SynthResult") -> str:

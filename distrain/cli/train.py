@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distrain.cli.params import json_option, scheduler_options
 from distrain.cli.tls import tls_options
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Where the run's files go; every worker must see it. Default: runs/JOB.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster, not a local one.")
+@scheduler_options("Use this Dask cluster, not a local one.")
 @tls_options
 @click.option(
     "--dashboard-address",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     help="Pass records to tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Check the job, print the resolved spec, stop.")
+@json_option("Print the run's summary as JSON at its end; with --dry-run, the resolved spec.")
 def command(
     spec_file: Path | None,
     resumed_run: Path | None,
@@ -57,6 +59,7 @@ def command(
     dashboard_address: str,
     sinks: tuple[str, ...],
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Train a model as SPEC.yaml says, one torch replica per Dask worker.
 
@@ -80,11 +83,11 @@ def command(
       distrain train --resume runs/today
       distrain train --resume runs/today --set resources.num_ranks=2
     """
-    from rich.console import Console
-
+    from distrain.cli.interrupts import if_interrupted
     from distrain.cli.live import LiveProgress
-    from distrain.cli.outcome import print_summary
-    from distrain.run_paths import RunPaths, new_job_id
+    from distrain.cli.outcome import tell_outcome
+    from distrain.cli.output import progress_console
+    from distrain.run_paths import new_job_id
     from distrain.running import Run, train
     from distrain.running.resuming import find_run
     from distrain.spec import load_spec
@@ -94,7 +97,9 @@ def command(
     if resumed_run is not None and run_dir is not None:
         raise click.UsageError("--resume names the run directory: leave --run-dir out.")
     resumed = None
-    progress = LiveProgress(console := Console())
+    left = "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
+    progress = LiveProgress(progress_console(), left)
+    if_interrupted("the job was not started")
     if resumed_run is not None:
         root = resumed_run
         job_id, spec, resumed = find_run(root, overrides)
@@ -109,20 +114,24 @@ def command(
     if dry_run:
         _print_checked(run)
         return
-    summary = train(run, progress)
-    print_summary(console, summary, RunPaths(root))
+    tell_outcome(root, lambda: train(run, progress))
 
 
 def _print_checked(run: "Run") -> None:
     import yaml
 
+    from distrain.cli.output import document, json_wanted, tell, warn
+
     checked = run.check()
     inputs = checked.inputs
     if run.resumed is not None:
-        click.echo(f"# goes on from step {run.resumed.step or 0}", err=True)
-    click.echo(yaml.safe_dump(run.spec.model_dump(mode="json"), sort_keys=False), nl=False)
-    click.echo(f"# {inputs.train.num_rows:,} training rows", err=True)
+        warn(f"# goes on from step {run.resumed.step or 0}")
+    values = run.spec.model_dump(mode="json")
+    if json_wanted():
+        document(values)
+    tell(yaml.safe_dump(values, sort_keys=False).rstrip("\n"))
+    warn(f"# {inputs.train.num_rows:,} training rows")
     if inputs.valid:
-        click.echo(f"# {inputs.valid.num_rows:,} validation rows", err=True)
+        warn(f"# {inputs.valid.num_rows:,} validation rows")
     for note in checked.notes:
-        click.echo(f"# note: {note}", err=True)
+        warn(f"# note: {note}")

@@ -28,7 +28,7 @@ def _command(name: str, parent: click.Context) -> str:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     rows = []
     for parameter in command.params:
-        if isinstance(parameter, click.Option):
+        if isinstance(parameter, click.Option) and not parameter.hidden:
             forms, help_text = parameter.get_help_record(context) or ("", "")
             rows.append((code(forms), _escaped(help_text)))
     parts = [f"## distrain {name}", f"```text\n{usage}\n```", _prose(command.help or "")]

@@ -8,6 +8,7 @@ from typing import Any
 from markdown_pieces import code, table
 
 from distrain import errors
+from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.errors import DistrainError
 from distrain.events import EVENT_TYPES, PHASES
 
@@ -52,7 +53,12 @@ _CODE_1 = (
     "Something given cannot be used, or an output cannot be written. `distrain doctor` ends with "
     "it too, if a check fails."
 )
-_OK_AND_USAGE = {0: ("", "All went well."), 2: ("", "The command line was not understood.")}
+_OF_THE_COMMAND_LINE = {
+    0: ("", "All went well."),
+    2: ("", "The command line was not understood."),
+    INTERRUPTED: ("", "Ctrl-C ended the command; a line says what it left."),
+    TERMINATED: ("", "SIGTERM ended the command; a line says what it left."),
+}
 
 
 def fields(record: Any) -> str:
@@ -89,7 +95,7 @@ def phases() -> str:
 
 def exit_codes() -> str:
     """Each exit code with the errors that end in it."""
-    found = dict(_OK_AND_USAGE)
+    found = dict(_OF_THE_COMMAND_LINE)
     for cls in _tree(DistrainError):
         names, about = found.get(cls.exit_code, ("", ""))
         names = f"{names}, {code(cls.__name__)}" if names else code(cls.__name__)
@@ -103,7 +109,7 @@ def exit_codes() -> str:
 
 def exit_code_numbers() -> list[int]:
     """All exit codes."""
-    return sorted({*_OK_AND_USAGE, *(cls.exit_code for cls in _tree(DistrainError))})
+    return sorted({*_OF_THE_COMMAND_LINE, *(cls.exit_code for cls in _tree(DistrainError))})
 
 
 def _tree(root: type[DistrainError]) -> list[type[DistrainError]]:

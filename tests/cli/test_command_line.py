@@ -55,7 +55,7 @@ def test_an_unknown_command_is_a_usage_error_with_a_guess(typed, guess):
     ],
 )
 def test_an_expected_error_is_told_without_a_traceback(monkeypatch, capsys, kind, code):
-    def fail(args, prog_name):
+    def fail(args, prog_name, standalone_mode):
         raise kind("what", where={"file": "a"}, hint="do this")
 
     monkeypatch.setattr(entry.cli, "main", fail)
@@ -66,7 +66,7 @@ def test_an_expected_error_is_told_without_a_traceback(monkeypatch, capsys, kind
 
 
 def test_an_unexpected_error_keeps_its_traceback(monkeypatch):
-    def fail(args, prog_name):
+    def fail(args, prog_name, standalone_mode):
         raise KeyError("a bug")
 
     monkeypatch.setattr(entry.cli, "main", fail)

@@ -16,7 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from dask_world import wait_for
 
-from distrain.cli.keys import TERMINATED, Key, Keyboard, keyboard, keys_of
+from distrain.cli.interrupts import TERMINATED
+from distrain.cli.top.keys import Key, Keyboard, keyboard, keys_of
 
 ROWS, COLUMNS = 24, 80
 FOOTER = "j/k, arrows: choose a job"

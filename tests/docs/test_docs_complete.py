@@ -11,6 +11,7 @@ import yaml
 
 import distrain
 from distrain import errors
+from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.cli.main import COMMANDS, cli
 from distrain.coordinator.states import TRANSITIONS, JobState, Reason
 from distrain.coordinator.view import Record
@@ -21,7 +22,7 @@ from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec, parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
-EXIT_CODES = {0, 2} | {
+EXIT_CODES = {0, 2, INTERRUPTED, TERMINATED} | {
     cls.exit_code
     for cls in vars(errors).values()
     if inspect.isclass(cls) and issubclass(cls, DistrainError)
@@ -56,7 +57,7 @@ def test_every_command_is_in_the_reference_with_its_options(pages, name):
     section = page.partition(f"\ndistrain {name}¶")[2].partition("¶")[0]
     assert section
     command = cli.get_command(click.Context(cli), name)
-    options = [p for p in command.params if isinstance(p, click.Option)]
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
     missing = [o.opts[-1] for o in options if not re.search(rf"^{o.opts[-1]}\b", section, re.M)]
     assert not missing
 

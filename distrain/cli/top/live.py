@@ -3,14 +3,14 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.keys import Key, keyboard
-from distrain.cli.top_choice import chosen, moved
-from distrain.cli.top_view import framed, screen
+from distrain.cli.top.choice import chosen, moved
+from distrain.cli.top.keys import Key, keyboard
+from distrain.cli.top.view import framed, screen
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from distrain.cli.dashboard import Dashboard
+    from distrain.cli.top.dashboard import Dashboard
 
 
 def show(console: "Console", dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
@@ -97,14 +97,14 @@ class Watched:
 
     def look_again(self) -> None:
         """Ask for what is new; what goes wrong stands in `note`: a scheduler may come back."""
-        from distrain.cli.glyphs import clean
+        from distrain.cli.text import clean_line
         from distrain.errors import DistrainError
 
         try:
             self.look()
             self.note = self.dashboard.url
         except DistrainError as error:
-            self.note = f"{clean(error.message)}; trying again"
+            self.note = f"{clean_line(error.message)}; trying again"
 
     def press(self, key: Key) -> None:
         """Choose another job, or pin the one that is shown, or follow the newest again."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import NoReturn
 
-TERMINATED = 128 + signal.SIGTERM
+from distrain.cli.interrupts import TERMINATED
 
 
 class Key(Enum):

@@ -5,18 +5,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distrain.cli.output import answer, result_console, tell
+from distrain.cli.params import SCHEDULER_VARIABLE, json_option
 from distrain.cli.tls import tls_options
 
 if TYPE_CHECKING:
-    from distrain.cli.dashboard import Dashboard
+    from distrain.cli.top.dashboard import Dashboard
 
 
 @click.command()
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    envvar="DASK_SCHEDULER_ADDRESS",
-    help="The Dask scheduler; it is asked for its dashboard. Default: DASK_SCHEDULER_ADDRESS.",
+    envvar=[SCHEDULER_VARIABLE, "DASK_SCHEDULER_ADDRESS"],
+    help="The Dask scheduler; it is asked for its dashboard. "
+    f"Default: {SCHEDULER_VARIABLE}, then DASK_SCHEDULER_ADDRESS.",
 )
 @tls_options
 @click.option(
@@ -36,8 +39,14 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How often to look.",
 )
+@json_option("Print how things stand now as JSON, and end: `jobs`, and the `job` that is shown.")
 def command(
-    scheduler: str | None, url: str | None, job_id: str | None, once: bool, interval_s: float
+    scheduler: str | None,
+    url: str | None,
+    job_id: str | None,
+    once: bool,
+    interval_s: float,
+    as_json: bool,
 ) -> None:
     """Show all jobs of a scheduler and the ranks of one, as they go on; q ends it.
 
@@ -56,15 +65,15 @@ def command(
       distrain top --dashboard http://10.0.0.5:8787 --job dlrm-20260301-123000-ab12
       distrain top --once
     """
-    from rich.console import Console
-
-    from distrain.cli.dashboard import dashboard_of
-    from distrain.cli.top_live import show
+    from distrain.cli.top.dashboard import dashboard_of
+    from distrain.cli.top.live import show
 
     dashboard = dashboard_of(scheduler, url)
-    console = Console()
+    console = result_console()
     try:
-        if once:
+        if as_json:
+            _print_json(dashboard, job_id)
+        elif once:
             _print_once(dashboard, job_id)
         elif console.is_terminal:
             show(console, dashboard, job_id, interval_s)
@@ -74,24 +83,32 @@ def command(
         pass
 
 
+def _print_json(dashboard: "Dashboard", job_id: str | None) -> None:
+    from distrain.cli.top.choice import chosen
+
+    jobs = dashboard.jobs()
+    shown = chosen(jobs, job_id)
+    answer(jobs=jobs, job=None if shown is None else dashboard.job(shown))
+
+
 def _print_once(dashboard: "Dashboard", job_id: str | None) -> None:
-    from distrain.cli.top_choice import chosen
-    from distrain.cli.top_view import job_line, rank_line
+    from distrain.cli.top.choice import chosen
+    from distrain.cli.top.view import job_line, rank_line
 
     jobs = dashboard.jobs()
     for job in jobs:
-        click.echo(job_line(job))
+        tell(job_line(job))
     shown = chosen(jobs, job_id)
     if shown is None:
-        click.echo("no jobs yet")
+        tell("no jobs yet")
         return
     document = dashboard.job(shown)
     for rank in document["ranks"]:
-        click.echo(f"{shown}  {rank_line(rank)}")
+        tell(f"{shown}  {rank_line(rank)}")
 
 
 def _print_changes(dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
-    from distrain.cli.top_view import job_line
+    from distrain.cli.top.view import job_line
 
     told: dict[str, str] = {}
     while True:
@@ -100,5 +117,5 @@ def _print_changes(dashboard: "Dashboard", job_id: str | None, interval_s: float
                 line := job_line(job)
             ):
                 told[job["job_id"]] = line
-                click.echo(line)
+                tell(line)
         time.sleep(interval_s)

@@ -19,16 +19,6 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in known)
 
 
-def clean(text: object) -> str:
-    """The first line of a text from elsewhere, without what a terminal might obey.
-
-    >>> clean("killed\\x1b[2J\\nits last words")
-    'killed?[2J'
-    """
-    lines = str(text).splitlines()
-    return "".join(c if c.isprintable() else "?" for c in lines[0]) if lines else ""
-
-
 def shortened(text: str, width: int) -> str:
     """A job's id with both ends: its name, and what tells it from its like.
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.glyphs import clean, shortened, sparkline
-from distrain.cli.top_choice import ENDED, Document, around, listed
+from distrain.cli.text import clean_line
+from distrain.cli.top.choice import ENDED, Document, around, listed
+from distrain.cli.top.glyphs import shortened, sparkline
 from distrain.report.wording import count, duration
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ def job_line(job: Document) -> str:
     'a-1  pending: needs 2 workers'
     """
     why = job.get("why_pending") or (job.get("reason") if job["state"] in ENDED else "")
-    parts = [clean(job["job_id"]), f"{job['state']}: {clean(why)}" if why else job["state"]]
+    parts = [
+        clean_line(job["job_id"]),
+        f"{job['state']}: {clean_line(why)}" if why else job["state"],
+    ]
     if job.get("step"):
         parts.append(f"step {job['step']}/{job.get('num_steps') or '?'}")
         parts.append(f"{count(job.get('rows_per_s'))} rows/s")
@@ -52,7 +56,7 @@ def rank_line(rank: Document) -> str:
     return "  ".join(
         [
             f"rank {rank['rank']}",
-            clean(rank.get("host") or "-"),
+            clean_line(rank.get("host") or "-"),
             _doing(rank),
             f"step {rank.get('step') or 0}",
             f"{count(rank.get('rows_per_s'))} rows/s",
@@ -111,7 +115,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
         state = Text(job["state"], style=STATE_STYLES.get(job["state"], ""))
         table.add_row(
             Text(
-                shortened(clean(job["job_id"]), JOB_COLUMNS),
+                shortened(clean_line(job["job_id"]), JOB_COLUMNS),
                 style="bold reverse" if job["job_id"] == chosen_id else "",
             ),
             state,
@@ -127,11 +131,11 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
 def _about(job: Document) -> list[str]:
     steps = f"step {job.get('step') or 0}/{job.get('num_steps') or '?'}"
     lines = [
-        f"{clean(job['job_id'])}: {job['state']}, attempt {job.get('attempt')}, {steps}, "
+        f"{clean_line(job['job_id'])}: {job['state']}, attempt {job.get('attempt')}, {steps}, "
         f"restarts {job.get('restarts') or 0}, checkpoints {job.get('checkpoints') or 0}"
     ]
     lines += [
-        clean(job[name])[: 2 * COLUMNS] for name in ("why_pending", "message") if job.get(name)
+        clean_line(job[name])[: 2 * COLUMNS] for name in ("why_pending", "message") if job.get(name)
     ]
     slowest = job.get("slowest")
     if slowest:
@@ -171,7 +175,7 @@ def _ranks(job: Document, room: int) -> "list[RenderableType]":
         gpu = rank.get("gpu") or {}
         table.add_row(
             str(rank["rank"]),
-            clean(rank.get("host") or "-"),
+            clean_line(rank.get("host") or "-"),
             _doing(rank),
             count(rank.get("rows_per_s")),
             _milliseconds(rank.get("step_time_s")),
@@ -200,7 +204,7 @@ def _bar(job: Document) -> str:
 
 
 def _doing(rank: Document) -> str:
-    doing, waiting = clean(rank.get("doing") or "-"), clean(rank.get("waiting_for") or "")
+    doing, waiting = clean_line(rank.get("doing") or "-"), clean_line(rank.get("waiting_for") or "")
     return f"{doing} ({waiting})" if waiting else doing
 
 

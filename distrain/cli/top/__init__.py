@@ -1,0 +1,1 @@
+"""`distrain top`: a scheduler's jobs on the terminal."""

@@ -1,0 +1,98 @@
+"""Commands that are told to end: one line says what is left, and nothing half-written is."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dask_world import wait_for
+from small_jobs import CARDINALITIES, write_prepared
+
+from distrain.cli.interrupts import INTERRUPTED, TERMINATED
+from distrain.cli.main import main
+from distrain.models import build_model, save_model
+from distrain.schema import criteo_schema
+from distrain.spec import MlpSpec
+
+MANY = 200
+"""Links to one small file: more than a command can read before it hears the signal."""
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`data/`, with many files of prepared rows, `raw/` with many of raw ones, and `model`."""
+    root = tmp_path_factory.mktemp("many")
+    prepared = write_prepared(root / "prepared")
+    raw = root / "raw.tsv"
+    line = "\t".join(["1", *"1" * 13, *["68fd1e64"] * 26])
+    raw.write_text(f"{line}\n" * 2_000)
+    for name, file, suffix in (
+        ("data", prepared / "train" / "part-0.parquet", "parquet"),
+        ("raw", raw, "tsv"),
+    ):
+        (root / name).mkdir()
+        for number in range(MANY):
+            (root / name / f"part-{number:04}.{suffix}").symlink_to(file)
+    (root / "data" / "schema.pbtxt").symlink_to(prepared / "schema.pbtxt")
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    save_model(root / "model", build_model(schema, spec, seed=1), spec, schema)
+    return root
+
+
+def end(words: list[object], out: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """Run a command, and send a signal to all of its processes once it has begun to write."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distrain", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # as a terminal does it, Ctrl-C goes to the whole group
+    )
+    try:
+        wait_for(
+            lambda: process.poll() is not None or list(out.parent.glob(f".{out.name}.partial-*")),
+            "the command begins to write",
+        )
+        os.killpg(process.pid, number)
+        stdout, stderr = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "code"),
+    [
+        ("synth --rows 4G", signal.SIGINT, INTERRUPTED),
+        ("synth --rows 4G --quiet", signal.SIGTERM, TERMINATED),
+        ("pack {many}/data", signal.SIGINT, INTERRUPTED),
+        ("prep {many}/raw --workers 1", signal.SIGINT, INTERRUPTED),
+        ("predict {many}/model {many}/data --workers 1", signal.SIGINT, INTERRUPTED),
+    ],
+)
+def test_an_output_that_was_begun_is_gone_and_one_line_says_so(
+    many: Path, tmp_path: Path, words: str, number: signal.Signals, code: int
+) -> None:
+    out = tmp_path / "made" / "out"
+    done = end([*words.format(many=many).split(), "--out", out], out, number)
+    assert done.returncode == code, done.stderr
+    how = "interrupted" if code == INTERRUPTED else "terminated"
+    assert done.stderr.strip() == f"{how}: nothing was written to {out}"
+    assert list(out.parent.iterdir()) == []
+
+
+def test_a_command_that_writes_nothing_says_only_that_it_was_interrupted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distrain.doctor.check_machine", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor"])
+    assert ended.value.code == INTERRUPTED
+    assert capsys.readouterr().err.strip() == "interrupted"
