@@ -27,6 +27,7 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
+from distrain.metrics.reliability import reliability
 from distrain.train.exchange_stats import add_up_exchanges
 
 Report = TypeVar("Report", StepsDone, EvaluationDone)
@@ -217,7 +218,8 @@ class Collector:
         )
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
-        result = merge([report.metrics for report in reports]).compute()
+        merged = merge([report.metrics for report in reports])
+        result = merged.compute()
         auc, auc_bound = result.auc, result.auc_bound
         if reports[0].auc is not None:
             self._tell_of_ordered_scores(reports[0].step, auc_bound)
@@ -235,6 +237,7 @@ class Collector:
                 normalised_entropy=result.normalised_entropy,
                 auc=auc,
                 auc_bound=auc_bound,
+                reliability=reliability(merged.negatives, merged.positives),
             )
         )
 

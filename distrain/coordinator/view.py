@@ -1,6 +1,6 @@
 """What the coordinator shows of a job: plain frozen data that travels as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -34,6 +34,8 @@ class Record:
             added up over the ranks; `None` for validation.
         device_seconds: Per phase, seconds of the mean rank's GPU since the last record; empty on
             CPUs, `None` for validation.
+        reliability: Of groups of validated rows, in the order of their predictions: the mean
+            `predicted` and the `observed` click rate, and how many `rows`; `None` for training.
     """
 
     split: str
@@ -53,6 +55,7 @@ class Record:
     loader: Mapping[str, float] | None = None
     exchange: Mapping[str, float] | None = None
     device_seconds: Mapping[str, float] | None = None
+    reliability: Mapping[str, Sequence[float]] | None = None
 
 
 @dataclass(frozen=True)

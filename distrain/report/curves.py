@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.coordinator.view import Record
-from distrain.report.panels import draw_metric, draw_shares, draw_speed, leave_out_the_start
+from distrain.report.panels import draw_metric, draw_shares, draw_speed, fit_range
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
     figure.suptitle(title, parse_math=False)
     loss, auc, speed, share = figure.subplots(2, 2).flatten()
     draw_metric(loss, train, valid, "loss", "log loss [nats]")
-    leave_out_the_start(loss, train)
+    fit_range(loss, [train], valid, "loss")
     draw_metric(auc, train, valid, "auc", "AUC")
     draw_speed(speed, train)
     draw_shares(share, train)

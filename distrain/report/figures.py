@@ -1,7 +1,7 @@
 """The figures of reports and comparisons, as bytes of SVG or PNG."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrain.report.curves import new_figure
@@ -9,10 +9,13 @@ from distrain.report.panels import (
     ALONG_LABELS,
     Along,
     draw_bars,
+    draw_group_rows,
+    draw_learning_rate,
     draw_metric,
+    draw_reliability,
     draw_shares,
     draw_speed,
-    leave_out_the_start,
+    fit_range,
     millions,
     minutes,
     thinned,
@@ -32,6 +35,13 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
     if data.records:
         figures["loss"] = _pair(data, _draw_loss)
         figures["auc"] = _pair(data, _draw_auc)
+    told = next((r.reliability for r in reversed(data.valid) if r.reliability), None)
+    if told:
+        figures["reliability"] = _reliability(told)
+    if any(record.lr is not None for record in data.train):
+        figures["learning-rate"] = _pair(
+            data, lambda axes, d, x: draw_learning_rate(axes, d.train, x)
+        )
     if data.train:
         figures["rows-per-second"] = _pair(data, lambda axes, d, x: draw_speed(axes, d.train, x))
         figures["time-over-rows"] = _shares(data)
@@ -67,7 +77,7 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
     valid_loss.set_ylabel("log loss [nats], valid")
     auc.set_ylabel("AUC, valid or else train")
     speed.set_ylabel("rows/s, all ranks")
-    leave_out_the_start(loss, [record for data in runs for record in data.train])
+    fit_range(loss, [data.train for data in runs], (), "loss")
     for axes in (loss, valid_loss, auc, speed):
         axes.set_xlabel(ALONG_LABELS[millions])
         axes.grid(alpha=0.25)
@@ -110,11 +120,21 @@ def _pair(data: RunData, draw: Any) -> "Figure":
 
 def _draw_loss(axes: Any, data: RunData, along: Along) -> None:
     draw_metric(axes, data.train, data.valid, "loss", "log loss [nats]", along)
-    leave_out_the_start(axes, data.train)
+    fit_range(axes, [data.train], data.valid, "loss", along)
 
 
 def _draw_auc(axes: Any, data: RunData, along: Along) -> None:
     draw_metric(axes, data.train, data.valid, "auc", "AUC", along)
+
+
+def _reliability(told: Mapping[str, Sequence[float]]) -> "Figure":
+    figure = new_figure(11, 3.4)
+    left, right = figure.subplots(1, 2)
+    draw_reliability(left, told)
+    draw_group_rows(right, told)
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+    return figure
 
 
 def _shares(data: RunData) -> "Figure":

@@ -5,16 +5,29 @@ import html
 from collections.abc import Iterable, Sequence
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 1100px;
-       margin: 2em auto; padding: 0 1em; }
+:root { color-scheme: light dark; --ink: #222; --paper: #fff; --line: #e5e5e5; --well: #f6f6f6;
+        --bad: #b3261e; --muted: #6b6b6b; --picture: none; }
+/* On screens only: paper stays white. Pictures change their lightness and keep their hues. */
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #ddd; --paper: #16181c; --line: #3a3d42; --well: #22252a; --bad: #ff8a80;
+          --muted: #9a9a9a; --picture: invert(0.91) hue-rotate(180deg); }
+}
+@media print { :root { color-scheme: light; } }
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: 0.2em; } h2 { font-size: 1.15em; margin-top: 1.8em; }
-table { border-collapse: collapse; } img { max-width: 100%; display: block; }
+h1, p { overflow-wrap: anywhere; }
+table { border-collapse: collapse; }
+img { max-width: 100%; display: block; filter: var(--picture); }
 td, th { text-align: left; vertical-align: top; padding: 0.15em 1.2em 0.15em 0;
-         border-bottom: 1px solid #e5e5e5; overflow-wrap: anywhere; }
-th { font-weight: 600; } pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto;
-     white-space: pre-wrap; } .bad { color: #b3261e; } .muted { color: #777; }
+         border-bottom: 1px solid var(--line); }
+td.long { min-width: 14em; overflow-wrap: anywhere; }
+th { font-weight: 600; } pre { background: var(--well); padding: 0.8em; overflow-x: auto;
+     white-space: pre-wrap; } .bad { color: var(--bad); } .muted { color: var(--muted); }
 .wide { overflow-x: auto; }
 """
+_LONG = 24
+"""Letters of a word that may be broken over lines; shorter ones stay whole."""
 # Nothing is fetched, whatever a name or message in the page may hold.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -42,10 +55,16 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> st
         lines.append("".join(f"<th>{escaped(cell)}</th>" for cell in header))
     for first, *rest in rows:
         cells = f"<th>{escaped(first)}</th>"
-        lines.append(cells + "".join(f"<td>{escaped(cell)}</td>" for cell in rest))
+        lines.append(cells + "".join(map(_cell, rest)))
     return (
         '<div class="wide"><table>' + "".join(f"<tr>{ln}</tr>\n" for ln in lines) + "</table></div>"
     )
+
+
+def _cell(value: object) -> str:
+    words = str(value).split()
+    kind = ' class="long"' if any(len(word) > _LONG for word in words) else ""
+    return f"<td{kind}>{escaped(value)}</td>"
 
 
 def paragraph(text: str, kind: str = "") -> str:

@@ -1,11 +1,13 @@
 """Single plots of a run, drawn into axes of matplotlib that somebody else made."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, sqrt
 from typing import Any
 
 from distrain.coordinator.view import Record
+from distrain.monitor.limits import curve_limits
 
-TRAIN_COLOUR, VALID_COLOUR = "#3b6fb6", "#d1495b"
+TRAIN_COLOUR, VALID_COLOUR, OUTSIDE_COLOUR = "#3b6fb6", "#d1495b", "#4d4d4d"
 PHASE_COLOURS = {
     "data_wait": "#d1495b",
     "copy": "#edae49",
@@ -62,12 +64,75 @@ def draw_metric(
     axes.legend(frameon=False)
 
 
-def leave_out_the_start(axes: Any, train: Sequence[Record]) -> None:
-    """Keep the first records, whose loss may be many times the rest, from flattening the curve."""
-    settled = [r.loss for r in train[len(train) // 20 + 1 :] if r.loss is not None]
-    if settled:
-        low, high = min(settled), max(settled)
-        axes.set_ylim(low - 0.1 * (high - low), high + 0.2 * (high - low) + 1e-6)
+def fit_range(
+    axes: Any,
+    runs: Sequence[Sequence[Record]],
+    valid: Sequence[Record],
+    name: str,
+    along: Along = millions,
+) -> None:
+    """Show all points but those of a wild start, which arrows at the edge stand for.
+
+    Args:
+        axes: Where the curves are drawn.
+        runs: Training records of each run.
+        valid: Records of validation, all of which are shown.
+        name: Of the metric.
+        along: What they are drawn over.
+    """
+    curves = [[getattr(record, name) for record in train] for train in runs]
+    limits = curve_limits(curves, [getattr(record, name) for record in valid])
+    if limits is None:
+        return
+    low, high = limits
+    axes.set_ylim(low, high)
+    known = [(r, getattr(r, name)) for train in runs for r in train]
+    finite = [(along(r), value) for r, value in known if value is not None and isfinite(value)]
+    above = [(place, value) for place, value in finite if value > high]
+    below = [(place, value) for place, value in finite if value < low]
+    for beyond, edge, mark, furthest in ((above, 1.0, "^", max), (below, 0.0, "v", min)):
+        if beyond:
+            axes.plot(
+                [place for place, _ in beyond],
+                [edge] * len(beyond),
+                transform=axes.get_xaxis_transform(),
+                color=OUTSIDE_COLOUR, marker=mark, linestyle="", markersize=6, clip_on=False,
+                label=f"outside, as far as {furthest(value for _, value in beyond):.3g}",
+            )  # fmt: skip
+            axes.legend(frameon=False)
+
+
+def draw_learning_rate(axes: Any, train: Sequence[Record], along: Along = millions) -> None:
+    """Draw the learning rate of the last step of each report."""
+    shown = thinned([record for record in train if record.lr is not None])
+    axes.plot([along(r) for r in shown], [r.lr for r in shown], color=TRAIN_COLOUR, linewidth=1.2)
+    axes.set_ylabel("learning rate")
+    axes.set_ylim(bottom=0)
+
+
+def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
+    """Draw mean predictions against observed rates; bars are two standard errors of a rate."""
+    predicted, observed = of["predicted"], of["observed"]
+    errors = [2 * sqrt(p * (1 - p) / n) for p, n in zip(observed, of["rows"], strict=True)]
+    top = 1.05 * max(*predicted, *(o + e for o, e in zip(observed, errors, strict=True)))
+    axes.plot([0, top], [0, top], color="#9a9a9a", linewidth=0.8, linestyle="--", label="equal")
+    axes.errorbar(
+        predicted, observed, yerr=errors, color=VALID_COLOUR, marker="o", markersize=4,
+        linewidth=1.2, elinewidth=0.8, label="groups of rows",
+    )  # fmt: skip
+    axes.set_xlim(0, top)
+    axes.set_ylim(0, top)
+    axes.set_xlabel("mean prediction")
+    axes.set_ylabel("observed rate")
+    axes.legend(frameon=False, loc="upper left")
+
+
+def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
+    """Draw how many rows are in each group of `draw_reliability`, at its mean prediction."""
+    axes.vlines(of["predicted"], 0, of["rows"], color=VALID_COLOUR, linewidth=2)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("mean prediction")
+    axes.set_ylabel("rows of the group")
 
 
 def draw_speed(axes: Any, train: Sequence[Record], along: Along = millions) -> None:

@@ -17,6 +17,8 @@ from distrain.version import __version__
 _FIGURE_TITLES = {
     "loss": "Log loss",
     "auc": "AUC, with its bound as a band",
+    "reliability": "Reliability: predicted and observed rates of the last validation",
+    "learning-rate": "Learning rate",
     "rows-per-second": "Rows per second",
     "time-over-rows": "Where the time went",
     "time-by-rank": "Where the time went, by rank",

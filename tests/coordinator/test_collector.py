@@ -146,6 +146,20 @@ def naive(rows):
     return loss, loss / entropy, float(np.mean((above > 0) + 0.5 * (above == 0)))
 
 
+def test_a_validation_has_the_reliability_of_all_ranks_rows():
+    collector = Collector()
+    collector.begin_attempt(1, NUM_RANKS)
+    for rank in range(NUM_RANKS):
+        collector.add(EvaluationDone(rank, 0, 10, 1.0, state(rows_of(rank, 10))))
+    (record,) = collector.records
+    rows = [rows_of(rank, 10) for rank in range(NUM_RANKS)]
+    told = record.reliability
+    assert sum(told["rows"]) == record.rows == sum(len(labels) for _, labels in rows)
+    seen = sum(rate * count for rate, count in zip(told["observed"], told["rows"], strict=True))
+    assert seen == pytest.approx(sum(labels.sum() for _, labels in rows))
+    assert json.loads(json.dumps(told)) == told
+
+
 def test_records_say_what_a_naive_computation_over_all_rows_says():
     collector = whole_story()
     splits = [(r.split, r.epoch, r.step) for r in collector.records]

@@ -77,12 +77,16 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
         "log loss": "0.60000", "ranks": "2",
     }  # fmt: skip
     assert list(page.images) == [
-        "Log loss", "AUC, with its bound as a band", "Rows per second", "Where the time went",
+        "Log loss", "AUC, with its bound as a band",
+        "Reliability: predicted and observed rates of the last validation", "Learning rate",
+        "Rows per second", "Where the time went",
         "Where the time went, by rank", "Checkpoints and restarts",
     ]  # fmt: skip
     for svg in page.images.values():
         assert ET.fromstring(svg).tag.endswith("svg")
         assert not re.findall(rb'href="(?!#)', svg)
+    reliability = ET.fromstring(page.images[list(page.images)[2]])
+    assert {"mean prediction", "observed rate", "rows of the group"} <= set(reliability.itertext())
     drawn = "".join(ET.fromstring(page.images["Where the time went, by rank"]).itertext())
     assert "rank 1" in drawn
     assert "data_wait" in drawn
@@ -111,6 +115,15 @@ def test_a_run_that_never_trained_has_no_pictures(tmp_path):
     assert page.row("AUC") == "-"
 
 
+def test_records_of_an_older_version_have_no_reliability_and_are_drawn(tmp_path):
+    root = keep_run(tmp_path / "run", finished_view(records_of()))
+    lines = [json.loads(line) for line in RunPaths(root).metrics.read_text().splitlines()]
+    for line in lines:
+        del line["reliability"]
+    RunPaths(root).metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert not any("Reliability" in name for name in page_of(root, tmp_path).images)
+
+
 def test_a_run_that_goes_on_is_shown_so_far_and_one_that_broke_off_is_not_called_running(tmp_path):
     root = keep_run(tmp_path / "run", view_of(JobState.RUNNING, records_of(40)))
     assert read_run_data(root).state == "broken off"
@@ -120,7 +133,7 @@ def test_a_run_that_goes_on_is_shown_so_far_and_one_that_broke_off_is_not_called
     assert page.row("state") == "running"
     assert page.row("rows/s") == "250"
     assert page.row("waiting for data") == "24.2 %"  # 4 of 16.5 s
-    assert len(page.images) == 6
+    assert len(page.images) == 8
 
 
 def test_a_run_that_is_resumed_does_not_show_the_end_of_its_last_command(tmp_path):
@@ -140,7 +153,7 @@ def test_the_command_writes_into_the_run_and_pictures_on_request(finished):
     done = CliRunner().invoke(command, [str(finished), "--png"], catch_exceptions=False)
     files = done.output.splitlines()
     assert files[0] == str(RunPaths(finished).report)
-    assert len(files) == 7
+    assert len(files) == 9
     for file in files[1:]:
         with Image.open(file) as picture:
             assert picture.format == "PNG"

@@ -1,6 +1,7 @@
 """What a run leaves for people."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from distrain.coordinator.view import JobView, Record
 from distrain.errors import OutputError
 from distrain.events import PHASES
 from distrain.report import open_run, summarise
-from distrain.report.curves import draw_curves
-from distrain.report.panels import PHASE_COLOURS
+from distrain.report.curves import draw_curves, new_figure
+from distrain.report.panels import PHASE_COLOURS, draw_metric, fit_range
 from distrain.run_paths import RunPaths
 from distrain.spec import parse_spec
 
@@ -184,6 +185,46 @@ def test_any_run_can_be_drawn(tmp_path, records):
     with Image.open(path) as picture:
         assert picture.format == "PNG"
         assert np.asarray(picture).std() > 1  # something is drawn
+
+
+def drawn_losses(train, valid):
+    axes = new_figure(5, 4).subplots()
+    draw_metric(axes, train, valid, "loss", "log loss")
+    fit_range(axes, [train], valid, "loss")
+    marks = [line for line in axes.get_lines() if line.get_marker() in "^v"]
+    return axes.get_ylim(), marks
+
+
+def test_a_validation_that_gets_worse_is_not_cut_off():
+    epochs = range(1, 11)
+    train = [record(step=epoch, rows_total=100 * epoch, loss=0.13 - 0.01 * epoch, epoch=epoch)
+             for epoch in epochs]  # fmt: skip
+    valid = [record("valid", step=epoch, rows_total=100 * epoch, loss=0.12 + 0.0244 * (epoch - 1))
+             for epoch in epochs]  # fmt: skip
+    (low, high), marks = drawn_losses(train, valid)
+    assert low < 0.03
+    assert 0.34 < high < 0.4
+    assert marks == []
+
+
+def test_a_wild_start_is_told_by_arrows_and_does_not_flatten_the_rest():
+    losses = [9.0, 3.0, *(0.6 - 0.005 * step for step in range(38))]
+    train = [record(step=n, rows_total=100 * n, loss=loss) for n, loss in enumerate(losses, 1)]
+    (low, high), (mark,) = drawn_losses(train, [record("valid", step=40, loss=0.5)])
+    assert low < min(losses)
+    assert 0.6 < high < 9.0
+    assert list(mark.get_xdata()) == [
+        record.rows_total / 1e6 for record in train if record.loss > high
+    ]
+    assert mark.get_label() == "outside, as far as 9"
+
+
+def test_losses_that_are_not_finite_are_left_out():
+    train = [record(step=n, loss=loss) for n, loss in enumerate([0.5, math.nan, 0.4, math.inf], 1)]
+    (low, high), marks = drawn_losses(train, [])
+    assert 0.3 < low < 0.4
+    assert 0.5 < high < 0.6
+    assert marks == []
 
 
 def test_every_phase_has_its_colour():

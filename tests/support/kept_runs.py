@@ -7,6 +7,7 @@ from distrain.report import open_run
 from distrain.spec import parse_spec
 
 LOST = Setback(1, "RankDied", "rank 1 was killed by <SIGKILL>\nits last words: none", 60, 12.0)
+RELIABILITY = {"predicted": [0.1, 0.3, 0.6], "observed": [0.12, 0.28, 0.7], "rows": [400, 400, 200]}
 
 
 def spec_of(**train):
@@ -23,7 +24,7 @@ def record_of(step, split="train"):
     return Record(
         split, 0, step, 1000, 100 * step, step / 2, 250.0 if train else None, 0.7 - step / 1000,
         0.9, 0.6 + step / 1000, 1e-3, (20.0, 30.0) if train else (), seconds if train else None,
-        0.1 if train else None,
+        0.1 if train else None, reliability=None if train else RELIABILITY,
     )  # fmt: skip
 
 
