@@ -69,9 +69,17 @@ class Blueprint:
             ModelError: A block cannot take what the one before gives, or a layer has more values
                 than any memory.
         """
+        return sum(parameter.numel() for parameter in self.outline().parameters())
+
+    def outline(self) -> Network:
+        """The network on torch's device `meta`: shapes and types, no values; uses the blueprint up.
+
+        Raises:
+            ModelError: As of `check`.
+        """
         try:
             with torch.device("meta"):
-                network = self._network()
+                return self._network()
         except RuntimeError as error:
             if "overflow" not in str(error):
                 raise
@@ -79,7 +87,6 @@ class Blueprint:
                 "a layer of the model has more values than any memory",
                 hint="Lower the widths of the model section's layers.",
             ) from None
-        return sum(parameter.numel() for parameter in network.parameters())
 
     def _network(self) -> Network:
         self.task.attach(self.body.attach(self.inputs.shape))

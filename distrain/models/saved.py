@@ -9,33 +9,35 @@ Nothing in it is code and nothing is unpickled.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
 
-import torch
 from torch import Tensor
 
 from distrain.embeddings import EmbeddingCollection
 from distrain.embeddings.canonical import canonical_weights
-from distrain.embeddings.columns import Combiner
 from distrain.errors import DataError
 from distrain.models.blueprint import TableFactory
 from distrain.models.build import build_model
 from distrain.models.click import ClickModel
 from distrain.models.one_writer import OneWriter
-from distrain.models.tensor_file import Slabs, TensorFile, write_tensors
-from distrain.schema import Schema, Tags
+from distrain.models.saved_files import (
+    FORMAT,
+    MODEL_FILE,
+    SCHEMA_FILE,
+    WEIGHTS_FILE,
+    check_sizes,
+    dtype_of_tables,
+    open_weights,
+    read_description,
+)
+from distrain.models.tensor_file import Slabs, write_tensors
+from distrain.schema import Schema
 from distrain.spec import ModelSpec
 from distrain.storage import whole_dir
 from distrain.version import __version__
-
-FORMAT = 1
-WEIGHTS_FILE = "weights.safetensors"
-MODEL_FILE = "model.json"
-SCHEMA_FILE = "schema.pbtxt"
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
         DataError: The folder or one of its files is missing or damaged, it was written by a newer
             distrain, or its weights do not fit its schema and model section.
         SchemaError: The schema in it is unusable.
+        ModelError: Its model section fits no columns like these.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -126,107 +129,15 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
             where={"path": str(folder)},
             hint="It is a folder; check its name.",
         )
-    file = folder / MODEL_FILE
-    document = _read_document(file)
-    spec = _read_spec(document["model"], file)
-    schema = Schema.from_json(document["schema"])
-    combiners = _read_combiners(document.get("combiners", {}), schema, file)
-    weights = _open_weights(folder / WEIGHTS_FILE)
+    described = read_description(folder / MODEL_FILE)
+    spec, schema = described.spec, described.schema
+    weights = open_weights(folder / WEIGHTS_FILE)
+    check_sizes(weights, described)  # before there is memory for what the description says
     if make_tables is None:
-        make_tables = partial(EmbeddingCollection, dtype=_dtype_of_tables(weights))
-    model = build_model(schema, spec, seed=0, make_tables=make_tables, combiners=combiners)
-    own = model_tensors(model)
-    _check_shapes(weights, own)
-    for name, tensor in own.items():
+        make_tables = partial(EmbeddingCollection, dtype=dtype_of_tables(weights))
+    model = build_model(
+        schema, spec, seed=0, make_tables=make_tables, combiners=described.combiners
+    )
+    for name, tensor in model_tensors(model).items():
         weights.read_into(name, tensor)
     return SavedModel(model, spec, schema)
-
-
-def _read_document(file: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise _missing(file) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read: {error}", where={"file": str(file)}) from None
-    if not isinstance(document, dict) or not {"format", "model", "schema"} <= set(document):
-        raise DataError(
-            "not the description of a saved model",
-            where={"file": str(file)},
-            hint="It needs the keys format, model and schema.",
-        )
-    if document["format"] != FORMAT:
-        raise DataError(
-            f"saved in format {document['format']!r}; this version of distrain reads {FORMAT}",
-            where={"file": str(file), "written by distrain": document.get("distrain")},
-            hint="Use the version of distrain that wrote it.",
-        )
-    return document
-
-
-def _read_spec(section: object, file: Path) -> ModelSpec:
-    from pydantic import TypeAdapter, ValidationError
-
-    adapter: TypeAdapter[ModelSpec] = TypeAdapter(ModelSpec)
-    try:
-        return adapter.validate_python(section)
-    except ValidationError as error:
-        problems = "; ".join(str(item["msg"]) for item in error.errors())
-        raise DataError(
-            f"its model section is unusable: {problems}", where={"file": str(file)}
-        ) from None
-
-
-def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str, Combiner]:
-    """How lists become one embedding; a file of a version that knew no lists does not say it."""
-    features = schema.remove_by_tag(Tags.TARGET)
-    lists = {column.name for column in features.categorical if column.holds_lists}
-    words = get_args(Combiner)
-    if (
-        isinstance(section, dict)
-        and section.keys() == lists
-        and all(word in words for word in section.values())
-    ):
-        return section
-    raise DataError(
-        f"its combiners are unusable: {section!r}",
-        where={"file": str(file)},
-        hint=f"Each categorical column of lists needs one of {', '.join(words)}: "
-        f"{', '.join(sorted(lists)) or 'there are none'}.",
-    )
-
-
-def _open_weights(file: Path) -> TensorFile:
-    if not file.is_file():
-        raise _missing(file)
-    return TensorFile(file)
-
-
-def _dtype_of_tables(weights: TensorFile) -> torch.dtype:
-    name = next((n for n in weights.dtypes if n.startswith("embeddings.weights.")), None)
-    return weights.dtypes[name] if name else torch.float32
-
-
-def _check_shapes(weights: TensorFile, own: Mapping[str, Tensor | Slabs]) -> None:
-    saved = weights.shapes
-    needed = {name: tuple(values.shape) for name, values in own.items()}
-    problems = [
-        f"{name} is {saved.get(name, 'missing')}, the schema and model section need "
-        f"{needed.get(name, 'no such tensor')}"
-        for name in sorted(set(saved) | set(needed))
-        if saved.get(name) != needed.get(name)
-    ]
-    if problems:
-        raise DataError(
-            "the weights do not fit the model:\n  " + "\n  ".join(problems),
-            where={"file": str(weights.path)},
-            hint=f"{MODEL_FILE} and {WEIGHTS_FILE} come from different models.",
-        )
-
-
-def _missing(file: Path) -> DataError:
-    return DataError(
-        f"the saved model lacks {file.name}",
-        where={"file": str(file)},
-        hint="Copy the whole folder, or save the model again.",
-    )

@@ -152,6 +152,8 @@ class TensorFile:
             with open(path, "rb") as handle:
                 length = int.from_bytes(handle.read(8), "little")
                 header = json.loads(handle.read(length))
+        except RecursionError:
+            raise self._damaged("its header is nested too deeply") from None
         except (SafetensorError, OSError, ValueError) as error:
             raise self._damaged(str(error)) from None
         header.pop("__metadata__", None)

@@ -1,7 +1,7 @@
 """An ordered set of columns."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property
@@ -164,9 +164,11 @@ class Schema:
                     f"unknown fields of a column: {', '.join(map(repr, unknown))}",
                     hint=f"Allowed: {', '.join(sorted(allowed))}.",
                 )
+            for item in items:
+                _check_types(item)
             return cls(tuple(ColumnSchema(**item) for item in items))
         except (KeyError, TypeError) as error:
-            raise SchemaError(f"not a schema document: {error!r}") from None
+            raise SchemaError(f"not a schema document: {error!r:.200}") from None
 
     @classmethod
     def load(cls, path: str | Path) -> "Schema":
@@ -189,6 +191,55 @@ class Schema:
         from distrain.schema.files import save_schema
 
         save_schema(self, Path(path))
+
+
+def _check_types(item: Mapping[str, Any]) -> None:
+    """Refuse a column of a document whose values are of other types than its fields.
+
+    Raises:
+        SchemaError: It has such a value; the column and the field are named.
+    """
+    if not isinstance(item, Mapping):
+        raise TypeError(f"a column is a mapping, not {item!r:.80}")
+    for field, value in item.items():
+        needed, fits = _JSON_FIELDS[field]
+        if not fits(value):
+            text = repr(value) if not isinstance(value, list | dict) else type(value).__name__
+            raise SchemaError(
+                f"not a schema document: {field} is {text:.80}, not {needed}",
+                where={"column": f"{item.get('name')!r:.80}"},
+            )
+
+
+def _is_size(value: object) -> bool:
+    return value is None or (type(value) is int and abs(value) < 2**63)
+
+
+def _is_bool(value: object) -> bool:
+    return type(value) is bool
+
+
+_JSON_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "name": ("a text", lambda value: isinstance(value, str)),
+    "dtype": ("a text", lambda value: value is None or isinstance(value, str)),
+    "tags": (
+        "a list of words",
+        lambda value: isinstance(value, list | tuple) and all(isinstance(v, str) for v in value),
+    ),
+    "cardinality": ("a whole number below 2**63", _is_size),
+    "embedding_dim": ("a whole number below 2**63", _is_size),
+    "is_list": ("true or false", _is_bool),
+    "is_ragged": ("true or false", _is_bool),
+    "value_count": (
+        "a least and a greatest length",
+        lambda value: (
+            value is None
+            or (isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_size, value)))
+        ),
+    ),
+    "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
+}
+"""What a document may hold for each field of a column, in words and as a test."""
 
 
 def _some(names: Sequence[str], most: int = 50) -> str:

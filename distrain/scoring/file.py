@@ -10,7 +10,7 @@ import torch
 
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, load_model
-from distrain.models.saved import WEIGHTS_FILE
+from distrain.models.saved_files import WEIGHTS_FILE
 from distrain.scoring.side_columns import side_columns
 from distrain.storage import whole_file
 

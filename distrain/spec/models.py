@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from distrain.spec.base import PositiveInt, Section, Widths
+from distrain.spec.base import Depth, PositiveInt, Section, Widths
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
@@ -70,7 +70,7 @@ class DcnSpec(Section):
     embedding_dim: PositiveInt | None = Field(
         16, description="Width of every embedding; null takes each column's own from the schema."
     )
-    cross_depth: PositiveInt = Field(3, description="Cross layers.")
+    cross_depth: Depth = Field(3, description="Cross layers.")
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     structure: Literal["stacked", "parallel"] = Field(
         "parallel", description="Whether the MLP is above the crosses or beside them."
@@ -84,7 +84,7 @@ class DcnV2Spec(Section):
     embedding_dim: PositiveInt | None = Field(
         16, description="Width of every embedding; null takes each column's own from the schema."
     )
-    cross_depth: PositiveInt = Field(3, description="Cross layers.")
+    cross_depth: Depth = Field(3, description="Cross layers.")
     low_rank: PositiveInt | None = Field(
         None, description="Rank of each cross layer's matrix; null: a full one."
     )

@@ -1,0 +1,260 @@
+"""Saved models that were damaged, mixed up or made to do harm: an error, and little memory."""
+
+import contextlib
+import copy
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from distrain.errors import DataError, DistrainError, InputError
+from distrain.models import build_model, load_model, save_model
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import DcnV2Spec
+
+SCHEMA = Schema(
+    (
+        ColumnSchema("label", "float32", (Tags.TARGET,)),
+        ColumnSchema("C1", "int32", (Tags.CATEGORICAL,), 30),
+        ColumnSchema("C2", "int32", (Tags.CATEGORICAL,), 5),
+        ColumnSchema("seen", "int32", (Tags.CATEGORICAL,), 9, is_list=True, is_ragged=True),
+        ColumnSchema("I1", "float32", (Tags.CONTINUOUS,)),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small saved model."""
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    spec = DcnV2Spec(embedding_dim=4, hidden=(8,), cross_depth=2)
+    save_model(folder, build_model(SCHEMA, spec, seed=0), spec, SCHEMA)
+    return folder
+
+
+@pytest.fixture
+def broken(saved: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in saved.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def edit(folder: Path, *path: Any, value: object) -> None:
+    file = folder / "model.json"
+    document = inner = json.loads(file.read_text())
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    file.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "culprits"),
+    [
+        (("model", "hidden"), [2**20, 2**20], ["(1048576, 1048576)"]),
+        (("model", "hidden"), [2**31 - 1] * 3, ["more values than any memory"]),
+        (("model", "hidden"), [1] * 100_000, ["model.hidden: has more than 1024 items"]),
+        (("model", "cross_depth"), 2_000_000_000, ["model.cross_depth", "1024"]),
+        (("model", "embedding_dim"), 10**6, ["embeddings.weights.0 is (44, 4)"]),
+        (("schema", "columns", 1, "cardinality"), 10**12, ["embeddings.weights.0 is (44, 4)"]),
+        (("schema", "columns", 1, "cardinality"), 10**400, ["cardinality", "column: 'C1'"]),
+        (("schema", "columns", 1, "cardinality"), 2.5, ["cardinality is 2.5", "column: 'C1'"]),
+        (("schema", "columns", 1, "cardinality"), True, ["cardinality is True", "column: 'C1'"]),
+        (("schema", "columns", 1, "properties"), [], ["properties is list, not a mapping"]),
+        (("schema", "columns", 1, "name"), ["C1"], ["name is list, not a text"]),
+        (("combiners",), {"seen": []}, ["combiners are unusable"]),
+    ],
+)  # fmt: skip
+def test_what_the_weights_do_not_hold_is_refused_before_it_is_built(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, path: Any, value: object, culprits: list[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr("distrain.models.saved.build_model", refuse)
+    edit(broken, *path, value=value)
+    with pytest.raises(InputError) as caught:
+        load_model(broken)
+    told = str(caught.value)
+    for culprit in [*culprits, str(broken)]:
+        assert culprit in told
+    assert len(told) < 4_000
+
+
+@pytest.mark.parametrize("deep", ['{"a":' * 200_000, "[" * 200_000])
+def test_a_description_nested_without_end(broken: Path, deep: str) -> None:
+    (broken / "model.json").write_text(deep)
+    with pytest.raises(DataError, match=r"nested too deeply\n  file: .*model\.json"):
+        load_model(broken)
+
+
+def test_a_header_nested_without_end(broken: Path) -> None:
+    header = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
+    (broken / "weights.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(DataError, match=r"damaged: .*\n  file: .*weights\.safetensors"):
+        load_model(broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "told"),
+    [
+        ("embeddings.weights.0", "I32", "embeddings.weights.0 holds torch.int32"),
+        ("embeddings.weights.0", "F8_E4M3", "unknown types F8_E4M3"),
+        ("dense.task.output.bias", "I32", "holds torch.int32"),
+    ],
+)
+def test_weights_of_other_types(broken: Path, name: str, dtype: str, told: str) -> None:
+    header, data = parts(broken)
+    key = name if name in header else next(k for k in header if k.endswith("bias"))
+    header[key]["dtype"] = dtype
+    write(broken, header, data)
+    with pytest.raises(DataError) as caught:
+        load_model(broken)
+    assert told in str(caught.value) or "damaged" in str(caught.value)
+
+
+def test_names_of_tensors_cannot_command_a_terminal(broken: Path) -> None:
+    header, data = parts(broken)
+    header["\x1b]0;owned\x07"] = header.pop("embeddings.weights.0")
+    write(broken, header, data)
+    with pytest.raises(DataError) as caught:
+        load_model(broken)
+    assert "\\x1b]0;owned" in str(caught.value)
+    assert all(line.isprintable() for line in str(caught.value).splitlines())
+
+
+def parts(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """The header of the weights, and the rest."""
+    content = (folder / "weights.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def write(folder: Path, header: object, data: bytes) -> None:
+    text = json.dumps(header).encode()
+    content = len(text).to_bytes(8, "little") + text + data
+    (folder / "weights.safetensors").write_bytes(content)
+
+
+ODD_VALUES = (
+    *(None, True, -1, 0, 1, 7, 2**20, 2**31 - 1, 2**40, 10**12, 10**30, 1.5, float("nan")),
+    *("", "mlp", "dlrm", "C1", "no such", "F16", "I64", "BOOL", "x" * 10_000),
+    *([], {}, [1], ["C1"], {"a": 1}, [2**20] * 3, [[]]),
+)
+
+
+def mutated(document: Any, chance: random.Random) -> Any:
+    """The document with one value replaced, left out, doubled or put elsewhere."""
+    document = copy.deepcopy(document)
+    places = [place for place in _places(document) if place]
+    for _ in range(chance.randint(1, 3)):
+        *path, last = chance.choice(places)
+        inner = document
+        try:
+            for key in path:
+                inner = inner[key]
+            match chance.randrange(4):
+                case 0:
+                    del inner[last]
+                case 1 if isinstance(inner, list):
+                    inner.append(copy.deepcopy(inner[last]))
+                case 2:
+                    inner["more" if isinstance(inner, dict) else last] = inner[last]
+                case _:
+                    inner[last] = copy.deepcopy(chance.choice(ODD_VALUES))
+        except (KeyError, IndexError, TypeError):  # an earlier one took it away
+            continue
+    return document
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    found = [path]
+    for key, item in inner:
+        deeper = (*path, key)
+        found += _places(item, deeper) if isinstance(item, dict | list) else [deeper]
+    return found
+
+
+@settings(
+    max_examples=300,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 2**32), target=st.sampled_from(["model.json", "header", "bytes"]))
+def test_a_changed_model_is_loaded_or_refused_and_nothing_else(
+    saved: Path, broken: Path, seed: int, target: str
+) -> None:
+    chance = random.Random(seed)
+    for file in saved.iterdir():
+        (broken / file.name).write_bytes(file.read_bytes())
+    header, data = parts(saved)
+    if target == "model.json":
+        changed = mutated(json.loads((saved / "model.json").read_text()), chance)
+        (broken / "model.json").write_text(json.dumps(changed))
+    elif target == "header":
+        write(broken, mutated(header, chance), data)
+    else:
+        content = bytearray(
+            (saved / chance.choice(["model.json", "weights.safetensors"])).read_bytes()
+        )
+        name = "model.json" if content[:1] == b"{" else "weights.safetensors"
+        for _ in range(chance.randint(1, 8)):
+            content[chance.randrange(min(len(content), 2_000))] = chance.randrange(256)
+        (broken / name).write_bytes(content)
+    with contextlib.suppress(DistrainError):
+        load_model(broken)
+
+
+LIMITED = """
+import resource, sys
+from distrain.errors import DistrainError
+from distrain.models import load_model
+load_model(sys.argv[1])
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
+for folder in sys.argv[2:]:
+    try:
+        load_model(folder)
+    except DistrainError as error:
+        print("refused:", str(error).splitlines()[0])
+    else:
+        sys.exit("loaded")
+"""
+
+
+def test_no_memory_is_taken_for_what_is_refused(saved: Path, tmp_path: Path) -> None:
+    folders = []
+    for number, (path, value) in enumerate(
+        [
+            (("model", "hidden"), [2**20, 2**20]),
+            (("schema", "columns", 1, "cardinality"), 10**9),
+            (("model", "embedding_dim"), 10**8),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for file in saved.iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
+        edit(folder, *path, value=value)
+        folders.append(str(folder))
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(saved), *folders],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("refused: the weights do not fit the model") == 3
