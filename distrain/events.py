@@ -3,7 +3,7 @@
 A rank writes events; its supervisor adds the job and the attempt; the coordinator merges them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -225,12 +225,64 @@ class EvaluationDone:
 
 
 @dataclass(frozen=True)
+class StoppedEarly:
+    """The training ends before all its steps: validations no longer get better; rank 0 tells.
+
+    Attributes:
+        step: Steps taken.
+        rows: Rows that were trained in them, over all ranks.
+        metric: What validations are judged by.
+        best_step: Steps that had been taken at the best one.
+        best_value: The metric there.
+        waited: Validations since the last improvement.
+    """
+
+    kind: ClassVar[str] = "stopped_early"
+    rank: int
+    step: int
+    rows: int
+    metric: str
+    best_step: int | None
+    best_value: float | None
+    waited: int
+
+
+@dataclass(frozen=True)
+class WeightsTaken:
+    """A new run begins with the weights of another; rank 0 tells.
+
+    Attributes:
+        path: The saved model or checkpoint that they are of.
+        step: Steps of training that they had; `None` if it does not say.
+        tables: Of each embedding table, by its name: its `columns`, `by` (how its rows were found:
+            `id`, `value` or `fresh`), and how many rows were `matched`, are `fresh`, and were
+            `dropped`.
+        dense: Dense tensors that were taken.
+        left: In words, what did not fit and keeps its initial values.
+    """
+
+    kind: ClassVar[str] = "weights_taken"
+    rank: int
+    path: str
+    step: int | None
+    tables: Mapping[str, Mapping[str, Any]]
+    dense: int
+    left: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class ModelSaved:
-    """Rank 0 wrote the model."""
+    """Rank 0 wrote the model.
+
+    Attributes:
+        path: Its folder.
+        step: Steps of training that it has had: those of the best validation, if that is kept.
+    """
 
     kind: ClassVar[str] = "model_saved"
     rank: int
     path: str
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -317,6 +369,8 @@ Event = (
     | EvaluationDone
     | CheckpointSaved
     | CheckpointTrouble
+    | StoppedEarly
+    | WeightsTaken
     | ModelSaved
     | StopNoticed
     | RankStopped
@@ -336,6 +390,8 @@ EVENT_TYPES: dict[str, type[Event]] = {
         EvaluationDone,
         CheckpointSaved,
         CheckpointTrouble,
+        StoppedEarly,
+        WeightsTaken,
         ModelSaved,
         StopNoticed,
         RankStopped,
@@ -351,7 +407,7 @@ def to_json(event: Event) -> dict[str, Any]:
     """An event as JSON values.
 
     >>> to_json(ModelSaved(rank=0, path="runs/a/model"))
-    {'kind': 'model_saved', 'rank': 0, 'path': 'runs/a/model'}
+    {'kind': 'model_saved', 'rank': 0, 'path': 'runs/a/model', 'step': None}
     """
     return {"kind": event.kind, **asdict(event)}
 

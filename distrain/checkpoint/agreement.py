@@ -1,8 +1,22 @@
 """The ranks tell each other how it went, in a collective operation."""
 
+import contextlib
+import errno
+import json
+from collections.abc import Iterator
+
 import torch
 
+from distrain.checkpoint.manifest import Damaged, Unavailable
 from distrain.embeddings import Peers
+from distrain.errors import DataError, DistrainError
+
+# The gravest first: a rank that cannot read at all knows nothing of damage.
+_ERRORS: dict[str, type[DistrainError]] = {
+    "refused": DataError,
+    "unavailable": Unavailable,
+    "damaged": Damaged,
+}
 
 
 def all_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
@@ -19,3 +33,43 @@ def all_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
     length = torch.tensor([len(content)], dtype=torch.int64, device=device)
     lengths = peers.gather_counts(length).flatten().tolist()
     return [bytes(rows.tolist()).decode() for rows in peers.gather_rows(content, lengths)]
+
+
+@contextlib.contextmanager
+def together(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
+    """What is done inside has succeeded on all ranks, or fails on all; a collective operation.
+
+    Args:
+        peers: Who takes part.
+        device: Where their backend wants tensors.
+        url: Of the checkpoints that are read.
+
+    Raises:
+        DataError, Unavailable: Some rank raised it.
+        Damaged: Some rank found damage, and none raised anything else.
+    """
+    kind, told = "", ""
+    try:
+        yield
+    except Damaged as error:
+        kind, told = "damaged", on_one_line(error)
+    except DataError as error:
+        kind, told = "refused", on_one_line(error)
+    except Unavailable as error:
+        kind, told = "unavailable", on_one_line(error)
+    except OSError as error:
+        # A disk that cannot read a sector lost it. Anything else may pass: a server that does
+        # not answer now must not send a training back to its beginning.
+        broken = error.errno == errno.EIO and "://" not in url
+        kind, told = "damaged" if broken else "unavailable", f"cannot be read: {error}"
+    outcomes = [json.loads(text) for text in all_texts(peers, device, json.dumps([kind, told]))]
+    for wanted, raised in _ERRORS.items():
+        for rank, (kind, told) in enumerate(outcomes):
+            if kind == wanted:
+                raise raised(told, where={"seen by rank": rank})
+
+
+def on_one_line(error: DistrainError) -> str:
+    """An error and its places."""
+    places = ", ".join(f"{place}: {value}" for place, value in error.where.items())
+    return f"{error.message} ({places})" if places else error.message

@@ -1,36 +1,27 @@
 """The newest checkpoint that is whole, loaded by all ranks together."""
 
 import contextlib
-import errno
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from distrain.checkpoint.agreement import all_texts
+from distrain.checkpoint.agreement import all_texts, on_one_line, together
 from distrain.checkpoint.manifest import (
     DAMAGED_FILE,
     MANIFEST_FILE,
     Damaged,
     Manifest,
-    Unavailable,
     from_document,
 )
 from distrain.checkpoint.place import CheckpointPlace, Entry, numbers_of
 from distrain.checkpoint.reading import ShardReading
 from distrain.checkpoint.state import TrainingState
 from distrain.embeddings import Peers
-from distrain.errors import DataError, DistrainError
 from distrain.events import CheckpointTrouble
-
-# The gravest first: a rank that cannot read at all knows nothing of damage.
-_ERRORS: dict[str, type[DistrainError]] = {
-    "refused": DataError,
-    "unavailable": Unavailable,
-    "damaged": Damaged,
-}
 
 
 @dataclass(frozen=True)
@@ -150,40 +141,14 @@ class _Loading:
         self._state.adopt(manifest.state)
         return Loaded(entry, values=manifest.values, rank_tensors=rank_tensors)
 
-    @contextlib.contextmanager
-    def _together(self) -> Iterator[None]:
-        """What is done inside has succeeded on all ranks, or fails on all; a collective operation.
-
-        Raises:
-            DataError, Unavailable: Some rank raised it.
-            Damaged: Some rank found damage, and none raised anything else.
-        """
-        kind, told = "", ""
-        try:
-            yield
-        except Damaged as error:
-            kind, told = "damaged", _on_one_line(error)
-        except DataError as error:
-            kind, told = "refused", _on_one_line(error)
-        except Unavailable as error:
-            kind, told = "unavailable", _on_one_line(error)
-        except OSError as error:
-            # A disk that cannot read a sector lost it. Anything else may pass: a server that does
-            # not answer now must not send a training back to its beginning.
-            broken = error.errno == errno.EIO and "://" not in self._place.url
-            kind, told = "damaged" if broken else "unavailable", f"cannot be read: {error}"
-        texts = all_texts(self._peers, self._state.device, json.dumps([kind, told]))
-        outcomes = [json.loads(text) for text in texts]
-        for wanted, raised in _ERRORS.items():
-            for rank, (kind, told) in enumerate(outcomes):
-                if kind == wanted:
-                    raise raised(told, where={"seen by rank": rank})
+    def _together(self) -> AbstractContextManager[None]:
+        return together(self._peers, self._state.device, self._place.url)
 
     def _set_aside(self, name: str, error: Damaged) -> None:
         if self._peers.rank != 0:
             return
         folder = self._place.folder(name)
-        self._tell(f"the checkpoint {folder.url} was left aside: {_on_one_line(error)}")
+        self._tell(f"the checkpoint {folder.url} was left aside: {on_one_line(error)}")
         # Where nothing may be written, it is found damaged once more the next time.
         with contextlib.suppress(OSError):
             folder.rename(MANIFEST_FILE, DAMAGED_FILE)
@@ -196,11 +161,6 @@ class _Loading:
 def _entry(name: str, url: str, manifest: Manifest) -> Entry:
     step, attempt = numbers_of(name) or (manifest.step, manifest.attempt)
     return Entry(name, url, step, attempt, manifest.values, manifest.size_bytes, manifest.auc)
-
-
-def _on_one_line(error: DistrainError) -> str:
-    places = ", ".join(f"{place}: {value}" for place, value in error.where.items())
-    return f"{error.message} ({places})" if places else error.message
 
 
 def _nothing() -> None:

@@ -173,7 +173,7 @@ class OneSave:
     def _prune(self) -> None:
         setting, plan = self._setting, self.plan
         try:
-            prune(setting.place, plan.name, setting.keep, setting.keep_best)
+            prune(setting.place, plan.name, setting.keep, plan.best_step)
         except OSError as error:
             self._tell_trouble(
                 f"old checkpoints in {setting.place.url} were not removed: {in_words(error)}"

@@ -6,19 +6,29 @@ from distrain.checkpoint.manifest import MANIFEST_FILE
 from distrain.checkpoint.place import CheckpointPlace, Entry, Survey, numbers_of
 
 
-def expendable(entries: Sequence[Entry], keep: int, keep_best: bool) -> list[Entry]:
+def expendable(entries: Sequence[Entry], keep: int, best_step: int | None) -> list[Entry]:
     """Those that are neither among the newest nor the best.
 
     Args:
         entries: The whole checkpoints, the newest first.
         keep: How many of the newest stay, at least 1.
-        keep_best: Whether the one of the highest AUC stays; the newest of several such.
+        best_step: The step of one that stays besides; `None`: no other.
     """
     kept = {entry.name for entry in entries[:keep]}
-    scored = [entry for entry in entries if entry.auc is not None]
-    if keep_best and scored:
-        kept.add(max(scored, key=lambda entry: entry.auc or 0.0).name)
+    best = entry_of_step(entries, best_step)
+    if best is not None:
+        kept.add(best.name)
     return [entry for entry in entries if entry.name not in kept]
+
+
+def entry_of_step(entries: Sequence[Entry], step: int | None) -> Entry | None:
+    """The checkpoint of a step: of several, that of the latest attempt.
+
+    Args:
+        entries: The newest first, as `CheckpointPlace.list` has them.
+        step: Steps that it holds.
+    """
+    return next((entry for entry in entries if entry.step == step), None)
 
 
 def leftovers(found: Survey, current: str) -> list[str]:
@@ -39,14 +49,14 @@ def _order(name: str) -> tuple[int, int]:
     return attempt, step
 
 
-def prune(place: CheckpointPlace, current: str, keep: int, keep_best: bool) -> None:
+def prune(place: CheckpointPlace, current: str, keep: int, best_step: int | None) -> None:
     """Remove what need not be kept, after a checkpoint became whole.
 
     Raises:
         OSError: Something could not be looked at or removed.
     """
     found = place.survey()
-    names = [entry.name for entry in expendable(found.whole, keep, keep_best)]
+    names = [entry.name for entry in expendable(found.whole, keep, best_step)]
     for name in [*names, *leftovers(found, current)]:
         # Without its manifest it is none any more, however far this gets.
         place.folder(name).remove(first=[MANIFEST_FILE])

@@ -21,7 +21,6 @@ class Setting:
     peers: Peers
     board: Board
     keep: int
-    keep_best: bool
     report: Report
     progress: Callable[[], None]
     patience_s: float
@@ -41,6 +40,7 @@ class Plan:
         values: The training's JSON values.
         state: What the `TrainingState` says beside its tensors.
         tensors: Of each tensor dtype and shape.
+        best_step: The step of a checkpoint that is kept besides the newest.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Plan:
     values: Mapping[str, Any]
     state: Mapping[str, Any]
     tensors: Mapping[str, TensorFacts]
+    best_step: int | None = None
 
     def key(self, rank: int) -> str:
         """The key under which a rank posts what it wrote."""

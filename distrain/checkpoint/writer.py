@@ -55,7 +55,6 @@ class CheckpointWriter:
         peers: This rank among the others; no collective operation is done.
         board: On which they tell each other what they wrote; no two writers share one.
         keep: How many of the newest checkpoints are kept.
-        keep_best: Whether the one of the best AUC is kept besides.
         asynchronous: Whether a thread writes, from a copy, while training goes on.
         report: Gets `CheckpointSaved` and `CheckpointTrouble` on rank 0, maybe from that thread.
         progress: Called after each slab of bytes that was copied or written, by whoever did it.
@@ -70,7 +69,6 @@ class CheckpointWriter:
         board: Board,
         *,
         keep: int,
-        keep_best: bool = False,
         asynchronous: bool = True,
         report: Report | None = None,
         progress: Callable[[], None] | None = None,
@@ -86,7 +84,6 @@ class CheckpointWriter:
             peers,
             board,
             keep,
-            keep_best,
             report or _nothing,
             self._progress,
             patience_s,
@@ -115,6 +112,7 @@ class CheckpointWriter:
         rank_tensors: Mapping[str, Tensor],
         auc: float | None = None,
         *,
+        best_step: int | None = None,
         wait: bool = False,
     ) -> Saved:
         """Save the state as it is now; every rank calls it at the same steps, in the same order.
@@ -133,6 +131,7 @@ class CheckpointWriter:
             values: What else to keep, as JSON values; those of rank 0 are saved.
             rank_tensors: Small tensors that each rank has its own of, by name.
             auc: Of the validation rows at this step; rank 0's is saved.
+            best_step: The step of a checkpoint that is kept besides the newest: the best so far.
             wait: Whether to return only when it is whole.
         """
         started_s = monotonic()
@@ -151,6 +150,7 @@ class CheckpointWriter:
             json.loads(json.dumps(dict(values))),
             self._state.facts(),
             facts_of(tensors),
+            best_step,
         )
         self._forget_last_posts()
         behind = self._asynchronous and not wait

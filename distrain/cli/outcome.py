@@ -57,12 +57,13 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("rows/s", _count(summary.rows_per_s)),
         ("read by", summary.reader or "-"),
         ("waiting for data", "\n".join(_waiting(summary)) or "-"),
+        *_early(summary),
         ("scored on", f"{_count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
         ("AUC", _bounded(summary.auc, summary.auc_bound)),
         ("log loss", _number(summary.log_loss)),
         ("normalised entropy", _number(summary.normalised_entropy)),
         *_checkpoints(summary),
-        ("model", str(paths.model) if summary.model else "-"),
+        ("model", f"{paths.model}{_of_step(summary)}" if summary.model else "-"),
         ("curves", str(paths.curves)),
         ("metrics", str(paths.metrics)),
         ("summary", str(paths.summary)),
@@ -87,6 +88,26 @@ def _checkpoints(summary: "Summary") -> list[tuple[str, str]]:
         return []
     stood = f"for which training stood still {saved['stood_still_s']:.2f} s in all"
     return [("checkpoints", f"{saved['count']}, {stood}; the last: {saved['path']}")]
+
+
+def _early(summary: "Summary") -> list[tuple[str, str]]:
+    told = summary.stopped_early
+    if told is None:
+        return []
+    waited = f"{told['waited']} validations without a better {told['metric']}"
+    return [
+        (
+            "stopped early",
+            f"after step {told['step']}: {waited} than that of step {told['best_step']}",
+        )
+    ]
+
+
+def _of_step(summary: "Summary") -> str:
+    """Nothing for a model of the last step."""
+    if summary.model_step in (None, summary.steps):
+        return ""
+    return f" (of step {summary.model_step}, the best validation)"
 
 
 def _waiting(summary: "Summary") -> list[str]:

@@ -14,6 +14,7 @@ from distrain.coordinator.merging import (
     stall_pct,
     training_s,
 )
+from distrain.coordinator.telling import facts_of, stopped_early_text, weights_taken_text
 from distrain.coordinator.view import Checkpoints, Entry, Notice, Record, Resumed
 from distrain.events import (
     PHASES,
@@ -25,7 +26,9 @@ from distrain.events import (
     RankFinished,
     RankStarted,
     StepsDone,
+    StoppedEarly,
     TrainingStarted,
+    WeightsTaken,
 )
 from distrain.metrics.reliability import reliability
 from distrain.train.exchange_stats import add_up_exchanges
@@ -54,6 +57,7 @@ class Collector:
         self.total_rows: int | None = None
         self.parameters: int | None = None
         self.reader: str | None = None
+        self.warm_start: Mapping[str, Any] | None = None
         self.begin_attempt(0, 0)
 
     def begin_attempt(
@@ -70,6 +74,8 @@ class Collector:
         self.attempt = attempt
         self.num_ranks = num_ranks
         self.model_path: str | None = None
+        self.model_step: int | None = None
+        self.stopped_early: Mapping[str, Any] | None = None
         self.rows_before = 0
         self.elapsed_before_s = 0.0
         self._why = (reason, message)
@@ -102,8 +108,13 @@ class Collector:
                 self._count_checkpoint(event)
             case CheckpointTrouble():
                 self.entries.append(Notice(event.message))
+            case WeightsTaken():
+                self.warm_start = facts_of(event)
+                self.entries.append(Notice(weights_taken_text(event)))
+            case StoppedEarly():
+                self._stop_early(event)
             case ModelSaved():
-                self.model_path = event.path
+                self.model_path, self.model_step = event.path, event.step
             case RankFinished():
                 self._finished[event.rank] = event
             case _:
@@ -132,6 +143,9 @@ class Collector:
             "rows_before": self.rows_before,
             "elapsed_before_s": self.elapsed_before_s,
             "model_path": self.model_path,
+            "model_step": self.model_step,
+            "stopped_early": self.stopped_early,
+            "warm_start": self.warm_start,
             "rank_places": self._places(),
             "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
             "rank_seconds": tuple(event.seconds for event in finished),
@@ -175,6 +189,11 @@ class Collector:
         self.rows_before = event.rows_before
         self.elapsed_before_s = event.elapsed_before_s
         self._open_rows += event.open_rows
+
+    def _stop_early(self, event: StoppedEarly) -> None:
+        self.num_steps, self.total_rows = event.step, event.rows  # there will be no more
+        self.stopped_early = facts_of(event)
+        self.entries.append(Notice(stopped_early_text(event)))
 
     def _count_checkpoint(self, event: CheckpointSaved) -> None:
         before = self.checkpoints

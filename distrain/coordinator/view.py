@@ -157,6 +157,9 @@ class JobView:
         rows_before: Rows that the last attempt's checkpoint brought along.
         elapsed_before_s: Wall time that they took.
         model_path: Where rank 0 saved the model.
+        model_step: Steps of training that this model has had.
+        stopped_early: Why it ended before all its steps; see `StoppedEarly`.
+        warm_start: With whose weights it began; see `WeightsTaken`.
         rank_places: Per rank of the last attempt, its `host`, its `device` and that device's
             `hardware`, by name; empty until all have told.
         rank_stall_pct: Per rank, the share of the whole training spent waiting for data.
@@ -190,6 +193,9 @@ class JobView:
     rows_before: int = 0
     elapsed_before_s: float = 0.0
     model_path: str | None = None
+    model_step: int | None = None
+    stopped_early: Mapping[str, Any] | None = None
+    warm_start: Mapping[str, Any] | None = None
     rank_places: tuple[Mapping[str, str], ...] = ()
     rank_stall_pct: tuple[float, ...] = ()
     rank_seconds: tuple[Mapping[str, float], ...] = ()

@@ -23,6 +23,7 @@ class Standing:
         places: Per rank of the current attempt, its `host`, `device` and `hardware`; empty until
             all have started.
         earlier: The `restarts` and `checkpoints` of earlier commands, which are among those above.
+        warm_start: With whose weights the run began, as in the summary.
     """
 
     state: str
@@ -33,6 +34,7 @@ class Standing:
     reader: str | None = None
     places: tuple[Mapping[str, str], ...] = ()
     earlier: Mapping[str, Any] = field(default_factory=dict)
+    warm_start: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, view: JobView, before: Mapping[str, Any]) -> "Standing":
@@ -55,6 +57,7 @@ class Standing:
                 "restarts": earlier_restarts(before),
                 "checkpoints": all_checkpoints(before, nothing),
             },
+            warm_start=view.warm_start or before.get("warm_start"),
         )
 
     def write(self, paths: RunPaths) -> None:

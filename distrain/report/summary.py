@@ -40,11 +40,21 @@ class Summary:
         train_loss: Mean log loss over the last epoch's rows, scored before their update (and over
             the rows before them in the first of these records, if the epoch began inside it).
         scored_on: What the following figures are of: `valid`, or `train` (each row scored before
-            its update) where there are no validation rows.
+            its update) where there are no validation rows. Where the model is that of the best
+            validation, so are the figures.
+        scored_step: Steps that had been taken when these were scored.
         auc: Area under the ROC curve, true within +- `auc_bound`.
         auc_bound: From the histogram that the AUC was counted in.
         log_loss: Mean log loss in nats.
         normalised_entropy: Log loss over that of predicting the mean click rate.
+        model_step: Steps of training that the saved model has had.
+        stopped_early: For a training that ended before all its steps: `step`, `rows`, the `metric`
+            that validations were judged by, `best_step` and `best_value`, and `waited`, the
+            validations since the last improvement.
+        warm_start: For a run that began with another's weights: their `path` and `step`, per
+            table its `columns`, `by` what its rows were found (`id`, `value`, or `fresh`) and how
+            many were `matched`, are `fresh` and were `dropped`; the number of `dense` tensors, and
+            what was `left`, since it did not fit.
     """
 
     job_id: str
@@ -78,6 +88,10 @@ class Summary:
     log_loss: float | None
     normalised_entropy: float | None
     model: str | None
+    scored_step: int | None = None
+    model_step: int | None = None
+    stopped_early: Mapping[str, Any] | None = None
+    warm_start: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -97,7 +111,8 @@ def summarise(
     train = [record for record in records if record.split == "train"]
     valid = [record for record in records if record.split == "valid"]
     last_epoch = [record for record in train if record.epoch == train[-1].epoch]
-    scored = valid[-1] if valid else (train[-1] if train else None)
+    of_model = [record for record in valid if record.step == view.model_step]
+    scored = next((of_kind[-1] for of_kind in (of_model, valid, train) if of_kind), None)
     trained_s = max((sum(of_rank.values()) for of_rank in view.rank_seconds), default=None)
     busy_s = max(
         (sum(of_rank.values()) - of_rank.get("evaluate", 0.0) for of_rank in view.rank_seconds),
@@ -136,6 +151,10 @@ def summarise(
         log_loss=scored.loss if scored else None,
         normalised_entropy=scored.normalised_entropy if scored else None,
         model=view.model_path,
+        scored_step=scored.step if scored else None,
+        model_step=view.model_step,
+        stopped_early=view.stopped_early,
+        warm_start=view.warm_start or (before or {}).get("warm_start"),
     )
 
 

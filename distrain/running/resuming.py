@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from distrain.train.inputs import Inputs
 
 
+_LONGER = ("train.epochs=", "train.max_steps=", "train.early_stopping")
+"""What takes a run that has succeeded further."""
+
+
 @dataclass(frozen=True)
 class Resumption:
     """Where a run was left.
@@ -67,12 +71,12 @@ def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resump
     paths = RunPaths(root)
     run, spec = read_run(root, overrides)
     summary = read_summary(paths) or {}
-    longer = any(word.startswith(("train.epochs=", "train.max_steps=")) for word in overrides)
+    longer = any(word.startswith(_LONGER) for word in overrides)
     if summary.get("state") == "succeeded" and not longer:
         raise InputError(
             "the run has succeeded: there is nothing to go on with",
             where={"path": str(root)},
-            hint="To train longer, pass --set train.epochs=N, or train.max_steps.",
+            hint=_how_to_train_longer(spec, summary.get("stopped_early") is not None),
         )
     place = CheckpointPlace(checkpoint_url(spec, paths, run.job_id))
     entries = place.list()
@@ -80,3 +84,19 @@ def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resump
     newest = entries[0] if entries else None
     resumption = Resumption(1 + max(attempts, default=0), newest, tuple(place.damaged))
     return run.job_id, spec, resumption
+
+
+def _how_to_train_longer(spec: JobSpec, stopped_early: bool) -> str:
+    """What to do with a run that has succeeded."""
+    if stopped_early:
+        return (
+            "It stopped early. To go on, pass --set train.early_stopping.patience=N, or "
+            "--set train.early_stopping=null."
+        )
+    if spec.train.schedule.decay == "none":
+        return "To train longer, pass --set train.epochs=N, or train.max_steps."
+    return (
+        f"Its learning rate falls until the last step (train.schedule.decay is "
+        f"{spec.train.schedule.decay}): in a longer job its steps would have had other rates. "
+        "Begin a new run."
+    )

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from distrain.spec.models import ModelSpec
 from distrain.spec.sections import JobSpec
@@ -99,4 +100,6 @@ def _keys_of(loc: tuple[Any, ...]) -> list[str]:
             section = section[part]
         else:
             section = section.model_fields[part].annotation
+        if get_origin(section) is UnionType:  # a section that may be null
+            section = get_args(section)[0]
     return [field.alias or name for name, field in section.model_fields.items()]

@@ -10,6 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from distrain.spec.base import LARGEST, Combiner, DecayRate, Placement, PositiveInt, Section
 from distrain.spec.models import ModelSpec
 
+ValidationMetric = Literal["auc", "log_loss", "normalised_entropy"]
+"""What a validation is judged by; of an AUC more is better, of the others less."""
+
 
 class DataSpec(Section):
     """Where the rows are and how they are read."""
@@ -100,6 +103,20 @@ class ScheduleSpec(Section):
     )
 
 
+class EarlyStoppingSpec(Section):
+    """When to stop before all steps are taken: validations no longer get better."""
+
+    metric: ValidationMetric = Field(
+        "auc", description="Of the validation rows; the model saved is that of its best value."
+    )
+    patience: PositiveInt = Field(
+        3, description="Validations in a row that may pass without an improvement."
+    )
+    min_delta: float = Field(
+        0.0, ge=0, description="An improvement is more than this over the best before it."
+    )
+
+
 class TrainSpec(Section):
     """How long and with what steps to train."""
 
@@ -108,6 +125,11 @@ class TrainSpec(Section):
     )
     epochs: PositiveInt = Field(1, description="Passes over the training data.")
     max_steps: PositiveInt | None = Field(None, description="Stop after so many steps in total.")
+    early_stopping: EarlyStoppingSpec | None = Field(
+        None,
+        description="Stops after a validation when `patience` of them in a row were no better than "
+        "the best; null: takes all steps.",
+    )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
     micro_batches: PositiveInt = Field(
@@ -248,8 +270,11 @@ class CheckpointSpec(Section):
     every_s: float | None = Field(600.0, gt=0, description="Seconds between two; null: none.")
     at_end: bool = Field(True, description="Whether to write one after the last step.")
     keep: PositiveInt = Field(3, description="How many of the newest are kept.")
-    keep_best: Literal["auc"] | None = Field(
-        None, description="`auc`: write one at each validation, and keep the best besides."
+    keep_best: ValidationMetric | None = Field(
+        None,
+        description="A metric of the validation rows: one is written at each validation, the best "
+        "is kept besides, and the model at the end is that one's. `train.early_stopping` implies "
+        "it.",
     )
     asynchronous: bool = Field(
         True,
@@ -342,6 +367,12 @@ class JobSpec(Section):
     queue: QueueSpec = QueueSpec()
 
     @property
+    def best_metric(self) -> ValidationMetric | None:
+        """What the best validation is judged by; `None` if nobody asks for the best."""
+        stopping = self.train.early_stopping
+        return self.checkpoint.keep_best if stopping is None else stopping.metric
+
+    @property
     def allowed_ranks(self) -> tuple[int, ...]:
         """The numbers of ranks that the job may train with, the largest first."""
         most, fewest = self.resources.num_ranks, self.resources.min_ranks
@@ -361,6 +392,16 @@ class JobSpec(Section):
         if fewest is not None and fewest > ranks:
             raise ValueError(
                 f"resources.min_ranks {fewest} is more than resources.num_ranks {ranks}"
+            )
+        stopping, best = self.train.early_stopping, self.checkpoint.keep_best
+        if stopping is not None and best not in (None, stopping.metric):
+            raise ValueError(
+                f"train.early_stopping.metric is {stopping.metric}, but checkpoint.keep_best is "
+                f"{best}; a run has one best model: name the same metric, or leave keep_best out"
+            )
+        if stopping is not None and not (self.data.valid and self.evaluate.every_steps):
+            raise ValueError(
+                "train.early_stopping needs validations: set data.valid and evaluate.every_steps"
             )
         if self.train.precision == "tf32" and self.resources.device == "cpu":
             raise ValueError(

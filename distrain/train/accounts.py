@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
-from distrain.events import EvaluationDone, RankFinished, StepsDone, TrainingStarted
+from distrain.events import EvaluationDone, RankFinished, StepsDone, StoppedEarly, TrainingStarted
 from distrain.loader import Loader, LoaderStats
 from distrain.models import ClickModel
 from distrain.spec import TrainSpec
+from distrain.train.early_stopping import Validations
 from distrain.train.evaluate import Evaluation
 from distrain.train.peak_memory import peak_memory
 from distrain.train.phases import PhaseClock
@@ -85,13 +86,21 @@ class Accounts:
         auc, bound = found.from_scores or (None, None)
         return EvaluationDone(self.rank, epoch, taken, clock.running_s, metrics, auc, bound)
 
-    def finished(self, setup_s: float, stats: LoaderStats, clock: PhaseClock) -> RankFinished:
-        """All is done; waits for the device."""
+    def stopped_early(self, taken: int, told: Validations | None) -> StoppedEarly:
+        """The training ends after `taken` steps, for what its validations have told."""
+        assert told is not None
+        rows, best = self.span.rows_in(taken), (told.best_step, told.best_value)
+        return StoppedEarly(self.rank, taken, rows, told.metric, *best, told.waited)
+
+    def finished(
+        self, taken: int, setup_s: float, stats: LoaderStats, clock: PhaseClock
+    ) -> RankFinished:
+        """All is done, after `taken` steps; waits for the device."""
         clock.lap()
         clock.device_lap(wait=True)
         return RankFinished(
             self.rank,
-            self.span.num_steps,
+            taken,
             self.window.rows_trained,
             clock.elapsed_s,
             dict(clock.totals),

@@ -1,7 +1,7 @@
 """Scoring labelled rows with a model."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from distrain.embeddings import Peers
 from distrain.errors import NonFiniteOutput
 from distrain.loader import Loader
-from distrain.metrics import BinaryMetrics
+from distrain.metrics import BinaryMetrics, BinaryReport
 from distrain.metrics.device import DeviceBinaryMetrics
 from distrain.metrics.ranked import Bounded, RankedScores
 from distrain.models import ClickModel
@@ -33,9 +33,17 @@ class Evaluation:
     from_scores: Bounded | None
 
     @property
+    def report(self) -> BinaryReport:
+        """The metrics of all ranks' rows, the same bits on every rank."""
+        found = self.merged.compute()
+        if self.from_scores is None:
+            return found
+        return replace(found, auc=self.from_scores.value, auc_bound=self.from_scores.bound)
+
+    @property
     def auc(self) -> float | None:
         """The better AUC of the two; `None` where all labels are alike."""
-        return self.merged.compute().auc if self.from_scores is None else self.from_scores.value
+        return self.report.auc
 
 
 def evaluate_over_ranks(

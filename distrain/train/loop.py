@@ -29,6 +29,7 @@ from distrain.train.ahead import routed_batches
 from distrain.train.audit_log import AuditLog
 from distrain.train.control import Control
 from distrain.train.device_clock import device_clock
+from distrain.train.early_stopping import is_over
 from distrain.train.evaluate import evaluate_over_ranks
 from distrain.train.gate import StopAsked
 from distrain.train.inputs import Inputs
@@ -107,7 +108,7 @@ class Trainer:
         self.checkpoints, self.start, self._read = parts.checkpoints, parts.start, parts.batches
         self.accounts = Accounts(rank, self.device, spec.train, self.span, self.window)
         self.taken = self.control.where.step = self.start.step
-        self.validated = self.start.validated
+        self.validated, self.validations = self.start.validated, self.start.validations
         self.save_asked = False
         self.audit: AuditLog | None = None
         if spec.train.audit:
@@ -120,6 +121,8 @@ class Trainer:
         if self.taken == self.span.num_steps and self.window.steps:
             self._report_steps()  # the job has become shorter meanwhile
         for step in range(self.start.step, self.span.num_steps):
+            if is_over(self.validations, self.spec.train.early_stopping):
+                break
             self._pass_gate()
             self.control.where.step = step + 1
             self._one_step(step)
@@ -194,6 +197,7 @@ class Trainer:
                 validated=self.validated,
                 elapsed_s=elapsed_s,
                 rows=self.span.rows_in(self.taken),
+                validations=self.validations,
                 auc=auc,
                 wait=wait,
             )
@@ -222,16 +226,22 @@ class Trainer:
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
         self.validated = True
         self.report(self.accounts.evaluated(self.taken, found, self.clock))
-        if self.spec.checkpoint.keep_best is not None:
+        if self.validations is not None:
+            stopping = self.spec.train.early_stopping
+            self.validations = self.validations.judged(self.taken, found.report, stopping)
             self._save(found.auc)
 
     def _finish(self) -> None:
         if self.control.farewell is not None:
             self.control.farewell.finished()
-        if self.spec.checkpoint.at_end:
+        self.stopped_early = self.taken < self.span.num_steps
+        if self.stopped_early and self.world.rank == 0:
+            self.report(self.accounts.stopped_early(self.taken, self.validations))
+        if self.spec.checkpoint.at_end or self.validations is not None:
             self._save(wait=True)
         # Every rank: each brings its rows of the tables that are spread over the ranks.
         with self.clock.phase("save"):
+            model_step = self.checkpoints.return_to_best(self.validations, self.taken)
             schema, again = self.inputs.schema, self.attempt > 1  # an earlier one may have saved it
             save_model(
                 self.paths.model,
@@ -242,11 +252,11 @@ class Trainer:
                 after_slab=self.control.where.count_slab,
             )
         if self.world.rank == 0:
-            self.report(ModelSaved(0, str(self.paths.model)))
+            self.report(ModelSaved(0, str(self.paths.model), model_step))
         with self.clock.phase("checkpoint"):
             self.checkpoints.wait()
             self._close()
-        self.report(self.accounts.finished(self.setup_s, self.loader.stats, self.clock))
+        self.report(self.accounts.finished(self.taken, self.setup_s, self.loader.stats, self.clock))
 
     def _close(self) -> None:
         """End what writes; may be called again."""

@@ -11,7 +11,7 @@ from distrain.loader.advice import advice_for
 from distrain.loader.facts import TableFacts, table_facts
 from distrain.loader.held import batches_held
 from distrain.loader.memory import LoaderMemory, largest_chunk_rows, memory_of
-from distrain.spec import CheckpointSpec, JobSpec
+from distrain.spec import JobSpec
 from distrain.train.inputs import Inputs
 from distrain.train.loaders import job_loader
 from distrain.train.memory import RankMemory, rank_memory
@@ -198,13 +198,14 @@ def _peak(
             num_steps=spec.train.max_steps or loader.num_steps,
         ),
         on_gpu=on_gpu,
-        copies=_copies_checkpoints(spec.checkpoint),
+        copies=_copies_checkpoints(spec),
     )
 
 
-def _copies_checkpoints(checkpoint: CheckpointSpec) -> bool:
+def _copies_checkpoints(spec: JobSpec) -> bool:
     """Whether any is written while training goes on."""
-    on_its_way = checkpoint.every_steps or checkpoint.every_s or checkpoint.keep_best
+    checkpoint = spec.checkpoint
+    on_its_way = checkpoint.every_steps or checkpoint.every_s or spec.best_metric
     return checkpoint.asynchronous and bool(on_its_way)
 
 

@@ -94,7 +94,9 @@ def _train(
         control or Control.alone(),
     )
     if trainer.run():
-        leave_peers()
+        # Routes ahead of an early stop: a thread may wait for a peer, as below.
+        if not trainer.stopped_early:
+            leave_peers()
         log.info("did all its work")
     else:  # some thread may wait for a peer: only the end of the process ends that
         log.info("stopped, as it was asked to")

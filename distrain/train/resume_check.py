@@ -5,7 +5,9 @@ from typing import Any
 
 from distrain.errors import DataError, SpecError
 from distrain.spec import JobSpec, parse_spec
+from distrain.spec.base import LARGEST
 from distrain.train.inputs import Inputs
+from distrain.train.schedule import decays_within
 
 MAY_DIFFER = (
     "name",
@@ -16,6 +18,7 @@ MAY_DIFFER = (
     "queue",
     "checkpoint",
     "evaluate",
+    "train.early_stopping",
     "train.log_every_steps",
     "train.route_ahead",
     "train.audit",
@@ -65,12 +68,12 @@ def check_resumable(
             "not a checkpoint of a training job: it does not say of which spec and data",
             where={"checkpoint": checkpoint},
         )
-    problems = different_fields(values["spec"], spec)
+    problems = different_fields(values["spec"], spec, values.get("step"))
     if problems:
         raise SpecError(
             "the job is not the one that the checkpoint is of:\n  " + "\n  ".join(problems),
             where={"checkpoint": checkpoint},
-            hint="Set these fields back, or begin a new run.",
+            hint=f"Set these fields back, or begin a new run.{_why_no_longer(problems, spec)}",
         )
     now = _fingerprints(inputs)
     for split, saved in values["fingerprints"].items():
@@ -82,12 +85,15 @@ def check_resumable(
             )
 
 
-def different_fields(saved: Mapping[str, Any], spec: JobSpec) -> list[str]:
+def different_fields(
+    saved: Mapping[str, Any], spec: JobSpec, steps_done: int | None = None
+) -> list[str]:
     """The fields that must be the same and are not, each with both values.
 
     Args:
         saved: The spec of the checkpoint, as JSON values.
         spec: The job's.
+        steps_done: Steps that the checkpoint holds; `None` for any number.
     """
     # Parsed, so that fields which are newer than the checkpoint have their defaults in it.
     before, now = (
@@ -95,7 +101,8 @@ def different_fields(saved: Mapping[str, Any], spec: JobSpec) -> list[str]:
         for document in (dict(saved), spec.model_dump(mode="json"))
     )
     free: tuple[str, ...] = MAY_DIFFER
-    if spec.train.schedule.decay == "none":
+    steps = LARGEST if steps_done is None else steps_done
+    if not decays_within(steps, spec.train.schedule):
         free += MAY_DIFFER_WITHOUT_DECAY
     return [
         f"{field} was {_text(before, field)} and is {_text(now, field)}"
@@ -103,6 +110,16 @@ def different_fields(saved: Mapping[str, Any], spec: JobSpec) -> list[str]:
         if not any(field == name or field.startswith(f"{name}.") for name in free)
         and _text(before, field) != _text(now, field)
     ]
+
+
+def _why_no_longer(problems: list[str], spec: JobSpec) -> str:
+    if not any(problem.startswith(MAY_DIFFER_WITHOUT_DECAY) for problem in problems):
+        return ""
+    return (
+        f" The job's length cannot change: its learning rate falls until the last step "
+        f"(train.schedule.decay is {spec.train.schedule.decay}), so steps that were taken would "
+        "have had other rates."
+    )
 
 
 def _leaves(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -18,10 +18,12 @@ from distrain.checkpoint import (
     TrainingState,
     load_newest,
 )
-from distrain.events import Event
+from distrain.events import CheckpointTrouble, Event
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
+from distrain.train.best import BestWeights
 from distrain.train.control import Control
+from distrain.train.early_stopping import Validations
 from distrain.train.graphed_step import GraphedStep
 from distrain.train.inputs import Inputs
 from distrain.train.resume_check import check_resumable, progress_values
@@ -40,6 +42,7 @@ class Start:
         window_steps: Steps of the window that was open.
         elapsed_s: Wall time of training so far.
         checkpoint: What it goes on from; `None` at the very beginning.
+        validations: What the validations so far have shown, if somebody asks for the best.
     """
 
     step: int = 0
@@ -47,6 +50,7 @@ class Start:
     window_steps: int = 0
     elapsed_s: float = 0.0
     checkpoint: str | None = None
+    validations: Validations | None = None
 
 
 def checkpoint_url(spec: JobSpec, paths: RunPaths, job_id: str) -> str:
@@ -101,7 +105,6 @@ class Checkpoints:
             self._peers,
             self.control.board,
             keep=options.keep,
-            keep_best=options.keep_best is not None,
             asynchronous=options.asynchronous,
             report=self.report,
             progress=self.control.where.count_slab,
@@ -128,7 +131,7 @@ class Checkpoints:
             progress=self.control.where.count_slab,
         )
         if loaded.entry is None:
-            return Start(), loaded.touched
+            return Start(validations=Validations.begin(self.spec)), loaded.touched
         if isinstance(self.step, GraphedStep):
             self.step.write_steps()
         values = loaded.values
@@ -138,6 +141,7 @@ class Checkpoints:
             window_steps=values["window_steps"],
             elapsed_s=values["elapsed_s"],
             checkpoint=loaded.entry.url,
+            validations=Validations.resume(self.spec, values.get("validations")),
         )
         self._restore(loaded, start)
         self._held = (start.step, start.validated)
@@ -169,6 +173,7 @@ class Checkpoints:
         validated: bool,
         elapsed_s: float,
         rows: int,
+        validations: Validations | None = None,
         auc: float | None = None,
         wait: bool = False,
     ) -> bool | None:
@@ -179,6 +184,7 @@ class Checkpoints:
             validated: Whether the validation after them is done, if there is one.
             elapsed_s: Wall time of training, over all attempts.
             rows: Rows of these steps over all ranks.
+            validations: What the validations so far have shown.
             auc: Of that validation.
             wait: Whether to return only when it is whole.
 
@@ -198,16 +204,43 @@ class Checkpoints:
             "elapsed_s": elapsed_s,
             "rows": rows,
             "num_ranks": self._peers.num_ranks,
+            "validations": None if validations is None else validations.to_json(),
         }
-        tensors = self._tensors()
+        tensors, best = self._tensors(), None if validations is None else validations.best_step
         with self._as_its_thread():
-            return self._writer.save(step, self.attempt, values, tensors, auc, wait=wait).whole
+            return self._writer.save(
+                step, self.attempt, values, tensors, auc, best_step=best, wait=wait
+            ).whole
 
     def _tensors(self) -> dict[str, Tensor]:
         own = self.window.tensors() | {"rng": torch.get_rng_state()}
         if self._device.type == "cuda":
             own["cuda_rng"] = torch.cuda.get_rng_state(self._device)
         return own
+
+    def return_to_best(self, validations: Validations | None, taken: int) -> int:
+        """Give the model the weights of the best validation, if there is one to go back to.
+
+        A collective operation, after the last checkpoint was written.
+
+        Args:
+            validations: What the validations have shown; `None` if nobody asks for the best.
+            taken: Steps taken.
+
+        Returns:
+            The step of the weights that the model has now.
+        """
+        best_step = taken if validations is None else validations.best_step
+        if best_step is None or best_step == taken:
+            return taken
+        best = BestWeights(
+            self.place,
+            self.step.model,
+            self._device,
+            lambda text: self.report(CheckpointTrouble(self._peers.rank, text)),
+            self.control.where.count_slab,
+        )
+        return best.read(best_step, taken)
 
     def wait(self) -> bool | None:
         """Wait for what is being written; whether the last checkpoint is whole."""

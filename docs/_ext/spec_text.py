@@ -40,10 +40,11 @@ def _sections(prefix: str, section: type[Section]) -> Iterator[tuple[str, type[S
         if field.discriminator is not None:
             for kind in _KINDS:
                 yield f"{prefix}{name} (kind: {kind.model_fields['kind'].default})", kind
-        elif _is_section(field.annotation):
-            inner: Any = field.annotation
-            yield prefix + name, inner
-            yield from _sections(f"{prefix}{name}.", inner)
+            continue
+        for inner in (field.annotation, *get_args(field.annotation)):  # or one that may be null
+            if _is_section(inner):
+                yield prefix + name, inner
+                yield from _sections(f"{prefix}{name}.", inner)
 
 
 def _own(section: type[Section]) -> Iterator[tuple[str, FieldInfo]]:

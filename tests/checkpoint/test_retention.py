@@ -7,12 +7,12 @@ from distrain.checkpoint.place import Entry, Survey, name_of
 from distrain.checkpoint.retention import expendable, leftovers
 
 
-def entry(step, attempt=1, auc=None):
-    return Entry(name_of(step, attempt), "", step, attempt, {}, 0, auc)
+def entry(step, attempt=1):
+    return Entry(name_of(step, attempt), "", step, attempt, {}, 0)
 
 
-def gone(entries, keep, keep_best=False):
-    return [e.step for e in expendable(entries, keep, keep_best)]
+def gone(entries, keep, best_step=None):
+    return [e.step for e in expendable(entries, keep, best_step)]
 
 
 def test_the_newest_stay():
@@ -24,24 +24,28 @@ def test_the_newest_stay():
 
 
 def test_the_best_stays_besides():
-    entries = [entry(50, auc=0.7), entry(40, auc=0.8), entry(30, auc=0.8), entry(20), entry(10)]
+    entries = [entry(step) for step in (50, 40, 30, 20, 10)]
     assert gone(entries, 1) == [40, 30, 20, 10]
-    assert gone(entries, 1, keep_best=True) == [30, 20, 10], "the newest of the best"
-    assert gone(entries, 2, keep_best=True) == [30, 20, 10]
-    assert gone(entries[3:], 1, keep_best=True) == [10], "none was scored"
-    assert gone([entry(2), entry(1, auc=0.0)], 1, keep_best=True) == []
+    assert gone(entries, 1, 30) == [40, 20, 10]
+    assert gone(entries, 2, 40) == [30, 20, 10], "one of the newest anyway"
+    assert gone(entries, 2, 25) == [30, 20, 10], "it was never written"
 
 
-@given(st.lists(st.none() | st.floats(0, 1), max_size=8), st.integers(1, 5), st.booleans())
-def test_never_more_than_asked_and_the_newest_and_best_are_among_them(aucs, keep, keep_best):
-    entries = [entry(100 - place, auc=auc) for place, auc in enumerate(aucs)]
-    removed = expendable(entries, keep, keep_best)
+def test_of_two_attempts_the_best_of_the_later_stays():
+    entries = [entry(30, 2), entry(20, 2), entry(20, 1), entry(10, 1)]
+    removed = expendable(entries, 1, 20)
+    assert [(e.step, e.attempt) for e in removed] == [(20, 1), (10, 1)]
+
+
+@given(st.integers(0, 8), st.integers(1, 5), st.none() | st.integers(90, 101))
+def test_never_more_than_asked_and_the_newest_and_best_are_among_them(number, keep, best_step):
+    entries = [entry(100 - place) for place in range(number)]
+    removed = expendable(entries, keep, best_step)
     kept = [e for e in entries if e not in removed]
     assert kept[:keep] == entries[:keep]
-    assert len(kept) <= keep + keep_best
-    scored = [e.auc for e in entries if e.auc is not None]
-    if keep_best and scored:
-        assert max(e.auc for e in kept if e.auc is not None) == max(scored)
+    assert len(kept) <= keep + (best_step is not None)
+    steps = [e.step for e in entries]
+    assert best_step not in steps or best_step in [e.step for e in kept]
 
 
 def test_only_what_nobody_can_be_writing_is_left_over():

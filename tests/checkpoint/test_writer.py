@@ -164,9 +164,9 @@ def test_a_step_is_saved_once(place, make_writer, reports):
 
 def test_old_ones_go_and_the_best_stays(place, make_writer):
     state, _ = filled_state(1)
-    writer = make_writer(state, keep=2, keep_best=True)
+    writer = make_writer(state, keep=2)
     for step, auc in enumerate([0.6, 0.8, 0.7, float("nan"), None], 1):
-        writer.save(step, 1, {}, {}, auc)
+        writer.save(step, 1, {}, {}, auc, best_step=min(step, 2))
     writer.wait()
     assert [(entry.step, entry.auc) for entry in place.list()] == [(5, None), (4, None), (2, 0.8)]
     assert len(list(Path(place.url).iterdir())) == 3

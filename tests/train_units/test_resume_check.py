@@ -91,6 +91,19 @@ def test_a_decaying_learning_rate_fixes_the_length(field):
     assert problem.startswith(field.partition("=")[0])
 
 
+@pytest.mark.parametrize(("step", "allowed"), [(7, True), (8, False)])
+def test_the_length_is_free_until_the_decay_begins(step, allowed):
+    schedule = "train.schedule={warmup_steps: 2, decay: cosine, decay_start_step: 6}"
+    values = saved(schedule) | {"step": step}
+    if allowed:
+        check_resumable(values, spec_of(schedule, "train.epochs=3"), INPUTS, "a checkpoint")
+        return
+    with pytest.raises(SpecError, match="epochs was 1 and is 3") as caught:
+        check_resumable(values, spec_of(schedule, "train.epochs=3"), INPUTS, "a checkpoint")
+    assert "its learning rate falls until the last step" in caught.value.hint
+    assert "decay is cosine" in caught.value.hint
+
+
 def test_every_field_of_the_table_is_one():
     def fields(section, prefix=""):
         for name, field in section.model_fields.items():

@@ -1,0 +1,72 @@
+"""A run that has succeeded goes on where that changes none of its steps, or is told why not."""
+
+import json
+
+import pytest
+import torch
+from small_jobs import small_document
+
+import distrain
+from distrain.errors import InputError, SpecError
+from distrain.running import LoggedProgress, Run, train
+from distrain.running.resuming import find_run
+from distrain.spec import parse_spec
+
+QUICK = ("resources={backend: inline, num_ranks: 1, device: cpu}", "train.max_steps=4")
+
+
+def fit(prepared, root, *overrides):
+    return distrain.fit(parse_spec(small_document(prepared), [*QUICK, *overrides]), run_dir=root)
+
+
+def resume(root, *overrides):
+    job_id, spec, resumed = find_run(root, overrides)
+    return train(Run(spec, root, job_id, resumed=resumed), LoggedProgress())
+
+
+def dense_of(run_dir):
+    from distrain.models import load_model
+
+    return load_model(run_dir / "model").model.state_dict()
+
+
+def test_a_constant_rate_goes_on_from_the_last_checkpoint_as_a_new_attempt(prepared, tmp_path):
+    warm_up = "train.schedule.warmup_steps=3"
+    fit(prepared, tmp_path / "run", warm_up)
+    with pytest.raises(InputError, match="has succeeded") as caught:
+        find_run(tmp_path / "run", ())
+    assert "--set train.epochs=N" in caught.value.hint
+    summary = resume(tmp_path / "run", "train.max_steps=7")
+    assert (summary.attempts, summary.steps, summary.state) == (2, 7, "succeeded")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [r["step"] for r in map(json.loads, lines) if r["split"] == "train"] == [4, 5, 7]
+    fit(prepared, tmp_path / "whole", warm_up, "train.max_steps=7")
+    mine, its = dense_of(tmp_path / "run"), dense_of(tmp_path / "whole")
+    assert all(torch.equal(mine[name], its[name]) for name in its)
+
+
+def test_under_a_decay_the_hint_says_why_not(prepared, tmp_path):
+    fit(prepared, tmp_path / "run", "train.schedule.decay=linear")
+    with pytest.raises(InputError) as caught:
+        find_run(tmp_path / "run", ())
+    assert "train.schedule.decay is linear" in caught.value.hint
+    assert "train.epochs" not in caught.value.hint
+    with pytest.raises(SpecError, match="max_steps was 4 and is 9") as refused:
+        resume(tmp_path / "run", "train.max_steps=9")
+    assert "learning rate falls until the last step" in refused.value.hint
+
+
+def test_a_run_that_stopped_early_is_told_how_to_go_on(prepared, tmp_path):
+    stopping = (
+        "evaluate.every_steps=1",
+        "train.early_stopping={patience: 1, min_delta: 1}",
+    )
+    run = fit(prepared, tmp_path / "run", *stopping)
+    assert run.summary.stopped_early["step"] == 2
+    with pytest.raises(InputError) as caught:
+        find_run(tmp_path / "run", ())
+    assert "train.early_stopping.patience=N" in caught.value.hint
+    summary = resume(tmp_path / "run", "train.early_stopping.patience=2")
+    assert summary.stopped_early["step"] == 3
+    summary = resume(tmp_path / "run", "train.early_stopping=null")
+    assert (summary.stopped_early, summary.steps) == (None, 4)
