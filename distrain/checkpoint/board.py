@@ -1,8 +1,10 @@
 """A notice board on which the ranks of a gang tell each other short texts, without a collective."""
 
 import threading
-from collections.abc import Callable
+import time
 from typing import Protocol
+
+_SLICE_S = 0.05
 
 
 class Board(Protocol):
@@ -11,23 +13,41 @@ class Board(Protocol):
     Unlike a collective operation it may be used by a thread while the training is in the middle
     of a step, and nobody waits longer for a dead peer than they say. Every method may be called by
     any thread. A board that cannot be reached any more raises `OSError` or `RuntimeError`.
+
+    What one rank must hear from all others goes through `add` and `take`: whoever adds the last
+    text knows it from the count and tells the others, so that nobody asks after each rank.
     """
 
     def post(self, key: str, text: str) -> None:
         """Put a text up; one that hangs under this key already is replaced."""
 
-    def read(self, key: str, timeout_s: float) -> str:
+    def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
         """A text, for which it is waited at most `timeout_s` seconds.
 
+        Args:
+            key: Its key.
+            timeout_s: The longest wait.
+            given_up: Ends the wait when it is set.
+
         Raises:
-            TimeoutError: None was put up in that time.
+            TimeoutError: None was put up in that time, or the wait was given up.
         """
 
     def check(self, key: str) -> bool:
         """Whether a text hangs under this key; does not wait."""
 
     def clear(self, prefix: str) -> None:
-        """Take down the texts that this rank put up under keys that begin with `prefix`."""
+        """Take down the texts that this rank posted under keys that begin with `prefix`."""
+
+    def add(self, key: str, text: str) -> int:
+        """Put a text beside others under a key that is used for nothing else.
+
+        Returns:
+            How many were added so far, this one included. Who gets n finds n texts with `take`.
+        """
+
+    def take(self, key: str) -> list[str]:
+        """Take down the texts that were added under a key; for one rank to call, once."""
 
 
 class LocalBoard:
@@ -35,6 +55,7 @@ class LocalBoard:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
+        self._added: dict[str, list[str]] = {}
         self._changed = threading.Condition()
 
     def post(self, key: str, text: str) -> None:
@@ -43,11 +64,15 @@ class LocalBoard:
             self._texts[key] = text
             self._changed.notify_all()
 
-    def read(self, key: str, timeout_s: float) -> str:
+    def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
         """See `Board`."""
+        until_s = time.monotonic() + timeout_s
         with self._changed:
-            if not self._changed.wait_for(lambda: key in self._texts, timeout_s):
-                raise TimeoutError(f"nothing was posted as {key} in {timeout_s:.3g} s")
+            while key not in self._texts:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or (given_up is not None and given_up.is_set()):
+                    raise not_posted(key, timeout_s)
+                self._changed.wait(left_s if given_up is None else min(left_s, _SLICE_S))
             return self._texts[key]
 
     def check(self, key: str) -> bool:
@@ -61,27 +86,19 @@ class LocalBoard:
             for key in [key for key in self._texts if key.startswith(prefix)]:
                 del self._texts[key]
 
+    def add(self, key: str, text: str) -> int:
+        """See `Board`."""
+        with self._changed:
+            added = self._added.setdefault(key, [])
+            added.append(text)
+            return len(added)
 
-def read_until(
-    board: Board, key: str, *, timeout_s: float, given_up: Callable[[], bool], slice_s: float = 0.25
-) -> str:
-    """Read a text, waiting in slices, so that somebody else can end the wait.
+    def take(self, key: str) -> list[str]:
+        """See `Board`."""
+        with self._changed:
+            return self._added.pop(key, [])
 
-    Args:
-        board: Where it will hang.
-        key: Its key.
-        timeout_s: The longest wait.
-        given_up: Asked between slices: whether to stop waiting.
-        slice_s: How long a slice is.
 
-    Raises:
-        TimeoutError: It was not put up in that time, or the wait was given up.
-    """
-    left_s = timeout_s
-    while True:
-        try:
-            return board.read(key, min(slice_s, left_s))
-        except TimeoutError:
-            left_s -= slice_s
-            if left_s <= 0 or given_up():
-                raise
+def not_posted(key: str, timeout_s: float) -> TimeoutError:
+    """What `read` raises."""
+    return TimeoutError(f"nothing was posted as {key} in {timeout_s:.3g} s")

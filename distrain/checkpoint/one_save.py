@@ -1,14 +1,14 @@
 """One checkpoint from the first byte to the manifest, on one rank.
 
-Each rank writes its file and posts what is in it, or why there is none. Rank 0 reads all posts,
-and either writes the manifest or removes what there is; then it posts which of the two it was.
+Each rank writes its file and tells what is in it, or why there is none. The last one to do so
+posts that all have. Rank 0 then takes what they told, and either writes the manifest or removes
+what there is, and posts which of the two it was. No rank asks after each of the others.
 """
 
 import contextlib
 import json
 from time import monotonic, sleep
 
-from distrain.checkpoint.board import read_until
 from distrain.checkpoint.manifest import MANIFEST_FILE, Manifest
 from distrain.checkpoint.retention import prune
 from distrain.checkpoint.save_plan import Plan, Setting
@@ -85,15 +85,13 @@ class OneSave:
     def _follow(self, written: Shard | str) -> bool:
         """On the other ranks: tell rank 0, and hear what became of it."""
         board, setting = self._setting.board, self._setting
+        peers, plan = setting.peers, self.plan
         told = {"error": written} if isinstance(written, str) else {"shard": written.to_json()}
         try:
-            board.post(self.plan.key(setting.peers.rank), json.dumps(told))
-            outcome = read_until(
-                board,
-                self.plan.outcome_key,
-                timeout_s=setting.patience_s,
-                given_up=setting.given_up,
-            )
+            count = board.add(plan.written_key, json.dumps({"rank": peers.rank} | told))
+            if count == peers.num_ranks - 1:
+                board.post(plan.all_told_key, "")
+            outcome = board.read(plan.outcome_key, setting.patience_s, setting.given_up)
         except (OSError, RuntimeError):  # nobody is there to hear more about it
             return False
         return outcome == _WHOLE
@@ -121,25 +119,22 @@ class OneSave:
 
     def _hear_others(self) -> list[Shard | str]:
         """What the other ranks wrote, or in words why not; waits until all have ended."""
-        until_s = monotonic() + self._setting.patience_s
-        return [self._hear(rank, until_s) for rank in range(1, self._setting.peers.num_ranks)]
-
-    def _hear(self, rank: int, until_s: float) -> Shard | str:
-        setting = self._setting
+        setting, plan, others = self._setting, self.plan, range(1, self._setting.peers.num_ranks)
+        told: dict[int, Shard | str] = {}
+        why_not = "not heard of"
         try:
-            text = read_until(
-                setting.board,
-                self.plan.key(rank),
-                timeout_s=max(0.0, until_s - monotonic()),
-                given_up=setting.given_up,
-            )
-        except TimeoutError:
-            how = "training ended" if setting.given_up() else f"{setting.patience_s:.0f} s passed"
-            return f"not heard of before {how}"
+            try:
+                if others:
+                    setting.board.read(plan.all_told_key, setting.patience_s, setting.given_up)
+            except TimeoutError:
+                ended = setting.given_up.is_set()
+                how = "training ended" if ended else f"{setting.patience_s:.0f} s passed"
+                why_not = f"not heard of before {how}"
+            if others:
+                told = dict(_told_of(text) for text in setting.board.take(plan.written_key))
         except (OSError, RuntimeError) as error:
-            return f"not heard of: {in_words(error)}"
-        told = json.loads(text)
-        return Shard.from_json(told["shard"]) if "shard" in told else str(told["error"])
+            why_not = f"not heard of: {in_words(error)}"
+        return [told.get(rank, why_not) for rank in others]
 
     def _write_manifest(self, shards: list[Shard]) -> None:
         """Make the folder a checkpoint, once all that it should hold is seen to be there."""
@@ -192,6 +187,13 @@ class OneSave:
 
     def _tell_trouble(self, message: str) -> None:
         self._setting.report(CheckpointTrouble(0, message))
+
+
+def _told_of(text: str) -> tuple[int, Shard | str]:
+    """Which rank told it, and what it wrote, or in words why not."""
+    told = json.loads(text)
+    shard = Shard.from_json(told["shard"]) if "shard" in told else str(told["error"])
+    return told["rank"], shard
 
 
 def _size_soon(folder: Folder, file: str, rank: int) -> int:

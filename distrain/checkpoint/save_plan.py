@@ -1,5 +1,6 @@
 """What a checkpoint is to be, and what all of a rank's checkpoints have in common."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ class Setting:
     report: Report
     progress: Callable[[], None]
     patience_s: float
-    given_up: Callable[[], bool]
+    given_up: threading.Event
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,15 @@ class Plan:
     tensors: Mapping[str, TensorFacts]
     best_step: int | None = None
 
-    def key(self, rank: int) -> str:
-        """The key under which a rank posts what it wrote."""
-        return f"checkpoint/{self.number}/{self.name}/rank-{rank}-wrote"
+    @property
+    def written_key(self) -> str:
+        """The key under which all ranks but the first add what they wrote."""
+        return f"checkpoint/{self.number}/{self.name}/written"
+
+    @property
+    def all_told_key(self) -> str:
+        """The key under which the last of them posts that all have."""
+        return f"checkpoint/{self.number}/{self.name}/all-told"
 
     @property
     def outcome_key(self) -> str:

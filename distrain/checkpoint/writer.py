@@ -87,7 +87,7 @@ class CheckpointWriter:
             report or _nothing,
             self._progress,
             patience_s,
-            self._closing.is_set,
+            self._closing,
         )
         self._number = 0
         self._last: OneSave | None = None
@@ -218,10 +218,10 @@ class CheckpointWriter:
         return self._thread is not None
 
     def _forget_last_posts(self) -> None:
-        """Take down what this rank posted for the checkpoint before: rank 0 has read it."""
+        """Take down that all have told of the checkpoint before: rank 0 has read it."""
         if self._last is not None and self._setting.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):
-                self._setting.board.clear(self._last.plan.key(self._setting.peers.rank))
+                self._setting.board.clear(self._last.plan.all_told_key)
 
 
 def _nothing(*_: object) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from distrain.checkpoint import Board, LocalBoard
+from distrain.checkpoint.board import not_posted
 from distrain.train.assignment import Rendezvous
 from distrain.train.whereabouts import PEERS, waiting
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-_POLL_S = 0.01
-_SLOWEST_POLL_S = 0.2
+_FIRST_PAUSE_S = 0.01
+_GROWTH = 1.5
+_LONGEST_PAUSE_S = 0.5
 
 
 class DecidingBoard(Board, Protocol):
@@ -33,7 +36,7 @@ class StoreBoard:
     """A board in one of torch's stores.
 
     A store's client answers one call at a time, so that a call which waits would hold up all
-    others: nothing here waits inside the store.
+    others: nothing here waits inside the store. Who waits asks again, after pauses that grow.
 
     Args:
         store: A client of its own, whose keys nobody else uses.
@@ -59,20 +62,22 @@ class StoreBoard:
             self._own.add(key)
         self._store.set(key, text)
 
-    def read(self, key: str, timeout_s: float) -> str:
+    def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
         """See `Board`."""
         with waiting(PEERS):
-            return self._read(key, timeout_s)
+            self._wait(key, timeout_s, given_up or threading.Event())
+        return self._text(key)
 
-    def _read(self, key: str, timeout_s: float) -> str:
-        deadline_s = time.monotonic() + timeout_s
-        pause_s = _POLL_S
+    def _wait(self, key: str, timeout_s: float, given_up: threading.Event) -> None:
+        until_s = time.monotonic() + timeout_s
+        pause_s = _FIRST_PAUSE_S
         while not self.check(key):
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError(f"nothing was posted as {key} in {timeout_s:.3g} s")
-            time.sleep(min(pause_s, left_s))
-            pause_s = min(_SLOWEST_POLL_S, 1.5 * pause_s)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0 or given_up.wait(min(pause_s, left_s)):
+                raise not_posted(key, timeout_s)
+            pause_s = min(_GROWTH * pause_s, _LONGEST_PAUSE_S)
+
+    def _text(self, key: str) -> str:
         text: bytes = self._store.get(key)
         return text.decode()
 
@@ -87,6 +92,21 @@ class StoreBoard:
             self._own.difference_update(keys)
         for key in keys:
             self._store.delete_key(key)
+
+    def add(self, key: str, text: str) -> int:
+        """See `Board`."""
+        # Before it is counted. torch has not annotated it.
+        self._store.append(key, json.dumps(text) + "\n")  # type: ignore[attr-defined]
+        return int(self._store.add(_count_of(key), 1))
+
+    def take(self, key: str) -> list[str]:
+        """See `Board`."""
+        if not self.check(key):
+            return []
+        lines = self._text(key).splitlines()
+        for taken in (key, _count_of(key)):
+            self._store.delete_key(taken)
+        return [json.loads(line) for line in lines]
 
     def decide(self, key: str, text: str) -> str:
         """See `DecidingBoard`."""
@@ -109,3 +129,7 @@ class LocalDecidingBoard(LocalBoard):
             if not self.check(key):
                 self.post(key, text)
             return self.read(key, 0.0)
+
+
+def _count_of(key: str) -> str:
+    return f"{key}/count"

@@ -5,15 +5,20 @@ while they train; but a checkpoint holds all ranks' state after the same step, a
 a step early would leave the others waiting in it.
 
 The program of every rank passes the same *places*, in the same order: one before each step, and
-one before each batch of a validation. A request holds a rank at its next place, and a thread posts
-how many places the rank has passed. Once all ranks have posted, the *target* is the largest of
-these numbers. It cannot change any more, for all are held; those behind go on to it, whatever
+one before each batch of a validation. A request holds a rank at its next place, and a thread puts
+on the board how many places the rank has passed. Once all ranks have, the *target* is the largest
+of these numbers. It cannot change any more, for all are held; those behind go on to it, whatever
 collective operations lie between, and there all of them do what was asked.
 
-Nobody waits for ever. A rank that has not seen all posts in time proposes to abandon the request;
-one that has seen them proposes the target; the board lets the first proposal win, for all. So
-also in the worst moment all ranks decide alike. An abandoned checkpoint is left out; an abandoned
-stop is one without a checkpoint.
+Whoever puts up the last number sees from the count that it is the last, reads all of them and
+proposes the target; the others wait for what is decided. So the calls of a rank do not grow with
+the number of ranks.
+
+Nobody waits for ever. A rank that has not heard of a decision in time proposes to abandon the
+request; the board lets the first proposal win, for all. So also in the worst moment, where the last
+number comes as somebody's time is up, or where its rank dies before it proposes the target, all
+ranks decide alike. An abandoned checkpoint is left out; an abandoned stop is one without a
+checkpoint.
 
 Requests may reach ranks in any order, and several may have the same target. A stop does not wait
 for what else is asked: where it meets a checkpoint, some ranks may do both and others the stop
@@ -35,7 +40,6 @@ from distrain.train.board import DecidingBoard
 
 Word = Literal["go", "checkpoint", "stop", "leave"]
 
-POLL_S = 0.01
 _ABANDONED = "abandoned"
 
 log = logging.getLogger("distrain.gate")
@@ -58,7 +62,6 @@ class _Request:
     number: int
     stops: bool
     deadline_s: float
-    posted: bool = False
     target: int | None = None
 
 
@@ -69,8 +72,8 @@ class StepGate:
         board: The ranks' board; not used by a rank alone.
         rank: This rank.
         num_ranks: How many must agree.
-        on_stop: Called by the gate's thread when a stop was agreed, with its target, or abandoned,
-            with `None`.
+        on_stop: Called by a thread of the gate's when a stop was agreed, with its target, or
+            abandoned, with `None`.
     """
 
     def __init__(
@@ -88,7 +91,6 @@ class StepGate:
         self._requests: dict[int, _Request] = {}
         self._seen: set[int] = set()
         self._leaves = False
-        self._thread: threading.Thread | None = None
         self.passed = 0
 
     @property
@@ -127,10 +129,9 @@ class StepGate:
             self._seen.add(number)
             request = _Request(number, stops, time.monotonic() + wait_s)
             self._requests[number] = request  # from now on this rank is held
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._agree, name="gate", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        # One each: they are rare, and none waits for another's decision.
+        name = f"gate-{number}"
+        threading.Thread(target=self._agree, args=(request,), name=name, daemon=True).start()
 
     def _word(self) -> Word | None:
         if not self._requests and not self._leaves:
@@ -146,41 +147,26 @@ class StepGate:
         undecided = any(request.target is None for request in self._requests.values())
         return None if undecided else "go"
 
-    def _agree(self) -> None:
-        while True:
-            with self._changed:
-                while not (open_ones := self._undecided()):
-                    self._changed.wait()
-            for request in open_ones:
-                try:
-                    decision = self._decide(request)
-                except Exception as error:  # the store is gone, and with it the coordinator
-                    log.warning("request %d: the board failed: %s", request.number, error)
-                    decision = _ABANDONED
-                if decision is not None:
-                    self._take(request, decision)
-            time.sleep(POLL_S)
+    def _agree(self, request: _Request) -> None:
+        try:
+            decision = self._decide(request)
+        except Exception as error:  # the store is gone, and with it the coordinator
+            log.warning("request %d: the board failed: %s", request.number, error)
+            decision = _ABANDONED
+        self._take(request, decision)
 
-    def _undecided(self) -> list[_Request]:
-        return [request for request in self._requests.values() if request.target is None]
-
-    def _decide(self, request: _Request) -> str | None:
-        """What all ranks will do, or `None` if that is not known yet."""
+    def _decide(self, request: _Request) -> str:
+        """What all ranks will do; waits for the other ranks until the request's deadline."""
         if self._num_ranks == 1:
             return str(self.passed)
-        key = f"gate/{request.number}"
-        if not request.posted:
-            self._board.post(f"{key}/{self._rank}", str(self.passed))
-            request.posted = True
-        if self._board.check(f"{key}/decision"):
-            return self._board.read(f"{key}/decision", 0.0)
-        posts = [f"{key}/{rank}" for rank in range(self._num_ranks)]
-        if all(self._board.check(post) for post in posts):
-            target = max(int(self._board.read(post, 0.0)) for post in posts)
-            return self._board.decide(f"{key}/decision", str(target))
-        if time.monotonic() >= request.deadline_s:
-            return self._board.decide(f"{key}/decision", _ABANDONED)
-        return None
+        passed, decision = f"gate/{request.number}/passed", f"gate/{request.number}/decision"
+        if self._board.add(passed, str(self.passed)) == self._num_ranks:
+            target = max(map(int, self._board.take(passed)))
+            return self._board.decide(decision, str(target))
+        try:
+            return self._board.read(decision, max(0.0, request.deadline_s - time.monotonic()))
+        except TimeoutError:
+            return self._board.decide(decision, _ABANDONED)
 
     def _take(self, request: _Request, decision: str) -> None:
         target = None if decision == _ABANDONED else int(decision)

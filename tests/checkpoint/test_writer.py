@@ -370,7 +370,7 @@ def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):
 
 def test_a_board_that_is_gone(place, make_writer, reports):
     class Gone(LocalBoard):
-        def read(self, key, timeout_s):
+        def read(self, key, timeout_s, given_up=None):
             raise RuntimeError("Connection reset by peer")
 
     writer = make_writer(two_ranks()[0], Gone(), Peers(0, 2))

@@ -2,21 +2,17 @@
 
 import threading
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.train import gate as gate_module
 from distrain.train.board import LocalDecidingBoard
 from distrain.train.gate import StepGate
 
 LONG_S = 20.0
-
-
-@pytest.fixture(autouse=True)
-def quick_polls(monkeypatch):
-    monkeypatch.setattr(gate_module, "POLL_S", 0.001)
 
 
 class Gang:
@@ -189,7 +185,7 @@ def test_who_has_passed_the_last_place_ignores_requests():
 
 def test_a_board_that_is_gone_means_to_leave():
     class Broken(LocalDecidingBoard):
-        def post(self, key, text):
+        def add(self, key, text):
             raise RuntimeError("connection reset by peer")
 
     gate = StepGate(Broken(), 0, 2)
@@ -197,3 +193,85 @@ def test_a_board_that_is_gone_means_to_leave():
     assert gate.begin() == "go"
     gate.request(2, stops=True, wait_s=LONG_S)
     assert gate.begin() == "leave"
+
+
+class Interleaved:
+    """A board of ranks whose every call is carried out when the test says so."""
+
+    def __init__(self, num_ranks):
+        self.board = LocalDecidingBoard()
+        self.calls = {}  # what each rank asks for, until it is carried out
+        self.told = {}
+        self.changed = threading.Condition()
+        self.answers = {}
+        self.gates = [
+            StepGate(self.seen_by(rank), rank, num_ranks, partial(self.tell, rank))
+            for rank in range(num_ranks)
+        ]
+
+    def seen_by(self, rank):
+        names = ("add", "take", "read", "decide")
+        return SimpleNamespace(**{name: partial(self.ask, rank, name) for name in names})
+
+    def tell(self, rank, target):
+        with self.changed:
+            self.told[rank] = target
+            self.changed.notify_all()
+
+    def ask(self, rank, name, *arguments):
+        with self.changed:
+            self.calls[rank] = (name, arguments)
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: rank in self.answers, LONG_S)
+            answer = self.answers.pop(rank)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def settled(self, ranks):
+        """What each of the ranks asks for, once all of them ask or have ended."""
+        with self.changed:
+            assert self.changed.wait_for(
+                lambda: all(r in self.calls or r in self.told for r in ranks), LONG_S
+            )
+            return {rank: call for rank, call in self.calls.items() if rank in ranks}
+
+    def answer(self, rank, answer=None):
+        with self.changed:
+            name, arguments = self.calls.pop(rank)
+            if answer is None:
+                arguments = (arguments[0], 0.0) if name == "read" else arguments
+                answer = getattr(self.board, name)(*arguments)
+            self.answers[rank] = answer
+            self.changed.notify_all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(2, 5))
+def test_however_their_calls_interleave_all_that_live_decide_alike(data, num_ranks):
+    story = Interleaved(num_ranks)
+    passed = data.draw(st.lists(st.integers(0, 3), min_size=num_ranks, max_size=num_ranks))
+    for gate, places in zip(story.gates, passed, strict=True):
+        assert [gate.begin() for _ in range(places)] == ["go"] * places
+        gate.request(1, stops=True, wait_s=LONG_S)
+    alive, disturbed = set(range(num_ranks)), False
+    while calls := story.settled(alive):
+        moves = []
+        for rank, (name, (key, *_)) in sorted(calls.items()):
+            ready = name != "read" or story.board.check(key)
+            moves.append((rank, "goes on" if ready else "time is up"))
+            moves += [(rank, "dies")] if len(alive) > 1 else []
+        undisturbed = [move for move in moves if move[1] == "goes on"]
+        wanted = undisturbed if undisturbed and data.draw(st.booleans()) else moves
+        rank, what = data.draw(st.sampled_from(wanted))
+        if what == "dies":
+            alive.remove(rank)
+        else:
+            story.answer(rank, TimeoutError("late") if what == "time is up" else None)
+        disturbed |= what != "goes on"
+    decided = {story.told[rank] for rank in alive}
+    assert len(decided) == 1
+    assert decided <= {None, max(passed)}
+    assert disturbed or decided == {max(passed)}
+    for rank in story.settled(range(num_ranks)):  # ends the threads of those that died
+        story.answer(rank, RuntimeError("dead"))

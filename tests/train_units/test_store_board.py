@@ -60,6 +60,62 @@ def test_who_waits_for_a_text_is_seen_to_wait_for_its_peers(server):
     assert wait_of(reader.ident) == ""
 
 
+def test_a_wait_that_is_given_up_ends(boards):
+    given_up = threading.Event()
+    errors = []
+
+    def read():
+        try:
+            boards[0].read("never", 600.0, given_up)
+        except TimeoutError as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    given_up.set()
+    reader.join(20.0)
+    assert len(errors) == 1
+    with pytest.raises(TimeoutError, match="nothing was posted as never"):
+        boards[1].read("never", 0.03, threading.Event())
+    boards[1].post("never", "after all")
+    assert boards[2].read("never", 20.0, threading.Event()) == "after all"
+
+
+def test_who_adds_the_last_of_n_texts_finds_all_of_them(boards):
+    counts, found = [], []
+
+    def add(number):
+        count = boards[number % 3].add("list", f'{number}\n"\N{CHECK MARK}')
+        counts.append(count)
+        if count == 12:
+            found.extend(boards[number % 3].take("list"))
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20.0)
+    assert sorted(counts) == list(range(1, 13))
+    assert sorted(found) == sorted(f'{number}\n"\N{CHECK MARK}' for number in range(12))
+    assert boards[0].take("list") == []
+    assert boards[1].add("list", "anew") == 1
+
+
+def test_several_may_wait_at_a_time(boards):
+    got = []
+    readers = [
+        threading.Thread(target=lambda n=n: got.append(boards[0].read(f"late/{n}", 20.0)))
+        for n in range(3)
+    ]
+    for reader in readers:
+        reader.start()
+    for n in reversed(range(3)):
+        boards[1].post(f"late/{n}", str(n))
+    for reader in readers:
+        reader.join(20.0)
+    assert sorted(got) == ["0", "1", "2"]
+
+
 def test_nobody_waits_longer_than_they_say(boards):
     with pytest.raises(TimeoutError, match="nothing was posted as never"):
         boards[0].read("never", 0.05)
