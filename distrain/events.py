@@ -20,6 +20,11 @@ PHASES = (
 )
 """Where a rank's wall time goes; the phases of a report sum to its elapsed time."""
 
+STEP_BOUNDS_S = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""Steps are counted by their wall time, in seconds: up to each of these, and longer."""
+
 
 @dataclass(frozen=True)
 class RankStarted:
@@ -187,6 +192,11 @@ class StepsDone:
             unique ratio, and the bytes sent per step.
         device_seconds: The GPU's time by phase, of what it finished in this window; empty on the
             CPU.
+        step_counts: The steps that this process took in this window, counted by their wall time:
+            up to each of `STEP_BOUNDS_S`, and longer. Validation, checkpoints and waits between
+            steps are no part of it; on a GPU it is the host's time.
+        memory: What the process holds now: `host_bytes` and, on a GPU, `device_bytes` of its
+            tensors.
     """
 
     kind: ClassVar[str] = "steps_done"
@@ -200,6 +210,8 @@ class StepsDone:
     loader: Mapping[str, float] = field(default_factory=dict)
     exchange: Mapping[str, float] = field(default_factory=dict)
     device_seconds: Mapping[str, float] = field(default_factory=dict)
+    step_counts: Sequence[int] = ()
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

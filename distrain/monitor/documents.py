@@ -97,7 +97,7 @@ def job_summary(job: Watched) -> dict[str, Any]:
             "valid_auc_bound": valid.get("auc_bound", valid_tail.get("auc_bound")),
             "stall_pct": sum(stalls) / len(stalls) if stalls else None,
             "elapsed_s": train.get("elapsed_s", view.elapsed_before_s),
-            "eta_s": _eta_s(job),
+            "eta_s": eta_s(job),
             "submitted_s": history.submitted_s,
             "restarts": len(view.restarts),
             "checkpoints": view.checkpoints.count,
@@ -185,8 +185,11 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
     return found
 
 
-def _eta_s(job: Watched) -> float | None:
-    """How much longer it takes at the speed of its last points, validations included."""
+def eta_s(job: Watched) -> float | None:
+    """How much longer it takes at the speed of its last points, validations included.
+
+    `None` unless it runs and has taken steps in this attempt.
+    """
     view, history = job.view, job.history
     last = history.last_train
     if view.state is not JobState.RUNNING or last is None or view.total_rows is None:

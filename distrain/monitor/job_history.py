@@ -57,6 +57,8 @@ class JobHistory:
         rows_trained: Rows of all records, those included that were taken back.
         phase_seconds: Wall time by phase, over all ranks and attempts.
         step_times: How long the ranks' steps took, in all attempts.
+        checkpoint_bytes: Size of the last checkpoint; `None` before the first.
+        checkpoint_s: When it was whole, in unix time.
     """
 
     def __init__(self, submitted_s: float):
@@ -74,6 +76,8 @@ class JobHistory:
         self.rows_trained = 0
         self.phase_seconds: defaultdict[str, float] = defaultdict(float)
         self.step_times = StepTimes()
+        self.checkpoint_bytes: int | None = None
+        self.checkpoint_s: float | None = None
         self._elapsed_before_s = 0.0
         self._first_step = 0
         self.timeline = Timeline()
@@ -117,6 +121,7 @@ class JobHistory:
                     self._add_window(event, rank, window)
             case CheckpointSaved():
                 rank.observe(event, now_s)
+                self.checkpoint_bytes, self.checkpoint_s = event.size_bytes, now_s
                 text = f"checkpoint of step {event.step}, {event.size_bytes / 2**20:.1f} MiB"
                 self._tell(now_s, "checkpoint", event.step, text)
             case _:
@@ -186,7 +191,10 @@ class JobHistory:
         self._tell(now_s, "validated", record.step, f"AUC {auc} of {record.rows} rows")
 
     def _add_window(self, event: StepsDone, rank: RankNow, window: Window) -> None:
-        self.step_times.add(window.wall_s / window.steps, window.steps)
+        if len(event.step_counts) == len(self.step_times.counts):
+            self.step_times.add(event.step_counts, window.wall_s)
+        else:
+            self.step_times.add_mean(window.wall_s / window.steps, window.steps)
         if event.rank >= SHOWN_RANKS or self.num_ranks > SHOWN_RANKS:
             return
         elapsed_s = self._elapsed_before_s + event.elapsed_s

@@ -151,6 +151,10 @@ def _rank() -> dict[str, Schema]:
         "seconds": _told(by_phase, "Wall time by phase, in its last report."),
         "total_seconds": _told(by_phase, "Wall time by phase, in this attempt."),
         "stall_pct": _maybe(NUMBER),
+        "memory": _told(
+            {"type": "object", "additionalProperties": WHOLE},
+            "What its process held at its last report: `host_bytes`, and on a GPU `device_bytes`.",
+        ),
         "gpu": _maybe(_ref("Gpu")),
     }
 

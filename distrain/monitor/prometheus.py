@@ -16,9 +16,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from distrain.coordinator.states import JobState
-from distrain.monitor.documents import Watched
+from distrain.monitor.documents import Watched, eta_s
 from distrain.monitor.observer import Monitor
-from distrain.monitor.shown_ranks import SHOWN_RANKS
+from distrain.monitor.prometheus_ranks import add_known, ranks_of
 
 LIVE_JOBS = 100
 ENDED_JOBS = 20
@@ -46,13 +46,14 @@ class JobsCollector(Collector):
         if self.monitor is None:
             return
         jobs = list(self.monitor.watched())
-        yield _states(jobs)
+        yield from _all(jobs)
         shown = shown_jobs(jobs)
         yield from _lives(shown)
         yield from _progress(shown)
+        yield from _checkpoints(shown)
         yield from _scores(shown)
         yield from _times(shown)
-        yield from _ranks(shown)
+        yield from ranks_of(shown)
 
 
 def export(monitor: Monitor) -> None:
@@ -77,14 +78,24 @@ def shown_jobs(jobs: Iterable[Watched]) -> list[Watched]:
     return [*islice(live, LIVE_JOBS), *islice(ended, ENDED_JOBS)]
 
 
-def _states(jobs: Iterable[Watched]) -> Metric:
+def _all(jobs: list[Watched]) -> Iterator[Metric]:
     count = Counter(job.view.state for job in jobs)
     family = GaugeFamily(
         "distrain_jobs", "Jobs that the scheduler knows, by state", labels=["state"]
     )
     for state in JobState:
         family.add_metric([str(state)], count[state])
-    return family
+    yield family
+    waits_s = [job.now_s - job.history.state_since_s for job in jobs if _is_pending(job)]
+    yield GaugeFamily(
+        "distrain_jobs_longest_pending_seconds",
+        "How long that pending job has waited that waits longest; 0 if none is pending",
+        value=max([0.0, *waits_s]),
+    )
+
+
+def _is_pending(job: Watched) -> bool:
+    return job.view.state is JobState.PENDING
 
 
 def _lives(jobs: list[Watched]) -> Iterator[Metric]:
@@ -108,7 +119,6 @@ def _lives(jobs: list[Watched]) -> Iterator[Metric]:
     restarts = CounterFamily(
         "distrain_job_restarts", "Attempts that ended early and were followed by others", labels=JOB
     )
-    saved = CounterFamily("distrain_job_checkpoints", "Checkpoints written", labels=JOB)
     for job in jobs:
         view, job_id = job.view, job.view.job_id
         info.add_metric([job_id, view.name], 1)
@@ -120,8 +130,7 @@ def _lives(jobs: list[Watched]) -> Iterator[Metric]:
         moved.add_metric([job_id], job.history.progressed_s)
         ranks.add_metric([job_id], len(view.pids) or view.num_ranks)
         restarts.add_metric([job_id], len(view.restarts))
-        saved.add_metric([job_id], view.checkpoints.count)
-    yield from (info, state, ended, moved, ranks, restarts, saved)
+    yield from (info, state, ended, moved, ranks, restarts)
 
 
 def _progress(jobs: list[Watched]) -> Iterator[Metric]:
@@ -131,14 +140,48 @@ def _progress(jobs: list[Watched]) -> Iterator[Metric]:
     speed = GaugeFamily("distrain_job_rows_per_second", "Rows trained per second", labels=JOB)
     steps = GaugeFamily("distrain_job_steps_done", "Steps taken that count", labels=JOB)
     planned = GaugeFamily("distrain_job_steps_planned", "Steps the job will take", labels=JOB)
+    left = GaugeFamily(
+        "distrain_job_eta_seconds",
+        "How much longer a running job takes at its speed of late, validations included",
+        labels=JOB,
+    )
     for job in jobs:
         job_id, last = [job.view.job_id], job.history.last_train
         rows.add_metric(job_id, job.history.rows_trained)
         steps.add_metric(job_id, job.history.step)
-        _add(planned, job_id, job.view.num_steps)
+        add_known(planned, job_id, job.view.num_steps)
+        add_known(left, job_id, eta_s(job))
         if job.view.state is JobState.RUNNING and last is not None:
-            _add(speed, job_id, last.rows_per_s)
-    yield from (rows, speed, steps, planned)
+            add_known(speed, job_id, last.rows_per_s)
+    yield from (rows, speed, steps, planned, left)
+
+
+def _checkpoints(jobs: list[Watched]) -> Iterator[Metric]:
+    saved = CounterFamily("distrain_job_checkpoints", "Checkpoints written", labels=JOB)
+    write = CounterFamily(
+        "distrain_job_checkpoint_write_seconds",
+        "How long writing checkpoints took, while training went on",
+        labels=JOB,
+    )
+    stood = CounterFamily(
+        "distrain_job_checkpoint_stall_seconds",
+        "How long training stood still for checkpoints, on rank 0",
+        labels=JOB,
+    )
+    size = GaugeFamily("distrain_job_checkpoint_bytes", "Size of the last checkpoint", labels=JOB)
+    at = GaugeFamily(
+        "distrain_job_checkpoint_timestamp_seconds",
+        "When the last checkpoint was whole, in unix time",
+        labels=JOB,
+    )
+    for job in jobs:
+        job_id, told = [job.view.job_id], job.view.checkpoints
+        saved.add_metric(job_id, told.count)
+        write.add_metric(job_id, told.write_s)
+        stood.add_metric(job_id, told.stood_still_s)
+        add_known(size, job_id, job.history.checkpoint_bytes)
+        add_known(at, job_id, job.history.checkpoint_s)
+    yield from (saved, write, stood, size, at)
 
 
 def _scores(jobs: list[Watched]) -> Iterator[Metric]:
@@ -153,9 +196,9 @@ def _scores(jobs: list[Watched]) -> Iterator[Metric]:
         for record in (job.history.last_train, job.history.last_valid):
             if record is not None:
                 labels = [job.view.job_id, record.split]
-                _add(loss, labels, record.loss)
-                _add(auc, labels, record.auc)
-                _add(bound, labels, record.auc_bound)
+                add_known(loss, labels, record.loss)
+                add_known(auc, labels, record.auc)
+                add_known(bound, labels, record.auc_bound)
     yield from (loss, auc, bound)
 
 
@@ -166,7 +209,9 @@ def _times(jobs: list[Watched]) -> Iterator[Metric]:
         labels=["job_id", "phase"],
     )
     steps = HistogramFamily(
-        "distrain_job_step_duration_seconds", "Wall time of the ranks' steps", labels=JOB
+        "distrain_job_step_duration_seconds",
+        "Wall time of each of the ranks' steps, without validation and checkpoints",
+        labels=JOB,
     )
     for job in jobs:
         for phase, seconds in sorted(job.history.phase_seconds.items()):
@@ -175,36 +220,3 @@ def _times(jobs: list[Watched]) -> Iterator[Metric]:
         buckets = [("+Inf" if s == float("inf") else f"{s:g}", n) for s, n in times.cumulative()]
         steps.add_metric([job.view.job_id], buckets, times.sum_s)
     yield from (phases, steps)
-
-
-def _ranks(jobs: list[Watched]) -> Iterator[Metric]:
-    labels = ("job_id", "rank")
-    step = GaugeFamily(
-        "distrain_rank_step_duration_seconds",
-        "A rank's own work per step, without waits for other ranks",
-        labels=labels,
-    )
-    speed = GaugeFamily("distrain_rank_rows_per_second", "Rows trained per second", labels=labels)
-    stall = GaugeFamily(
-        "distrain_rank_data_wait_ratio", "Share of wall time spent waiting for data", labels=labels
-    )
-    for job in jobs:
-        if job.view.state is not JobState.RUNNING:
-            continue
-        job_id, history = job.view.job_id, job.history
-        if len(history.now) > SHOWN_RANKS:
-            for name, series in history.ranks.items():
-                if not name.isdecimal():
-                    _add(step, [job_id, name], series.tail().get("step_time_s"))
-                    _add(speed, [job_id, name], series.tail().get("rows_per_s"))
-            continue
-        for rank, now in sorted(history.now.items()):
-            _add(step, [job_id, str(rank)], now.step_time_s)
-            _add(speed, [job_id, str(rank)], now.rows_per_s)
-            _add(stall, [job_id, str(rank)], None if now.stall_pct is None else now.stall_pct / 100)
-    yield from (step, speed, stall)
-
-
-def _add(family: GaugeFamily, labels: list[str], value: float | None) -> None:
-    if value is not None:
-        family.add_metric(labels, value)

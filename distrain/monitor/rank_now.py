@@ -45,6 +45,7 @@ class RankNow:
         seconds: Its wall time by phase in its last report.
         total_seconds: The same in this attempt.
         step_time_s: Its own work per step in its last report: see `Window.own_s`.
+        memory: What its process holds: `host_bytes`, and `device_bytes` on a GPU.
         heard_s: When it told of itself last, in unix time.
         progress: A number that grows as it works.
         progressed_s: When it last grew, in unix time.
@@ -61,6 +62,7 @@ class RankNow:
     stall_pct: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     total_seconds: dict[str, float] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
     heard_s: float = 0.0
     progress: int = -1
     progressed_s: float = 0.0
@@ -92,7 +94,7 @@ class RankNow:
         """Take in some steps; `None` if they were none."""
         steps = event.step - self.step
         self.heard_s = self.progressed_s = now_s
-        self.step, self.seconds = event.step, event.seconds
+        self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
         for phase, seconds in event.seconds.items():
             self.total_seconds[phase] = self.total_seconds.get(phase, 0.0) + seconds
         self.stall_pct = stall_pct(event.seconds)
@@ -119,4 +121,5 @@ class RankNow:
             "seconds": dict(self.seconds),
             "total_seconds": dict(self.total_seconds),
             "stall_pct": self.stall_pct,
+            "memory": dict(self.memory),
         }

@@ -1,6 +1,6 @@
 """What a rank tells of its training: its events, filled in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -10,11 +10,12 @@ from distrain.models import ClickModel
 from distrain.spec import TrainSpec
 from distrain.train.early_stopping import Validations
 from distrain.train.evaluate import Evaluation
-from distrain.train.peak_memory import peak_memory
+from distrain.train.peak_memory import memory_now, peak_memory
 from distrain.train.phases import PhaseClock
 from distrain.train.saving import Start
 from distrain.train.schedule import lr_at
 from distrain.train.span import Span
+from distrain.train.step_counts import StepCounts
 from distrain.train.window import OpenWindow
 
 
@@ -28,6 +29,7 @@ class Accounts:
         train: How it trains.
         span: The job's steps.
         window: The steps since the last report.
+        step_counts: How long they took.
     """
 
     rank: int
@@ -35,6 +37,7 @@ class Accounts:
     train: TrainSpec
     span: Span
     window: OpenWindow
+    step_counts: StepCounts = field(default_factory=StepCounts)
 
     def started(self, model: ClickModel, loader: Loader, start: Start) -> TrainingStarted:
         """Ready to train, from `start` on."""
@@ -78,6 +81,8 @@ class Accounts:
             loader,
             exchange,
             device_seconds,
+            self.step_counts.take(),
+            memory_now(self.device),
         )
 
     def evaluated(self, taken: int, found: Evaluation, clock: PhaseClock) -> EvaluationDone:

@@ -131,6 +131,7 @@ class Trainer:
         self._pass_gate()
 
     def _one_step(self, step: int) -> None:
+        began_s = time.perf_counter()
         epoch, of_epoch = divmod(step, self.span.steps_per_epoch)
         routed = self.batches.take(self.clock)
         if self.audit is not None:
@@ -139,6 +140,7 @@ class Trainer:
         lr = self.accounts.lr_of(step)
         logits, loss_sum = self.step(routed.batch, rows, lr, self.clock, routed.route)
         self.window.add(step, routed, logits, loss_sum)
+        self.accounts.step_counts.add(time.perf_counter() - began_s)
 
     def _after_step(self) -> None:
         last = self.taken == self.span.num_steps

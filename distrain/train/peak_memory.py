@@ -1,4 +1,4 @@
-"""The most memory that a rank has ever held."""
+"""The memory that a rank holds, and the most that it has ever held."""
 
 import re
 import resource
@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 STATUS_FILE = Path("/proc/self/status")
+STATM_FILE = Path("/proc/self/statm")
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
@@ -20,6 +21,22 @@ def peak_memory(device: torch.device) -> dict[str, int]:
     """
     device_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     return {"host_bytes": _peak_resident_bytes(), "device_bytes": device_bytes}
+
+
+def memory_now(device: torch.device) -> dict[str, int]:
+    """The process's resident size, and on a GPU the sum of its tensors there.
+
+    Without /proc the first is missing.
+    """
+    told = {}
+    try:
+        resident_pages = int(STATM_FILE.read_text().split()[1])
+        told["host_bytes"] = resident_pages * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        pass
+    if device.type == "cuda":
+        told["device_bytes"] = torch.cuda.memory_allocated(device)
+    return told
 
 
 def _peak_resident_bytes() -> int:

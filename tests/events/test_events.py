@@ -1,6 +1,6 @@
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from distrain.events import EVENT_TYPES, PHASES, from_json, to_json
 COUNTS = st.integers(0, 2**53)
 SECONDS = st.floats(0, 1e9)
 FIELDS = {
+    Sequence[int]: st.lists(st.integers(0, 100), max_size=15),
     int: COUNTS,
     int | None: st.none() | COUNTS,
     str: st.text(),

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from monitored import Site, metrics_state, on_site, steps_done
 
 from distrain.coordinator.messages import Cancel
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import JobView, Record, Resumed
 from distrain.events import (
     CheckpointSaved,
     EvaluationDone,
@@ -18,8 +21,11 @@ from distrain.events import (
     RankStopped,
     StopNoticed,
 )
+from distrain.monitor.documents import Watched, eta_s, job_document
+from distrain.monitor.job_history import JobHistory
 from distrain.monitor.observer import Monitor
 from distrain.monitor.shown_ranks import shown_ranks
+from distrain.spec import parse_spec
 
 PATHS = {"Jobs": "/distrain/jobs", "Job": "/distrain/jobs/a", "Metrics": "/distrain/jobs/a/metrics"}
 
@@ -274,3 +280,34 @@ def test_shown_ranks_have_the_slowest_and_the_fastest(
     told = sorted((times_s[rank] or 0.0) for rank in shown)
     if by_speed:
         assert (told[0], told[-1]) == (by_speed[0] or 0.0, by_speed[-1] or 0.0)
+
+
+def watched_of(*, rows_before: int, elapsed_before_s: float, records: list[Record]) -> Watched:
+    """A running job whose last attempt went on from a checkpoint."""
+    view = JobView(
+        "a", "test", JobState.RUNNING, 2, 1, total_rows=10_000,
+        rows_before=rows_before, elapsed_before_s=elapsed_before_s,
+    )  # fmt: skip
+    history = JobHistory(0.0)
+    history.take([Resumed(2, 5, 1), *records], 1.0)
+    spec = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}})
+    return Watched(view, spec, "runs/a", history, 200.0)
+
+
+def record_at(rows_total: int, elapsed_s: float, loss: float = 0.5) -> Record:
+    step = rows_total // 100
+    return Record("train", 0, step, 1_000, rows_total, elapsed_s, 1.0, loss, math.nan, 0.7, 0.0)
+
+
+def test_the_time_to_go_is_that_of_this_attempt() -> None:
+    job = watched_of(rows_before=5_000, elapsed_before_s=1_000.0, records=[record_at(6_000, 1_010)])
+    assert eta_s(job) == pytest.approx(40.0), "1,000 rows in 10 s, 4,000 to go"
+    nothing_yet = watched_of(rows_before=5_000, elapsed_before_s=1_000.0, records=[])
+    assert eta_s(nothing_yet) is None
+
+
+def test_what_is_not_finite_is_null() -> None:
+    records = [record_at(6_000, 1_010, math.nan), record_at(7_000, 1_020, math.inf)]
+    document = job_document(watched_of(rows_before=0, elapsed_before_s=0.0, records=records))
+    assert document["loss"] is None
+    assert json.dumps(document, allow_nan=False)

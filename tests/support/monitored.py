@@ -46,6 +46,18 @@ class Site:
 
     def submit(self, job_id: str, num_ranks: int = 2, **spec: Any) -> None:
         """Put a job where the coordinator would have it once it runs; no process is started."""
+        self.queue(job_id, num_ranks, **spec)
+        machine: Machine = self.coordinator.machine
+        slots = {Slot(f"host-{r}", f"tcp://{job_id}-{r}:1", f"w{r}") for r in range(num_ranks)}
+        machine.handle(WorkersChanged(machine.slots | frozenset(slots)), time.monotonic())
+        self.coordinator.collectors[job_id].begin_attempt(1, num_ranks)
+        for rank in range(num_ranks):
+            self.tell(job_id, RankStarted(rank, 1000 + rank, f"host-{rank}", "cpu"))
+        for rank in range(num_ranks):
+            self.tell(job_id, TrainingStarted(rank, 100, 10_000, 10_000, 7, "arrow: it is a test"))
+
+    def queue(self, job_id: str, num_ranks: int = 2, **spec: Any) -> None:
+        """Submit a job for which there are no workers."""
         parsed = parse_spec(
             {
                 "name": "test",
@@ -59,15 +71,8 @@ class Site:
         self.coordinator.specs[job_id] = parsed
         self.coordinator.run_dirs[job_id] = f"runs/{job_id}"
         self.coordinator.collectors[job_id] = Collector()
-        machine: Machine = self.coordinator.machine
-        slots = {Slot(f"host-{r}", f"tcp://{job_id}-{r}:1", f"w{r}") for r in range(num_ranks)}
-        machine.handle(Submit(job_id, num_ranks, 600.0, None), time.monotonic())
-        machine.handle(WorkersChanged(machine.slots | frozenset(slots)), time.monotonic())
-        self.coordinator.collectors[job_id].begin_attempt(1, num_ranks)
-        for rank in range(num_ranks):
-            self.tell(job_id, RankStarted(rank, 1000 + rank, f"host-{rank}", "cpu"))
-        for rank in range(num_ranks):
-            self.tell(job_id, TrainingStarted(rank, 100, 10_000, 10_000, 7, "arrow: it is a test"))
+        submission = Submit(job_id, num_ranks, 600.0, None)
+        self.coordinator.machine.handle(submission, time.monotonic())
 
     def tell(self, job_id: str, event: Event, attempt: int = 1) -> None:
         """What a rank reports, as it comes over the wire."""
@@ -88,8 +93,9 @@ def steps_done(rank: int, step: int, own_s: float = 0.5, wall_s: float = 1.0) ->
         "exchange": wall_s - own_s,
     }
     return StepsDone(
-        rank, 0, step, step * wall_s / 10, seconds, metrics_state(), 0.1, loader={"rows": 1000}
-    )
+        rank, 0, step, step * wall_s / 10, seconds, metrics_state(), 0.1, loader={"rows": 1000},
+        memory={"host_bytes": 2**28},
+    )  # fmt: skip
 
 
 def metrics_state(rows: int = 100) -> dict[str, Any]:

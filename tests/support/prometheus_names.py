@@ -3,6 +3,7 @@
 # Dashboards and alert rules of others go by these names: add to them, never change them.
 NAMES = {
     "distrain_jobs": {"state"},
+    "distrain_jobs_longest_pending_seconds": set(),
     "distrain_job_info": {"job_id", "name"},
     "distrain_job_state": {"job_id", "state"},
     "distrain_job_ended_timestamp_seconds": {"job_id", "state", "reason"},
@@ -10,10 +11,15 @@ NAMES = {
     "distrain_job_ranks": {"job_id"},
     "distrain_job_restarts_total": {"job_id"},
     "distrain_job_checkpoints_total": {"job_id"},
+    "distrain_job_checkpoint_write_seconds_total": {"job_id"},
+    "distrain_job_checkpoint_stall_seconds_total": {"job_id"},
+    "distrain_job_checkpoint_bytes": {"job_id"},
+    "distrain_job_checkpoint_timestamp_seconds": {"job_id"},
     "distrain_job_rows_total": {"job_id"},
     "distrain_job_rows_per_second": {"job_id"},
     "distrain_job_steps_done": {"job_id"},
     "distrain_job_steps_planned": {"job_id"},
+    "distrain_job_eta_seconds": {"job_id"},
     "distrain_job_loss_nats": {"job_id", "split"},
     "distrain_job_auc_ratio": {"job_id", "split"},
     "distrain_job_auc_bound_ratio": {"job_id", "split"},
@@ -24,5 +30,9 @@ NAMES = {
     "distrain_rank_step_duration_seconds": {"job_id", "rank"},
     "distrain_rank_rows_per_second": {"job_id", "rank"},
     "distrain_rank_data_wait_ratio": {"job_id", "rank"},
+    "distrain_rank_memory_bytes": {"job_id", "rank", "kind"},
+    "distrain_rank_gpu_utilisation_ratio": {"job_id", "rank"},
+    "distrain_rank_gpu_memory_used_bytes": {"job_id", "rank"},
+    "distrain_rank_gpu_memory_total_bytes": {"job_id", "rank"},
 }
 """Labels by name."""

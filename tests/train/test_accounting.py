@@ -13,7 +13,7 @@ from small_jobs import make_spec, write_prepared
 
 from distrain.coordinator.inline import run_inline
 from distrain.errors import DataError
-from distrain.events import Event, RankFinished, StepsDone, TrainingStarted
+from distrain.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
 from distrain.report import open_run
 from distrain.run_paths import RunPaths
 from distrain.train import set_up
@@ -66,6 +66,22 @@ def test_setup_and_phases_sum_to_the_wall_time_measured_from_outside(
     accounted_s = finished.setup_s + sum(finished.seconds.values())
     # After the last lap the loader's threads end: that is not training.
     assert wall_s * 0.98 - 0.05 <= accounted_s <= wall_s
+
+
+def test_every_step_is_counted_by_its_own_time(told: tuple[list[Event], float]) -> None:
+    events, _ = told
+    reports = of_kind(events, StepsDone)
+    first = 0
+    for report in reports:
+        assert sum(report.step_counts) == report.step - first
+        first = report.step
+        assert report.memory["host_bytes"] > 2**20
+        assert "device_bytes" not in report.memory, "it trains on the CPU"
+        least_s = sum(
+            bound_s * count
+            for bound_s, count in zip((0.0, *STEP_BOUNDS_S), report.step_counts, strict=True)
+        )
+        assert least_s <= sum(report.seconds.values())
 
 
 def test_the_windows_of_the_loader_sum_to_its_totals(told: tuple[list[Event], float]) -> None:
