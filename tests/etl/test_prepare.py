@@ -5,6 +5,7 @@ import json
 import math
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -556,6 +557,22 @@ def test_workflows_of_other_columns(
     with pytest.raises(DataError, match=r"log\(1 \+ x\) of -3") as caught:
         prep(tmp_path / "shop.parquet", workflow=unclipped, out=tmp_path / "out2")
     assert caught.value.where["file"] == str(tmp_path / "shop.parquet")
+
+
+def test_a_domain_of_many_columns_has_one_vocabulary(
+    prep: Callable[..., PrepResult], tmp_path: Path
+) -> None:
+    names = [f"item{place}" for place in range(6)]
+    rows = {name: [place % 3, 7, place] for place, name in enumerate(names)}
+    pq.write_table(pa.table({"label": [0, 1, 1], **rows}), tmp_path / "items.parquet")
+    workflow = Workflow((ColumnGroup(names, (Categorify(domain="item"),)),))
+    result = prep(tmp_path / "items.parquet", workflow=workflow)
+    counted = Counter(value for values in rows.values() for value in values)
+    ordered = sorted(counted, key=lambda value: (-counted[value], value))
+    found = written_rows(result.out / "train")
+    for name in names:
+        assert found[name].to_pylist() == [3 + ordered.index(value) for value in rows[name]]
+    assert set(result.cardinalities.values()) == {3 + len(counted)}
 
 
 # Outputs.

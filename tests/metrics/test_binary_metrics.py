@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
 from distrain.metrics import BinaryMetrics, BinaryReport
-from distrain.metrics.bins import add_packed, pack_counts
+from distrain.metrics.bins import NUM_BINS, add_packed, pack_counts
+from distrain.metrics.report import average_precision
 
 # Few distinct values make ties, close ones share a bin, far ones lie beyond the outermost bins.
 LOGITS = st.one_of(
@@ -245,3 +246,49 @@ def test_every_bin_can_be_held_and_none():
         into = np.zeros(65_536, np.int64)
         add_packed(into, [pack_counts(counts)])
         assert (into == counts).all()
+
+
+def naive_precision_bounds(negatives, positives):
+    """Least, estimated and greatest average precision, a bin and a positive at a time."""
+    low = estimate = high = above = false = 0.0
+    for n, p in zip(negatives[::-1], positives[::-1], strict=True):
+        for i in range(1, p + 1):
+            low += (above + i) / (above + i + false + n)
+            high += (above + p) / (above + p + false)
+        middle = above + (p + 1) / 2
+        estimate += p * middle / (middle + false + n / 2)
+        above, false = above + p, false + n
+    return low / above, estimate / above, high / above
+
+
+BINS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=6)
+
+
+@given(BINS.filter(lambda bins: any(p for _, p in bins)))
+@settings(deadline=None, max_examples=200)
+def test_the_precision_of_a_bins_rows_in_any_order_lies_within_the_bound(bins):
+    negatives, positives = np.array(bins, np.int64).T
+    value, bound = average_precision(negatives, positives)
+    low, estimate, high = naive_precision_bounds(negatives.tolist(), positives.tolist())
+    assert value - bound <= low + 1e-12
+    assert high <= value + bound + 1e-12
+    assert value <= high + 1e-12
+    assert value == pytest.approx(estimate, abs=0.5 / positives.sum())
+
+
+def test_the_bound_of_precision_covers_both_orders_of_one_bin():
+    for negatives, positives in ((5, 3), (1, 9), (40, 1)):
+        value, bound = average_precision(np.array([negatives]), np.array([positives]))
+        worst = average_precision_score(
+            [0] * negatives + [1] * positives, range(negatives + positives, 0, -1)
+        )
+        best = 1.0
+        assert max(best - value, value - worst) <= bound
+        assert value == pytest.approx(naive_precision_bounds([negatives], [positives])[1])
+
+
+@pytest.mark.parametrize("field", ["gaps", "counts"])
+def test_counts_without_their_bins_and_bins_without_their_counts_are_refused(field):
+    packed = pack_counts(np.eye(1, NUM_BINS, 7, np.int64)[0]) | {field: ""}
+    with pytest.raises(ValueError, match="not as many as their bins"):
+        add_packed(np.zeros(NUM_BINS, np.int64), [packed])

@@ -74,6 +74,7 @@ def test_scores_that_cannot_be_ordered_are_refused_and_change_nothing():
         found.update(np.array([np.nan]), np.array([1]))
     with pytest.raises(ValueError, match=r"must both be \[rows\]"):
         found.update(np.array([1.0, 2.0]), np.array([1]))
+    found.coarsen(0)  # as many as are dropped already
     with pytest.raises(ValueError, match="0 bits are dropped already, which is more than -1"):
         found.coarsen(-1)
     assert found.auc().value == 1.0

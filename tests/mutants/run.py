@@ -1,0 +1,219 @@
+"""How many small wrong edits of the core its tests notice.
+
+    python tests/mutants/run.py [--mutants 150] [--seed 1] [--jobs 2] [--only distrain/metrics]
+
+Draws edits (`mutants_of.py`) from the modules of `CORE`, makes each in a copy of the tree, and runs
+the tests that stand beside its module there. A mutant is killed when they fail or hang. It prints
+the survivors, and a JSON object as its last line. It is no part of `make test`: 150 mutants take
+half an hour on two cores.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+
+from mutants_of import Mutation, mutations  # noqa: E402
+
+GOAL = 0.9
+
+CORE = {
+    "distrain/partition/order.py": "tests/partition",
+    "distrain/partition/plan.py": "tests/partition",
+    "distrain/partition/pieces.py": "tests/partition",
+    "distrain/partition/parts.py": "tests/partition tests/loader/test_laws.py",
+    "distrain/loader/schedule.py": "tests/loader/test_schedule.py tests/loader/test_laws.py",
+    "distrain/loader/dealing.py": "tests/loader/test_dealing.py tests/loader/test_laws.py",
+    "distrain/loader/fill_numpy.py": "tests/loader/test_fill.py tests/loader/test_fill_values.py",
+    "distrain/loader/channel.py": "tests/loader/test_channel.py tests/loader/test_stream.py",
+    "distrain/metrics/bins.py": "tests/metrics",
+    "distrain/metrics/binary.py": "tests/metrics",
+    "distrain/metrics/report.py": "tests/metrics",
+    "distrain/metrics/ranked.py": "tests/metrics",
+    "distrain/metrics/grouped.py": "tests/metrics",
+    "distrain/etl/operators/categorify.py": "tests/etl/test_operators.py",
+    "distrain/etl/operators/vocabulary.py": "tests/etl/test_operators.py",
+    "distrain/etl/operators/normalize.py": "tests/etl/test_operators.py",
+    "distrain/etl/text_blocks.py": "tests/etl/test_text_blocks.py tests/etl/test_prepare.py",
+    "distrain/etl/fitting.py": "tests/etl/test_prepare.py tests/etl/test_workflow.py",
+    "distrain/checkpoint/save_plan.py": "tests/checkpoint/test_rows.py "
+    "tests/checkpoint/test_writer.py tests/checkpoint/test_any_placement.py",
+    "distrain/checkpoint/manifest.py": "tests/checkpoint/test_damage.py "
+    "tests/checkpoint/test_writer.py",
+    "distrain/checkpoint/retention.py": "tests/checkpoint/test_retention.py",
+    "distrain/checkpoint/one_save.py": "tests/checkpoint/test_writer.py "
+    "tests/checkpoint/test_killed.py",
+    "distrain/checkpoint/rows.py": "tests/checkpoint/test_rows.py "
+    "tests/checkpoint/test_any_placement.py",
+    "distrain/coordinator/machine.py": "tests/coordinator/test_job_states.py "
+    "tests/coordinator/test_job_stories.py tests/coordinator/test_job_restarts.py "
+    "tests/coordinator/test_job_machine_rules.py",
+    "distrain/coordinator/queue.py": "tests/coordinator/test_job_states.py "
+    "tests/coordinator/test_job_stories.py tests/coordinator/test_job_machine_rules.py",
+    "distrain/coordinator/verdict.py": "tests/coordinator/test_job_restarts.py "
+    "tests/coordinator/test_job_states.py tests/coordinator/test_job_stories.py",
+    "distrain/coordinator/watchdog.py": "tests/coordinator/test_job_restarts.py "
+    "tests/coordinator/test_job_states.py tests/coordinator/test_job_stories.py",
+    "distrain/coordinator/deadlines.py": "tests/coordinator/test_job_restarts.py "
+    "tests/coordinator/test_job_states.py tests/coordinator/test_job_stories.py",
+    "distrain/coordinator/culprit.py": "tests/coordinator/test_job_restarts.py "
+    "tests/coordinator/test_job_states.py tests/coordinator/test_job_stories.py",
+    "distrain/coordinator/collector.py": "tests/coordinator/test_collector.py",
+    "distrain/coordinator/merging.py": "tests/coordinator/test_collector.py",
+    "distrain/coordinator/kept_entries.py": "tests/coordinator/test_kept_entries.py",
+    "distrain/embeddings/optimizers.py": "tests/embeddings/test_optimizers.py "
+    "tests/embeddings/test_stochastic.py tests/embeddings/test_collection.py",
+    "distrain/embeddings/sharding.py": "tests/embeddings/test_sharding.py",
+    "distrain/embeddings/keys.py": "tests/embeddings/test_collection.py "
+    "tests/embeddings/test_kernels.py",
+    "distrain/embeddings/layout.py": "tests/embeddings/test_collection.py",
+    "distrain/train/schedule.py": "tests/train_units/test_lr_schedule.py",
+    "distrain/train/assignment.py": "tests/train_units/test_assignment.py",
+    "distrain/train/clipping.py": "tests/train_units/test_clipping.py",
+    "distrain/train/gate.py": "tests/train_units/test_step_gate.py",
+    "distrain/train/exact_auc.py": "tests/train_units/test_exact_auc.py",
+    "distrain/placement/gang.py": "tests/placement tests/coordinator/test_job_states.py",
+    "distrain/monitor/documents.py": "tests/monitor/test_documents.py "
+    "tests/monitor/test_job_history.py",
+    "distrain/monitor/series.py": "tests/monitor/test_series.py",
+    "distrain/monitor/access.py": "tests/monitor/test_access.py",
+    "distrain/monitor/prometheus.py": "tests/monitor/test_prometheus.py",
+    "distrain/storage/outputs.py": "tests/ground/test_storage_outputs.py",
+    "distrain/storage/inputs.py": "tests/ground/test_storage_inputs.py",
+    "distrain/spec/document.py": "tests/spec",
+    "distrain/spec/load.py": "tests/spec",
+}
+"""Of each module, the tests that should notice edits of it."""
+
+EQUIVALENT = {
+    # (module, edit): why no test can notice it.
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """An edit of a module."""
+
+    module: str
+    mutation: Mutation
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.mutation.line}: {self.mutation.what}"
+
+
+def drawn(count: int, seed: int, only: str) -> list[Mutant]:
+    """Mutants of the core, spread over its modules; the same for the same seed and sources."""
+    rng = random.Random(seed)
+    piles = []
+    for module in CORE:
+        if module.startswith(only):
+            found = [Mutant(module, m) for m in mutations((ROOT / module).read_bytes())]
+            found = [m for m in found if (module, m.mutation.what) not in EQUIVALENT]
+            rng.shuffle(found)
+            piles.append(found)
+    chosen: list[Mutant] = []
+    while len(chosen) < count and any(piles):
+        rng.shuffle(piles)
+        chosen += [pile.pop() for pile in piles if pile]
+    return chosen[:count]
+
+
+class Trees:
+    """Copies of the tree, one for each job, that mutants are made in."""
+
+    def __init__(self, folder: Path, count: int):
+        self._free: SimpleQueue[Path] = SimpleQueue()
+        for number in range(count):
+            tree = folder / str(number)
+            for part in ("distrain", "tests", "examples", "benchmarks", "deploy", "docs"):
+                skipped = shutil.ignore_patterns("__pycache__", "_build")
+                shutil.copytree(ROOT / part, tree / part, ignore=skipped)
+            for file in ("pyproject.toml", "README.md"):
+                shutil.copy(ROOT / file, tree)
+            self._free.put(tree)
+
+    def passes(self, tests: str, mutant: Mutant | None, timeout_s: float) -> tuple[bool, float]:
+        """Whether some tests pass on a mutant, and how long they took."""
+        tree = self._free.get()
+        source = (ROOT / mutant.module).read_bytes() if mutant else b""
+        try:
+            if mutant:
+                (tree / mutant.module).write_bytes(mutant.mutation.applied(source))
+            return _passes(tree, tests, timeout_s)
+        finally:
+            if mutant:
+                (tree / mutant.module).write_bytes(source)
+            self._free.put(tree)
+
+
+def _passes(tree: Path, tests: str, timeout_s: float) -> tuple[bool, float]:
+    words = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not chaos"]
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    started_s = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, *words, *tests.split()],
+        cwd=tree,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as running:
+        try:
+            passed = running.wait(timeout_s) == 0
+        except subprocess.TimeoutExpired:
+            passed = False
+            os.killpg(running.pid, 9)
+    return passed, time.monotonic() - started_s
+
+
+def main() -> None:
+    """Run them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mutants", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", help="Modules whose path begins so.")
+    options = parser.parse_args()
+    chosen = drawn(options.mutants, options.seed, options.only)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ThreadPoolExecutor(options.jobs) as pool,
+    ):
+        trees = Trees(Path(folder), options.jobs)
+        wanted = sorted({CORE[mutant.module] for mutant in chosen})
+        unharmed = list(pool.map(lambda tests: trees.passes(tests, None, 900.0), wanted))
+        broken = [tests for tests, (passed, _) in zip(wanted, unharmed, strict=True) if not passed]
+        if broken:
+            sys.exit(f"these fail without any mutant: {'; '.join(broken)}")
+        limits = {
+            tests: 30.0 + 4 * took_s for tests, (_, took_s) in zip(wanted, unharmed, strict=True)
+        }
+
+        def survives(mutant: Mutant) -> bool:
+            tests = CORE[mutant.module]
+            survived, _ = trees.passes(tests, mutant, limits[tests])
+            print("survived" if survived else "killed  ", mutant, flush=True)
+            return survived
+
+        survived = sum(pool.map(survives, chosen))
+    killed = len(chosen) - survived
+    share = killed / len(chosen)
+    print(f"{killed} of {len(chosen)} mutants were noticed: {share:.1%}")
+    figures = {"mutants": len(chosen), "killed": killed, "share": round(share, 4), "goal": GOAL}
+    print(json.dumps({"seed": options.seed, **figures, "met": share >= GOAL}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What mutants are made of."""
+
+import ast
+
+from mutants_of import mutations
+
+SOURCE = b'''
+"""Told."""
+LIMIT = 3
+
+def f(a: int = 1, *, hint="x" + "y") -> "1 < 2":
+    """Told 1 < 2."""
+    if TYPE_CHECKING:
+        a = 9
+    assert a < 7
+    log.info("%d", a + 1)
+    if not a and a in LIMITS:
+        raise ValueError(f"{a + 1} < 2")
+    g(min(a, LIMIT), hint=a - 4)
+    total = "\xc3\xa9" + str(a << 2)  # \xc3\xa9
+    total += a // LIMIT
+    while a:
+        a -= True
+    return a is not None
+'''
+
+
+def test_edits_are_where_behaviour_is_and_keep_the_lines() -> None:
+    found = mutations(SOURCE)
+    assert [(m.line, m.what) for m in found] == [
+        (5, "1 -> 2"),
+        (11, "not a -> a"),
+        (11, "not a and a in LIMITS -> not (not a and a in LIMITS)"),
+        (11, "not a and a in LIMITS -> not a or a in LIMITS"),
+        (11, "a in LIMITS -> a not in LIMITS"),
+        (13, "g(min(a, LIMIT), hint=a - 4) -> pass"),
+        (13, "min(a, LIMIT) -> max(a, LIMIT)"),
+        (14, "a << 2 -> a >> 2"),
+        (14, "2 -> 3"),
+        (15, "total += a // LIMIT -> total -= a // LIMIT"),
+        (15, "a // LIMIT -> a * LIMIT"),
+        (16, "a -> not (a)"),
+        (17, "a -= True -> a += True"),
+        (17, "True -> False"),
+        (18, "a is not None -> a is None"),
+    ]
+    for mutation in found:
+        edited = mutation.applied(SOURCE)
+        assert edited != SOURCE
+        assert edited.count(b"\n") == SOURCE.count(b"\n")
+        ast.parse(edited)
