@@ -43,11 +43,10 @@ def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool, as_
     """
     import shlex
 
-    import yaml
-
     from distrain.cli.output import answer, say, tell, warn
     from distrain.errors import OutputError
     from distrain.spec import parse_spec
+    from distrain.spec.document import dump_yaml
     from distrain.spec.presets import PRESETS
     from distrain.storage import whole_file
 
@@ -61,7 +60,7 @@ def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool, as_
             "the file exists already", where={"path": str(out)}, hint="Pass --overwrite."
         )
     with whole_file(out) as partial:
-        partial.write_text(yaml.safe_dump(document, sort_keys=False))
+        partial.write_text(dump_yaml(document))
     if not (data / "train").is_dir():
         warn(f"note: there is no folder {data / 'train'} yet")
     tell(f"written to {out}")

@@ -118,9 +118,8 @@ def command(
 
 
 def _print_checked(run: "Run") -> None:
-    import yaml
-
     from distrain.cli.output import document, json_wanted, tell, warn
+    from distrain.spec.document import dump_yaml
 
     checked = run.check()
     inputs = checked.inputs
@@ -129,7 +128,7 @@ def _print_checked(run: "Run") -> None:
     values = run.spec.model_dump(mode="json")
     if json_wanted():
         document(values)
-    tell(yaml.safe_dump(values, sort_keys=False).rstrip("\n"))
+    tell(dump_yaml(values).rstrip("\n"))
     warn(f"# {inputs.train.num_rows:,} training rows")
     if inputs.valid:
         warn(f"# {inputs.valid.num_rows:,} validation rows")

@@ -14,6 +14,7 @@ from distrain.errors import InputError
 from distrain.report.environment import describe_environment
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec, parse_spec
+from distrain.spec.document import dump_yaml
 from distrain.storage import whole_file
 from distrain.version import __version__
 
@@ -51,7 +52,7 @@ class RunFile:
 def write_spec(spec: JobSpec, paths: RunPaths) -> None:
     """Write a run's spec as resolved, whole."""
     with whole_file(paths.spec) as partial:
-        partial.write_text(yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False))
+        partial.write_text(dump_yaml(spec.model_dump(mode="json")))
 
 
 def read_run(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:

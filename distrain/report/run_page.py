@@ -4,13 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from distrain.coordinator.merging import stall_pct
 from distrain.report.figures import as_png, as_svg, run_figures
 from distrain.report.page import escaped, page, paragraph, section, svg_image, table, verbatim
 from distrain.report.run_data import BROKEN_OFF, RUNNING, RunData, read_run_data
 from distrain.report.wording import bounded, bytes_size, count, duration, number, percent
+from distrain.spec.document import dump_yaml
 from distrain.storage import whole_file
 from distrain.version import __version__
 
@@ -128,7 +127,7 @@ def _tables(data: RunData) -> Iterable[str]:
         paragraph("Of the command that first submitted the job.", "muted"),
         table([*where, *versions]),
     )
-    spec = yaml.safe_dump(data.spec.model_dump(mode="json", by_alias=True), sort_keys=False)
+    spec = dump_yaml(data.spec.model_dump(mode="json", by_alias=True))
     yield section("Job spec, as resolved", verbatim(spec))
     yield paragraph(f"Written by distrain {__version__}.", "muted")
 

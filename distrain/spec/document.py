@@ -1,6 +1,7 @@
 """From YAML or JSON text to plain values, refusing what would be lost in silence."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ _WRITES_ONE = "`distrain init` writes one."
 # What PyYAML raises for text that it cannot read: besides its own errors, whatever its
 # constructors stumble over (a month 13, `!!bool perhaps`, a nesting deeper than the stack).
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+# A number of YAML 1.2 that YAML 1.1, and so PyYAML, takes for a text: 1e-3, 2.5E4.
+_EXPONENT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z")
+_FLOAT_TAG, _FIRST_CHARACTERS = "tag:yaml.org,2002:float", list("-+.0123456789")
 
 
 def read_document(path: Path) -> object:
@@ -45,6 +51,8 @@ def parse_yaml(text: str) -> Any:
 
     >>> parse_yaml("{lr: 0.5, widths: [8, 4]}")
     {'lr': 0.5, 'widths': [8, 4]}
+    >>> parse_yaml("{lr: 1e-3, name: '1e-3'}")
+    {'lr': 0.001, 'name': '1e-3'}
 
     Raises:
         ValueError: It is not YAML, or a mapping names a key twice.
@@ -59,12 +67,28 @@ def parse_yaml(text: str) -> Any:
             _refuse_repeats(named, f" (line {node.start_mark.line + 1} on)")
             return node
 
+    Loader.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
     try:
         return yaml.load(text, Loader)
     except _RepeatedKey:
         raise
     except (yaml.YAMLError, *_UNREADABLE) as error:
         raise ValueError(f"not YAML: {error}") from None
+
+
+def dump_yaml(document: object) -> str:
+    r"""Plain values as text that `parse_yaml` reads as the same.
+
+    >>> dump_yaml({"lr": 0.001, "name": "1e-3"})
+    "lr: 0.001\nname: '1e-3'\n"
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
+    return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
 
 
 class _RepeatedKey(ValueError):

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from distrain.spec.base import Depth, PositiveInt, Section, Widths
+from distrain.spec.base import Depth, PositiveInt, Real, Section, Widths
 
-Dropout = Annotated[float, Field(ge=0, lt=1)]
+Dropout = Annotated[Real, Field(ge=0, lt=1)]
 
 
 class CrossSpec(Section):
@@ -127,7 +127,7 @@ class TwoTowerSpec(Section):
         description="`binary`: labels 0 and 1; `retrieval`: in-batch sampled softmax, the rows "
         "with label 1 against the items of the rank's other rows.",
     )
-    temperature: float = Field(1.0, gt=0, description="Logits are divided by it.")
+    temperature: Real = Field(1.0, gt=0, description="Logits are divided by it.")
     normalize: bool = Field(False, description="Whether both vectors get length 1.")
     log_q: Literal["none", "batch"] = Field(
         "none", description="`batch` corrects for popular items, as counted in the batch."

@@ -7,7 +7,16 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from distrain.spec.base import LARGEST, Combiner, DecayRate, Placement, PositiveInt, Section
+from distrain.spec.base import (
+    LARGEST,
+    Combiner,
+    DecayRate,
+    Placement,
+    PositiveInt,
+    Real,
+    Section,
+    Whole,
+)
 from distrain.spec.models import ModelSpec
 
 ValidationMetric = Literal["auc", "log_loss", "normalised_entropy"]
@@ -30,17 +39,17 @@ class DataSpec(Section):
     reader: Literal["auto", "arrow", "packed", "cudf"] = Field(
         "auto", description="Who reads row groups; `auto` says what it chose and why."
     )
-    gpu_memory_fraction: float = Field(
+    gpu_memory_fraction: Real = Field(
         0.1, gt=0, lt=1, description="Share of a GPU's memory that the cudf reader may pool."
     )
     cache_dir: str | None = Field(
         None, description="A folder on each host's disk that keeps decoded rows; null does without."
     )
     cache_size: str = Field("100GB", description="What that folder may grow to.")
-    fill_null_id: int | None = Field(
+    fill_null_id: Whole | None = Field(
         None, ge=0, description="What a null id becomes; null refuses them."
     )
-    fill_null_value: float | None = Field(
+    fill_null_value: Real | None = Field(
         None, description="What a null number becomes; null refuses them."
     )
     max_list_length: dict[str, PositiveInt] = Field(
@@ -80,8 +89,8 @@ class OptimizerSpec(Section):
         "`rowwise_adagrad` keeps one sum per embedding row, a dim-th of Adagrad's memory; dense "
         "parameters get Adagrad.",
     )
-    lr: float = Field(0.01, gt=0, description="Peak learning rate.")
-    eps: float | None = Field(
+    lr: Real = Field(0.01, gt=0, description="Peak learning rate.")
+    eps: Real | None = Field(
         None, gt=0, description="Added to denominators; null takes torch's default."
     )
     betas: tuple[DecayRate, DecayRate] = Field((0.9, 0.999), description="Adam's decay rates.")
@@ -90,15 +99,15 @@ class OptimizerSpec(Section):
 class ScheduleSpec(Section):
     """The learning rate's course: linear warm-up, then decay to a fraction of the peak."""
 
-    warmup_steps: int = Field(0, ge=0, le=LARGEST, description="Steps from 0 to the peak rate.")
+    warmup_steps: Whole = Field(0, ge=0, le=LARGEST, description="Steps from 0 to the peak rate.")
     decay: Literal["none", "linear", "cosine"] = Field("none", description="Form of the decay.")
-    decay_start_step: int | None = Field(
+    decay_start_step: Whole | None = Field(
         None,
         ge=0,
         le=LARGEST,
         description="First decaying step; null: right after the warm-up.",
     )
-    final_fraction: float = Field(
+    final_fraction: Real = Field(
         0.0, ge=0, le=1, description="Rate at the last step, as a fraction of the peak."
     )
 
@@ -137,7 +146,7 @@ class TrainSpec(Section):
         description="Slices in which a rank's rows of a step go through the dense part, one after "
         "another; the step still exchanges and updates once. More need less memory.",
     )
-    clip_grad_norm: float | None = Field(
+    clip_grad_norm: Real | None = Field(
         None,
         gt=0,
         description="Largest norm of a step's gradient over all parameters, embeddings included; "
@@ -161,15 +170,15 @@ class TrainSpec(Section):
         description="Whether a GPU's step is recorded once and launched as one; for replicated "
         "tables.",
     )
-    route_ahead: int = Field(
+    route_ahead: Whole = Field(
         1,
         ge=0,
         le=16,
         description="Batches whose routes through the tables (which rows, on which ranks) are made "
         "ahead, in a thread; 0 makes them in the training thread. Results do not depend on it.",
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="Seeds parameters and row order.")
-    lanes: int = Field(
+    seed: Whole = Field(0, ge=0, lt=2**63, description="Seeds parameters and row order.")
+    lanes: Whole = Field(
         24,
         gt=0,
         le=65536,
@@ -187,7 +196,7 @@ class EvaluateSpec(Section):
 
     every_steps: PositiveInt | None = Field(None, description="Steps between validation passes.")
     at_end: bool = Field(True, description="Whether to validate after the last step.")
-    max_auc_bound: float = Field(
+    max_auc_bound: Real = Field(
         1e-3,
         ge=0,
         description="The widest bound on the error of the AUC that is counted in bins of the "
@@ -217,13 +226,13 @@ class EmbeddingsSpec(Section):
         {}, description="The same for single columns of lists, which outranks `combiner`."
     )
     storage: Literal["fp32", "bf16"] = Field("fp32", description="The form of stored weights.")
-    memory_gib: float | None = Field(
+    memory_gib: Real | None = Field(
         None,
         gt=0,
         description="What a rank's tables and their optimizer state may take, in GiB; null: three "
         "quarters of the GPU's memory, or of a rank's share of the host's available memory.",
     )
-    cache_gib: float = Field(
+    cache_gib: Real = Field(
         1.0,
         gt=0,
         description="Device memory for the weights of hot rows of host-cached tables, in GiB; the "
@@ -244,7 +253,7 @@ class ResourcesSpec(Section):
         description="Fewest replicas to train with while workers are missing: a restart takes what "
         "is there, and the job grows again when workers return; null: always num_ranks.",
     )
-    memory_per_rank_gib: float | None = Field(
+    memory_per_rank_gib: Real | None = Field(
         None,
         gt=0,
         description="Host memory a rank's process may hold, in GiB; one that holds more is ended, "
@@ -267,7 +276,7 @@ class CheckpointSpec(Section):
         "Null: `checkpoints` in the run directory.",
     )
     every_steps: PositiveInt | None = Field(None, description="Steps between two checkpoints.")
-    every_s: float | None = Field(600.0, gt=0, description="Seconds between two; null: none.")
+    every_s: Real | None = Field(600.0, gt=0, description="Seconds between two; null: none.")
     at_end: bool = Field(True, description="Whether to write one after the last step.")
     keep: PositiveInt = Field(3, description="How many of the newest are kept.")
     keep_best: ValidationMetric | None = Field(
@@ -285,20 +294,20 @@ class CheckpointSpec(Section):
 class RestartSpec(Section):
     """How often a job is started anew, from its last checkpoint, before it is given up."""
 
-    max_rank_failures: int = Field(
+    max_rank_failures: Whole = Field(
         3, ge=0, le=LARGEST, description="Restarts after a rank died, failed or hung."
     )
-    max_worker_losses: int = Field(
+    max_worker_losses: Whole = Field(
         10, ge=0, le=LARGEST, description="Restarts after a Dask worker left the cluster."
     )
-    max_preemptions: int | None = Field(
+    max_preemptions: Whole | None = Field(
         None,
         ge=0,
         le=LARGEST,
         description="Restarts after a notice to leave, or for a job of higher priority; null: any "
         "number.",
     )
-    backoff_s: float = Field(
+    backoff_s: Real = Field(
         1.0,
         ge=0,
         description="Wait before a restart, in seconds; doubled, up to a minute, for each failure "
@@ -309,7 +318,7 @@ class RestartSpec(Section):
 class QueueSpec(Section):
     """Who goes first when workers are scarce."""
 
-    priority: int = Field(
+    priority: Whole = Field(
         0,
         ge=-LARGEST,
         le=LARGEST,
@@ -321,28 +330,28 @@ class QueueSpec(Section):
 class DeadlinesSpec(Section):
     """How long things may take."""
 
-    queue_s: float | None = Field(
+    queue_s: Real | None = Field(
         None,
         gt=0,
         description="From submission until the job is placed for the first time; null: no limit.",
     )
-    start_s: float = Field(
+    start_s: Real = Field(
         900.0,
         gt=0,
         description="From placement until all ranks train, for each attempt anew; also the longest "
         "that a restart waits for workers.",
     )
-    total_s: float | None = Field(None, gt=0, description="From submission to the end.")
-    collective_s: float = Field(
+    total_s: Real | None = Field(None, gt=0, description="From submission to the end.")
+    collective_s: Real = Field(
         600.0, gt=0, description="Longest wait for a peer in one collective operation."
     )
-    progress_s: float | None = Field(
+    progress_s: Real | None = Field(
         300.0,
         gt=0,
         description="Longest time without any progress of a rank that trains, after which the "
         "culprit is looked for and the job restarted; null: no limit.",
     )
-    stop_grace_s: float = Field(
+    stop_grace_s: Real = Field(
         20.0, ge=0, description="What ranks get to save a checkpoint when asked to stop."
     )
 

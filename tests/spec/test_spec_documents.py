@@ -117,7 +117,10 @@ def test_an_unknown_key_like_no_other_has_no_guess():
         ({**SMALLEST, "data": 5}, "data: a mapping of keys is needed, not 5"),
         ({**SMALLEST, "train": None}, "train: a mapping of keys is needed, not null"),
         ({**SMALLEST, "tags": ["a"]}, "tags: a mapping of keys is needed, not ['a']"),
-        ({**SMALLEST, "tags": {"a": 1}}, "tags.a: input should be a valid string, not 1"),
+        (
+            {**SMALLEST, "tags": {"a": 1}},
+            "tags.a: a text is needed (in quotes, if it looks like a number or a date), not 1",
+        ),
         ({**SMALLEST, "model": 5}, "model: a mapping of keys is needed, not 5"),
         ({**SMALLEST, "model": {}}, f"model.kind: required, but missing (allowed: {KINDS})"),
         (with_section("model", kind="gpt"), f"model.kind: 'gpt' is no model (allowed: {KINDS})"),
@@ -126,7 +129,10 @@ def test_an_unknown_key_like_no_other_has_no_guess():
         (with_section("data", train=[]), "data.train: needs at least 1 item"),
         (with_section("data", train=None), "data.train: needs at least 1 item"),
         (with_section("data", train={"a": 1}), "data.train: a list is needed, not {'a': 1}"),
-        (with_section("data", train=[5]), "data.train.0: input should be a valid string, not 5"),
+        (
+            with_section("data", train=[5]),
+            "data.train.0: a text is needed (in quotes, if it looks like a number or a date), not 5",
+        ),
         (with_section("train", epochs=0), "train.epochs: input should be greater than 0, not 0"),
         (with_section("train", precision="fp8"), "train.precision: input should be 'fp32'"),
         (with_section("train", lanes=2**20), "train.lanes: input should be less than or equal"),

@@ -1,0 +1,136 @@
+"""Numbers of a job spec: from files and `--set` alike, and no truth values in their place."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import pytest
+import yaml
+
+from distrain.errors import SpecError
+from distrain.spec import JobSpec, ModelSpec, load_spec, parse_spec
+from distrain.spec.base import Section
+from distrain.spec.document import dump_yaml, parse_yaml
+
+SECTIONS = {"data": "train: day_0", "model": "kind: mlp"}
+
+
+def both_ways(tmp_path: Path, section: str, field: str, text: str) -> list[JobSpec | str]:
+    """What a file and what `--set` make of a field; the error's text if it is refused."""
+    sections = {section: ""} | SECTIONS
+    smallest, longer = tmp_path / "smallest.yaml", tmp_path / "longer.yaml"
+    smallest.write_text("".join(f"{name}: {{{held}}}\n" for name, held in SECTIONS.items()))
+    sections[section] = ", ".join(filter(None, [sections[section], f"{field}: {text}"]))
+    longer.write_text("".join(f"{name}: {{{held}}}\n" for name, held in sections.items()))
+    made: list[JobSpec | str] = []
+    for file, overrides in ((longer, []), (smallest, [f"{section}.{field}={text}"])):
+        try:
+            made.append(load_spec(file, overrides))
+        except SpecError as error:
+            made.append(error.message)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-3", 1e-3), ("2E-2", 2e-2), ("1.5e2", 150.0), (".5e0", 0.5), ("+1e0", 1.0), ("1.e1", 10)],
+)
+def test_a_number_with_an_exponent_is_a_number(tmp_path: Path, text: str, value: float) -> None:
+    from_file, from_set = both_ways(tmp_path, "train", "clip_grad_norm", text)
+    assert isinstance(from_file, JobSpec)
+    assert from_file == from_set
+    assert from_file.train.clip_grad_norm == value
+    written = yaml.safe_load(dump_yaml(from_file.model_dump(mode="json")))
+    assert type(written["train"]["clip_grad_norm"]) is float
+
+
+def test_such_numbers_reach_the_options_of_a_model_as_numbers() -> None:
+    model = {"kind": "custom", "function": "a.b:c"}
+    document = {"data": {"train": "d"}, "model": model}
+    spec = parse_spec(document, ["model.options={rate: 1e-3, name: '1e-3'}"])
+    assert spec.model.options == {"rate": 0.001, "name": "1e-3"}  # type: ignore[union-attr]
+    text = dump_yaml(spec.model_dump(mode="json"))
+    assert parse_spec(parse_yaml(text)) == parse_spec(yaml.safe_load(text)) == spec
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ("resources", "num_ranks"),
+        ("resources", "min_ranks"),
+        ("train", "clip_grad_norm"),
+        ("train", "seed"),
+        ("deadlines", "start_s"),
+        ("model", "hidden"),
+        ("data", "max_list_length"),
+        ("queue", "priority"),
+    ],
+)
+@pytest.mark.parametrize(("word", "read_as"), [("yes", "True"), ("off", "False")])
+def test_a_truth_value_is_no_number(
+    tmp_path: Path, section: str, field: str, word: str, read_as: str
+) -> None:
+    text = {"hidden": f"[8, {word}]", "max_list_length": f"{{tags: {word}}}"}.get(field, word)
+    from_file, from_set = both_ways(tmp_path, section, field, text)
+    assert from_file == from_set
+    where = {"hidden": "hidden.1", "max_list_length": "max_list_length.tags"}.get(field, field)
+    told = "a number is needed (YAML reads yes, no, on and off as truth values)"
+    assert str(from_file) == f"{section}.{where}: {told}, not {read_as}"
+
+
+def numbers(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The fields of a section, and of those inside it, that take numbers alone."""
+    for name, field in kind.model_fields.items():
+        here = (*path, field.alias or name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from numbers(field.annotation, here)
+        elif kinds_of(field.annotation) <= {int, float, NoneType}:
+            yield here
+
+
+def kinds_of(annotation: Any) -> set[Any]:
+    if get_origin(annotation) is Literal:
+        return {str}
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        inner = inner[:1]
+    return set().union(*map(kinds_of, inner)) if inner else {annotation}
+
+
+def fields_of_numbers() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """A kind of model, and the path of a field that takes numbers."""
+    for path in numbers(JobSpec):
+        yield "mlp", path
+    for kind in get_args(get_args(ModelSpec)[0]):
+        for path in numbers(kind):
+            yield kind.model_fields["kind"].default, ("model", *path)
+
+
+@pytest.mark.parametrize(("kind", "path"), list(fields_of_numbers()))
+def test_no_field_of_numbers_takes_a_truth_value(kind: str, path: tuple[str, ...]) -> None:
+    document: dict[str, Any] = {"data": {"train": "d"}, "model": {"kind": kind}}
+    section = document
+    for key in path[:-1]:
+        section = section.setdefault(key, {})
+    for value in (True, [True, True]):
+        section[path[-1]] = value
+        with pytest.raises(SpecError, match=path[-1]):
+            parse_spec(document)
+
+
+def test_truth_values_stay_where_they_belong() -> None:
+    options = {"wide": True, "deep": [True, {"on": False}]}
+    model = {"kind": "custom", "function": "a.b:c", "options": options}
+    document = {"data": {"train": "d", "drop_last": True}, "model": model}
+    spec = parse_spec(document, ["train.compile=yes"])
+    assert spec.train.compile
+    assert spec.data.drop_last
+    assert spec.model.options == options  # type: ignore[union-attr]
+
+
+def test_a_text_that_looks_like_a_number_is_told_to_be_quoted() -> None:
+    document = {"data": {"train": "d"}, "model": {"kind": "mlp"}}
+    with pytest.raises(SpecError, match=r"tags.commit: a text is needed \(in quotes, if"):
+        parse_spec(document, ["tags.commit=12e7"])
+    assert parse_spec(document, ["tags.commit='12e7'"]).tags == {"commit": "12e7"}
