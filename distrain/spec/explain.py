@@ -13,7 +13,7 @@ LONGEST_VALUE = 80
 
 # pydantic speaks of Python's types; a job spec knows lists and mappings.
 _WORDS = {
-    "string_type": "a text is needed (in quotes, if it looks like a number or a date)",
+    "string_type": "a text is needed (in quotes, if it looks like a number)",
     "tuple_type": "a list is needed",
     "string_pattern_mismatch": "1 to 63 letters, digits, dots, hyphens and underscores are needed, "
     "the first a letter or digit",

@@ -119,7 +119,7 @@ def test_an_unknown_key_like_no_other_has_no_guess():
         ({**SMALLEST, "tags": ["a"]}, "tags: a mapping of keys is needed, not ['a']"),
         (
             {**SMALLEST, "tags": {"a": 1}},
-            "tags.a: a text is needed (in quotes, if it looks like a number or a date), not 1",
+            "tags.a: a text is needed (in quotes, if it looks like a number), not 1",
         ),
         ({**SMALLEST, "model": 5}, "model: a mapping of keys is needed, not 5"),
         ({**SMALLEST, "model": {}}, f"model.kind: required, but missing (allowed: {KINDS})"),
@@ -131,7 +131,7 @@ def test_an_unknown_key_like_no_other_has_no_guess():
         (with_section("data", train={"a": 1}), "data.train: a list is needed, not {'a': 1}"),
         (
             with_section("data", train=[5]),
-            "data.train.0: a text is needed (in quotes, if it looks like a number or a date), not 5",
+            "data.train.0: a text is needed (in quotes, if it looks like a number), not 5",
         ),
         (with_section("train", epochs=0), "train.epochs: input should be greater than 0, not 0"),
         (with_section("train", precision="fp8"), "train.precision: input should be 'fp32'"),
