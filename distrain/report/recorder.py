@@ -15,7 +15,14 @@ from distrain.coordinator.view import JobView, Record
 from distrain.errors import OutputError
 from distrain.report.curves import draw_curves
 from distrain.report.history import History, completed
-from distrain.report.run_file import RunFile, read_records, read_summary, write_spec
+from distrain.report.run_file import (
+    RunFile,
+    read_records,
+    read_summary,
+    remove_untrained,
+    untrained,
+    write_spec,
+)
 from distrain.report.standing import Standing, read_standing
 from distrain.report.summary import Summary, summarise
 from distrain.run_paths import RunPaths
@@ -26,24 +33,29 @@ from distrain.storage import check_writable, translated_errors, whole_file
 def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
     """Make a run directory and write to it whose run it is, and the resolved spec.
 
+    What a job left there that ended before it trained a step is removed.
+
     Raises:
         OutputError: It holds a run already, or cannot be written.
     """
     paths = RunPaths(root)
     check_writable(root)
     check_new_run(paths)
+    if paths.run.exists():
+        with _locked(paths.run):
+            remove_untrained(paths)
     RunFile.new(job_id).write(paths)
     write_spec(spec, paths)
     return RunRecorder(paths)
 
 
 def check_new_run(paths: RunPaths) -> None:
-    """Raise if a run directory holds a run.
+    """Raise if a run directory holds a run that trained, or may have.
 
     Raises:
         OutputError: It does.
     """
-    if paths.spec.exists() or paths.run.exists():
+    if (paths.spec.exists() or paths.run.exists()) and untrained(paths) is None:
         raise OutputError(
             "the run directory holds a run already",
             where={"path": str(paths.root)},

@@ -1,6 +1,7 @@
 """`run.json`: whose run a directory holds; and what else it takes to go on with one."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from distrain.report.environment import describe_environment
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec, parse_spec
 from distrain.spec.document import dump_yaml
-from distrain.storage import whole_file
+from distrain.storage import translated_errors, whole_file
 from distrain.version import __version__
 
 _HINT = "Is it a run directory? It holds spec.yaml and run.json."
@@ -101,6 +102,45 @@ def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
     except (OSError, ValueError):
         return None
     return summary if isinstance(summary, dict) else None
+
+
+def untrained(paths: RunPaths) -> str | None:
+    """Why the job of a run directory ended before it trained a step; `None` if it did train.
+
+    Such a directory holds nothing to go on with: another job may take it.
+    """
+    summary = read_summary(paths) or {}
+    ended_badly = summary.get("state") in ("failed", "cancelled")
+    # Of a lost scheduler nobody knows what its job did.
+    if not ended_badly or summary.get("reason") == "CoordinatorLost" or summary.get("steps"):
+        return None
+    saved = summary.get("checkpoints")
+    counts = isinstance(saved, dict) and saved.get("count")
+    held = (paths.metrics, paths.checkpoints, paths.model)
+    if counts or any(_holds_something(path) for path in held):
+        return None
+    return str(summary.get("reason"))
+
+
+def remove_untrained(paths: RunPaths) -> None:
+    """Remove what a job left that trained nothing: what it was, its outcome and its logs.
+
+    Raises:
+        OutputError: Something cannot be removed.
+    """
+    files = (paths.metrics, paths.progress, paths.curves, paths.report, paths.spec, paths.run)
+    with translated_errors(paths.root):
+        for folder in (paths.logs, paths.audits, paths.checkpoints):
+            if folder.is_dir():
+                shutil.rmtree(folder)
+        for file in (*files, paths.summary):  # last, since it says that the others do not count
+            file.unlink(missing_ok=True)
+
+
+def _holds_something(path: Path) -> bool:
+    if path.is_dir():
+        return any(path.iterdir())
+    return path.exists() and path.stat().st_size > 0
 
 
 def _read(path: Path, parse: Any) -> dict[str, Any]:

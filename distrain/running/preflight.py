@@ -100,7 +100,9 @@ def preflight(
                 resumed.check(spec, inputs)
     mistakes.raise_found()
     assert inputs is not None
-    return Checked(inputs, device, (*_left_out(spec, elsewhere), *_surprises(spec, inputs)))
+    replaced = () if run_dir is None or resumed is not None else _replaced(run_dir)
+    notes = (*_left_out(spec, elsewhere), *_surprises(spec, inputs), *replaced)
+    return Checked(inputs, device, notes)
 
 
 def _check_files(spec: JobSpec, mistakes: Mistakes) -> None:
@@ -269,6 +271,16 @@ def _surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
         f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch is "
         "one step of all rows"
     ]
+
+
+def _replaced(run_dir: Path) -> tuple[str, ...]:
+    """What the run directory holds now and will not any more."""
+    from distrain.report.run_file import untrained
+
+    reason = untrained(RunPaths(run_dir))
+    if reason is None:
+        return ()
+    return (f"{run_dir} holds a job that ended before its first step ({reason}), and is replaced",)
 
 
 @contextmanager
