@@ -8,6 +8,7 @@
     │   └── ModelError             1    a model that cannot be built or used
     │       └── NonFiniteOutput    1    one whose output is not finite
     ├── OutputError                1    something could not be written whole
+    ├── Unavailable                1    a storage that does not answer now, and may another time
     ├── ClusterError               69   no cluster, or too few workers
     └── JobError                   100  a job that started and did not end well
         └── JobCancelled           103  somebody stopped it
@@ -94,6 +95,10 @@ class NonFiniteOutput(ModelError):
 
 class OutputError(DistrainError):
     """An output that could not be written whole; nothing was left under its name."""
+
+
+class Unavailable(DistrainError):
+    """Something that cannot be read or written now, and may be another time."""
 
 
 class ClusterError(DistrainError):

@@ -85,7 +85,8 @@ class Heartbeat:
             the same place of the same program have the same number.
         doing: What the training thread is at: a phase of `PHASES`, or `setup`.
         waiting_for: Who it waits for, if it does: `peers` in a collective operation, `reader` for
-            rows; "" while it works.
+            rows, `storage` for files that cannot be read at the moment and are tried again; ""
+            while it works.
     """
 
     kind: ClassVar[str] = "heartbeat"
@@ -371,6 +372,7 @@ FAILURE_REASONS = (
     "OutputError",  # the model or the log could not be written
     "PeerLost",  # a collective failed because another rank was gone: never the first cause
     "RankFailed",  # any other exception
+    "StorageUnavailable",  # data or checkpoints could not be read, and may be another time
 )
 
 Event = (

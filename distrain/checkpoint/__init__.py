@@ -10,10 +10,10 @@ state.py     all that a training's future depends on: dense part, tables, optimi
 
 from distrain.checkpoint.board import Board, LocalBoard
 from distrain.checkpoint.loading import Loaded, load_newest
-from distrain.checkpoint.manifest import Unavailable
 from distrain.checkpoint.place import CheckpointPlace, Entry
 from distrain.checkpoint.state import TrainingState
 from distrain.checkpoint.writer import CheckpointWriter, Saved
+from distrain.errors import Unavailable
 
 __all__ = [
     "Board",

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
-from distrain.checkpoint.manifest import Damaged, Unavailable
+from distrain.checkpoint.manifest import Damaged
 from distrain.embeddings import Peers
-from distrain.errors import DataError, DistrainError
+from distrain.errors import DataError, DistrainError, Unavailable
 
 # The gravest first: a rank that cannot read at all knows nothing of damage.
 _ERRORS: dict[str, type[DistrainError]] = {

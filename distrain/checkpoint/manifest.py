@@ -9,7 +9,7 @@ from typing import Any
 import xxhash
 
 from distrain.checkpoint.shard import RANK_PREFIX, Shard
-from distrain.errors import DataError, DistrainError
+from distrain.errors import DataError
 from distrain.version import __version__
 
 FORMAT = 1
@@ -20,10 +20,6 @@ DAMAGED_FILE = "manifest.damaged.json"
 
 class Damaged(DataError):
     """Bytes of a checkpoint that are not those that were written, or that are missing."""
-
-
-class Unavailable(DistrainError):
-    """Checkpoints that cannot be read now, and may be another time: a server does not answer."""
 
 
 TensorFacts = tuple[str, tuple[int, ...]]

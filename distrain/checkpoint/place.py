@@ -9,10 +9,9 @@ from distrain.checkpoint.manifest import (
     DAMAGED_FILE,
     MANIFEST_FILE,
     Damaged,
-    Unavailable,
     read_document,
 )
-from distrain.errors import DataError
+from distrain.errors import DataError, Unavailable
 from distrain.storage import Folder, open_folder
 
 _NAME = re.compile(r"step-([0-9]+)-a([0-9]+)")

@@ -25,7 +25,7 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
         num_ranks=job.num_ranks,
         reason=cause.reason if cause else None,
         message=_tell(cause) if cause else None,
-        why_pending=job.why_pending if waits else "",
+        why_pending=job.why_pending if waits else _what_it_waits_for(job),
         pids=tuple(status.pid for status in job.ranks.values()),
         progress=tuple(collector.entries.since(since)) if since is not None else (),
         missed=max(0, collector.entries.first - since) if since is not None else 0,
@@ -35,6 +35,16 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
         ),
         **collector.shown(),
     )
+
+
+def _what_it_waits_for(job: Job) -> str:
+    """Who keeps a job from going on that runs, as far as its ranks know."""
+    if job.state not in (JobState.STARTING, JobState.RUNNING):
+        return ""
+    ranks = [str(rank) for rank, status in job.ranks.items() if status.waiting_for == "storage"]
+    if not ranks:
+        return ""
+    return f"rank {', '.join(ranks)} waits for storage that does not answer; see the rank's log"
 
 
 def _tell(failure: Failure) -> str:

@@ -142,7 +142,8 @@ class JobView:
         num_ranks: Ranks that it wants; `pids` has as many as it has.
         reason: One word for why it ended badly.
         message: The same for people: the culprit, its account, its log's end.
-        why_pending: Why it does not run yet, or not again.
+        why_pending: Why it does not run yet, or not again; of one that runs, that ranks wait for
+            storage that does not answer.
         num_steps: Steps it will take, once known.
         total_rows: Rows it will train, once known.
         reader: Who reads row groups, and why, once known.

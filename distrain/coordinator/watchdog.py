@@ -21,7 +21,8 @@ HEARD_WITHIN_S = 3.0
 def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
     """Take in a heartbeat."""
     status.heard_s = now_s
-    if event.progress != status.progress:
+    # A rank that waits for its storage says so only until it gives up by itself.
+    if event.progress != status.progress or event.waiting_for == "storage":
         status.progressed_s = now_s
     status.progress = event.progress
     status.doing, status.waiting_for = event.doing, event.waiting_for

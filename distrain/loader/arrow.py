@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from distrain.errors import DataError, DistrainError
+from distrain.errors import DataError, DistrainError, Unavailable
 from distrain.loader.identity import version_told
 from distrain.loader.reader import Decoded, joined
 from distrain.loader.same_files import another_version
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted, column_of_leaf, type_problem
-from distrain.storage import open_input
+from distrain.storage import may_pass, open_input
 
 _OPEN_FILES_PER_THREAD = 32
 _MOST_LISTED = 5
@@ -54,6 +54,7 @@ class ArrowReader:
         Raises:
             DataError: The file cannot be read any more, or is not the one that was planned with, or
                 a column holds a null that nothing is to be put in place of.
+            Unavailable: The storage does not answer; another try opens the file anew.
         """
         return joined(self.read_in_parts(group))
 
@@ -110,8 +111,12 @@ class ArrowReader:
             raise
         except Exception as error:  # remote filesystems raise what they like
             lines = str(error).splitlines() or [type(error).__name__]
+            message = f"could not read a row group: {lines[0]}"
+            if may_pass(error):
+                self._let_go(group.file)
+                raise Unavailable(message, where=where) from error
             raise DataError(
-                f"could not read a row group: {lines[0]}",
+                message,
                 where=where | self._damaged_columns(group),
                 hint="The file is damaged, or was removed or changed since the run began.",
             ) from error
@@ -139,6 +144,13 @@ class ArrowReader:
         if len(damaged) == len(names):
             return {}
         return {"column": ", ".join(damaged[:_MOST_LISTED])}
+
+    def _let_go(self, file: str) -> None:
+        """Close this thread's handle of a file, whose connection may be broken."""
+        files: _OpenFiles | None = getattr(self._own, "files", None)
+        handle = files.handles.pop(file, None) if files else None
+        if handle is not None:
+            handle.close()
 
     def close(self) -> None:
         """Close all files, those of other threads as well; no thread may be reading.
@@ -212,13 +224,13 @@ class _Handle:
         self.column_numbers = _column_numbers(self.parquet.metadata, columns)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):  # of a connection that is broken anyway
             self.parquet.close(force=True)
         self._close_stream()
 
     def _close_stream(self) -> None:
         if self._stream is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):
                 self._stream.close()
 
 

@@ -73,6 +73,10 @@ class Channel:
             self._room.put(None)
         return item
 
+    def is_closed(self) -> bool:
+        """Whether somebody closed it."""
+        return self._closed
+
     @property
     def depth(self) -> int:
         """How many items wait."""

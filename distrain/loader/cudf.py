@@ -10,6 +10,7 @@ import importlib
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.errors import DataError
+from distrain.errors import DataError, Unavailable
 from distrain.loader.arrow import null_error
 from distrain.loader.blocks import BatchLayout
 from distrain.loader.dealing import Deal
@@ -28,6 +29,7 @@ from distrain.loader.open_batches import OpenBatch
 from distrain.loader.stats import StatsRecorder
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted
+from distrain.storage import may_pass, patiently
 
 _FIRST_SHARE = 0.25  # of the pool's largest size: what it takes from the GPU at once
 _POOL_ALIGNMENT_BYTES = 256
@@ -65,6 +67,7 @@ class CudfBackend:
         streams: Its streams.
         stats: Takes times and counts.
         memory_fraction: How much of the GPU's memory cuDF may use.
+        retry_s: How long to try again where the storage does not answer.
     """
 
     num_lists = 0
@@ -76,12 +79,14 @@ class CudfBackend:
         streams: CudaStreams,
         stats: StatsRecorder,
         memory_fraction: float,
+        retry_s: float = 0.0,
     ):
         self._columns = tuple(columns)
         self._layout = BatchLayout.of(columns)
         self._device = device
         self._streams = streams
         self._stats = stats
+        self._retry_s = retry_s
         set_up_pool(device, memory_fraction)
         self._reader = CudfReader(columns, streams.side)
         with streams.beside():
@@ -101,7 +106,8 @@ class CudfBackend:
         """
         start_s = time.perf_counter()
         with self._streams.beside():
-            cells = self._reader.read(group)
+            where = {"file": group.file, "row group": group.index}
+            cells = patiently(partial(self._reader.read, group), where, self._retry_s)
             decoded_s = time.perf_counter()
             bad = self._filler.fill(cells, deal, [batch.block for batch in batches])
             # The one place where a thread, a decoding one, waits for the GPU: once a row group.
@@ -147,6 +153,7 @@ class CudfReader:
             DataError: The file cannot be read any more, or is not the one that was planned with, or
                 a column holds a null that nothing is to be put in place of, or the row group does
                 not fit into cuDF's memory.
+            Unavailable: The storage does not answer.
         """
         where: dict[str, object] = {"file": group.file, "row group": group.index}
         try:
@@ -160,8 +167,11 @@ class CudfReader:
             ) from error
         except (OSError, RuntimeError, ValueError, OverflowError, IndexError) as error:
             lines = str(error).splitlines() or [type(error).__name__]
+            message = f"could not read a row group: {lines[0]}"
+            if may_pass(error):
+                raise Unavailable(message, where=where) from error
             raise DataError(
-                f"could not read a row group: {lines[0]}",
+                message,
                 where=where,
                 hint="The file is damaged, or was removed or changed since the run began.",
             ) from error

@@ -51,6 +51,7 @@ class EpochIterator:
 
         Raises:
             StopIteration: The epoch is over, or the iterator was closed.
+            Unavailable: The storage did not answer for `retry_s`.
             DataError: A file cannot be read or holds an unusable value; raised after the batches
                 that come before it, and again on every further call.
         """

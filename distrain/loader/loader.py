@@ -84,6 +84,8 @@ class Loader(IterableDataset[Any]):
             come on top of it.
         max_list_length: How many items of a list column's rows are kept at most, the first ones, by
             column; others keep all.
+        retry_s: How long to read a row group again, with growing pauses, where its storage does not
+            answer (timeouts, resets, overload), before that ends the epoch; 0 tries once.
 
     Raises:
         SpecError: A number is out of its range, `max_list_length` names no column of lists, the
@@ -115,6 +117,7 @@ class Loader(IterableDataset[Any]):
         pin_memory: bool = False,
         gpu_memory_fraction: float = 0.1,
         max_list_length: Mapping[str, int] | None = None,
+        retry_s: float = 120.0,
     ):
         self.dataset = dataset
         self.options = LoaderOptions.checked(
@@ -152,6 +155,9 @@ class Loader(IterableDataset[Any]):
         if not 0 < gpu_memory_fraction < 1:
             raise SpecError(f"gpu_memory_fraction is {gpu_memory_fraction}, not between 0 and 1")
         self._gpu_memory_fraction = gpu_memory_fraction
+        if not retry_s >= 0:
+            raise SpecError(f"retry_s is {retry_s}, not 0 or more")
+        self._retry_s = retry_s
         self._list_limits = list_limits(dataset.columns, max_list_length)
         self._transforms = tuple(transforms)
         self._begin = (0, 0)  # epoch and step of the next `iter`
@@ -168,7 +174,9 @@ class Loader(IterableDataset[Any]):
             most_idle=self.memory.batches,
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
-        self._reader = shared_reader(self.reader_choice.name, self.dataset, self._cache)
+        self._reader = shared_reader(
+            self.reader_choice.name, self.dataset, self._cache, self._retry_s
+        )
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -244,6 +252,7 @@ class Loader(IterableDataset[Any]):
                 device=self.device,
                 streams=self._streams,
                 gpu_memory_fraction=self._gpu_memory_fraction,
+                retry_s=self._retry_s,
                 list_limits=self._list_limits,
             ),
             delivery=new_delivery(self._streams, self._transforms),

@@ -22,6 +22,7 @@ from distrain.loader.delivery import Delivery
 from distrain.loader.open_batches import OpenBatch, OpenBatches
 from distrain.loader.schedule import plan_loads
 from distrain.partition import Chunk, EpochPlan, RowGroup
+from distrain.storage import stop_when
 
 _this_thread = threading.local()
 
@@ -98,7 +99,10 @@ def produce(work: EpochWork, channel: Channel) -> None:
         work.set_up_thread()
         backend = work.new_backend()
         pool = ThreadPoolExecutor(
-            work.decode_threads, "decode", initializer=_set_up_decode_thread, initargs=(work,)
+            work.decode_threads,
+            "decode",
+            initializer=_set_up_decode_thread,
+            initargs=(work, channel),
         )
         try:
             _make_batches(work, channel, backend, pool)
@@ -117,8 +121,9 @@ def mark_own_thread() -> None:
     _this_thread.is_own = True
 
 
-def _set_up_decode_thread(work: EpochWork) -> None:
+def _set_up_decode_thread(work: EpochWork, channel: Channel) -> None:
     mark_own_thread()
+    stop_when(channel.is_closed)
     work.set_up_thread()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from distrain.errors import DataError
+from distrain.errors import DataError, Unavailable
 from distrain.loader.reader import Decoded, Reader, joined
 from distrain.partition import RowGroup
+from distrain.storage import may_pass
 
 _Version = tuple[int, int, int, int]
 
@@ -34,6 +35,7 @@ class SameFilesReader:
 
         Raises:
             DataError: The file is not the one that was read first, or the inner reader failed.
+            Unavailable: The storage does not answer.
         """
         return joined(self.read_in_parts(group))
 
@@ -58,9 +60,13 @@ class SameFilesReader:
         try:
             status = os.stat(group.file)
         except OSError as error:
+            message = f"could not read a row group: {error.strerror}"
+            where = {"file": group.file, "row group": group.index}
+            if may_pass(error):
+                raise Unavailable(message, where=where) from error
             raise DataError(
-                f"could not read a row group: {error.strerror}",
-                where={"file": group.file, "row group": group.index},
+                message,
+                where=where,
                 hint="The file was removed or changed since the run began.",
             ) from error
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

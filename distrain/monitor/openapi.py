@@ -141,7 +141,7 @@ def _rank() -> dict[str, Schema]:
         "pid": _maybe(WHOLE),
         "device": _maybe(TEXT),
         "doing": _told(TEXT, "A phase, `setup`, or how it ended."),
-        "waiting_for": {"enum": ["", "peers", "reader"]},
+        "waiting_for": {"enum": ["", "peers", "reader", "storage"]},
         "step": WHOLE,
         "rows_per_s": _maybe(NUMBER),
         "step_time_s": _told(

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from distrain.errors import DataError
+from distrain.errors import DataError, Unavailable
 from distrain.partition.columns import Wanted, wanted_columns
 from distrain.partition.footer_checks import column_problems
 from distrain.partition.hive import Constants, ambiguous_columns, read_constants
 from distrain.schema import Schema
-from distrain.storage import InputFile, list_inputs, open_input
+from distrain.storage import (
+    InputFile,
+    first_line,
+    list_inputs,
+    may_pass,
+    open_input,
+    patiently,
+    stop_when,
+)
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -79,6 +88,7 @@ def read_footers(
     hive: bool = False,
     fill_null_id: int | None = None,
     fill_null_value: float | None = None,
+    retry_s: float = 0.0,
 ) -> Table:
     """Find the row groups of a table and check all that footers can tell.
 
@@ -92,8 +102,10 @@ def read_footers(
             value (see `distrain.partition.hive`). Without it, such names mean nothing.
         fill_null_id: What a null id becomes; `None` refuses nulls.
         fill_null_value: What a null value becomes; `None` refuses nulls.
+        retry_s: How long to try again where the storage does not answer, for each file.
 
     Raises:
+        Unavailable: The storage does not answer.
         DataError: A file is missing, empty, truncated or no parquet file; a column is missing, of
             a wrong type, or has nulls that are not filled; an id, a label or a weight is out of its
             range by the footer's statistics; there are no rows at all. The first few
@@ -106,9 +118,8 @@ def read_footers(
         fill_null_id=fill_null_id,
         fill_null_value=fill_null_value,
     )
-    files = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
-    with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
-        footers = list(readers.map(partial(_read_footer, wanted=wanted, hive=hive), files))
+    files = list_inputs(patterns, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
+    footers = _read_all(files, wanted, hive, retry_s)
     _raise_problems([problem for footer in footers for problem in footer.problems])
     table = Table(
         tuple(
@@ -128,6 +139,25 @@ def read_footers(
     return table
 
 
+def _read_all(
+    files: Sequence[InputFile], wanted: Sequence[Wanted], hive: bool, retry_s: float
+) -> list[_Footer]:
+    over = threading.Event()
+    readers = ThreadPoolExecutor(
+        min(_READERS, len(files)), "footers", initializer=stop_when, initargs=(over.is_set,)
+    )
+
+    def read(file: InputFile) -> _Footer:
+        once = partial(_read_footer, file, wanted, hive)
+        return patiently(once, {"file": file.path}, retry_s)
+
+    try:
+        return list(readers.map(read, files))
+    finally:  # also where somebody presses Ctrl-C while they wait
+        over.set()
+        readers.shutdown(cancel_futures=True)
+
+
 def _read_footer(file: InputFile, wanted: Sequence[Wanted], hive: bool) -> _Footer:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -135,9 +165,17 @@ def _read_footer(file: InputFile, wanted: Sequence[Wanted], hive: bool) -> _Foot
     try:
         with open_input(file.path) as handle, pq.ParquetFile(handle) as parquet:
             return _checked_footer(file, parquet, wanted, hive)
+    except Unavailable:
+        raise
     except DataError as missing:
         return _Footer(file, (), (), (missing,))
-    except (OSError, pa.ArrowException) as error:
+    except Exception as error:
+        if may_pass(error):
+            raise Unavailable(
+                f"could not read the footer: {first_line(error)}", where={"file": file.path}
+            ) from error
+        if not isinstance(error, OSError | pa.ArrowException):
+            raise
         problem = DataError(
             f"not a whole parquet file: {str(error).splitlines()[0]}",
             where={"file": file.path, "size_bytes": file.size_bytes},

@@ -7,6 +7,7 @@ from typing import Any, get_args, get_origin
 
 from distrain.spec.models import ModelSpec
 from distrain.spec.sections import JobSpec
+from distrain.storage.urls import without_secrets
 
 LONGEST_VALUE = 80
 """Characters of an offending value that are shown."""
@@ -66,7 +67,7 @@ def shown(value: object) -> str:
     if value is None:
         return "null"
     try:
-        text = repr(value)
+        text = without_secrets(repr(value))  # before it is cut, and a secret with it
     except (ValueError, RecursionError):  # integers of thousands of digits, endless nesting
         return "something too large to show"
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."

@@ -8,6 +8,7 @@ from distrain.errors import SpecError
 from distrain.spec.document import parse_yaml, read_document
 from distrain.spec.explain import explain_all
 from distrain.spec.sections import JobSpec
+from distrain.storage.urls import without_secrets
 
 
 def load_spec(path: str | Path, overrides: Iterable[str] = ()) -> JobSpec:
@@ -55,7 +56,7 @@ def parse_spec(
     except ValidationError as error:
         problems += explain_all(error.errors())
     if problems:
-        raise SpecError("\n".join(problems), where=where)
+        raise SpecError(without_secrets("\n".join(problems)), where=where)
     return spec
 
 

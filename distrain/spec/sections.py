@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from distrain.errors import DataError
 from distrain.spec.base import (
     LARGEST,
     Combiner,
@@ -18,6 +19,15 @@ from distrain.spec.base import (
     Whole,
 )
 from distrain.spec.models import ModelSpec
+from distrain.storage.urls import check_url
+
+
+def _check_url(url: str) -> None:
+    try:
+        check_url(url)
+    except DataError as error:  # pydantic collects ValueErrors
+        raise ValueError(f"{error.message} ({error.hint})") from None
+
 
 ValidationMetric = Literal["auc", "log_loss", "normalised_entropy"]
 """What a validation is judged by; of an AUC more is better, of the others less."""
@@ -71,6 +81,13 @@ class DataSpec(Section):
     prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
     decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
     drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
+    retry_s: Real = Field(
+        300.0,
+        ge=0,
+        description="How long a rank reads again, in seconds, with growing pauses, where the "
+        "storage does not answer; then the attempt ends, and the job restarts from its last "
+        "checkpoint. Choose less than deadlines.collective_s.",
+    )
 
     @field_validator("train", "valid", mode="before")
     @classmethod
@@ -78,6 +95,13 @@ class DataSpec(Section):
         if value is None:
             return ()
         return (value,) if isinstance(value, str) else value
+
+    @field_validator("train", "valid")
+    @classmethod
+    def _good_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            _check_url(url)
+        return value
 
 
 class OptimizerSpec(Section):
@@ -289,6 +313,13 @@ class CheckpointSpec(Section):
         True,
         description="Whether training goes on while one is written, from a copy in host memory.",
     )
+
+    @field_validator("dir")
+    @classmethod
+    def _good_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            _check_url(value.replace("{run_id}", "run-id"))
+        return value
 
 
 class RestartSpec(Section):

@@ -12,6 +12,9 @@ from distrain.storage.outputs import (
     whole_dir,
     whole_file,
 )
+from distrain.storage.patience import first_line, is_waiting, patiently, stop_when
+from distrain.storage.transient import may_pass
+from distrain.storage.urls import check_url, without_secrets
 
 __all__ = [
     "PAGE_BYTES",
@@ -21,11 +24,18 @@ __all__ = [
     "InputFile",
     "check_free",
     "check_place",
+    "check_url",
     "check_writable",
+    "first_line",
+    "is_waiting",
     "list_inputs",
+    "may_pass",
     "open_folder",
     "open_input",
+    "patiently",
+    "stop_when",
     "translated_errors",
     "whole_dir",
     "whole_file",
+    "without_secrets",
 ]

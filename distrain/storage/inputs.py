@@ -5,10 +5,16 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from distrain.errors import DataError
+from distrain.errors import DataError, DistrainError, Unavailable
+from distrain.storage.patience import first_line, patiently
+from distrain.storage.transient import may_pass
+from distrain.storage.urls import check_url
+
+_LOOK = "Check the path or the URL."
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,9 @@ class InputFile:
     size_bytes: int
 
 
-def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) -> list[InputFile]:
+def list_inputs(
+    patterns: str | Sequence[str], *, suffixes: Sequence[str] = (), retry_s: float = 0.0
+) -> list[InputFile]:
     """List the files that patterns name, in the order of the patterns, sorted within each.
 
     A file that several patterns name is listed once, where the first of them names it.
@@ -37,14 +45,15 @@ def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) 
     Args:
         patterns: Paths, folders, globs or URLs.
         suffixes: What a file's name may end in when a folder is listed; all files if empty.
+        retry_s: How long to try again where the storage does not answer.
 
     Raises:
         DataError: A pattern matches no file or cannot be looked up, or a file is empty (0 bytes).
+        Unavailable: The storage does not answer.
     """
     found: list[InputFile] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        with _translated(pattern):
-            matches = _matches(pattern, tuple(suffixes))
+        matches = patiently(partial(_list, pattern, tuple(suffixes)), {"path": pattern}, retry_s)
         if not matches:
             raise _nothing(pattern, suffixes)
         found += matches
@@ -57,6 +66,11 @@ def list_inputs(patterns: str | Sequence[str], *, suffixes: Sequence[str] = ()) 
                 hint="Its writer may have died; write it again or leave it out.",
             )
     return found
+
+
+def _list(pattern: str, suffixes: tuple[str, ...]) -> list[InputFile]:
+    with _translated(pattern):
+        return _matches(pattern, suffixes)
 
 
 def _once(files: Sequence[InputFile]) -> list[InputFile]:
@@ -90,6 +104,7 @@ def open_input(path: str) -> IO[bytes]:
 
     Raises:
         DataError: It is missing or may not be read.
+        Unavailable: The storage does not answer.
     """
     import fsspec
 
@@ -100,28 +115,34 @@ def open_input(path: str) -> IO[bytes]:
 
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
-    """Tell what a filesystem raises as a `DataError`."""
-    where = {"file": path}
+    """Tell what a filesystem raises as a `DataError`, or as `Unavailable` what may pass."""
+    check_url(path)
     try:
         yield
-    except FileNotFoundError:
-        raise DataError("no such file", where=where) from None
-    except PermissionError:
-        raise DataError(
-            "may not read the file", where=where, hint="Check its permissions."
-        ) from None
-    except IsADirectoryError:
-        raise DataError("a folder, not a file", where=where) from None
-    except ImportError as error:  # fsspec names the package that is missing
-        raise DataError(
-            f"cannot open the file: {error}",
-            where=where,
-            hint="Install that package here and on all workers, or use a local path.",
-        ) from error
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"cannot open the file: {error}", where=where, hint="Check the path or the URL."
-        ) from error
+    except DistrainError:
+        raise
+    except Exception as error:  # remote filesystems raise what they like
+        told = _told(error, path)
+        # The translation of these says it all.
+        raise told from (error if told.hint == _LOOK or isinstance(told, Unavailable) else None)
+
+
+def _told(error: Exception, path: str) -> DistrainError:
+    where = {"file": path}
+    if may_pass(error):
+        message = f"cannot open the file now: {first_line(error)}"
+        return Unavailable(message, where=where, hint="Check its server and the network.")
+    match error:
+        case FileNotFoundError():
+            return DataError("no such file", where=where)
+        case PermissionError():
+            return DataError("may not read the file", where=where, hint="Check its permissions.")
+        case IsADirectoryError():
+            return DataError("a folder, not a file", where=where)
+        case ImportError():  # fsspec names the package that is missing
+            hint = "Install that package here and on all workers, or use a local path."
+            return DataError(f"cannot open the file: {error}", where=where, hint=hint)
+    return DataError(f"cannot open the file: {error}", where=where, hint=_LOOK)
 
 
 def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[InputFile]:
@@ -145,24 +166,48 @@ def _numbers_apart(path: str) -> list[str | int]:
 
 
 def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    if fs.isdir(path):
-        return _list_folder(fs, path, suffixes)
-    if fs.exists(path):  # first, since a file's own name may hold a `[`
-        return [fs.info(path)]
+    found = _info(fs, path)  # first, since a file's own name may hold a `[`
+    if found is not None:
+        is_folder = found["type"] == "directory"
+        return _list_folder(fs, path, suffixes) if is_folder else [found]
     if not any(mark in path for mark in "*?["):
         return []
     fixed, spelled = _before_the_first_mark(path)
-    infos = [_followed(fs, info) for info in fs.glob(path, detail=True).values()]
+    found_paths = fs.glob(path, detail=True, **_telling(fs))
+    infos = [_followed(fs, info) for info in found_paths.values()]
     if not spelled.startswith((".", "_")):
         infos = [info for info in infos if not _is_hidden(info["name"], fixed)]
     files = [info for info in infos if info["type"] != "directory"]
     return files or [file for info in infos for file in _list_folder(fs, info["name"], suffixes)]
 
 
+def _info(fs: Any, path: str) -> dict[str, Any] | None:
+    """What is at a path; `None` if nothing is.
+
+    fsspec's `exists` and `isdir` also deny what they could not look at.
+    """
+    if "http" in fs.protocol and fs.isdir(path):  # whose `info` knows files only
+        return {"name": path, "type": "directory"}
+    try:
+        info: dict[str, Any] = fs.info(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if may_pass(error):
+            raise
+        return None
+    return info
+
+
+def _telling(fs: Any) -> dict[str, str]:
+    """Have fsspec tell of folders that could not be listed, instead of leaving them out."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    return {"on_error": "raise"} if isinstance(fs, LocalFileSystem) else {}
+
+
 def _list_folder(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
     return [
         _followed(fs, info)
-        for info in fs.find(folder, detail=True).values()
+        for info in fs.find(folder, detail=True, **_telling(fs)).values()
         if info["type"] != "directory"
         and info["name"].endswith(suffixes or "")
         and not _is_hidden(info["name"], folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from distrain.errors import DataError, DistrainError, InputError, OutputError
+from distrain.errors import DataError, DistrainError, InputError, OutputError, Unavailable
 from distrain.events import RankFailed
 from distrain.train.window import NonFiniteLoss
 
@@ -80,6 +80,8 @@ def _reason(error: BaseException) -> str:
             return "InvalidSpec"
         case OutputError():
             return "OutputError"
+        case Unavailable():
+            return "StorageUnavailable"
         case MemoryError() | torch.OutOfMemoryError():
             return "OutOfMemory"
         # Before what is lost with a peer: NCCL, too, tells so that the GPU is full.

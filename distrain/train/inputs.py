@@ -36,12 +36,22 @@ class Inputs:
         return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
 
 
-def check_inputs(spec: JobSpec) -> Inputs:
+PATIENCE_S = 10.0
+"""How long a command waits for a storage that does not answer: somebody waits for the command."""
+
+
+def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S) -> Inputs:
     """Find the schema, read all footers, and refuse what cannot be trained on.
 
     The command line calls this before it asks for a cluster, every rank before it builds a model.
 
+    Args:
+        spec: The job.
+        retry_s: How long to try again where the storage does not answer; no longer than
+            `data.retry_s`.
+
     Raises:
+        Unavailable: The storage does not answer.
         SchemaError: No schema was found, it has no features or not exactly one target (a model of
             the user's own may have several), or it has columns that no model takes (continuous
             lists, a weight).
@@ -57,7 +67,7 @@ def check_inputs(spec: JobSpec) -> Inputs:
     with mistakes.collected():
         check_fields(spec)
     with mistakes.collected():
-        inputs = read_inputs(spec)
+        inputs = read_inputs(spec, retry_s)
     mistakes.raise_found()
     assert inputs is not None
     return inputs
@@ -78,9 +88,10 @@ def check_fields(spec: JobSpec) -> None:
     mistakes.raise_found()
 
 
-def read_inputs(spec: JobSpec) -> Inputs:
+def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S) -> Inputs:
     """The part of `check_inputs` that looks at the data; errors as there."""
-    path = find_data_schema(spec.data)
+    retry_s = min(retry_s, spec.data.retry_s)
+    path = find_data_schema(spec.data, retry_s)
     schema = criteo_schema() if path is None else Schema.load(path)
 
     def read(patterns: Sequence[str]) -> Table:
@@ -90,6 +101,7 @@ def read_inputs(spec: JobSpec) -> Inputs:
             hive=spec.data.hive,
             fill_null_id=spec.data.fill_null_id,
             fill_null_value=spec.data.fill_null_value,
+            retry_s=retry_s,
         )
 
     mistakes = Mistakes()
@@ -124,7 +136,7 @@ def _schema_named(path: str | Path) -> Iterator[None]:
         raise SchemaError(error.message, where=where, hint=error.hint) from None
 
 
-def find_data_schema(data: DataSpec) -> Path | None:
+def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | None:
     """The file of the schema that `data.schema` means; `None` for the bare `criteo` preset.
 
     `auto` looks in the folder of the training files and in the one above it, where `distrain prep`
@@ -134,7 +146,8 @@ def find_data_schema(data: DataSpec) -> Path | None:
     if data.schema_path not in ("auto", "criteo"):
         path = Path(data.schema_path)
         return find_schema(path) if path.is_dir() else path
-    found = find_schema_beside(list_inputs(data.train, suffixes=PARQUET_SUFFIXES)[0].path)
+    files = list_inputs(data.train, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
+    found = find_schema_beside(files[0].path)
     if found is not None or data.schema_path == "criteo":
         return found
     raise SchemaError(

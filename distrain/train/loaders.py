@@ -53,4 +53,5 @@ def job_loader(
         gpu_memory_fraction=data.gpu_memory_fraction,
         cache=data.cache_dir,
         cache_size=data.cache_size,
+        retry_s=data.retry_s,
     )

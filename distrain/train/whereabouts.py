@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from distrain.storage import is_waiting
+
 if TYPE_CHECKING:
     from distrain.train.phases import PhaseClock
 
 PEERS = "peers"
 READER = "reader"
+STORAGE = "storage"
 
 # By thread: what it waits for, or the number of the thread that it waits for.
 _waits: dict[int, str | int] = {}
@@ -79,5 +82,6 @@ class Whereabouts:
 
     @property
     def waiting_for(self) -> str:
-        """`PEERS`, `READER`, or "" while it works."""
-        return wait_of(self._thread)
+        """`PEERS`, `READER`, `STORAGE` where the reader waits for that, or "" while it works."""
+        wait = wait_of(self._thread)
+        return STORAGE if wait == READER and is_waiting() else wait

@@ -3,7 +3,9 @@
 import pytest
 from job_story import Story, kinds
 
+from distrain.coordinator.collector import Collector
 from distrain.coordinator.hosts import AVOID_S
+from distrain.coordinator.job_view import show
 from distrain.coordinator.machine import CANCEL_GRACE_S, GIVE_UP_S, SETTLE_S
 from distrain.coordinator.messages import (
     Budgets,
@@ -531,6 +533,28 @@ def test_one_rank_that_makes_progress_is_enough():
     for progress in range(30):
         story.beat("a", 0, progress)
         assert story.wait(1.0) == []
+
+
+def test_a_rank_that_waits_for_its_storage_is_not_hung_as_long_as_it_says_so():
+    story = Story(2)
+    story.running(progress_s=10.0)
+    for _ in range(3):
+        assert not hang(story, {0: "peers", 1: "storage"})
+    assert story.state() is JobState.RUNNING
+    view = show(story.job(), "a", Collector(), None)
+    assert view.why_pending == "rank 1 waits for storage that does not answer; see the rank's log"
+    assert kinds(hang(story, {0: "peers", 1: "reader"})) == [TakeStacks]
+    assert show(story.job(), "a", Collector(), None).why_pending == ""
+
+
+def test_storage_that_does_not_answer_ends_the_attempt_and_not_the_job():
+    story = Story(2)
+    story.running(budgets=SOME, backoff_s=0.0)
+    story.rank("a", RankFailed(1, "StorageUnavailable", "why"))
+    story.wait(SETTLE_S)
+    story.all_exit()
+    assert story.state() is JobState.STARTING
+    assert story.job().spent == {"rank_failures": 1}
 
 
 def test_a_hung_job_is_started_again():

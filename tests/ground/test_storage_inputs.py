@@ -1,10 +1,18 @@
 import os
+import traceback
 
 import fsspec
 import pytest
 
 from distrain.errors import DataError
-from distrain.storage import InputFile, list_inputs, open_input
+from distrain.storage import (
+    InputFile,
+    check_url,
+    list_inputs,
+    open_folder,
+    open_input,
+    without_secrets,
+)
 
 
 @pytest.fixture
@@ -230,3 +238,45 @@ def test_a_file_that_may_not_be_read_is_told(tree, monkeypatch):
     with pytest.raises(DataError, match="may not read the file") as caught:
         open_input(str(tree / "day_0.parquet"))
     assert caught.value.hint == "Check its permissions."
+
+
+SECRET = "wJalr/XUtnFEMI+bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.mark.parametrize("look", [list_inputs, open_input, open_folder])
+@pytest.mark.parametrize(
+    ("url", "means"),
+    [
+        (f"s3://AKIDEXAMPLE:{SECRET}@bucket/x/*.parquet", "AWS_SECRET_ACCESS_KEY"),
+        (f"sftp://me:{SECRET}@host/x", "FSSPEC_SFTP_PASSWORD"),
+        (f"https://me:{SECRET}@host/x", "environment"),
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_never_shown(look, url, means):
+    with pytest.raises(DataError, match="holds a password") as caught:
+        look(url)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in shown
+    assert means in shown
+    assert "AKIDEXAMPLE" not in shown
+
+
+@pytest.mark.parametrize("look", [list_inputs, open_input, open_folder])
+@pytest.mark.parametrize("url", ["s3://no_such!/x", "s3a://two words/x"])
+def test_an_impossible_bucket_is_refused_in_words(look, url):
+    with pytest.raises(DataError, match="is no name of a bucket") as caught:
+        look(url)
+    assert caught.value.where == {"url": url}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("/a:b@c/x", "hdfs://host:8020/me@x", "s3://bucket/a@b", "s3://bucket"),
+        *("s3://a.b-c_1/d:e@f", "sftp://me@host/x", "gs://bucket/x", "s3://b*/x"),
+        "memory://a b/c",
+    ],
+)
+def test_other_urls_are_good(url):
+    check_url(url)
+    assert without_secrets(url) == url

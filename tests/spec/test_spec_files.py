@@ -1,9 +1,11 @@
 """Job specs as files: YAML, JSON, and what is neither."""
 
+import traceback
+
 import pytest
 
 from distrain.errors import SpecError
-from distrain.spec import load_spec
+from distrain.spec import load_spec, parse_spec
 from distrain.spec.document import parse_yaml
 
 YAML = "data: {train: day_0}\nmodel: {kind: mlp}\n"
@@ -80,3 +82,22 @@ def test_merge_keys_are_no_repeats():
     assert parse_yaml(text)["two"] == {"x": 1, "y": 1, "z": 0}
     with pytest.raises(ValueError, match="names y twice"):
         parse_yaml("{<<: {x: 1}, y: 1, y: 2}")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "data.train=s3://KEY:{}@bucket/train",
+        "data.valid=[valid, 's3://KEY:{}@bucket/valid']",
+        "checkpoint.dir=s3://KEY:{}@bucket/runs",
+        "data.train={{a: s3://KEY:{}@bucket/train}}",
+        "nonsense-s3://KEY:{}@bucket",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_shown(override):
+    secret = "wJalr/XUtnFEMI+K7MDENG" * 5  # longer than what is shown of a value
+    document = {"data": {"train": "day_0"}, "model": {"kind": "mlp"}}
+    with pytest.raises(SpecError) as caught:
+        parse_spec(document, [override.format(secret)])
+    shown = "".join(traceback.format_exception(caught.value))
+    assert secret[:20] not in shown

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from distrain.errors import DataError, OutputError, SchemaError, SpecError
+from distrain.errors import DataError, OutputError, SchemaError, SpecError, Unavailable
 from distrain.events import FAILURE_REASONS
 from distrain.train.failures import explain_failure
 from distrain.train.window import NonFiniteLoss
@@ -19,6 +19,7 @@ GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed b
         (SpecError("no steps"), "InvalidSpec"),
         (SchemaError("two targets"), "InvalidSpec"),
         (OutputError("disk full"), "OutputError"),
+        (Unavailable("connection reset by peer"), "StorageUnavailable"),
         (NonFiniteLoss(7, 1, float("nan")), "NonFiniteLoss"),
         (MemoryError(), "OutOfMemory"),
         (torch.OutOfMemoryError("CUDA out of memory"), "OutOfMemory"),

@@ -44,6 +44,18 @@ def test_a_wait_for_a_thread_is_that_threads_wait():
         assert where.waiting_for == ""  # it works, or has ended
 
 
+def test_a_reader_that_waits_for_its_storage_says_so(monkeypatch):
+    where, away = Whereabouts(), True
+    monkeypatch.setattr("distrain.train.whereabouts.is_waiting", lambda: away)
+    assert where.waiting_for == ""  # some thread of the loader waits, and the training works
+    with waiting(PEERS):
+        assert where.waiting_for == "peers"
+    with waiting(READER):
+        assert where.waiting_for == "storage"
+        away = False
+        assert where.waiting_for == "reader"
+
+
 def test_a_heartbeat_tells_step_progress_phase_and_wait():
     board = LocalDecidingBoard()
     control = Control(board, StepGate(board, 0, 1), Whereabouts())

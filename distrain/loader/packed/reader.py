@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.errors import DataError, SchemaError
+from distrain.errors import DataError, SchemaError, Unavailable
 from distrain.loader.packed.file import Buffers, PackedFile, PackedFooter
 from distrain.loader.reader import Decoded
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted
+from distrain.storage import may_pass
 
 _OPEN_FILES = 256
 
@@ -50,6 +51,7 @@ class PackedReader:
         """The wanted columns of a row group: int32 and float32.
 
         Raises:
+            Unavailable: The storage does not answer; another try opens the file anew.
             DataError: The file is gone, was replaced, changed or cut short since it was first read,
                 a checksum is wrong, or it is not packed.
         """
@@ -61,9 +63,14 @@ class PackedReader:
             buffer = self._buffers.take(layout.num_bytes)
             cells = file.read(layout, group.index, buffer, verify=self._verify)
         except OSError as error:
+            message = f"could not read a row group: {error.strerror or error}"
+            where = {"file": group.file, "row group": group.index}
+            if may_pass(error):
+                self._let_go(group.file)
+                raise Unavailable(message, where=where) from error
             raise DataError(
-                f"could not read a row group: {error.strerror or error}",
-                where={"file": group.file, "row group": group.index},
+                message,
+                where=where,
                 hint="The file was removed since the run began, or the disk fails.",
             ) from error
         if constants:
@@ -80,6 +87,10 @@ class PackedReader:
         with self._lock:
             self._files.clear()
         self._buffers = Buffers()
+
+    def _let_go(self, path: str) -> None:
+        with self._lock:
+            self._files.pop(path, None)
 
     def _file(self, path: str) -> PackedFile:
         with self._lock:

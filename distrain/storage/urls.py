@@ -1,0 +1,63 @@
+"""What URLs may say: where something is, and never how to get in."""
+
+from __future__ import annotations
+
+import re
+
+from distrain.errors import DataError
+
+# A port is no password: `hdfs://host:8020/a@b`.
+_SECRET = re.compile(r"(?<=://)[^/@:\s]*:(?![0-9]+(?:/|$))[^@\s]*@")
+_BUCKET = re.compile(r"[A-Za-z0-9.\-_]{1,255}|arn:aws[^/]*")
+_GLOB_MARKS = "*?["
+_S3 = ("s3", "s3a")
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that holds a password, or no name of a bucket where one belongs.
+
+    Args:
+        url: A URL, a glob of URLs, or a local path, which is always good.
+
+    Raises:
+        DataError: It says how to give credentials; the password is not in it.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return
+    if _SECRET.search(url):
+        raise DataError(
+            "the URL holds a password, which would end up in logs and run directories",
+            where={"url": without_secrets(url)},
+            hint=f"Write it without `user:password@`. {_how_to_give_credentials(scheme)}",
+        )
+    bucket = rest.partition("/")[0]
+    is_glob = any(mark in bucket for mark in _GLOB_MARKS)
+    if scheme in _S3 and bucket and not is_glob and not _BUCKET.fullmatch(bucket):
+        raise DataError(
+            f"{bucket!r} is no name of a bucket",
+            where={"url": url},
+            hint="Buckets have letters, digits, dots, hyphens and underscores in their names: "
+            "s3://BUCKET/PATH. " + _how_to_give_credentials(scheme),
+        )
+
+
+def without_secrets(text: str) -> str:
+    """A text whose URLs hold no passwords any more.
+
+    >>> without_secrets("no file s3://KEY:SECRET/2@bucket/x")
+    'no file s3://***@bucket/x'
+    """
+    return _SECRET.sub("***@", text)
+
+
+def _how_to_give_credentials(scheme: str) -> str:
+    if scheme in _S3:
+        return (
+            "Credentials come from the environment of this process and of the Dask workers: "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role."
+        )
+    return (
+        "Credentials come from the environment of this process and of the Dask workers, "
+        f"such as FSSPEC_{scheme.upper()}_PASSWORD, or from ~/.config/fsspec."
+    )
