@@ -64,7 +64,8 @@ def command(
     import torch
 
     from distrain.cli.models import find_model
-    from distrain.cli.output import document, tell
+    from distrain.cli.output import document, progress_console, tell
+    from distrain.cli.progress import WorkProgress
     from distrain.loader import Dataset
     from distrain.models import load_model
     from distrain.scoring import evaluate_groups, evaluate_saved
@@ -72,9 +73,15 @@ def command(
     torch.set_num_threads(threads)
     saved = load_model(find_model(model))
     dataset = Dataset(data, saved.schema)
-    found = asdict(evaluate_saved(saved, dataset, batch_size, max_auc_bound))
-    if group is not None:
-        found |= evaluate_groups(saved, dataset, group, batch_size).to_json()
+    with WorkProgress(progress_console()) as progress:
+
+        def show(phase: str, done: int, total: int) -> None:
+            progress.show(phase, done, total, done, "rows")
+
+        report = evaluate_saved(saved, dataset, batch_size, max_auc_bound, show)
+        found = asdict(report)
+        if group is not None:
+            found |= evaluate_groups(saved, dataset, group, batch_size, show).to_json()
     if as_json:
         document(found)
         return

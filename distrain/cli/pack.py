@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.output import document, tell
+from distrain.cli.output import document, progress_console, tell
 from distrain.cli.params import COUNT, json_option
+from distrain.cli.progress import WorkProgress
 
 if TYPE_CHECKING:
     from distrain.loader.packed import PackReport
@@ -77,17 +78,19 @@ def command(
             f"--row-group-rows is 1 to {MOST_GROUP_ROWS}, --rows-per-file at least 1."
         )
     if_interrupted(f"nothing was written to {output}")
-    report = pack(
-        inputs,
-        _schema(inputs, schema_path),
-        output,
-        row_group_rows=row_group_rows,
-        rows_per_file=rows_per_file,
-        overwrite=overwrite,
-        hive=hive,
-        fill_null_id=fill_null_id,
-        fill_null_value=fill_null_value,
-    )
+    with WorkProgress(progress_console()) as progress:
+        report = pack(
+            inputs,
+            _schema(inputs, schema_path),
+            output,
+            row_group_rows=row_group_rows,
+            rows_per_file=rows_per_file,
+            overwrite=overwrite,
+            hive=hive,
+            fill_null_id=fill_null_id,
+            fill_null_value=fill_null_value,
+            progress=lambda done, total: progress.show("packing", done, total, done, "rows"),
+        )
     _tell(report, output, as_json)
 
 

@@ -54,16 +54,20 @@ def command(
     """
     from distrain.cli.interrupts import if_interrupted
     from distrain.cli.models import find_model
-    from distrain.cli.output import answer, say, tell
+    from distrain.cli.output import answer, progress_console, tell
+    from distrain.cli.progress import WorkProgress
     from distrain.cluster import open_cluster
     from distrain.scoring import PredictRequest, check_request, predict
 
     request = PredictRequest(find_model(model), data, out, keep, batch_size, overwrite)
     check_request(request)  # starting workers takes seconds; a mistyped path should not
     if_interrupted(f"nothing was written to {out}")
-    with open_cluster(scheduler=scheduler, num_workers=workers) as client:
+    cluster = open_cluster(scheduler=scheduler, num_workers=workers)
+    with cluster as client, WorkProgress(progress_console()) as progress:
         result = predict(
-            request, client, lambda done, total: say(f"scored {done} of {total} files")
+            request,
+            client,
+            lambda done, total, rows: progress.show("scoring", done, total, rows, "files"),
         )
     if as_json:
         answer(folder=str(out), rows=result.rows, files=result.files)

@@ -10,11 +10,10 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.output import answer, progress_console, tell
 from distrain.cli.params import COUNT, json_option, scheduler_options
+from distrain.cli.progress import WorkProgress
 from distrain.cli.tls import tls_options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from distrain.etl import PrepRequest, PrepResult
 
 _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
@@ -130,11 +129,15 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     check_free(request.out, request.overwrite)
     if_interrupted(f"nothing was written to {request.out}")
     cluster = open_cluster(scheduler=options["scheduler"], num_workers=options["workers"])
-    with cluster as client, PhaseProgress(progress_console()) as progress:
+    with cluster as client, WorkProgress(progress_console(), from_start=True) as progress:
+
+        def show(phase: str, done: int, total: int, rows: int) -> None:
+            progress.show(_PHASES.get(phase, phase), done, total, rows)
+
         finish = None
         if options["layout"] == "fast":
             finish = partial(_pack_splits, row_group_rows=options["row_group_rows"])
-        result = prepare(request, client, progress.show, finish)
+        result = prepare(request, client, show, finish)
     if options["as_json"]:
         answer(**_as_json(result))
     _print_result(result)
@@ -187,44 +190,6 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         embedding_dim=options["embedding_dim"],
         overwrite=options["overwrite"],
     )
-
-
-class PhaseProgress:
-    """Shows each phase: bars on a terminal, a line at its start and end elsewhere."""
-
-    def __init__(self, console: "Console"):
-        self._console = console
-        self._bars: Any = None
-        self._tasks: dict[str, Any] = {}
-
-    def __enter__(self) -> "PhaseProgress":
-        if self._console.is_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-            self._bars = Progress(
-                TextColumn("{task.description:8}"),
-                BarColumn(24),
-                TextColumn("{task.completed}/{task.total} tasks  {task.fields[rows]:>13,} rows"),
-                TimeElapsedColumn(),
-                console=self._console,
-            )
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def show(self, phase: str, done: int, total: int, rows: int) -> None:
-        """Show how far a phase is; the signature is `distrain.etl.ProgressCallback`."""
-        name = _PHASES.get(phase, phase)
-        if self._bars is None:
-            if done in (0, total):
-                self._console.print(f"{name}: {done}/{total} tasks, {rows:,} rows", markup=False)
-            return
-        if phase not in self._tasks:
-            self._tasks[phase] = self._bars.add_task(name, total=total, rows=0)
-        self._bars.update(self._tasks[phase], completed=done, rows=rows)
 
 
 def _as_json(result: "PrepResult") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The metrics of a saved model on labelled files; no cluster is needed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from distrain.train.evaluate import evaluate, rank_scores, scored_batches
 
 MAX_AUC_BOUND = 1e-3
 SHOWN_GROUPS = 20
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with the phase (`scoring`, `ordering`, `grouping`), rows done and rows in all."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,11 @@ class Groups:
 
 
 def evaluate_saved(
-    saved: SavedModel, dataset: Dataset, batch_rows: int, max_auc_bound: float = MAX_AUC_BOUND
+    saved: SavedModel,
+    dataset: Dataset,
+    batch_rows: int,
+    max_auc_bound: float = MAX_AUC_BOUND,
+    on_progress: OnProgress | None = None,
 ) -> BinaryReport:
     """Every metric of a saved model on labelled rows.
 
@@ -68,17 +75,22 @@ def evaluate_saved(
         batch_rows: Rows scored at once.
         max_auc_bound: Where the bins' bound on the AUC or the average precision is wider, the rows
             are scored once more and ordered by their scores.
+        on_progress: Told of each batch.
 
     Raises:
         ModelError: A logit is not finite.
         DataError: The rows cannot be used.
     """
     loader, device = _in_order(dataset, batch_rows), torch.device("cpu")
-    report = evaluate(saved.model, loader, device).compute()
+    told = _batch_counter(dataset, "scoring", batch_rows, on_progress)
+    report = evaluate(saved.model, loader, device, told).compute()
+    told()
     bounds = (report.auc_bound or 0.0, report.average_precision_bound or 0.0)
     if max(bounds) <= max_auc_bound:
         return report
-    ranked = rank_scores(saved.model, loader, device)
+    told = _batch_counter(dataset, "ordering", batch_rows, on_progress)
+    ranked = rank_scores(saved.model, loader, device, told)
+    told()
     auc, precision = ranked.auc(), ranked.average_precision()
     assert auc is not None  # the bins had both classes
     assert precision is not None
@@ -91,7 +103,13 @@ def evaluate_saved(
     )
 
 
-def evaluate_groups(saved: SavedModel, dataset: Dataset, column: str, batch_rows: int) -> Groups:
+def evaluate_groups(
+    saved: SavedModel,
+    dataset: Dataset,
+    column: str,
+    batch_rows: int,
+    on_progress: OnProgress | None = None,
+) -> Groups:
     """The AUC of a saved model within the groups that a column of the files makes.
 
     It holds a score, a label and a group number of every row: 13 bytes a row, three times as much
@@ -102,24 +120,27 @@ def evaluate_groups(saved: SavedModel, dataset: Dataset, column: str, batch_rows
         dataset: The rows.
         column: Any column of the files whose values can be compared; null is a value.
         batch_rows: Rows scored at once.
+        on_progress: Told of each batch.
 
     Raises:
         DataError: A file lacks the column, or it holds lists or structs.
     """
     files = list(dict.fromkeys(group.file for group in dataset.table.row_groups))
     for file in files:
-        check_side_columns(file, [column])
+        check_side_columns(file, [column], "to group by")
     loader = _in_order(dataset, batch_rows)
     values: list[pa.Array] = []
     scores: list[np.ndarray[Any, Any]] = []
     labels: list[np.ndarray[Any, Any]] = []
-    batches = scored_batches(saved.model, loader, torch.device("cpu"))
+    told = _batch_counter(dataset, "grouping", batch_rows, on_progress)
+    batches = scored_batches(saved.model, loader, torch.device("cpu"), told)
     for piece, (logits, targets) in zip(
         side_columns(files, [column], batch_rows), batches, strict=True
     ):
         values.append(_dictionary(piece.column(0), column))
         scores.append(logits.float().numpy())
         labels.append(targets.numpy() != 0)
+    told()
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     held, groups = np.unique(groups, return_inverse=True)
@@ -142,6 +163,21 @@ def _dictionary(values: pa.Array, column: str) -> pa.DictionaryArray:
 def _in_order(dataset: Dataset, batch_rows: int) -> Loader:
     """Batches of all rows in the files' order."""
     return Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none")
+
+
+def _batch_counter(
+    dataset: Dataset, phase: str, batch_rows: int, on_progress: OnProgress | None
+) -> Callable[[], None]:
+    """Tells how many rows are done; to be called before each batch, and after the last one."""
+    rows, done = len(dataset), -batch_rows
+
+    def count() -> None:
+        nonlocal done
+        done += batch_rows
+        if on_progress:
+            on_progress(phase, min(done, rows), rows)
+
+    return count
 
 
 def _plain(value: Any) -> Any:

@@ -43,14 +43,14 @@ class PredictResult:
 
 
 def predict(
-    request: PredictRequest, client: Any, on_progress: Callable[[int, int], None] | None = None
+    request: PredictRequest, client: Any, on_progress: Callable[[int, int, int], None] | None = None
 ) -> PredictResult:
     """Score files on the client's cluster, one task per file; outputs appear together.
 
     Args:
         request: What to score.
         client: A `distributed.Client`.
-        on_progress: Called with (files done, files in all).
+        on_progress: Called with files done, files in all, and rows so far.
 
     Raises:
         DataError: An input cannot be used: told before anything is scored where footers tell.
@@ -78,7 +78,7 @@ def predict(
             for done, future in enumerate(as_completed(futures), start=1):
                 rows += future.result()
                 if on_progress:
-                    on_progress(done, len(files))
+                    on_progress(done, len(files), rows)
         finally:
             client.cancel(futures)
     return PredictResult(rows, len(files))
@@ -98,7 +98,7 @@ def check_request(request: PredictRequest) -> list[InputFile]:
     if SCORE_COLUMN in request.keep:
         raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")
     for file in files:
-        check_side_columns(file.path, request.keep)
+        check_side_columns(file.path, request.keep, "to keep")
     return files
 
 

@@ -39,8 +39,13 @@ def side_columns(
         yield pa.concat_batches(pending)
 
 
-def check_side_columns(file: str, columns: Sequence[str]) -> None:
+def check_side_columns(file: str, columns: Sequence[str], purpose: str) -> None:
     """Look whether a file has some columns.
+
+    Args:
+        file: A parquet file: a path or URL.
+        columns: Their names.
+        purpose: What they are for, such as `to keep`; for the message.
 
     Raises:
         DataError: It lacks one.
@@ -52,7 +57,7 @@ def check_side_columns(file: str, columns: Sequence[str]) -> None:
     missing = [name for name in columns if name not in names]
     if missing:
         raise DataError(
-            f"no column {', '.join(missing)}",
+            f"no column {', '.join(missing)} {purpose}",
             where={"file": file},
             hint=f"It has: {', '.join(names)}.",
         )

@@ -131,10 +131,11 @@ def test_predict_needs_no_labels_and_keeps_other_columns(
         tmp_path / "out",
         keep=("user",),
     )
-    progress: list[tuple[int, int]] = []
+    progress: list[tuple[int, int, int]] = []
     result = predict(request, cluster, lambda *at: progress.append(at))
     assert (result.rows, result.files) == (1000, 2)
-    assert progress == [(1, 2), (2, 2)]
+    assert [(done, total) for done, total, _ in progress] == [(1, 2), (2, 2)]
+    assert progress[-1][2] == result.rows
     for name in ("00000-same-name.parquet", "00001-same-name.parquet"):
         scores = pq.read_table(tmp_path / "out" / name)
         assert scores["user"].to_pylist() == list(range(500))

@@ -1,6 +1,5 @@
 """`distrain prep` from the command line."""
 
-import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 import distrain.cluster
-from distrain.cli.prep import PhaseProgress, command
+from distrain.cli.prep import command
 from distrain.errors import DataError
 from distrain.loader.packed import is_packed
 
@@ -95,17 +93,6 @@ def test_it_starts_worker_processes_itself(
     assert again.exit_code == 0, again.output
     first, second = (pq.read_table(folder / "train") for folder in (out, tmp_path / "again"))
     assert first.equals(second)
-
-
-def test_bars_on_a_terminal() -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=100)
-    with PhaseProgress(console) as progress:
-        progress.show("read", 0, 2, 0)
-        progress.show("read", 2, 2, 1000)
-    assert "reading" in screen.getvalue()
-    assert "2/2 tasks" in screen.getvalue()
-    assert "1,000 rows" in screen.getvalue()
 
 
 def test_the_fast_layout_holds_the_same_rows(

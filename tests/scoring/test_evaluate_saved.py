@@ -92,7 +92,7 @@ def test_the_command_tells_the_auc_of_each_user(folder: Path) -> None:
 
 def test_columns_that_make_no_groups_are_refused(folder: Path, tmp_path: Path) -> None:
     saved = load_model(folder / "model")
-    with pytest.raises(DataError, match="no column nobody"):
+    with pytest.raises(DataError, match="no column nobody to group by"):
         evaluate_groups(saved, Dataset(folder / "data", saved.schema), "nobody", 64)
     lists = draw_rows(10, seed=1).append_column("tags", pa.array([[1]] * 10))
     pq.write_table(lists, tmp_path / "lists.parquet")
