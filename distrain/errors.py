@@ -21,6 +21,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: this process is to end in order, as after Ctrl-C."""
+
+
 class DistrainError(Exception):
     """What failed, where it failed and what to do next.
 

@@ -9,15 +9,12 @@ from typing import IO, Any, NoReturn
 import click
 
 from distrain.cli.text import clean
+from distrain.errors import Terminated
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
 _LEFT = "distrain.left"
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came; whatever ends in order on Ctrl-C does so now, too."""
 
 
 class Ended(click.ClickException):

@@ -22,6 +22,10 @@ COMMANDS = {
     "init": "Write a job spec to begin with.",
     "plan": "Say what a job's ranks will read and hold, and start nothing.",
     "train": "Train a model as a job spec says.",
+    "jobs": "List the jobs of a scheduler.",
+    "status": "Say how one job stands.",
+    "attach": "Follow a job that goes on without you.",
+    "cancel": "Stop a job.",
     "top": "Show what the jobs of a scheduler do.",
     "report": "Write a run on one HTML page.",
     "compare": "Lay runs side by side.",
@@ -35,7 +39,13 @@ COMMANDS = {
     "completion": "Print the script that completes commands in your shell.",
 }
 
-_MODULES = {"top": "top.command"}
+_MODULES = {
+    "jobs": "jobs.list",
+    "status": "jobs.status",
+    "attach": "jobs.attach",
+    "cancel": "jobs.cancel",
+    "top": "top.command",
+}
 """Where a command lies whose file has another name than it."""
 
 

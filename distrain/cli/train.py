@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.params import json_option, scheduler_options
+from distrain.cli.output import answer, document, json_wanted, progress_console, say, tell, warn
+from distrain.cli.params import SCHEDULER_VARIABLE, json_option, scheduler_options
 from distrain.cli.tls import tls_options
 
 if TYPE_CHECKING:
-    from distrain.running import Run
+    from distrain.running import Progress, Run
 
 
 @click.command()
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
     help="Pass records to tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Check the job, print the resolved spec, stop.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Submit the job to a cluster that runs, say how to follow it, and end; it goes on alone.",
+)
 @json_option("Print the run's summary as JSON at its end; with --dry-run, the resolved spec.")
 def command(
     spec_file: Path | None,
@@ -59,6 +65,7 @@ def command(
     dashboard_address: str,
     sinks: tuple[str, ...],
     dry_run: bool,
+    detach: bool,
     as_json: bool,
 ) -> None:
     """Train a model as SPEC.yaml says, one torch replica per Dask worker.
@@ -80,13 +87,13 @@ def command(
       distrain train job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
       distrain train job.yaml --set 'resources={backend: inline}'    # one rank, in this process
       distrain train job.yaml --sink tensorboard --sink mlflow:http://10.0.0.9:5000
+      distrain train job.yaml --detach --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
       distrain train --resume runs/today
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.interrupts import if_interrupted
     from distrain.cli.live import LiveProgress
     from distrain.cli.outcome import tell_outcome
-    from distrain.cli.output import progress_console
     from distrain.run_paths import new_job_id
     from distrain.running import Run, train
     from distrain.running.resuming import find_run
@@ -111,14 +118,43 @@ def command(
         job_id = new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
     run = Run(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)
+    if detach:
+        _check_detachable(run)
     if dry_run:
         _print_checked(run)
+        return
+    if detach:
+        _detach(run, progress)
         return
     tell_outcome(root, lambda: train(run, progress))
 
 
+def _check_detachable(run: "Run") -> None:
+    if run.spec.resources.backend == "inline":
+        raise click.UsageError("--detach: a job with `backend: inline` runs in this process.")
+    if run.scheduler is None:
+        raise click.UsageError(
+            "--detach: name a cluster that goes on without this command: --scheduler ADDRESS, "
+            f"or {SCHEDULER_VARIABLE}."
+        )
+    if run.sinks:
+        raise click.UsageError("--detach: sinks are fed by the command that follows a job.")
+
+
+def _detach(run: "Run", progress: "Progress") -> None:
+    from distrain.cli.jobs.rendering import how_to_follow
+    from distrain.running.detached import submit
+
+    assert run.scheduler is not None
+    submit(run, progress)
+    root = run.run_dir.absolute()
+    if json_wanted():
+        answer(job_id=run.job_id, run_dir=str(root), scheduler=run.scheduler)
+    tell(f"job {run.job_id} is submitted; its run directory is {root}")
+    say(how_to_follow(run.job_id, run.scheduler))
+
+
 def _print_checked(run: "Run") -> None:
-    from distrain.cli.output import document, json_wanted, tell, warn
     from distrain.spec.document import dump_yaml
 
     checked = run.check()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distrain.coordinator.listing import Listing
 from distrain.coordinator.states import JobState, Reason
 from distrain.coordinator.view import JobView
 from distrain.errors import ClusterError, JobCancelled, JobError
@@ -19,6 +20,9 @@ POLL_S = 0.2
 
 ANSWER_S = 10.0
 """How long the scheduler's answer is waited for; one that works answers in milliseconds."""
+
+_NO_PROGRESS = 2**62
+"""More entries than a job ever has."""
 
 LOST_AFTER_S = 20.0
 """How long a scheduler that does not answer is asked again before its jobs are given up."""
@@ -72,6 +76,14 @@ class JobHandle:
             )
         return JobView.from_json(document)
 
+    def status(self) -> JobView:
+        """The job now, without its progress.
+
+        Raises:
+            JobError: The coordinator does not know the job.
+        """
+        return self.view(since=_NO_PROGRESS)
+
     def cancel(self, why: str = "") -> None:
         """Ask for the job's end.
 
@@ -116,20 +128,52 @@ class JobHandle:
             time.sleep(POLL_S)
 
     def _call(self, operation: str, **arguments: Any) -> Any:
-        async def call() -> Any:
-            if self.client.scheduler is None:  # it tried in vain to connect again
-                raise OSError("the connection is closed")
-            answer = getattr(self.client.scheduler, operation)(**arguments)
-            return await asyncio.wait_for(answer, ANSWER_S)
+        return _call(self.client, operation, **arguments)
 
-        try:
-            return self.client.sync(call)
-        except (OSError, TimeoutError) as error:
-            raise ClusterError(
-                f"the scheduler did not answer: {error}",
-                where={"scheduler": getattr(self.client.scheduler, "address", "?")},
-                hint="Is it still running? Try `distrain doctor --scheduler ADDRESS`.",
-            ) from error
+
+def list_jobs(client: "Client") -> list[Listing]:
+    """All jobs that a scheduler knows, the newest first; none where nothing has trained yet.
+
+    Raises:
+        ClusterError: It does not answer, or as another version of distrain does.
+    """
+    documents = _call(client, "distrain_jobs")
+    try:  # a scheduler without a coordinator answers with nothing
+        return [Listing(**document) for document in documents or ()]
+    except TypeError as error:
+        raise ClusterError(
+            f"cannot read the scheduler's list of jobs: {error}",
+            where={"scheduler": client.scheduler.address},
+            hint="Run the same version of distrain here and there.",
+        ) from None
+
+
+def _call(client: "Client", operation: str, **arguments: Any) -> Any:
+    """Ask a scheduler.
+
+    Args:
+        client: Of this scheduler.
+        operation: What.
+        arguments: The operation's.
+
+    Raises:
+        ClusterError: It does not answer.
+    """
+
+    async def call() -> Any:
+        if client.scheduler is None:  # it tried in vain to connect again
+            raise OSError("the connection is closed")
+        answer = getattr(client.scheduler, operation)(**arguments)
+        return await asyncio.wait_for(answer, ANSWER_S)
+
+    try:
+        return client.sync(call)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            f"the scheduler did not answer: {error}",
+            where={"scheduler": getattr(client.scheduler, "address", "?")},
+            hint="Is it still running? Try `distrain doctor --scheduler ADDRESS`.",
+        ) from error
 
 
 def _lost(last: JobView, error: ClusterError | JobError) -> JobView:

@@ -15,6 +15,7 @@ from tornado.ioloop import PeriodicCallback
 from distrain.coordinator.collector import Collector
 from distrain.coordinator.gangs import Gangs
 from distrain.coordinator.job_view import show
+from distrain.coordinator.listing import listing
 from distrain.coordinator.machine import Machine
 from distrain.coordinator.messages import (
     Budgets,
@@ -166,8 +167,13 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._tell(Cancel(job_id, why))
 
     def list_jobs(self) -> list[dict[str, Any]]:
-        """RPC: all jobs, without their progress."""
-        return [self._view(job_id, since=None).to_json() for job_id in self.machine.jobs]
+        """RPC: all jobs in a few figures, the newest first."""
+        now_s = time.monotonic()
+        found = [
+            listing(job, self.specs[name], self.run_dirs[name], self.collectors[name], now_s)
+            for name, job in self.machine.jobs.items()
+        ]
+        return [one.to_json() for one in sorted(found, key=lambda one: one.age_s)]
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
         """RPC: one job and its progress from entry number `since` on; `None` if unknown."""

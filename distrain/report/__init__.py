@@ -1,12 +1,19 @@
 """What a run leaves for people: the files of its run directory."""
 
-from distrain.report.recorder import RunRecorder, open_run, reopen_run
+from distrain.report.recorder import (
+    RunInUse,
+    RunRecorder,
+    open_run,
+    reopen_run,
+    take_over_run,
+)
 from distrain.report.run_file import RunFile, read_records, read_run, read_summary
 from distrain.report.standing import Standing
 from distrain.report.summary import Summary, summarise
 
 __all__ = [
     "RunFile",
+    "RunInUse",
     "RunRecorder",
     "Standing",
     "Summary",
@@ -16,4 +23,5 @@ __all__ = [
     "read_summary",
     "reopen_run",
     "summarise",
+    "take_over_run",
 ]

@@ -12,12 +12,13 @@ from typing import Any, BinaryIO
 from distrain.coordinator.kept_reports import forget_reports, replay
 from distrain.coordinator.states import JobState
 from distrain.coordinator.view import JobView, Record
-from distrain.errors import OutputError
+from distrain.errors import InputError, OutputError
 from distrain.report.curves import draw_curves
 from distrain.report.history import History, completed
 from distrain.report.run_file import (
     RunFile,
     read_records,
+    read_run,
     read_summary,
     remove_untrained,
     untrained,
@@ -81,6 +82,35 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
     recorder = RunRecorder(paths, read_records(paths), before)
     recorder.catch_up()
     write_spec(spec, paths)
+    return recorder
+
+
+class RunInUse(OutputError):
+    """Another command keeps the run directory up to date."""
+
+
+def take_over_run(root: Path, job_id: str) -> "RunRecorder":
+    """Go on with the run directory of a job that runs, or ran, without anybody who follows it.
+
+    Args:
+        root: The run directory.
+        job_id: The job's id.
+
+    Raises:
+        InputError: It holds no run, or that of another job.
+        RunInUse: Another command is at it.
+        OutputError: It cannot be written.
+    """
+    paths = RunPaths(root)
+    run, _ = read_run(root)
+    if run.job_id != job_id:
+        raise InputError(
+            f"the directory holds the run of another job, {run.job_id}",
+            where={"path": str(root), "job": job_id},
+        )
+    check_writable(root)
+    recorder = RunRecorder(paths, read_records(paths), read_standing(paths) or {})
+    recorder.same_job()
     return recorder
 
 
@@ -193,7 +223,7 @@ def _locked(path: Path) -> BinaryIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise OutputError(
+        raise RunInUse(
             "another command is at this run",
             where={"path": str(path.parent)},
             hint="Wait for its end, or end it.",

@@ -49,6 +49,19 @@ class Resumption:
             check_resumable(self.newest.values, spec, inputs, self.newest.name)
 
 
+def how_to_resume(run_dir: Path, scheduler: str | None, step: int | None) -> str:
+    """The command that goes on with a run, as a hint.
+
+    Args:
+        run_dir: The run.
+        scheduler: Where it ran; `None` for a local cluster.
+        step: Steps that its last checkpoint holds, if that is known.
+    """
+    at = f" --scheduler {scheduler}" if scheduler else ""
+    since = "its last checkpoint" if step is None else f"the checkpoint of step {step}"
+    return f"Go on from {since}: distrain train --resume {run_dir}{at}"
+
+
 def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resumption]:
     """The job whose run a directory holds, as it is to go on.
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.errors import ClusterError, OutputError
+from distrain.errors import ClusterError, OutputError, Terminated
 from distrain.running.preflight import Checked, preflight
 from distrain.running.progress import Progress
+from distrain.running.resuming import how_to_resume
 from distrain.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 
 _COMMAND = "the command that submitted it"
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came: this process is to end in order, as after Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ def _run_to_end(
             elif run.resumed is not None:
                 recorder.catch_up()
             try:
-                _show_jobs(client, progress)
+                show_jobs(client, progress)
                 return job.watch(show)
             except OutputError as error:  # the run directory takes no more records
                 job.cancel(f"{_COMMAND} cannot write its run directory: {error.message}")
@@ -168,7 +165,7 @@ def _run_to_end(
                 return job.watch(show, since=seen)
 
 
-def _show_jobs(client: "Client", progress: Progress) -> None:
+def show_jobs(client: "Client", progress: Progress) -> None:
     """Let a scheduler that was started without the preload show its jobs, too."""
     from distrain.monitor.late import ensure_monitor
 
@@ -202,6 +199,4 @@ def _how_to_go_on(run: Run, view: "JobView") -> str | None:
         saved = run.resumed.step
     if saved is None and view.reason != "CoordinatorLost":
         return None
-    at = f" --scheduler {run.scheduler}" if run.scheduler else ""
-    since = "its last checkpoint" if saved is None else f"the checkpoint of step {saved}"
-    return f"Go on from {since}: distrain train --resume {run.run_dir}{at}"
+    return how_to_resume(run.run_dir, run.scheduler, saved)

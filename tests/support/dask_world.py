@@ -155,18 +155,19 @@ class DaskWorld:
 
 
 class TrainCommand:
-    """`distrain train` in a process of its own.
+    """`distrain train`, or another command, in a process of its own.
 
     Args:
         words: Its arguments.
         log: Takes what it prints.
+        command: Which command.
     """
 
-    def __init__(self, *words: object, log: Path):
+    def __init__(self, *words: object, log: Path, command: str = "train"):
         self.log = log
         with log.open("a") as output:
             self.process = subprocess.Popen(
-                distrain_command("train", *words),
+                distrain_command(command, *words),
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "COLUMNS": "200"},

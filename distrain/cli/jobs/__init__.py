@@ -1,0 +1,1 @@
+"""Commands that look at the jobs of a scheduler from outside, and stop them."""

@@ -1,0 +1,51 @@
+"""`distrain cancel`: stop a job."""
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.jobs.asking import asked, cluster_options, meant
+from distrain.cli.output import answer, tell
+from distrain.cli.params import json_option
+
+
+@click.command("cancel")
+@click.argument("job")
+@cluster_options
+@click.option("--wait", is_flag=True, help="Return at the job's end, with its exit code.")
+@json_option("Print what was done as JSON.")
+def command(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
+    """Stop JOB: its ranks save a checkpoint, within deadlines.stop_grace_s, and end.
+
+    JOB is a job's id, or its beginning. A job that has ended stays as it is. `distrain train
+    --resume RUN` goes on with one that was stopped.
+
+    With --wait the exit code is the job's, as `distrain train` gives it: 103 where it was stopped,
+    0 where it had succeeded before. Without it, 0 says that the scheduler knows.
+
+    \b
+    Examples:
+      distrain cancel dlrm-20260301-123000-ab12 --scheduler tcp://10.0.0.5:8786
+      distrain cancel dlrm --wait
+    """
+    import socket
+
+    from distrain.coordinator.handle import JobHandle, raise_for_state
+
+    with asked(scheduler) as client:
+        found = meant(client, job)
+        handle = JobHandle(client, found.job_id)
+        state, view = found.state, None
+        if not found.is_final:
+            handle.cancel(f"somebody ran `distrain cancel` on host {socket.gethostname()}")
+            if_interrupted(f"job {found.job_id} is being stopped all the same")
+        if wait:
+            view = handle.watch(lambda _: None)
+            state = view.state.value
+    if as_json:
+        answer(job_id=found.job_id, asked=not found.is_final, state=state)
+    if found.is_final:
+        tell(f"job {found.job_id} has ended already: {state}")
+    else:
+        tell(f"job {found.job_id}: {state if wait else 'asked to stop'}")
+    if view is not None:
+        raise_for_state(view)

@@ -1,0 +1,271 @@
+"""Jobs from outside: list, status, cancel, detach, attach; on a scheduler without workers."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from dask_world import DaskWorld
+from rich.console import Console
+from small_jobs import small_document, write_prepared
+
+from distrain.cli.jobs.list import STATES
+from distrain.cli.jobs.rendering import age, how_to_follow, jobs_table, status_lines
+from distrain.cli.main import cli
+from distrain.cli.params import SCHEDULER_VARIABLE
+from distrain.coordinator.listing import Listing, find_job
+from distrain.coordinator.states import JobState
+from distrain.coordinator.view import Checkpoints, JobView, Setback
+from distrain.errors import ClusterError, InputError, JobCancelled, OutputError
+from distrain.report import RunInUse, open_run, read_summary, take_over_run
+from distrain.run_paths import RunPaths
+from distrain.spec import load_spec
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskWorld]:
+    with DaskWorld(tmp_path_factory.mktemp("world"), 0) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    document = {**small_document(write_prepared(folder / "data")), "tags": {"team": "ads"}}
+    (folder / "job.yaml").write_text(yaml.safe_dump(document))
+    return folder / "job.yaml"
+
+
+def run(*words: object, environment: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words], env=environment)
+
+
+def detached(job_file: Path, world: DaskWorld, run_dir: Path, name: str) -> str:
+    """The id of a job that was submitted and left alone."""
+    words = ["train", job_file, "--detach", "--scheduler", world.address, "--run-dir", run_dir]
+    done = run(*words, "--set", f"name={name}", "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["run_dir"] == str(run_dir)
+    job_id: str = document["job_id"]
+    assert f"distrain attach {job_id} --scheduler {world.address}" in done.stderr
+    return job_id
+
+
+def test_a_detached_job_is_listed_looked_at_and_cancelled(
+    world: DaskWorld, job_file: Path, tmp_path: Path
+) -> None:
+    at = {SCHEDULER_VARIABLE: world.address}
+    job_id = detached(job_file, world, tmp_path / "run", "listed")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["job_id"] == job_id
+
+    document = json.loads(run("jobs", "--json", environment=at).stdout)
+    assert document["version"] == 1
+    (job,) = [job for job in document["jobs"] if job["job_id"] == job_id]
+    assert job["state"] == "pending"
+    assert "2 workers" in job["why_pending"]
+    assert job["run_dir"] == str(tmp_path / "run")
+    assert job["tags"] == {"team": "ads"}
+    table = run("jobs", "--state", "pending", environment=at).stdout
+    assert job_id in table
+    assert job["why_pending"] in table
+    assert run("jobs", "--state", "running", environment=at).stdout == "no such jobs\n"
+
+    status = run("status", "listed", environment=at)  # an unambiguous beginning
+    assert status.exit_code == 0
+    assert f"state          pending: {job['why_pending']}" in status.stdout
+    status = run("status", job_id, "--json", "--scheduler", world.address)
+    assert json.loads(status.stdout)["job"]["run_dir"] == str(tmp_path / "run")
+
+    cancelled = run("cancel", job_id, "--wait", "--json", environment=at)
+    assert isinstance(cancelled.exception, JobCancelled)  # the job's end, as of `train`
+    assert json.loads(cancelled.stdout) == {
+        "version": 1, "job_id": job_id, "asked": True, "state": "cancelled",
+    }  # fmt: skip
+    again = run("cancel", job_id, environment=at)
+    assert again.exit_code == 0
+    assert again.stdout == f"job {job_id} has ended already: cancelled\n"
+    status = run("status", job_id, "--json", environment=at)
+    assert status.exit_code == 0  # it is a question
+    job = json.loads(status.stdout)["job"]
+    assert (job["state"], job["reason"]) == ("cancelled", "Cancelled")
+    assert "distrain cancel" in job["message"]
+
+
+def test_attach_finishes_the_run_directory_of_a_job_that_ended_alone(
+    world: DaskWorld, job_file: Path, tmp_path: Path
+) -> None:
+    job_id = detached(job_file, world, tmp_path / "run", "ended")
+    paths = RunPaths(tmp_path / "run")
+    assert paths.progress.is_file()
+    assert run("cancel", job_id, "--scheduler", world.address).exit_code == 0
+    for _ in range(2):  # the second time it is finished already
+        done = run("attach", job_id, "--scheduler", world.address, "--json")
+        assert isinstance(done.exception, JobCancelled)
+        summary = json.loads(done.stdout)
+        assert summary["state"] == "cancelled"
+        assert summary["run_dir"] == str(paths.root)
+        assert read_summary(paths) == {
+            k: v for k, v in summary.items() if k not in ("version", "run_dir")
+        }
+        assert not paths.progress.exists()
+
+
+def test_a_second_viewer_and_one_without_the_directory_only_look_on(
+    world: DaskWorld, job_file: Path, tmp_path: Path
+) -> None:
+    job_id = detached(job_file, world, tmp_path / "run", "watched")
+    assert run("cancel", job_id, "--scheduler", world.address).exit_code == 0
+    held = RunPaths(tmp_path / "run")
+    words = ["attach", job_id, "--scheduler", world.address]
+    with take_over_run(held.root, job_id):  # somebody else follows it
+        done = run(*words)
+        assert isinstance(done.exception, JobCancelled)
+        assert "another command keeps the run directory" in done.stdout
+        assert not held.summary.exists()
+    done = run(*words, "--run-dir", tmp_path / "elsewhere")
+    assert isinstance(done.exception, JobCancelled)
+    assert "nothing is written" in done.stdout
+    assert not (tmp_path / "elsewhere").exists()
+    with open_run(tmp_path / "other", load_spec(job_file), "other-job"):
+        pass
+    done = run(*words, "--run-dir", tmp_path / "other")
+    assert isinstance(done.exception, InputError)
+    assert "the run of another job, other-job" in str(done.exception)
+    assert isinstance(run(*words).exception, JobCancelled)  # now it is free
+    assert held.summary.is_file()
+
+
+@pytest.mark.parametrize("command", ["status", "cancel", "attach"])
+def test_an_unknown_job_is_an_error_that_names_similar_ones(
+    world: DaskWorld, job_file: Path, tmp_path: Path, command: str
+) -> None:
+    job_id = detached(job_file, world, tmp_path / "run", f"known-{command}")
+    done = run(command, f"x{job_id}", "--scheduler", world.address)
+    assert isinstance(done.exception, InputError)
+    assert job_id in str(done.exception.where["similar"])
+    assert run("cancel", job_id, "--scheduler", world.address).exit_code == 0
+
+
+def test_what_cannot_be_detached_is_refused_before_anything_is_made(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", job_file, "--detach", "--run-dir", tmp_path / "run"]
+    for more, told in (
+        ([], "name a cluster"),
+        (["--scheduler", "tcp://x:1", "--set", "resources={backend: inline}"], "backend: inline"),
+        (["--scheduler", "tcp://x:1", "--sink", "tensorboard"], "sinks are fed"),
+    ):
+        done = run(*words, *more)
+        assert done.exit_code == 2
+        assert told in done.output
+
+    def unreachable(address: str) -> None:
+        raise ClusterError(f"cannot reach {address}")
+
+    monkeypatch.setattr("distrain.cluster.local.connect", unreachable)
+    done = run(*words, "--scheduler", "tcp://127.0.0.1:9")
+    assert isinstance(done.exception, ClusterError)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_query_needs_a_scheduler_and_installs_nothing_in_a_bare_one(tmp_path: Path) -> None:
+    done = run("jobs", "--scheduler", "")
+    assert done.exit_code == 2
+    assert SCHEDULER_VARIABLE in done.output
+    with DaskWorld(tmp_path, 0, preload=False) as world:
+        assert run("jobs", "--scheduler", world.address).stdout == "no jobs\n"
+        plugins = run("jobs", "--scheduler", world.address, "--json")
+        assert json.loads(plugins.stdout)["jobs"] == []
+
+
+def test_another_commands_lock_is_an_output_error_of_its_own(
+    job_file: Path, tmp_path: Path
+) -> None:
+    with (
+        open_run(tmp_path / "run", load_spec(job_file), "mine"),
+        pytest.raises(RunInUse, match="another command is at this run") as caught,
+    ):
+        take_over_run(tmp_path / "run", "mine")
+    assert isinstance(caught.value, OutputError)
+
+
+# --- what is pure
+
+
+def listed(*ids: str) -> list[Listing]:
+    return [Listing(job_id, "a", "running", 1, 2) for job_id in ids]
+
+
+def test_a_job_is_meant_by_its_id_or_by_a_beginning_that_no_other_has() -> None:
+    jobs = listed("dlrm-1-ab", "dlrm-1", "mlp-2")
+    assert find_job(jobs, "mlp").job_id == "mlp-2"
+    assert find_job(jobs, "dlrm-1").job_id == "dlrm-1"  # whole, though another begins with it
+    with pytest.raises(InputError, match="several") as caught:
+        find_job(jobs, "dlrm")
+    assert caught.value.where == {"jobs": "dlrm-1-ab, dlrm-1"}
+    with pytest.raises(InputError, match="knows no job 'dlmr-1'") as caught:
+        find_job(jobs, "dlmr-1")
+    assert "dlrm-1" in str(caught.value.where["similar"])
+    with pytest.raises(InputError) as caught:
+        find_job(listed(*(f"j{n}" for n in range(9))), "")
+    assert str(caught.value.where["jobs"]).endswith("j4 and 4 more")
+    with pytest.raises(InputError) as caught:
+        find_job([], "x")
+    assert caught.value.where == {}
+
+
+def drawn(jobs: Sequence[Listing], width: int) -> list[str]:
+    text = io.StringIO()
+    Console(file=text, width=width).print(jobs_table(jobs))
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def test_the_table_has_a_row_a_job_and_never_cuts_an_id() -> None:
+    long = "deep-and-cross-with-a-long-name-20260301-123000-ab12"
+    jobs = [
+        Listing(long, "deep", "running", 2, 8, step=40, num_steps=100, rows_per_s=1234.5, age_s=75),
+        Listing("b", "b", "pending", 0, 4, why_pending="4 workers wanted, 1 free", age_s=90_000),
+        Listing("c", "c", "failed", 1, 2, reason="RankDied", step=3),
+    ]
+    wide = drawn(jobs, 200)
+    assert [line.split() for line in wide] == [
+        ["JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "AGE", "WHY"],
+        [long, "deep", "running", "8", "40/100", "1,234", "1m15s"],
+        ["b", "b", "pending", "4", "0/?", "-", "1d01h", "4", "workers", "wanted,", "1", "free"],
+        ["c", "c", "failed", "2", "3/?", "-", "0s", "RankDied"],
+    ]
+    narrow = drawn(jobs, 80)
+    assert max(map(len, narrow)) <= 80
+    pieces = [line[: narrow[0].index("NAME")].strip() for line in narrow[1:]]
+    assert "".join(pieces).startswith(long)
+
+
+def test_status_tells_restarts_checkpoints_and_the_whole_message() -> None:
+    job = Listing("a-1", "a", "failed", 2, 2, step=40, num_steps=100, age_s=3700, run_dir="/r/a")
+    view = JobView(
+        "a-1", "a", JobState.FAILED, 2, 2,
+        reason="RankDied", message="rank 1 was killed\nits last words: none",
+        restarts=(Setback(1, "WorkerLost", "worker w1 left\nmore", 20, 12.0),),
+        checkpoints=Checkpoints(3, 40, "/r/a/checkpoints/40"),
+    )  # fmt: skip
+    lines = status_lines(job, view)
+    assert "submitted      1h01m ago" in lines
+    assert "checkpoints    3, the last of step 40: /r/a/checkpoints/40" in lines
+    assert "restart        attempt 1 ended after step 20: WorkerLost: worker w1 left" in lines
+    assert lines[-2:] == ["rank 1 was killed", "its last words: none"]
+
+
+def test_how_to_follow_names_the_scheduler_unless_the_environment_does() -> None:
+    told = how_to_follow("a", "tcp://x:1", {})
+    assert "distrain attach a --scheduler tcp://x:1; " in told
+    assert "--scheduler" not in how_to_follow("a", "tcp://x:1", {SCHEDULER_VARIABLE: "tcp://x:1"})
+    assert "--scheduler" in how_to_follow("a", "tcp://x:1", {SCHEDULER_VARIABLE: "tcp://y:1"})
+    assert age(59.7) == "1m00s"
+
+
+def test_the_states_that_can_be_asked_for_are_all_there_are() -> None:
+    assert set(STATES) == {state.value for state in JobState}

@@ -1,0 +1,104 @@
+"""Jobs that go on without the command that submitted them, on a real cluster."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dask_world import DaskWorld, TrainCommand, records, wait_for, what_counts
+from distributed import Client
+from small_jobs import run_distrain, small_document
+from yaml import safe_dump
+
+from distrain.cli.interrupts import INTERRUPTED
+from distrain.cluster import connect
+from distrain.coordinator.handle import list_jobs
+
+pytestmark = pytest.mark.slow
+ENDLESS = ("--set", "train.max_steps=1000000", "--set", "train.epochs=1000000")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskWorld]:
+    with DaskWorld(tmp_path_factory.mktemp("world"), 2) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def client(world: DaskWorld) -> Iterator[Client]:
+    with connect(world.address) as client:
+        client.wait_for_workers(2, timeout=60)
+        yield client
+
+
+def submit(prepared: Path, world: DaskWorld, run: Path, *more: str) -> str:
+    run.parent.mkdir(exist_ok=True)
+    job = run.parent / "job.yaml"
+    job.write_text(safe_dump(small_document(prepared)))
+    at = ("--scheduler", world.address)
+    done = run_distrain("train", job, "--detach", "--json", "--run-dir", run, *at, *more)
+    assert done.returncode == 0, done.stderr
+    job_id: str = json.loads(done.stdout)["job_id"]
+    return job_id
+
+
+def state(client: Client, job_id: str) -> str:
+    return next(job.state for job in list_jobs(client) if job.job_id == job_id)
+
+
+def test_a_job_that_ended_alone_leaves_the_directory_of_one_that_was_followed(
+    prepared: Path, world: DaskWorld, client: Client, tmp_path: Path
+) -> None:
+    job_id = submit(prepared, world, tmp_path / "alone")
+    wait_for(lambda: state(client, job_id) == "succeeded", "the job ends alone", 120)
+    assert records(tmp_path / "alone") == []
+    attached = run_distrain("attach", job_id, "--json", "--scheduler", world.address)
+    assert attached.returncode == 0, attached.stderr
+    assert json.loads(attached.stdout)["state"] == "succeeded"
+    followed = run_distrain(
+        "train", tmp_path / "job.yaml", "--scheduler", world.address,
+        "--run-dir", tmp_path / "followed",
+    )  # fmt: skip
+    assert followed.returncode == 0, followed.stderr
+    assert what_counts(tmp_path / "alone") == what_counts(tmp_path / "followed") != []
+
+    def names(run: Path) -> set[str]:
+        return {str(path.relative_to(run)) for path in run.rglob("*")}
+
+    assert names(tmp_path / "alone") == names(tmp_path / "followed")
+
+
+def test_viewers_come_and_go_and_the_job_goes_on_until_somebody_cancels_it(
+    prepared: Path, world: DaskWorld, client: Client, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    job_id = submit(prepared, world, run, *ENDLESS)
+    words = (job_id, "--scheduler", world.address)
+
+    def viewer(name: str) -> TrainCommand:
+        return TrainCommand(*words, log=tmp_path / f"{name}.log", command="attach")
+
+    viewers = [first := viewer("first")]
+    try:
+        wait_for(lambda: records(run), "the first viewer writes records", 120)
+        viewers.append(second := viewer("second"))
+        wait_for(lambda: "\nstep " in second.log.read_text(), "the second sees steps")
+        assert "another command keeps the run directory" in second.log.read_text()
+        first.interrupt()
+        assert first.wait() == INTERRUPTED
+        assert f"job {job_id} goes on without this command" in first.log.read_text()
+        assert state(client, job_id) == "running"
+        before = len(records(run))
+        viewers.append(third := viewer("third"))
+        wait_for(lambda: len(records(run)) > before, "the third goes on writing")
+        assert run_distrain("cancel", *words).returncode == 0
+        assert third.wait() == second.wait() == 103
+    finally:
+        for one in viewers:
+            one.kill()
+    steps = [record["step"] for record in records(run) if record["split"] == "train"]
+    assert steps == list(range(5, 5 * len(steps) + 1, 5))
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["state"], summary["steps"]) == ("cancelled", steps[-1])
+    assert (run / "curves.png").is_file()
+    assert "distrain cancel" in summary["message"]
