@@ -39,6 +39,11 @@ class RunPaths:
         return self.root / "progress.json"
 
     @property
+    def tables(self) -> Path:
+        """Which row groups there are, as the command found them, for the ranks."""
+        return self.root / "tables.zip"
+
+    @property
     def summary(self) -> Path:
         """The run's outcome as one JSON document."""
         return self.root / "summary.json"

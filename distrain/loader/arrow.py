@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError, Unavailable
-from distrain.loader.identity import version_told
 from distrain.loader.reader import Decoded, joined
 from distrain.loader.same_files import another_version
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted, column_of_leaf, type_problem
 from distrain.storage import may_pass, open_input
+from distrain.storage.identity import version_told
 
 _OPEN_FILES_PER_THREAD = 32
 _MOST_LISTED = 5
@@ -174,7 +174,8 @@ class ArrowReader:
             constants = dict(group.constants)
             columns = [column for column in self._columns if column.name not in constants]
             handle = _Handle(file, columns, self._footers.get(file))
-            if self._versions.setdefault(file, handle.version) != handle.version:
+            first = self._versions.setdefault(file, group.version or handle.version)
+            if handle.version is not None and first != handle.version:
                 handle.close()
                 raise another_version(group)
             handles[file] = handle

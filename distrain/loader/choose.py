@@ -88,7 +88,7 @@ def choose_reader(
 def _why_not_packed(table: Table, columns: Sequence[Wanted]) -> str | None:
     if any(column.is_list for column in columns):
         return "the fast layout holds no list columns"
-    for file in dict.fromkeys(group.file for group in table.row_groups):
+    for file in table.compact.files:
         if "://" in file:
             return "the fast layout is read from local files only"
         try:
@@ -117,7 +117,7 @@ def _why_not_cudf(
         return "cuDF takes a name with a dot for a field of a struct"
     if any(group.constants for group in table.row_groups):
         return "columns come from the names of folders"
-    files = dict.fromkeys(group.file for group in table.row_groups)
+    files = table.compact.files
     with ThreadPoolExecutor(_READERS_OF_FOOTERS) as pool:
         reasons = pool.map(partial(_why_not_cudf_file, columns=columns), files)
         return next((reason for reason in reasons if reason), None)

@@ -117,7 +117,7 @@ class Dataset:
         return self.table.num_rows
 
     def __repr__(self) -> str:
-        files = {group.file for group in self.table.row_groups}
+        files = self.table.compact.files
         return (
             f"Dataset({len(self)} rows, {len(self.table.row_groups)} row groups, "
             f"{len(files)} files, {len(self.columns)} columns)"

@@ -56,7 +56,7 @@ def table_facts(dataset: Dataset) -> TableFacts:
         DataError: A file is gone.
         OSError: It cannot be read any more.
     """
-    files = list(dict.fromkeys(group.file for group in dataset.table.row_groups))
+    files = dataset.table.compact.files
     flat = {column.name for column in dataset.columns if not column.is_list}
     lists = {column.name for column in dataset.columns if column.is_list}
     with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
@@ -65,7 +65,7 @@ def table_facts(dataset: Dataset) -> TableFacts:
     group_bytes = [size for facts in found for size in facts.group_bytes]
     return TableFacts(
         num_files=len(files),
-        group_rows=tuple(group.num_rows for group in dataset.table.row_groups),
+        group_rows=tuple(dataset.table.compact.rows.tolist()),
         compressed_bytes=sum(group_bytes),
         largest_group_bytes=max(group_bytes),
         decoded_row_bytes=max(facts.row_bytes for facts in found),

@@ -91,7 +91,7 @@ def memory_of(
         dataset.row_bytes,
         options,
         chunk_rows=largest_chunk_rows(dataset, options),
-        group_rows=max(group.num_rows for group in dataset.table.row_groups),
+        group_rows=int(dataset.table.compact.rows.max()),
         pinned=options.pin_memory if pinned is None else pinned,
         decoded_row_bytes=decoded_row_bytes,
         compressed_group_bytes=compressed_group_bytes,
@@ -145,7 +145,7 @@ def largest_chunk_rows(dataset: Dataset, options: LoaderOptions) -> int:
 
     Of `parts_per_chunk` parts any may meet, so the largest ones do.
     """
-    sizes = [group.num_rows for group in dataset.table.row_groups]
+    sizes: list[int] = dataset.table.compact.rows.tolist()
     if options.shuffle == "full":
         return sum(sizes)
     if options.shuffle == "none":

@@ -9,6 +9,7 @@ from distrain.errors import DataError, Unavailable
 from distrain.loader.reader import Decoded, Reader, joined
 from distrain.partition import RowGroup
 from distrain.storage import may_pass
+from distrain.storage.identity import size_as_version
 
 _Version = tuple[int, int, int, int]
 
@@ -69,6 +70,9 @@ class SameFilesReader:
                 where=where,
                 hint="The file was removed or changed since the run began.",
             ) from error
+        is_local = group.version.endswith(" bytes")
+        if is_local and group.version != size_as_version(status.st_size):
+            raise another_version(group)
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if self._first.setdefault(group.file, version) != version:
             raise another_version(group)

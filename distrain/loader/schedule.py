@@ -51,7 +51,7 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> list[C
     """An epoch's chunks, in its order."""
     by_parts = options.shuffle == "chunk"
     return chunk_order(
-        [group.num_rows for group in dataset.table.row_groups],
+        dataset.table.compact.rows.tolist(),
         options.seed,
         epoch,
         options.shuffle,

@@ -6,14 +6,15 @@ import hashlib
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distrain.errors import DataError, Unavailable
 from distrain.partition.columns import Wanted, wanted_columns
 from distrain.partition.footer_checks import column_problems
 from distrain.partition.hive import Constants, ambiguous_columns, read_constants
+from distrain.partition.table import RowGroup, Table
 from distrain.schema import Schema
 from distrain.storage import (
     InputFile,
@@ -24,6 +25,7 @@ from distrain.storage import (
     patiently,
     stop_when,
 )
+from distrain.storage.identity import size_as_version, version_told
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -34,50 +36,13 @@ _READERS = 16
 
 
 @dataclass(frozen=True)
-class RowGroup:
-    """A row group of a parquet file.
-
-    Attributes:
-        file: A local path, or a URL as fsspec takes it.
-        index: Which row group of the file, from 0.
-        num_rows: Its rows, at least 1.
-        constants: Columns that are not in the file, since the names of its folders give one value
-            for all rows: integers for ids, floats for others.
-    """
-
-    file: str
-    index: int
-    num_rows: int
-    constants: Constants = ()
-
-
-@dataclass(frozen=True)
-class Table:
-    """The row groups of all files of a table.
-
-    Attributes:
-        row_groups: In the order of the files, without empty ones.
-        fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group
-            the types of the columns that are used, and the columns that its folders give. It does
-            not depend on where the files lie otherwise, and it does not read their rows.
-    """
-
-    row_groups: tuple[RowGroup, ...]
-    fingerprint: str
-
-    @cached_property
-    def num_rows(self) -> int:
-        """Rows of all row groups."""
-        return sum(group.num_rows for group in self.row_groups)
-
-
-@dataclass(frozen=True)
 class _Footer:
     file: InputFile
     rows_per_group: tuple[int, ...]
     types: tuple[str, ...]
     problems: tuple[DataError, ...]
     constants: Constants = ()
+    version: str = ""
 
 
 def read_footers(
@@ -123,7 +88,7 @@ def read_footers(
     _raise_problems([problem for footer in footers for problem in footer.problems])
     table = Table(
         tuple(
-            RowGroup(footer.file.path, index, num_rows, footer.constants)
+            RowGroup(footer.file.path, index, num_rows, footer.constants, footer.version)
             for footer in footers
             for index, num_rows in enumerate(footer.rows_per_group)
             if num_rows
@@ -164,7 +129,9 @@ def _read_footer(file: InputFile, wanted: Sequence[Wanted], hive: bool) -> _Foot
 
     try:
         with open_input(file.path) as handle, pq.ParquetFile(handle) as parquet:
-            return _checked_footer(file, parquet, wanted, hive)
+            told = version_told(getattr(handle, "details", None) or {})
+            footer = _checked_footer(file, parquet, wanted, hive)
+            return replace(footer, version=told or size_as_version(file.size_bytes))
     except Unavailable:
         raise
     except DataError as missing:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrain.errors import SpecError
 
 if TYPE_CHECKING:
-    from distrain.partition.footers import RowGroup
+    from distrain.partition.table import RowGroup
 
 
 def parts_of(

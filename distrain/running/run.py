@@ -77,8 +77,10 @@ def train(run: Run, progress: Progress) -> "Summary":
     """
     from distrain.coordinator.handle import raise_for_state
     from distrain.report import open_run, reopen_run
+    from distrain.train.inputs import hand_on
 
-    for note in run.check().notes:
+    checked = run.check()
+    for note in checked.notes:
         progress.say(f"note: {note}")
     feeds = _feeds(run, progress)
     if run.resumed is None:
@@ -93,6 +95,7 @@ def train(run: Run, progress: Progress) -> "Summary":
 
     # Sinks are waited for last, when the run's own files are whole.
     with feeds, recorder:
+        hand_on(checked.inputs, run.spec, recorder.paths.tables)
         with progress:
             view = _run_to_end(run, recorder, progress, on_view)
         feeds.ends(view.state.value)

@@ -14,6 +14,7 @@ from distrain.schema.files import find_schema, find_schema_beside
 from distrain.spec import CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
 from distrain.spec.base import Combiner
 from distrain.storage import list_inputs
+from distrain.train.handed_tables import Tables, read_tables, write_tables
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ PATIENCE_S = 10.0
 """How long a command waits for a storage that does not answer: somebody waits for the command."""
 
 
-def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S) -> Inputs:
+def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
     """Find the schema, read all footers, and refuse what cannot be trained on.
 
     The command line calls this before it asks for a cluster, every rank before it builds a model.
@@ -49,6 +50,8 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S) -> Inputs:
         spec: The job.
         retry_s: How long to try again where the storage does not answer; no longer than
             `data.retry_s`.
+        handed: A file with the tables as the command found them (see `hand_on`); footers are read
+            only if it is not there.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -67,7 +70,7 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S) -> Inputs:
     with mistakes.collected():
         check_fields(spec)
     with mistakes.collected():
-        inputs = read_inputs(spec, retry_s)
+        inputs = read_inputs(spec, retry_s, handed)
     mistakes.raise_found()
     assert inputs is not None
     return inputs
@@ -88,7 +91,16 @@ def check_fields(spec: JobSpec) -> None:
     mistakes.raise_found()
 
 
-def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S) -> Inputs:
+def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
+    """Spare the ranks the reading of footers.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    write_tables(path, Tables(inputs.train, inputs.valid), spec.data, inputs.schema)
+
+
+def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
     """The part of `check_inputs` that looks at the data; errors as there."""
     retry_s = min(retry_s, spec.data.retry_s)
     path = find_data_schema(spec.data, retry_s)
@@ -105,16 +117,20 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S) -> Inputs:
         )
 
     mistakes = Mistakes()
-    train = valid = None
+    train = valid = tables = None
     file = path or spec.data.schema_path
     with _schema_named(file):
         schema = _with_list_limits(schema, spec.data.max_list_length)
         _check_trainable(schema, spec.model)
         wanted_columns(schema, need_label=True)  # or both splits tell what it lacks
-    with mistakes.collected(), _schema_named(file):
-        train = read(spec.data.train)
-    with mistakes.collected(), _schema_named(file):
-        valid = read(spec.data.valid) if spec.data.valid else None
+        tables = handed and read_tables(handed, spec.data, schema)
+    if tables:
+        train, valid = tables.train, tables.valid
+    else:
+        with mistakes.collected(), _schema_named(file):
+            train = read(spec.data.train)
+        with mistakes.collected(), _schema_named(file):
+            valid = read(spec.data.valid) if spec.data.valid else None
     with mistakes.collected(), _schema_named(file):
         lists = list_combiners(schema, spec.embeddings)
         _check_cache(spec.data, lists)
@@ -245,7 +261,7 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
 
 
 def _check_disjoint(train: Table, valid: Table) -> None:
-    common = {group.file for group in train.row_groups} & {g.file for g in valid.row_groups}
+    common = {*train.compact.files} & {*valid.compact.files}
     if common:
         raise SpecError(
             "data.train and data.valid name the same file",

@@ -77,7 +77,7 @@ def _train(
     report(RankStarted(world.rank, os.getpid(), socket.gethostname(), str(device), hardware))
     log.info("rank %d of %d of %s on %s", world.rank, world.num_ranks, assignment.job_id, device)
     with waiting(READER):
-        inputs = check_inputs(spec, spec.data.retry_s)
+        inputs = check_inputs(spec, spec.data.retry_s, assignment.paths.tables)
     with waiting(PEERS):
         join_peers(assignment, device, spec.deadlines.collective_s)
         check_same_data(inputs.fingerprint, world.rank)

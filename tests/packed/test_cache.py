@@ -14,11 +14,11 @@ import pytest
 from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float32_cells, make_table
 
 from distrain.errors import DataError, SchemaError
-from distrain.loader.identity import file_identity
 from distrain.loader.packed import CacheCounters, CachingReader
 from distrain.loader.reader import Decoded
 from distrain.partition import RowGroup, read_footers
 from distrain.partition.columns import Wanted
+from distrain.storage.identity import file_identity
 
 GIB = 1 << 30
 

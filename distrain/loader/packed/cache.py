@@ -14,7 +14,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
-from distrain.loader.identity import file_identity
 from distrain.loader.packed.cells import exact_cells
 from distrain.loader.packed.file import Buffers, PackedFile
 from distrain.loader.packed.folder import BoundedFolder
@@ -24,6 +23,7 @@ from distrain.loader.packed.writer import PackedWriter
 from distrain.loader.reader import Decoded, Reader
 from distrain.partition import RowGroup
 from distrain.partition.columns import Wanted
+from distrain.storage.identity import file_identity
 
 _log = logging.getLogger(__name__)
 

@@ -58,6 +58,15 @@ def _remote_identity(url: str) -> str | None:
     return repr((url, version)) if version else None
 
 
+def size_as_version(size_bytes: int) -> str:
+    """What is known of a local file's version on every machine: copies differ in their times.
+
+    >>> size_as_version(13)
+    '13 bytes'
+    """
+    return f"{size_bytes} bytes"
+
+
 def version_told(info: Mapping[str, Any]) -> str | None:
     """The size and version in what a remote filesystem says of a file; `None` if none is told."""
     versions = [(key, str(info[key])) for key in _VERSION_KEYS if info.get(key)]

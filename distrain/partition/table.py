@@ -1,0 +1,157 @@
+"""A table: its row groups in little memory, and how one process hands it to another."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.partition.hive import Constants
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a parquet file.
+
+    Attributes:
+        file: A local path, or a URL as fsspec takes it.
+        index: Which row group of the file, from 0.
+        num_rows: Its rows, at least 1.
+        constants: Columns that are not in the file, since the names of its folders give one value
+            for all rows: integers for ids, floats for others.
+        version: What the file was when its footer was read; "" if nobody knows.
+    """
+
+    file: str
+    index: int
+    num_rows: int
+    constants: Constants = ()
+    version: str = field(default="", compare=False)
+
+
+class RowGroups(Sequence[RowGroup]):
+    """Row groups that are made when somebody asks for them: each takes 16 bytes until then.
+
+    Args:
+        groups: The row groups; those of a file stand together.
+    """
+
+    def __init__(self, groups: Iterable[RowGroup]):
+        files: list[tuple[str, Constants, str]] = []
+        numbers: list[int] = []
+        cells: list[tuple[int, int]] = []
+        for group in groups:
+            file = (group.file, group.constants, group.version)
+            if not files or files[-1] != file:
+                files.append(file)
+            numbers.append(len(files) - 1)
+            cells.append((group.index, group.num_rows))
+        own = np.array(cells, np.int64).reshape(-1, 2)
+        self._files = files
+        self._numbers = np.array(numbers, np.int32)
+        self._indices = own[:, 0].astype(np.int32)
+        self._num_rows = own[:, 1].copy()
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Rows of each row group."""
+        return self._num_rows
+
+    @property
+    def files(self) -> list[str]:
+        """The files, in order, each once."""
+        return list(dict.fromkeys(file for file, _, _ in self._files))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> RowGroup: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[RowGroup, ...]: ...
+    def __getitem__(self, place: int | slice) -> RowGroup | tuple[RowGroup, ...]:
+        if isinstance(place, slice):
+            return tuple(self[number] for number in range(len(self))[place])
+        file, constants, version = self._files[self._numbers[place]]
+        index, num_rows = int(self._indices[place]), int(self._num_rows[place])
+        return RowGroup(file, index, num_rows, constants, version)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"RowGroups({tuple(self)!r})"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The row groups of all files of a table.
+
+    Attributes:
+        row_groups: In the order of the files, without empty ones.
+        fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group
+            the types of the columns that are used, and the columns that its folders give. It does
+            not depend on where the files lie otherwise, and it does not read their rows.
+    """
+
+    row_groups: Sequence[RowGroup]
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.row_groups, RowGroups):
+            object.__setattr__(self, "row_groups", RowGroups(self.row_groups))
+
+    @property
+    def compact(self) -> RowGroups:
+        """The row groups, as they are kept."""
+        assert isinstance(self.row_groups, RowGroups)
+        return self.row_groups
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Rows of all row groups."""
+        return int(self.compact.rows.sum())
+
+    def to_bytes(self) -> bytes:
+        """The table, for `from_bytes` in another process."""
+        groups = self.compact
+        told = json.dumps({"fingerprint": self.fingerprint, "files": groups._files})
+        content = io.BytesIO()
+        np.savez_compressed(
+            content,
+            told=np.frombuffer(told.encode(), np.uint8),
+            files=groups._numbers,
+            indices=groups._indices,
+            rows=groups._num_rows,
+        )
+        return content.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Table:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            ValueError: This is no table.
+        """
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                told = json.loads(arrays["told"].tobytes())
+                groups = RowGroups(())
+                groups._files = [
+                    (file, tuple((name, value) for name, value in constants), version)
+                    for file, constants, version in told["files"]
+                ]
+                groups._numbers = arrays["files"]
+                groups._indices, groups._num_rows = arrays["indices"], arrays["rows"]
+            return cls(groups, told["fingerprint"])
+        except Exception as error:  # a zip file can be damaged in many ways
+            raise ValueError(f"no table: {error}") from error
