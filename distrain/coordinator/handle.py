@@ -197,10 +197,13 @@ def _with_absolute_paths(spec: JobSpec) -> JobSpec:
     }
     saved = spec.checkpoint.dir
     place = {"dir": None if saved is None else _absolute(saved)}
+    begin = spec.train.init_from
+    weights = {"init_from": None if begin is None else _absolute(begin)}
     return spec.model_copy(
         update={
             "data": spec.data.model_copy(update=paths),
             "checkpoint": spec.checkpoint.model_copy(update=place),
+            "train": spec.train.model_copy(update=weights),
         }
     )
 

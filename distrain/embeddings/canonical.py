@@ -102,6 +102,21 @@ class CanonicalTensor:
             local, kept = part.store.local_part(part.keys)
             part.values[local] = values[part.place][kept].to(part.values.device)
 
+    @torch.no_grad()
+    def write_rows(self, rows: Tensor, values: Tensor) -> None:
+        """Take this rank's rows out of some that may lie anywhere; no communication.
+
+        Args:
+            rows: `[n]`, int64, distinct, on the CPU.
+            values: `[n, ...]`, on the CPU.
+        """
+        for run in self.runs:
+            inside = (rows >= run.start) & (rows < run.stop)
+            mine, local = run.store.local_rows(rows[inside] - run.start + run.first_key)
+            if len(local):
+                own = values[inside][mine].to(run.values.device, run.values.dtype)
+                run.values[local.to(run.values.device)] = own
+
     def _parts(self, rows: slice) -> Iterator[_Part]:
         for run in self.runs:
             start, stop = max(rows.start, run.start), min(rows.stop, run.stop)

@@ -102,6 +102,20 @@ class Store:
         count = max(0, -(-(keys.stop - first) // ranks))
         return slice(first // ranks, first // ranks + count), slice(first - keys.start, None, ranks)
 
+    def local_rows(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of some keys this rank holds.
+
+        Args:
+            keys: `[n]`, int64, in any order.
+
+        Returns:
+            `[n]`, bool: whether it does; and for those that it does, their rows of the weight.
+        """
+        if not self.spread:
+            return torch.ones_like(keys, dtype=torch.bool), keys
+        mine = keys % self.peers.num_ranks == self.peers.rank
+        return mine, keys[mine] // self.peers.num_ranks
+
     def canonical_keys(self, rows: Tensor) -> Tensor:
         """Which rows of the group's tables, in the collection's order, rows of the weight are.
 

@@ -9,10 +9,11 @@ Nothing in it is code and nothing is unpickled.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -61,6 +62,7 @@ def save_model(
     spec: ModelSpec,
     schema: Schema,
     *,
+    about: Mapping[str, Any] | None = None,
     replace: bool = False,
     after_slab: Callable[[], None] = lambda: None,
 ) -> None:
@@ -74,6 +76,7 @@ def save_model(
         model: What `build_model(schema, spec, ...)` returned, trained or not, on any device.
         spec: The model section that it was built from.
         schema: The schema that it was built from.
+        about: What else to write down, JSON values: where the weights come from.
         replace: Whether an existing folder may be replaced.
         after_slab: Called after each slab of rows that was gathered and written.
 
@@ -87,6 +90,7 @@ def save_model(
         "model": spec.model_dump(mode="json"),
         "combiners": model.inputs.combiners,
         "schema": schema.to_json(),
+        "about": dict(about or {}),
     }
     tensors = model_tensors(model)
     tables = model.embeddings

@@ -40,12 +40,14 @@ class Description:
         spec: The model section that the model was built from.
         schema: The schema that it was built from.
         combiners: How lists become one embedding, by column.
+        about: What else was written down when it was saved.
     """
 
     file: Path
     spec: ModelSpec
     schema: Schema
     combiners: Mapping[str, Combiner]
+    about: Mapping[str, Any]
 
 
 def read_description(file: Path) -> Description:
@@ -60,7 +62,8 @@ def read_description(file: Path) -> Description:
     with _file_named(file):
         schema = Schema.from_json(document["schema"])
     combiners = _read_combiners(document.get("combiners", {}), schema, file)
-    return Description(file, spec, schema, combiners)
+    about = document.get("about", {})
+    return Description(file, spec, schema, combiners, about if isinstance(about, dict) else {})
 
 
 def check_sizes(weights: TensorFile, described: Description) -> None:

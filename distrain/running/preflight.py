@@ -95,6 +95,9 @@ def preflight(
         if knows_where and knows_model and not (elsewhere and isinstance(spec.model, CustomSpec)):
             with mistakes.collected():
                 _check_model(spec, inputs, device)
+            if resumed is None:  # else its own checkpoint has the weights
+                with mistakes.collected():
+                    _check_warm_start(spec, inputs)
         if resumed is not None:
             with mistakes.collected():
                 resumed.check(spec, inputs)
@@ -237,6 +240,14 @@ def _check_model(spec: JobSpec, inputs: "Inputs", device: "torch.device | None")
             where={"model.function": spec.model.function, "at": _last_line(error)},
             hint="It is called with the schema and model.options; mend it, or these.",
         ) from error
+
+
+def _check_warm_start(spec: JobSpec, inputs: "Inputs") -> None:
+    """Whether the weights that it begins with are there, and fit."""
+    if spec.train.init_from is not None:
+        from distrain.train.warm_start import check_warm_start
+
+        check_warm_start(spec, inputs)
 
 
 def _last_line(error: Exception) -> str:

@@ -89,7 +89,7 @@ def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resump
         raise InputError(
             "the run has succeeded: there is nothing to go on with",
             where={"path": str(root)},
-            hint=_how_to_train_longer(spec, summary.get("stopped_early") is not None),
+            hint=_how_to_train_longer(spec, summary.get("stopped_early") is not None, root),
         )
     place = CheckpointPlace(checkpoint_url(spec, paths, run.job_id))
     entries = place.list()
@@ -99,7 +99,7 @@ def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resump
     return run.job_id, spec, resumption
 
 
-def _how_to_train_longer(spec: JobSpec, stopped_early: bool) -> str:
+def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
     """What to do with a run that has succeeded."""
     if stopped_early:
         return (
@@ -111,5 +111,5 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool) -> str:
     return (
         f"Its learning rate falls until the last step (train.schedule.decay is "
         f"{spec.train.schedule.decay}): in a longer job its steps would have had other rates. "
-        "Begin a new run."
+        f"A new run may begin with its weights: --set train.init_from={root}."
     )

@@ -163,6 +163,16 @@ class TrainSpec(Section):
         description="Stops after a validation when `patience` of them in a row were no better than "
         "the best; null: takes all steps.",
     )
+    init_from: str | None = Field(
+        None,
+        description="A run directory, a saved model or a checkpoint whose weights a new run begins "
+        "with; null: initial values drawn from the seed.",
+    )
+    init_strict: bool = Field(
+        True,
+        description="Whether all of `init_from` must fit; false: what does not keeps its initial "
+        "values, and the run tells which.",
+    )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
     micro_batches: PositiveInt = Field(

@@ -250,6 +250,7 @@ class Trainer:
                 self.model,
                 self.spec.model,
                 schema,
+                about=self.checkpoints.about(model_step),
                 replace=again,
                 after_slab=self.control.where.count_slab,
             )

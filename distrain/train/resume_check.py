@@ -19,6 +19,8 @@ MAY_DIFFER = (
     "checkpoint",
     "evaluate",
     "train.early_stopping",
+    "train.init_from",
+    "train.init_strict",
     "train.log_every_steps",
     "train.route_ahead",
     "train.audit",
@@ -119,7 +121,7 @@ def _why_no_longer(problems: list[str], spec: JobSpec) -> str:
     return (
         f" The job's length cannot change: its learning rate falls until the last step "
         f"(train.schedule.decay is {spec.train.schedule.decay}), so steps that were taken would "
-        "have had other rates."
+        "have had other rates. A new run may begin with its weights: train.init_from."
     )
 
 

@@ -28,6 +28,7 @@ from distrain.train.graphed_step import GraphedStep
 from distrain.train.inputs import Inputs
 from distrain.train.resume_check import check_resumable, progress_values
 from distrain.train.step import TrainStep
+from distrain.train.warm_start import Vocabularies, find_vocabularies
 from distrain.train.whereabouts import waiting
 from distrain.train.window import OpenWindow
 
@@ -109,6 +110,10 @@ class Checkpoints:
             report=self.report,
             progress=self.control.where.count_slab,
         )
+        # Rank 0's are what is saved.
+        self.vocabularies = Vocabularies({})
+        if self._peers.rank == 0:
+            self.vocabularies = find_vocabularies(self.spec.data, self.inputs.schema)
         self._held: tuple[int, bool] | None = None  # the last one's step, and if validated
         self._last_s = time.monotonic()
 
@@ -205,6 +210,8 @@ class Checkpoints:
             "rows": rows,
             "num_ranks": self._peers.num_ranks,
             "validations": None if validations is None else validations.to_json(),
+            "schema": self.inputs.schema.to_json(),
+            "vocabularies": self.vocabularies.to_json(),
         }
         tensors, best = self._tensors(), None if validations is None else validations.best_step
         with self._as_its_thread():
@@ -217,6 +224,10 @@ class Checkpoints:
         if self._device.type == "cuda":
             own["cuda_rng"] = torch.cuda.get_rng_state(self._device)
         return own
+
+    def about(self, step: int) -> dict[str, Any]:
+        """What a saved model tells of itself, on the rank that saves it."""
+        return {"step": step, "vocabularies": self.vocabularies.to_json()}
 
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
         """Give the model the weights of the best validation, if there is one to go back to.

@@ -22,6 +22,7 @@ from distrain.train.saving import Checkpoints, Start, checkpoint_url, likely_sta
 from distrain.train.span import Span
 from distrain.train.step import TrainStep
 from distrain.train.tables import place_tables, table_factory
+from distrain.train.warm_start import take_weights
 from distrain.train.whereabouts import PEERS, READER, waiting
 from distrain.train.window import OpenWindow
 from distrain.world import World
@@ -81,6 +82,9 @@ def set_up(job: Job, loader: Loader, span: Span) -> Parts:
     if spoilt:
         parts = _make(job, span, place)
     step, window, checkpoints = parts
+    if start.checkpoint is None and job.spec.train.init_from is not None:
+        with waiting(READER):
+            _take_weights(job, step.model)
     if start.step > span.num_steps:
         raise SpecError(
             f"the checkpoint is of step {start.step}, and the job has only {span.num_steps}",
@@ -103,6 +107,12 @@ def _make(
         job.spec, job.inputs, place, job.attempt, step, window, job.control, job.report
     )
     return step, window, checkpoints
+
+
+def _take_weights(job: Job, model: ClickModel) -> None:
+    told = take_weights(job.spec, job.inputs, model, job.control.where.count_slab)
+    if job.world.rank == 0:
+        job.report(told)
 
 
 def _build(job: Job) -> TrainStep | GraphedStep:

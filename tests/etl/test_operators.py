@@ -22,7 +22,7 @@ from distrain.etl import (
     Vocabulary,
 )
 from distrain.etl.operators import Counts, Moments
-from distrain.etl.operators.vocabulary import stable_buckets
+from distrain.vocabulary import stable_buckets
 
 quick = settings(max_examples=60, deadline=None)
 integers = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)

@@ -7,7 +7,7 @@ from distrain.etl.operators.fill_missing import FillMissing
 from distrain.etl.operators.list_slice import ListSlice
 from distrain.etl.operators.log_op import LogOp
 from distrain.etl.operators.normalize import Moments, Normalize
-from distrain.etl.operators.vocabulary import Vocabulary
+from distrain.vocabulary import Vocabulary
 
 __all__ = [
     "Categorify",

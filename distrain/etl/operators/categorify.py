@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
-from distrain.etl.operators.vocabulary import Vocabulary
+from distrain.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,165 @@
+"""What of some weights goes where in a model, or why it does not. Reads no values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from distrain.embeddings import TableColumn
+from distrain.train.warm_start.layout import TablePlace, table_places
+from distrain.train.warm_start.vocabularies import Vocabularies, VocabularyFile
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two sides: weights on disk, or the model that takes them.
+
+    Attributes:
+        columns: Of its tables.
+        dense: The shapes of its dense tensors, by name.
+        vocabularies: What its ids mean, where that is known.
+        hashed: Those of its columns whose ids are hashes, which the model makes.
+    """
+
+    columns: Sequence[TableColumn]
+    dense: Shapes
+    vocabularies: Vocabularies
+    hashed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class TableMatch:
+    """Where the rows of a table come from.
+
+    Attributes:
+        target: The model's table.
+        source: The table on disk; `None` if the rows keep their initial values.
+        vocabularies: The files by which ids are translated, old and new; `None` if they are equal.
+    """
+
+    target: TablePlace
+    source: TablePlace | None = None
+    vocabularies: tuple[VocabularyFile, VocabularyFile] | None = None
+
+    @property
+    def by(self) -> Literal["id", "value", "fresh"]:
+        """How rows are found."""
+        if self.source is None:
+            return "fresh"
+        return "id" if self.vocabularies is None else "value"
+
+
+@dataclass
+class Match:
+    """What goes where.
+
+    Attributes:
+        tables: For each table of the model.
+        dense: The dense tensors that are taken.
+        problems: In words, what does not fit.
+    """
+
+    tables: list[TableMatch] = field(default_factory=list)
+    dense: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def match(source: Side, target: Side) -> Match:
+    """Match tables by column and vocabulary, dense tensors by name and shape."""
+    found = Match()
+    _match_tables(source, target, found)
+    for name in sorted({*source.dense, *target.dense}):
+        was, now = source.dense.get(name), target.dense.get(name)
+        if was == now:
+            found.dense.append(name)
+        else:
+            found.problems.append(f"{name} was {_shape(was)} and is {_shape(now)}")
+    return found
+
+
+def _match_tables(source: Side, target: Side, found: Match) -> None:
+    old = {column: place for place in table_places(source.columns) for column in place.columns}
+    taken: set[str] = set()
+    for place in table_places(target.columns):
+        were = {old[column].name: old[column] for column in place.columns if column in old}
+        taken |= were.keys()
+        matched = TableMatch(place)
+        try:
+            matched = _match_table(place, list(were.values()), source, target)
+        except _Unfit as problem:
+            found.problems.append(f"table {place.name}: {problem}")
+        found.tables.append(matched)
+    _refuse_moved_crosses(target, found)
+    found.problems += [
+        f"table {place.name}: the model has none of its columns ({', '.join(place.columns)})"
+        for place in table_places(source.columns)
+        if place.name not in taken
+    ]
+
+
+class _Unfit(Exception):
+    """Why a table cannot be taken."""
+
+
+def _match_table(
+    now: TablePlace, were: Sequence[TablePlace], source: Side, target: Side
+) -> TableMatch:
+    if not were:
+        raise _Unfit(f"there was no table of its columns ({', '.join(now.columns)})")
+    if len(were) > 1:
+        names = ", ".join(place.name for place in were)
+        raise _Unfit(f"its columns share it, and had tables of their own: {names}")
+    (was,) = were
+    if was.dim != now.dim:
+        raise _Unfit(f"its embeddings had the width {was.dim} and have {now.dim}")
+    old, new = _vocabulary(was, source), _vocabulary(now, target)
+    if old is not None and new is not None:
+        if old.xxh3_64 == new.xxh3_64:
+            return TableMatch(now, was)
+        if not old.is_unchanged:
+            raise _Unfit(
+                f"the vocabulary that its ids were of is no longer in {old.folder}; put it back, "
+                "or prepare the data with the vocabularies that the weights were trained with "
+                "(`distrain prep --workflow`)"
+            )
+        return TableMatch(now, was, (old, new))
+    if now.cardinality < was.cardinality:
+        side = "the weights were trained with" if old is None else "this data was prepared with"
+        raise _Unfit(
+            f"it had {was.cardinality:,} rows and has {now.cardinality:,}, and the vocabulary that "
+            f"{side} is not known, so no id can be told to mean the same; prepare the data with "
+            "the same workflow (`distrain prep --workflow`)"
+        )
+    if now.cardinality > was.cardinality and target.hashed.intersection(now.columns):
+        raise _Unfit(
+            f"it had {was.cardinality:,} rows and has {now.cardinality:,}, and its ids are hashes "
+            "modulo that number"
+        )
+    return TableMatch(now, was)
+
+
+def _refuse_moved_crosses(target: Side, found: Match) -> None:
+    """Ids of hashed crosses are made of columns' ids: if those move, so do they."""
+    moved = [matched.target.name for matched in found.tables if matched.by == "value"]
+    for number, matched in enumerate(found.tables):
+        if moved and matched.source and target.hashed.intersection(matched.target.columns):
+            found.tables[number] = TableMatch(matched.target)
+            found.problems.append(
+                f"table {matched.target.name}: its ids are hashes of other columns' ids, and those "
+                f"of {', '.join(moved)} have moved"
+            )
+
+
+def _vocabulary(place: TablePlace, side: Side) -> VocabularyFile | None:
+    """The vocabulary of a table: that of any of its columns, which share it."""
+    for column in place.columns:
+        # The table of a part of a model is called PART/COLUMN.
+        for name in (column, column.partition("/")[2]):
+            if name in side.vocabularies.files:
+                return side.vocabularies.files[name]
+    return None
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "not there" if shape is None else str(list(shape))

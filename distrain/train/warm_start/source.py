@@ -1,0 +1,179 @@
+"""Weights on disk: a saved model, a run's model, or a checkpoint."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from distrain.checkpoint import CheckpointPlace
+from distrain.checkpoint.manifest import Manifest, from_document
+from distrain.checkpoint.place import numbers_of
+from distrain.checkpoint.rows import Rows
+from distrain.checkpoint.slabs import row_slabs
+from distrain.embeddings import TableColumn
+from distrain.errors import SpecError
+from distrain.models import blueprint_of
+from distrain.models.saved_files import (
+    MODEL_FILE,
+    WEIGHTS_FILE,
+    check_sizes,
+    open_weights,
+    read_description,
+)
+from distrain.models.tensor_file import TensorFile
+from distrain.run_paths import RunPaths
+from distrain.storage import Folder, open_folder
+from distrain.train.warm_start.matching import Side
+from distrain.train.warm_start.vocabularies import Vocabularies
+
+Wanted = Callable[[Rows], bool]
+Take = Callable[[Rows, Tensor], None]
+
+
+class Weights(Protocol):
+    """Reads saved tensors in slabs of rows."""
+
+    def read(self, name: str, wanted: Wanted, take: Take) -> None:
+        """Hand over a tensor; a scalar is one row.
+
+        Args:
+            name: Of the tensor.
+            wanted: Whether such rows are needed at all.
+            take: Gets which rows, and their values `[rows, ...]`, good until it returns.
+
+        Raises:
+            DataError: A file is damaged.
+        """
+
+
+@dataclass(frozen=True)
+class Source:
+    """Some weights.
+
+    Attributes:
+        path: Of the saved model or checkpoint.
+        step: Steps of training that they had, if that is known.
+        side: What they are of.
+        weights: Reads them.
+    """
+
+    path: str
+    step: int | None
+    side: Side
+    weights: Weights
+
+
+def open_source(path: str) -> Source:
+    """Find the weights that a path means: the headers of their files are read.
+
+    Args:
+        path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
+            place of checkpoints, whose newest is taken; the latter two may be URLs.
+
+    Raises:
+        SpecError: There is nothing of the kind.
+        DataError: It is damaged, or of another version.
+        Unavailable: It cannot be read now.
+    """
+    if "://" in path:
+        return _checkpoint_at(path)
+    folder = Path(path).expanduser()
+    paths = RunPaths(folder)
+    if (folder / MODEL_FILE).is_file():
+        return _saved_model(folder)
+    if (paths.model / MODEL_FILE).is_file():
+        return _saved_model(paths.model)
+    if paths.spec.is_file():
+        raise SpecError(
+            "train.init_from: the run has no model yet",
+            where={"path": path},
+            hint=f"Let it end, or name its checkpoints, such as {paths.checkpoints}.",
+        )
+    if not folder.is_dir():
+        raise SpecError(
+            "train.init_from: no such folder",
+            where={"path": path},
+            hint="Name a run directory, a saved model's folder or a checkpoint that workers see.",
+        )
+    return _checkpoint_at(str(folder.absolute()))
+
+
+def _saved_model(folder: Path) -> Source:
+    described = read_description(folder / MODEL_FILE)
+    file = open_weights(folder / WEIGHTS_FILE)
+    check_sizes(file, described)
+    columns = blueprint_of(described.schema, described.spec, described.combiners).inputs.columns
+    about = described.about
+    vocabularies = Vocabularies.from_json(about.get("vocabularies"))
+    side = Side(columns, _dense(file.shapes), vocabularies)
+    return Source(str(folder), about.get("step"), side, _ModelWeights(file))
+
+
+def _checkpoint_at(path: str) -> Source:
+    parent, _, name = path.rstrip("/").rpartition("/")
+    if numbers_of(name) is None:
+        entries = CheckpointPlace(path).list()
+        if not entries:
+            raise SpecError(
+                f"train.init_from: neither {MODEL_FILE} nor a whole checkpoint is there",
+                where={"path": path},
+                hint="Name a run directory, a saved model's folder or a checkpoint.",
+            )
+        parent, name = path, entries[0].name
+    place = CheckpointPlace(parent)
+    manifest = from_document(place.read_manifest(name))
+    columns = [_column(*saved) for saved in manifest.state["columns"]]
+    shapes = {name: shape for name, (_, shape) in manifest.tensors.items()}
+    vocabularies = Vocabularies.from_json(manifest.values.get("vocabularies"))
+    side = Side(columns, _dense(shapes), vocabularies)
+    folder = open_folder(parent).sub(name)
+    return Source(folder.url, manifest.step, side, _CheckpointWeights(folder, manifest))
+
+
+def _column(
+    name: str, cardinality: int, dim: int, combiner: Any, table: str | None = None
+) -> TableColumn:
+    return TableColumn(name, cardinality, dim, combiner, table)
+
+
+def _dense(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(shape) for name, shape in shapes.items() if name.startswith("dense.")}
+
+
+@dataclass(frozen=True)
+class _ModelWeights:
+    file: TensorFile
+
+    def read(self, name: str, wanted: Wanted, take: Take) -> None:
+        dtype, shape = self.file.dtypes[name], self.file.shapes[name]
+        self.file.read_into(name, _Taker(shape, dtype, take))
+
+
+@dataclass(frozen=True)
+class _Taker:
+    """What a `TensorFile` hands slabs to, as if it were a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    take: Take
+    shared: bool = False
+
+    def read(self, rows: slice) -> None:
+        """Nothing is read of it."""
+
+    def write(self, rows: slice, values: Tensor) -> None:
+        values = values if values.dim() else values.unsqueeze(0)
+        self.take(Rows(rows.start, 1, len(values)), values)
+
+
+@dataclass(frozen=True)
+class _CheckpointWeights:
+    folder: Folder
+    manifest: Manifest
+
+    def read(self, name: str, wanted: Wanted, take: Take) -> None:
+        slabs: Iterator[tuple[Rows, Tensor]] = row_slabs(self.folder, self.manifest, name, wanted)
+        for rows, values in slabs:
+            take(rows, values)
