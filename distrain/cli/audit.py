@@ -23,6 +23,10 @@ def command(run: Path, as_json: bool) -> None:
       distrain train job.yaml --set train.audit=true
       distrain audit runs/dlrm-20260301-123000-ab12
     """
+    from distrain.report import read_run
+
+    read_run(run)
+
     from distrain.train.audit import audit_run
 
     found = audit_run(run)

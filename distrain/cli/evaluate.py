@@ -59,11 +59,15 @@ def command(
       distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
       distrain evaluate runs/NAME criteo/valid --group C1
     """
+    from distrain.cli.models import check_data, find_model
+
+    folder = find_model(model)
+    check_data(data)
+
     from dataclasses import asdict
 
     import torch
 
-    from distrain.cli.models import find_model
     from distrain.cli.output import document, progress_console, tell
     from distrain.cli.progress import WorkProgress
     from distrain.loader import Dataset
@@ -71,7 +75,7 @@ def command(
     from distrain.scoring import evaluate_groups, evaluate_saved
 
     torch.set_num_threads(threads)
-    saved = load_model(find_model(model))
+    saved = load_model(folder)
     dataset = Dataset(data, saved.schema)
     with WorkProgress(progress_console()) as progress:
 

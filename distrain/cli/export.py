@@ -38,13 +38,16 @@ def command(model: Path, out: Path, to: "Form", overwrite: bool, as_json: bool) 
       distrain export runs/NAME exported --to onnx
     """
     from distrain.cli.models import find_model
-    from distrain.models import load_model
-    from distrain.models.export_files import write_export
     from distrain.storage import check_free
 
+    folder = find_model(model)
     check_free(out, overwrite)
+
+    from distrain.models import load_model
+    from distrain.models.export_files import write_export
+
     if_interrupted(f"nothing was written to {out}")
-    saved = load_model(find_model(model))
+    saved = load_model(folder)
     write_export(out, saved, to, replace=overwrite)
     size_bytes = sum(file.stat().st_size for file in out.iterdir())
     if as_json:

@@ -71,6 +71,13 @@ def command(
       distrain pack criteo/train --out packed/train
       distrain pack 's3://clicks/day=*' --hive --schema schema.pbtxt --out /nvme/clicks
     """
+    from distrain.cli.models import check_data
+    from distrain.storage import check_free
+
+    check_data(inputs)
+    schema = None if schema_path is None else _schema(inputs, schema_path)
+    check_free(output, overwrite)
+
     from distrain.loader.packed import MOST_GROUP_ROWS, pack
 
     if not 1 <= row_group_rows <= MOST_GROUP_ROWS or rows_per_file < 1:
@@ -81,7 +88,7 @@ def command(
     with WorkProgress(progress_console()) as progress:
         report = pack(
             inputs,
-            _schema(inputs, schema_path),
+            _schema(inputs, None) if schema is None else schema,
             output,
             row_group_rows=row_group_rows,
             rows_per_file=rows_per_file,

@@ -52,14 +52,20 @@ def command(
       distrain predict runs/NAME criteo/valid --out scores
       distrain predict runs/NAME 'new/*.parquet' --out scores --keep user --keep label
     """
+    from distrain.cli.models import check_data, find_model
+    from distrain.storage import check_free
+
+    folder = find_model(model)
+    check_data(data)
+    check_free(out, overwrite)
+
     from distrain.cli.interrupts import if_interrupted
-    from distrain.cli.models import find_model
     from distrain.cli.output import answer, progress_console, tell
     from distrain.cli.progress import WorkProgress
     from distrain.cluster import open_cluster
     from distrain.scoring import PredictRequest, check_request, predict
 
-    request = PredictRequest(find_model(model), data, out, keep, batch_size, overwrite)
+    request = PredictRequest(folder, data, out, keep, batch_size, overwrite)
     check_request(request)  # starting workers takes seconds; a mistyped path should not
     if_interrupted(f"nothing was written to {out}")
     cluster = open_cluster(scheduler=scheduler, num_workers=workers)

@@ -76,10 +76,8 @@ def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resump
         InputError: There is no run, or one that has succeeded.
         DataError: Its checkpoints cannot be looked at.
     """
-    from distrain.checkpoint import CheckpointPlace
     from distrain.report import read_run, read_summary
     from distrain.run_paths import RunPaths
-    from distrain.train.saving import checkpoint_url
 
     paths = RunPaths(root)
     run, spec = read_run(root, overrides)
@@ -91,6 +89,10 @@ def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resump
             where={"path": str(root)},
             hint=_how_to_train_longer(spec, summary.get("stopped_early") is not None, root),
         )
+
+    from distrain.checkpoint import CheckpointPlace
+    from distrain.train.saving import checkpoint_url
+
     place = CheckpointPlace(checkpoint_url(spec, paths, run.job_id))
     entries = place.list()
     attempts = [*paths.attempts(), *(entry.attempt for entry in entries)]
