@@ -1,0 +1,93 @@
+"""What people get who do not clone: the source distribution and the wheel."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LEFT_OUT = shutil.ignore_patterns(
+    ".*_cache", ".git", ".hypothesis", ".venv", "__pycache__", "*.so", "*.egg-info", "_build",
+    "build", "demo", "dist", "runs", "gpu-report",
+)  # fmt: skip
+BUILD = "import sys; from setuptools import build_meta; print(build_meta.{}(sys.argv[1]))"
+
+pytestmark = pytest.mark.slow
+
+
+def built(what: str, source: Path, out: Path, **environment: str) -> Path:
+    """The file that a build gives, without a network and in this environment."""
+    out.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD.format(what), str(out)],
+        cwd=source,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return out / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the source distribution, unpacked."""
+    pytest.importorskip("setuptools", reason="builds need setuptools in this environment")
+    folder = tmp_path_factory.mktemp("sdist")
+    shutil.copytree(ROOT, folder / "checkout", ignore=LEFT_OUT)
+    with tarfile.open(built("build_sdist", folder / "checkout", folder / "out")) as archive:
+        archive.extractall(folder, filter="data")
+    return next(folder.glob("distrain-*"))
+
+
+def test_the_source_distribution_holds_all_that_the_documentation_names(unpacked: Path) -> None:
+    for folder in ("benchmarks", "deploy", "distrain", "docs", "examples", "tests"):
+        wanted = {
+            path.relative_to(ROOT)
+            for path in (ROOT / folder).rglob("*")
+            if path.suffix in (".py", ".md", ".yaml", ".yml", ".json", ".c", ".h", ".png")
+            and not {"_build", "__pycache__"} & set(path.parts)
+        }
+        missing = [path for path in wanted if not (unpacked / path).is_file()]
+        assert not missing
+    for name in (
+        "README.md",
+        "LICENSE",
+        "Makefile",
+        "constraints.txt",
+        "setup.py",
+        ".importlinter",
+    ):
+        assert (unpacked / name).is_file()
+
+
+def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
+    unpacked: Path, tmp_path: Path
+) -> None:
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        pytest.skip("there is no C compiler")
+    compiled = built("build_wheel", unpacked, tmp_path / "compiled")
+    assert "-cp311-abi3-" in compiled.name
+    with zipfile.ZipFile(compiled) as wheel:
+        names = wheel.namelist()
+        assert sorted(n for n in names if n.endswith(".so")) == [
+            "distrain/embeddings/_rows.abi3.so",
+            "distrain/loader/_fill.abi3.so",
+        ]
+        assert "distrain/py.typed" in names
+        assert not [name for name in names if name.startswith(("tests", "examples", "docs"))]
+    shutil.rmtree(unpacked / "build")
+    plain = built("build_wheel", unpacked, tmp_path / "plain", CC="false")
+    assert plain.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(plain) as wheel:
+        assert not [name for name in wheel.namelist() if name.endswith(".so")]
+        assert set(wheel.namelist()) >= {"distrain/cli/main.py", "distrain/loader/_fill.c"}
+        facts = next(name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
+        assert "Root-Is-Purelib: true" in wheel.read(facts).decode()
