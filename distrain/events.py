@@ -134,6 +134,19 @@ class CheckpointTrouble:
 
 
 @dataclass(frozen=True)
+class KeepingTrouble:
+    """The supervisor's account of reports that it could not keep beside the logs; training goes on.
+
+    Attributes:
+        message: How many, and why, as people should read it.
+    """
+
+    kind: ClassVar[str] = "keeping_trouble"
+    rank: int
+    message: str
+
+
+@dataclass(frozen=True)
 class StopNoticed:
     """Somebody else than the coordinator asked the rank's process to end, with a signal.
 
@@ -385,6 +398,7 @@ Event = (
     | CheckpointTrouble
     | StoppedEarly
     | WeightsTaken
+    | KeepingTrouble
     | ModelSaved
     | StopNoticed
     | RankStopped
@@ -406,6 +420,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
         CheckpointTrouble,
         StoppedEarly,
         WeightsTaken,
+        KeepingTrouble,
         ModelSaved,
         StopNoticed,
         RankStopped,

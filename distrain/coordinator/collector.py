@@ -22,6 +22,7 @@ from distrain.events import (
     CheckpointTrouble,
     EvaluationDone,
     Event,
+    KeepingTrouble,
     ModelSaved,
     RankFinished,
     RankStarted,
@@ -48,6 +49,7 @@ class Collector:
 
     Attributes:
         entries: Its progress, under numbers.
+        rows_total: Rows trained up to the last record of training.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
@@ -86,7 +88,7 @@ class Collector:
         self._started: dict[int, RankStarted] = {}
         self._known_places: tuple[dict[str, str], ...] = ()
         self._finished: dict[int, RankFinished] = {}
-        self._rows_total = 0
+        self.rows_total = 0
         self._open_rows = 0
 
     def add(self, event: Event) -> None:
@@ -106,7 +108,7 @@ class Collector:
                     self._merge_evaluation(_in_rank_order(self._evaluations.pop(event.step)))
             case CheckpointSaved():
                 self._count_checkpoint(event)
-            case CheckpointTrouble():
+            case CheckpointTrouble() | KeepingTrouble():
                 self.entries.append(Notice(event.message))
             case WeightsTaken():
                 self.warm_start = facts_of(event)
@@ -176,7 +178,7 @@ class Collector:
             self._trains = True
             told = Resumed(self.attempt, event.first_step, self.num_ranks, *self._why)
             self.entries.append(told)
-            self._rows_total = event.rows_before
+            self.rows_total = event.rows_before
             if self.checkpoints.path and not event.first_step:
                 gone = "found no checkpoint that can be used, and begins anew; the last one was"
                 self.entries.append(
@@ -213,14 +215,14 @@ class Collector:
         window_s = max(training_s(report.seconds) for report in reports)
         trained_rows = result.rows - self._open_rows  # the others were trained before
         self._open_rows = 0
-        self._rows_total += trained_rows
+        self.rows_total += trained_rows
         self.entries.append(
             Record(
                 split="train",
                 epoch=last.epoch,
                 step=last.step,
                 rows=result.rows,
-                rows_total=self._rows_total,
+                rows_total=self.rows_total,
                 elapsed_s=self._elapsed_s(reports),
                 rows_per_s=trained_rows / window_s if window_s > 0 else None,
                 loss=result.log_loss,
@@ -230,6 +232,7 @@ class Collector:
                 stall_pct=tuple(stall_pct(report.seconds) for report in reports),
                 seconds=mean_seconds([report.seconds for report in reports], PHASES),
                 lr=last.lr,
+                attempt=self.attempt,
                 loader=add_up_loaders([report.loader for report in reports]),
                 exchange=add_up_exchanges([report.exchange for report in reports]),
                 device_seconds=mean_device_seconds([report.device_seconds for report in reports]),
@@ -249,7 +252,7 @@ class Collector:
                 epoch=reports[0].epoch,
                 step=reports[0].step,
                 rows=result.rows,
-                rows_total=self._rows_total,
+                rows_total=self.rows_total,
                 elapsed_s=self._elapsed_s(reports),
                 rows_per_s=None,
                 loss=result.log_loss,
@@ -257,6 +260,7 @@ class Collector:
                 auc=auc,
                 auc_bound=auc_bound,
                 reliability=reliability(merged.negatives, merged.positives),
+                attempt=self.attempt,
             )
         )
 

@@ -1,7 +1,7 @@
 """What a rank prints, kept within bounds: the beginning, the end, and a note of what lay between.
 
-A rank that prints a gigabyte must not fill the disk, and one that prints must never wait: whatever
-cannot be written is dropped and counted.
+A rank that prints a gigabyte must not fill the disk, and neither it nor its supervisor's event loop
+may wait for the disk: whatever cannot be written, or not in time, is dropped and counted.
 """
 
 import asyncio
@@ -9,8 +9,13 @@ import contextlib
 from pathlib import Path
 from typing import BinaryIO
 
+from distrain.coordinator.background import BackgroundWriter, Inbox
+
 KEPT_BYTES = 8 * 2**20
 """What is kept of a log's beginning, and as much of its end."""
+
+WAITING_BYTES = 8 * 2**20
+"""What may wait for a filesystem that is slow, or hangs."""
 
 TAIL_LINES = 30
 TAIL_BYTES = 2**16
@@ -36,24 +41,15 @@ class BoundedLog:
         self._head_room = kept_bytes
         self._in_recent = 0
         self.left_out_bytes = 0
-        self._words = bytearray()
 
     def write(self, data: bytes) -> None:
         """Take in what was printed; never raises."""
-        self._words += data[-TAIL_BYTES:]
-        del self._words[:-TAIL_BYTES]
         head, rest = data[: self._head_room], data[self._head_room :]
         self._head_room -= len(head)
         if head:
             self._append(head)
         for start in range(0, len(rest), self._kept_bytes):
             self._append_recent(rest[start : start + self._kept_bytes])
-
-    @property
-    def last_words(self) -> str:
-        """The last lines printed."""
-        lines = self._words.decode(errors="replace").splitlines(keepends=True)
-        return "".join(lines[-TAIL_LINES:])
 
     def close(self) -> None:
         """Put the end after the beginning; never raises."""
@@ -109,10 +105,78 @@ def read_log(path: Path) -> bytes:
     return path.read_bytes() + end
 
 
-class LogPump(asyncio.Protocol):
-    """Carries what comes out of a pipe to a bounded log."""
+class RankLog:
+    """A rank's log as its supervisor's event loop sees it: written by a thread, in order.
 
-    def __init__(self, log: BoundedLog):
+    Args:
+        path: The log.
+        writer: Does the writing.
+        kept_bytes: As `BoundedLog` has it.
+        waiting_bytes: What may wait to be written; then the oldest of it is left out, with a note.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        writer: BackgroundWriter,
+        kept_bytes: int = KEPT_BYTES,
+        waiting_bytes: int = WAITING_BYTES,
+    ):
+        self._path = path
+        self._kept_bytes = kept_bytes
+        self._writer = writer
+        self._inbox = Inbox[bytes](writer, waiting_bytes, self._take)
+        self._file: BoundedLog | None = None
+        self._error: OSError | None = None
+        self._words = bytearray()
+
+    async def open(self, within_s: float) -> None:
+        """Open it; if that takes longer, go on: what is printed waits.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        self._writer.do(self._open)
+        await self._writer.done(within_s)
+        if self._error is not None:
+            raise self._error
+
+    def write(self, data: bytes) -> None:
+        """Take in what was printed; never raises, never waits."""
+        self._words += data[-TAIL_BYTES:]
+        del self._words[:-TAIL_BYTES]
+        self._inbox.put(data, len(data))
+
+    @property
+    def last_words(self) -> str:
+        """The last lines printed."""
+        lines = self._words.decode(errors="replace").splitlines(keepends=True)
+        return "".join(lines[-TAIL_LINES:])
+
+    def close(self) -> None:
+        """Have it closed when all is written."""
+        self._writer.do(self._close)
+
+    def _open(self) -> None:
+        try:
+            self._file = BoundedLog(self._path, self._kept_bytes)
+        except OSError as error:
+            self._error = error
+
+    def _take(self, _: int, left_out_bytes: int, data: bytes) -> None:
+        if self._file is not None:
+            self._file.write(_note(left_out_bytes) + data)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class LogPump(asyncio.Protocol):
+    """Carries what comes out of a pipe to a log."""
+
+    def __init__(self, log: RankLog):
         self._log = log
         self.ended = asyncio.Event()
 

@@ -1,10 +1,12 @@
 """How figures of several ranks become those of the job. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from distrain.events import PHASES
+from distrain.events import PHASES, StepsDone
 from distrain.metrics import BinaryMetrics
+from distrain.train.exchange_stats import follow_up_exchanges
 
 
 def stall_pct(seconds: Mapping[str, float]) -> float:
@@ -67,3 +69,22 @@ def mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, fl
     """Of the phases that a device told of: empty on CPUs."""
     told = [phase for phase in PHASES if any(phase in seconds for seconds in per_rank)]
     return mean_seconds(per_rank, told)
+
+
+def join_windows(reports: Sequence[StepsDone]) -> StepsDone:
+    """One rank's reports that follow on each other, as one report that carries their sums."""
+    if len(reports) == 1:
+        return reports[0]
+    return replace(
+        reports[-1],
+        seconds=_add_up([report.seconds for report in reports]),
+        metrics=merge([report.metrics for report in reports]).to_json(),
+        loader=add_up_loaders([report.loader for report in reports]),
+        exchange=follow_up_exchanges([report.exchange for report in reports]),
+        device_seconds=_add_up([report.device_seconds for report in reports]),
+    )
+
+
+def _add_up(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}

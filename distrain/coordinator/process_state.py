@@ -6,6 +6,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrain.coordinator.background import in_thread
+
 GONE = "gone"
 STACKS_WAIT_S = 0.8
 """How long a process may take to write its stacks; Python's signal takes milliseconds."""
@@ -68,7 +70,9 @@ async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
     # Without a handler, as in a process that has just begun, the signal would end it.
     if not now.can_answer or signal.SIGUSR2 not in now.catches:
         return now.state, ""
-    before = _size(path)
+    before = await in_thread(lambda: _size(path), STACKS_WAIT_S, -1)
+    if before < 0:  # the filesystem hangs, on which they would be written
+        return process_state(pid).state, ""
     try:
         os.kill(pid, signal.SIGUSR2)
     except ProcessLookupError:
@@ -77,10 +81,11 @@ async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
     while waited_s < STACKS_WAIT_S:
         await asyncio.sleep(0.05)
         waited_s += 0.05
-        last, size_bytes = size_bytes, _size(path)
+        last = size_bytes
+        size_bytes = await in_thread(lambda: _size(path), STACKS_WAIT_S - waited_s, last)
         if size_bytes == last > before:  # it has written all
             break
-    return now.state, _read(path, before)
+    return now.state, await in_thread(lambda: _read(path, before), STACKS_WAIT_S, "")
 
 
 def _size(path: Path) -> int:

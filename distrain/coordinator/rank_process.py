@@ -14,10 +14,19 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distrain.coordinator.kept_reports import ReportKeeper
-from distrain.coordinator.log_pump import BoundedLog, LogPump
+from distrain.coordinator.background import BackgroundWriter
+from distrain.coordinator.kept_reports import KeptAside, ReportKeeper
+from distrain.coordinator.log_pump import LogPump, RankLog
 from distrain.coordinator.process_state import GONE, resident_bytes, take_stacks
-from distrain.events import Event, RankExited, RankFailed, StacksTaken, TrainingStarted, to_json
+from distrain.events import (
+    Event,
+    KeepingTrouble,
+    RankExited,
+    RankFailed,
+    StacksTaken,
+    TrainingStarted,
+    to_json,
+)
 from distrain.spec import JobSpec
 from distrain.train.assignment import Assignment
 
@@ -25,7 +34,11 @@ RANK_PROGRAM = (sys.executable, "-m", "distrain.train.rank")
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 MEMORY_POLL_S = 0.25
 DRAIN_S = 2.0
-"""How long pipes are read after the process has ended, in case a child of it holds them open."""
+"""How long pipes are read after the process has ended, in case a child of it holds them open; and
+how long what it told is being written then."""
+
+OPEN_S = 10.0
+"""How long a log's opening is waited for; the rank starts then, and its log waits."""
 
 ALLOCATOR = {
     # glibc gives a step's large tensors back to the kernel, which clears each page again for the
@@ -60,7 +73,8 @@ class RankProcess:
         self.spec = assignment.job_spec
         self._rank = assignment.world.rank
         self._report = report
-        self._keeper = ReportKeeper(assignment.paths.reports(self._rank, assignment.attempt))
+        self._writer: BackgroundWriter | None = None
+        self._keeping: KeptAside | None = None
         self._process: asyncio.SubprocessTransport | None = None
         self._trains = False
         self._stopped = False
@@ -76,17 +90,21 @@ class RankProcess:
         if self._stopped:
             self._tell(RankExited(self._rank, 0, stopped=True))
             return 0
+        paths, attempt = self.assignment.paths, self.assignment.attempt
+        self._writer = BackgroundWriter(f"distrain-files-of-rank-{self._rank}")
+        log = RankLog(paths.log(self._rank, attempt), self._writer)
+        self._keeping = KeptAside(
+            ReportKeeper(paths.reports(self._rank, attempt), self.assignment.world.num_ranks),
+            self._writer,
+        )
         try:
-            log = BoundedLog(self.assignment.paths.log(self._rank, self.assignment.attempt))
-        except OSError as error:
-            return self._could_not_start(error)
-        try:
+            await log.open(OPEN_S)
             return await self._run(log)
         except OSError as error:
             return self._could_not_start(error)
         finally:
-            log.close()
-            self._keeper.close()
+            self._close_files(log)
+            self._writer.close()
 
     def command(self, words: dict[str, Any]) -> None:
         """Tell the rank something; it may have ended, which its exit code will tell."""
@@ -127,7 +145,8 @@ class RankProcess:
             state, stacks = await take_stacks(self._process.get_pid(), path)
         self._tell(StacksTaken(self._rank, state, stacks))
 
-    async def _run(self, log: BoundedLog) -> int:
+    async def _run(self, log: RankLog) -> int:
+        assert self._writer is not None
         loop = asyncio.get_running_loop()
         event_read, event_write = os.pipe()
         log_read, log_write = os.pipe()
@@ -150,6 +169,9 @@ class RankProcess:
             await self._end()
             events.close()
             printed.close()
+        self._close_files(log)
+        await self._writer.done(DRAIN_S)  # or a command that hears of the end looks too early
+        self._tell_of_keeping()
         self._tell(RankExited(self._rank, exit_code, self._stopped, log.last_words))
         return exit_code
 
@@ -207,8 +229,10 @@ class RankProcess:
             if line.endswith(b"\n"):  # a killed rank may leave half a line
                 event = json.loads(line)
                 self._trains |= event.get("kind") == TrainingStarted.kind
-                self._keeper.keep(event, line)
+                assert self._keeping is not None
+                self._keeping.keep(event, line)
                 self._report(event)
+                self._tell_of_keeping()
 
     async def _limit_memory(self, pid: int) -> None:
         most_gib = self.spec.resources.memory_per_rank_gib
@@ -240,6 +264,15 @@ class RankProcess:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.get_pid(), signal.SIGKILL)
+
+    def _close_files(self, log: RankLog) -> None:
+        log.close()
+        if self._keeping is not None:
+            self._keeping.close()
+
+    def _tell_of_keeping(self) -> None:
+        if self._keeping is not None and (trouble := self._keeping.new_trouble()):
+            self._tell(KeepingTrouble(self._rank, f"rank {self._rank}: {trouble}"))
 
     def _could_not_start(self, error: OSError) -> int:
         self._tell(RankFailed(self._rank, "OutputError", f"cannot start: {error}"))

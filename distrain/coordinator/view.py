@@ -36,6 +36,10 @@ class Record:
             CPUs, `None` for validation.
         reliability: Of groups of validated rows, in the order of their predictions: the mean
             `predicted` and the `observed` click rate, and how many `rows`; `None` for training.
+        attempt: The attempt that took these steps; 0 in files of earlier versions.
+        reports: How many reports of each rank it holds: above 1 where it was made again from kept
+            reports, of which the oldest had been joined. Its rows may include those of records
+            before it.
     """
 
     split: str
@@ -56,6 +60,8 @@ class Record:
     exchange: Mapping[str, float] | None = None
     device_seconds: Mapping[str, float] | None = None
     reliability: Mapping[str, Sequence[float]] | None = None
+    attempt: int = 0
+    reports: int = 1
 
 
 @dataclass(frozen=True)

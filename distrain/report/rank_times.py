@@ -1,12 +1,12 @@
 """Where each rank's time went while nobody has summed it up: from the reports that are kept."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrain.events import StepsDone, from_json
+from distrain.coordinator.report_file import begin_of_last, read
+from distrain.events import StepsDone
 from distrain.run_paths import RunPaths
 
 OF_A_RANK_BYTES = 4 * 2**20
@@ -55,17 +55,11 @@ def _times(files: list[Path]) -> RankTimes | None:
 
 
 def _last(path: Path, limit_bytes: int) -> Iterator[StepsDone]:
-    """The last reports of steps; a line that is cut off, or cannot be read, is left out."""
-    with suppress(OSError), path.open("rb") as file:
-        skipped = max(0, path.stat().st_size - limit_bytes)
-        file.seek(skipped)
-        if skipped:
-            file.readline()
-        for line in file:
-            with suppress(ValueError, TypeError, KeyError):
-                event = from_json(json.loads(line))
-                if isinstance(event, StepsDone):
-                    yield event
+    """The last reports of steps, but for joined ones; of what is cut off, none."""
+    with suppress(OSError):
+        for kept in read(path, begin_of_last(path, limit_bytes)):
+            if isinstance(kept.event, StepsDone) and kept.count == 1:
+                yield kept.event
 
 
 def _added(windows: Iterator[Mapping[str, float]]) -> dict[str, float]:

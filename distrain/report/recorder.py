@@ -9,12 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from distrain.coordinator.kept_reports import forget_reports, replay
+from distrain.coordinator.kept_reports import forget_reports
+from distrain.coordinator.replay import replay
 from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView, Record
+from distrain.coordinator.view import Entry, JobView, Record
 from distrain.errors import InputError, OutputError
 from distrain.report.curves import draw_curves
-from distrain.report.history import History, completed
+from distrain.report.history import Followed, History
 from distrain.report.run_file import (
     RunFile,
     read_records,
@@ -135,6 +136,8 @@ class RunRecorder:
     ):
         self.paths = paths
         self.history = History(records)
+        self._followed = Followed(self.history.records)
+        self._missed: list[Entry] = []
         self._before = dict(before or {})
         self._standing: Standing | None = None
         self._lock = _locked(paths.run)
@@ -157,8 +160,8 @@ class RunRecorder:
         self._lock.close()
 
     def catch_up(self) -> None:
-        """Take in what was reported and never recorded."""
-        self.history = History(completed(self.records, replay(self.paths)))
+        """Take in what was reported and never recorded; the next `add` passes it on."""
+        self.history.complete(self._followed.made_again(replay(self.paths), self._missed))
         self._stale = self._stale or bool(self.records)
 
     def same_job(self) -> None:
@@ -170,8 +173,11 @@ class RunRecorder:
         """The records that count."""
         return self.history.records
 
-    def add(self, view: JobView) -> None:
+    def add(self, view: JobView) -> list[Entry]:
         """Take in what is new in a view.
+
+        Returns:
+            What whoever follows the run has not seen, in order: of what was missed, too.
 
         Raises:
             OutputError: Lines could not be written; the file is as it was.
@@ -188,6 +194,8 @@ class RunRecorder:
                 _append(self.paths.metrics, _lines(fresh))
         if not view.state.is_final:
             self._stand(Standing.of(view, self._before))
+        missed, self._missed = self._missed, []
+        return missed + self._followed.new(view.progress)
 
     def _stand(self, standing: Standing) -> None:
         if standing != self._standing:

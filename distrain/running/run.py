@@ -89,9 +89,9 @@ def train(run: Run, progress: Progress) -> "Summary":
         recorder = reopen_run(run.run_dir, run.spec)
 
     def on_view(view: "JobView") -> None:
-        recorder.add(view)
+        fresh = recorder.add(view)
         progress.show(view)
-        feeds.put(view.progress)
+        feeds.put(fresh)
 
     # Sinks are waited for last, when the run's own files are whole.
     with feeds, recorder:

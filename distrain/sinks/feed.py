@@ -10,7 +10,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from distrain.coordinator.view import Entry, Record, Resumed
@@ -98,7 +98,8 @@ class _Feed:
         self.name = name
         self._sink = sink
         self._facts = facts
-        self._waiting: queue.Queue[Stamped] = queue.Queue(capacity)
+        self._waiting: queue.SimpleQueue[Stamped] = queue.SimpleQueue()
+        self._capacity = capacity
         self._end = threading.Event()
         self._more = threading.Event()
         self._state = ""
@@ -114,12 +115,14 @@ class _Feed:
         self._more.set()
         self._thread.start()
 
-    def put(self, entries: Iterable[Stamped]) -> None:
-        for entry in entries:
-            try:
-                self._waiting.put_nowait(entry)
-            except queue.Full:
-                self._dropped += 1
+    def put(self, entries: Sequence[Stamped]) -> None:
+        # What comes at once was in memory before: entries that the command had missed may be more
+        # than the capacity, and none is lost of them while the sink keeps up.
+        if self._waiting.qsize() >= self._capacity:
+            self._dropped += len(entries)
+        else:
+            for entry in entries:
+                self._waiting.put(entry)
         self._more.set()
 
     def end(self, state: str) -> None:

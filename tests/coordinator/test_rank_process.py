@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import psutil
 import pytest
 from small_jobs import is_running
 
-from distrain.coordinator import rank_process
+from distrain.coordinator import kept_reports, rank_process
 from distrain.coordinator.process_state import GONE, process_state, resident_bytes
 from distrain.coordinator.rank_process import RankProcess
 from distrain.spec import parse_spec
@@ -86,6 +87,60 @@ def test_events_are_passed_on_and_what_was_printed_is_kept(tmp_path: Path) -> No
     assert (last["kind"], last["exit_code"], last["stopped"]) == ("rank_exited", 3, False)
     assert sorted(last["log_tail"].splitlines()) == ["and this", "to the log"]
     assert rank.log.read_text() == last["log_tail"]
+
+
+@pytest.mark.parametrize("hanging", ["log", "reports"])
+def test_a_filesystem_that_hangs_holds_up_neither_the_rank_nor_its_supervisor(
+    tmp_path: Path, hanging: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is a pipe that nobody reads: whoever opens it hangs."""
+    monkeypatch.setattr(rank_process, "OPEN_S", 0.1)
+    monkeypatch.setattr(rank_process, "DRAIN_S", 0.5)
+    monkeypatch.setattr(kept_reports, "WAITING_BYTES", 1000)
+    script = """
+        tell(kind="training_started", filler=900 * "x")
+        print("to the log")
+        for line in sys.stdin:
+            for _ in range(3):
+                tell(kind="steps_done", filler=900 * "x")
+            tell(kind="heard")
+            break
+    """
+    rank = Rank(tmp_path, script)
+    path = rank.log if hanging == "log" else rank.log.with_suffix(".reports")
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    ended = threading.Event()
+
+    def unblock_a_hanging_loop() -> None:
+        if not ended.wait(30):  # instead of a test that never ends
+            path.open("rb").close()
+
+    watchdog = threading.Thread(target=unblock_a_hanging_loop)
+    watchdog.start()
+    try:
+
+        async def command(rank: Rank) -> None:
+            await rank.until_told()
+            rank.process.command({"op": "checkpoint", "number": 1})
+
+        assert run(rank, command) == 0
+        hung = [t for t in threading.enumerate() if t.name == "distrain-files-of-rank-0"]
+        assert hung, "the file was written"
+    finally:
+        ended.set()
+        watchdog.join()
+    kinds = [kind for kind in rank.kinds if kind != "keeping_trouble"]
+    assert kinds == ["training_started", *3 * ["steps_done"], "heard", "rank_exited"]
+    assert rank.told[-1]["log_tail"] == "to the log\n"
+    troubles = [event["message"] for event in rank.told if event["kind"] == "keeping_trouble"]
+    assert "rank 0: 1 report of progress is not kept" in troubles[0]
+    assert "the filesystem does not take them in time" in troubles[0]
+    with path.open("rb") as reader:  # the filesystem is back
+        reader.read()
+    for thread in hung:
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def test_a_rank_that_is_given_up_while_it_starts_does_not_live_on(tmp_path: Path) -> None:

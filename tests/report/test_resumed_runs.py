@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -196,9 +196,10 @@ def test_what_was_reported_and_never_recorded_is_not_lost(tmp_path: Path) -> Non
         recorder.finish(view(state=JobState.FAILED, reason="RankDied", message="killed"))
     assert paths.reports(0, 1).exists()
     with reopen_run(tmp_path, SPEC) as recorder:
-        recorder.add(view(Resumed(4, 40, 2), expected.records[-1]))
+        again = replace(expected.records[-1], attempt=4)
+        recorder.add(view(Resumed(4, 40, 2), again))
         recorder.finish(view(state=JobState.SUCCEEDED))
-    assert on_disk(tmp_path) == expected.records
+    assert on_disk(tmp_path) == [*expected.records[:-1], again]
     assert not list(paths.logs.glob("*/*.reports"))
 
 
@@ -224,7 +225,10 @@ def test_what_the_scheduler_forgot_before_anybody_came_is_made_again(tmp_path: P
 
 def test_reports_that_cannot_be_kept_hold_up_nobody(tmp_path: Path) -> None:
     keeper = ReportKeeper(tmp_path / "not there" / "rank-0.reports")
-    keeper.keep({"kind": "steps_done"}, b"{}\n")
+    for _ in range(2):
+        keeper.keep({"kind": "steps_done"}, b"{}\n")
+    assert keeper.num_lost == 2
+    assert "not there" in keeper.error
     keeper.close()
 
 

@@ -133,7 +133,8 @@ def test_a_sink_that_lags_gets_what_fits_its_queue(facts, make_record):
     with Feeds({"slow": sink}, facts, said.append, capacity=8) as feeds:
         feeds.put([make_record(0)])
         assert began.wait(20)
-        feeds.put([make_record(step) for step in range(1, 21)])
+        for step in range(1, 21):
+            feeds.put([make_record(step)])
         release.set()
         feeds.ends("failed")
     assert [entry.step for entry in sink.entries if isinstance(entry, Record)] == list(range(9))

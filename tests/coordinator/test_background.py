@@ -1,0 +1,42 @@
+"""What waits to be written keeps its order and its limit."""
+
+import asyncio
+import threading
+
+from distrain.coordinator.background import BackgroundWriter, Inbox, in_thread
+
+
+def test_the_oldest_that_waits_makes_room_and_the_rest_keeps_its_order() -> None:
+    writer, gate, began = BackgroundWriter("test"), threading.Event(), threading.Event()
+    taken: list[tuple[int, int, str]] = []
+
+    def take(items: int, size_bytes: int, item: str) -> None:
+        began.set()
+        assert gate.wait(20)
+        taken.append((items, size_bytes, item))
+
+    inbox = Inbox[str](writer, 10, take)
+    inbox.put("being written", 9)
+    assert began.wait(20)
+    for item, size_bytes in (("a", 4), ("b", 4), ("c", 4), ("d", 3), ("very large", 99)):
+        inbox.put(item, size_bytes)
+    inbox.put("e", 5)
+    assert inbox.left_out_items == 5
+    gate.set()
+    assert asyncio.run(writer.done(20))
+    inbox.put("f", 1)
+    assert asyncio.run(writer.done(20))
+    writer.close()
+    assert taken == [(0, 0, "being written"), (5, 114, "e"), (0, 0, "f")]
+
+
+def test_a_look_at_a_filesystem_that_hangs_has_another_answer() -> None:
+    gate = threading.Event()
+
+    def look() -> str:
+        assert gate.wait(20)
+        return "seen"
+
+    assert asyncio.run(in_thread(look, 0.01, "hangs")) == "hangs"
+    gate.set()
+    assert asyncio.run(in_thread(look, 20, "hangs")) == "seen"
