@@ -88,7 +88,7 @@ def job_summary(job: Watched) -> dict[str, Any]:
             "epoch": train.get("epoch"),
             "rows_total": train.get("rows_total", view.rows_before),
             "total_rows": view.total_rows,
-            "rows_per_s": train.get("rows_per_s"),
+            "rows_per_s": history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
             "loss": train.get("loss", tail.get("loss")),
             "auc": train.get("auc", tail.get("auc")),
             "auc_bound": train.get("auc_bound", tail.get("auc_bound")),

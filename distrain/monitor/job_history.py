@@ -51,6 +51,7 @@ class JobHistory:
         last_train: The last record of training.
         last_valid: The last record of validation.
         step: Steps taken that count.
+        rows_per_s: Of the last record of training of this attempt; `None` while it takes no steps.
         state_since_s: When its state last changed, in unix time.
         num_points: How many points were ever added to the series.
         timeline: What happened.
@@ -71,6 +72,8 @@ class JobHistory:
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
         self.step = 0
+        self.rows_per_s: float | None = None
+        self._timed_rows, self._timed_s = 0, 0.0
         self.state_since_s = submitted_s
         self.num_points = 0
         self.rows_trained = 0
@@ -94,6 +97,11 @@ class JobHistory:
     def progressed_s(self) -> float:
         """When a rank last got further, or the job into another state, in unix time."""
         return max((self.state_since_s, *(rank.progressed_s for rank in self.now.values())))
+
+    @property
+    def mean_rows_per_s(self) -> float | None:
+        """Over all its records of training, those of steps that were taken again included."""
+        return self._timed_rows / self._timed_s if self._timed_s else None
 
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
         """Take in what a rank of the current attempt told.
@@ -145,6 +153,8 @@ class JobHistory:
         text = f"{state}: {why}" if why else str(state)
         self.timeline.add(Moment(now_s, "state", attempt, self.step or None, text))
         self.state_since_s = now_s
+        if state is not JobState.RUNNING:
+            self.rows_per_s = None
         if state.is_final:
             self._end()
 
@@ -157,7 +167,7 @@ class JobHistory:
 
     def _resume(self, entry: Resumed) -> None:
         """Take back what the attempt will do again."""
-        self.num_ranks, self.step = entry.num_ranks, entry.step
+        self.num_ranks, self.step, self.rows_per_s = entry.num_ranks, entry.step, None
         for series in (self.train, self.valid, *self.ranks.values()):
             series.take_back(entry.step)
         for name in ("last_train", "last_valid"):
@@ -169,7 +179,10 @@ class JobHistory:
         self.rows_trained += record.rows
         if self.train.last is not None and record.step <= self.train.last:
             return  # it came before, from the attempt that wrote the checkpoint
-        self.last_train, self.step = record, record.step
+        self.last_train, self.step, self.rows_per_s = record, record.step, record.rows_per_s
+        if record.rows_per_s:
+            self._timed_rows += record.rows
+            self._timed_s += record.rows / record.rows_per_s
         stalls = record.stall_pct
         point = {
             **_shared(record),

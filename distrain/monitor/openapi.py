@@ -98,7 +98,10 @@ def _summary() -> dict[str, Schema]:
         "epoch": _maybe(WHOLE),
         "rows_total": WHOLE,
         "total_rows": _maybe(WHOLE),
-        "rows_per_s": _maybe(NUMBER),
+        "rows_per_s": _told(
+            _maybe(NUMBER),
+            "Of the last report while it runs, of all reports when it has ended; else null.",
+        ),
         "loss": _told(_maybe(NUMBER), "Mean log loss in nats of the rows of the last report."),
         "auc": _maybe(NUMBER),
         "auc_bound": _told(

@@ -146,13 +146,12 @@ def _progress(jobs: list[Watched]) -> Iterator[Metric]:
         labels=JOB,
     )
     for job in jobs:
-        job_id, last = [job.view.job_id], job.history.last_train
+        job_id = [job.view.job_id]
         rows.add_metric(job_id, job.history.rows_trained)
         steps.add_metric(job_id, job.history.step)
         add_known(planned, job_id, job.view.num_steps)
         add_known(left, job_id, eta_s(job))
-        if job.view.state is JobState.RUNNING and last is not None:
-            add_known(speed, job_id, last.rows_per_s)
+        add_known(speed, job_id, job.history.rows_per_s)
     yield from (rows, speed, steps, planned, left)
 
 

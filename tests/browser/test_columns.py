@@ -9,6 +9,7 @@ from distrain.events import PHASES
 from distrain.monitor.pages.bars import PHASE_COLORS
 from distrain.monitor.pages.columns import (
     gpu_columns,
+    memory_columns,
     phase_columns,
     rank_series,
     step_time_columns,
@@ -17,7 +18,13 @@ from distrain.monitor.pages.columns import (
     train_series,
     valid_series,
 )
-from distrain.monitor.pages.wording import headline, job_columns, job_options, progress_pct
+from distrain.monitor.pages.wording import (
+    headline,
+    job_columns,
+    job_options,
+    progress_pct,
+    spec_html,
+)
 
 
 def test_curves_have_the_auc_bound_as_a_band() -> None:
@@ -52,8 +59,10 @@ def test_phases_are_shares_of_wall_time() -> None:
 def test_the_slowest_rank_is_marked_and_named() -> None:
     ranks = [rank(number, step_time_s=0.01 + 0.001 * (number == 7)) for number in range(9)]
     slowest = {"rank": 7, "step_time_s": 0.011, "median_step_time_s": 0.01}
-    columns = step_time_columns(ranks, slowest)
-    assert [r for r, is_it in zip(columns["rank"], columns["is_slowest"], strict=True)
+    assert set(step_time_columns(ranks, slowest)["is_slow"]) == {"no"}, "10 % is noise"
+    far = {**slowest, "step_time_s": 0.0125}
+    columns = step_time_columns(ranks, far)
+    assert [r for r, is_it in zip(columns["rank"], columns["is_slow"], strict=True)
             if is_it == "yes"] == ["7"]  # fmt: skip
     assert step_time_title(slowest).startswith("Slowest: rank 7, 10 % over")
     assert "rank 7 on w7 (host)" in headline(job(ranks=ranks, slowest=slowest), "")
@@ -92,6 +101,45 @@ def test_the_table_and_the_selector_hold_every_job() -> None:
     assert {name for name, values in job_columns([]).items() if values == []} == set(columns)
 
 
+def test_a_job_that_is_not_known_is_named() -> None:
+    text = headline(None, "tcp://a:1", missing="<nosuch>")
+    assert "No job <code>&lt;nosuch&gt;</code> is known here" in text
+    assert "train job.yaml" not in text
+
+
+def test_why_an_attempt_ended_is_told_while_the_next_one_starts() -> None:
+    moments = [
+        {"kind": "restart", "text": "attempt 1 ended: RankDied: rank 1 was killed\nlast words"},
+        {"kind": "state", "text": "running"},
+    ]
+    restarted = job(state="starting", attempt=2, rows_per_s=None, timeline=moments)
+    text = headline(restarted, "")
+    assert "attempt 2; attempt 1 ended: RankDied: rank 1 was killed<" in text
+    assert "\N{EN DASH} rows/s" in text
+    moments.append({"kind": "state", "text": "stopping: RankHung: <rank 0> did nothing"})
+    assert "stopping: RankHung: &lt;rank 0&gt;" in headline(restarted, "")
+    failed = job(state="failed", reason="RankDied", message="it was killed", timeline=moments)
+    text = headline(failed, "")
+    assert "color:#b3261e" in text
+    assert "failed (RankDied)" in text
+    assert "it was killed" in text
+    assert "stopping" not in text
+
+
+def test_the_spec_and_the_tags_are_shown_escaped() -> None:
+    shown = spec_html(job(tags={"team": "<ads>"}, spec={"name": "a<b"}))
+    assert "team: &lt;ads&gt;" in shown
+    assert "<details>" in shown
+    assert "name: a&lt;b" in shown
+    assert spec_html(None) == spec_html(job()) == ""
+
+
+def test_memory_is_shown_of_ranks_that_have_told() -> None:
+    ranks = [rank(0), rank(1, memory={"host_bytes": 2**31})]
+    columns = memory_columns(ranks)
+    assert (columns["rank"], columns["host_gib"], columns["device_gib"]) == (["1"], [2.0], [0.0])
+
+
 def test_progress_of_a_job_whose_length_is_unknown() -> None:
     assert progress_pct(job(num_steps=None)) == 0.0
     assert progress_pct(job(step=None)) == 0.0
@@ -101,5 +149,7 @@ def test_what_people_wrote_is_escaped() -> None:
     text = headline(job(name="<script>x</script>", message="a < b\nhint: c"), "")
     assert "<script>" not in text
     assert "a &lt; b<br>hint: c" in text
-    assert "AUC 0.7500 ± 0.001" in text
+    assert "AUC 0.7500 (bins: within 0.001)" in text
+    assert "±" not in text, "that would read as a confidence interval"
+    assert "AUC 0.7500 ·" in headline(job(auc_bound=0.0), ""), "sorted rows have no error of bins"
     assert "train job.yaml --scheduler tcp://a:&lt;1&gt;</code>" in headline(None, "tcp://a:<1>")

@@ -51,7 +51,7 @@ def test_the_running_job_is_followed_until_somebody_picks_another() -> None:
     jobs = [job("c", "pending"), job("b", "running"), job("a", "succeeded")]
     assert pick(jobs, "") == "b"
     assert pick(jobs, "a") == "a"
-    assert pick(jobs, "forgotten") == "b"
+    assert pick(jobs, "forgotten") is None, "not another one in its place"
     assert pick(jobs[:1] + jobs[2:], "") == "c"
     assert pick(jobs[2:], "") == "a"
     assert pick([], "a") is None
@@ -80,6 +80,19 @@ def test_points_that_were_taken_back_are_drawn_anew() -> None:
     watch.look()
     documents.generation += 1
     assert watch.look().anew
+
+
+def test_a_job_that_is_not_there_is_missing_until_it_comes() -> None:
+    documents = MadeDocuments(job("b"))
+    watch = Watch(lambda: documents, "nosuch")
+    view = watch.look()
+    assert (view.job, view.missing, view.metrics) == (None, "nosuch", {})
+    assert [entry["job_id"] for entry in view.jobs] == ["b"]
+    documents.entries.append(job("nosuch"))
+    documents.steps["nosuch"] = 1
+    view = watch.look()
+    assert view.job is not None
+    assert (view.job["job_id"], view.missing, view.anew) == ("nosuch", "", True)
 
 
 def test_a_scheduler_without_jobs_or_without_a_coordinator() -> None:

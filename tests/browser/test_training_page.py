@@ -22,7 +22,7 @@ NAMED = "Bokeh.documents[0].get_model_by_name"
 HEADLINE = f"{NAMED}('headline').text"
 PLOTS = (
     "jobs", "rows-per-second", "rows-per-second-by-rank", "time-by-phase", "loss", "auc",
-    "step-time", "timeline", "gpu",
+    "learning-rate", "step-time", "timeline", "gpu", "memory",
 )  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def test_a_running_training_is_watched_and_another_job_picked(
     assert tab.evaluate(f"{NAMED}('gpu').visible") is False, "these ranks have none"
     table = tab.page.locator(".slick-row")
     assert "running" in table.nth(0).inner_text()
-    step = table.nth(0).locator(".slick-cell").nth(3)
+    step = table.nth(0).locator(".slick-cell").nth(8)
     shown = step.inner_text()
     wait_for(lambda: step.inner_text() != shown, "the table's cells change as the job goes on")
     tab.page.screenshot(path=output / "training-page.png", full_page=True)
@@ -63,10 +63,11 @@ def test_a_running_training_is_watched_and_another_job_picked(
     tab.page.get_by_text("over time").click()
     tab.wait_until(f"{NAMED}('loss').renderers[0].glyph.x.field === 'elapsed_s'")
 
-    select = tab.page.locator("select")
+    select = tab.page.locator("select").nth(0)
     labels = select.locator("option").all_inner_texts()
     select.select_option(label=next(label for label in labels if label.startswith("short")))
     tab.wait_until(f"{HEADLINE}.includes('short: succeeded')")
+    assert "\N{EN DASH} rows/s" not in tab.evaluate(HEADLINE), "of the whole run"
     tab.wait_until(f"{points_of('rows-per-second')} === 4")
     tab.page.screenshot(path=output / "training-page-other-job.png", full_page=True)
 

@@ -33,7 +33,7 @@ def test_pages_are_served_under_dasks_own_prefix(prefix: str) -> None:
             assert '<a href="training">Training</a>' in status
             plots = json.loads(await fetch(url + "/individual-plots.json"))
             own = [path for path in plots.values() if path.startswith(INDIVIDUAL_PREFIX)]
-            assert len(own) == 9
+            assert len(own) == 11
             for path in own:
                 assert "Dask: Training" in await fetch(url + path)
 

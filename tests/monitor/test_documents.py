@@ -174,6 +174,8 @@ def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
             site.tell("bad", RankExited(rank, 0, stopped=True))
         jobs = {job["job_id"]: job for job in (await site.json("/distrain/jobs"))["jobs"]}
         assert jobs["good"]["state"] == "succeeded"
+        assert jobs["good"]["rows_per_s"] == pytest.approx(200.0), "of the whole run"
+        assert jobs["bad"]["rows_per_s"] is None
         assert (jobs["bad"]["state"], jobs["bad"]["reason"]) == ("cancelled", "Cancelled")
         texts = [m["text"] for m in (await site.json("/distrain/jobs/bad"))["timeline"]]
         assert texts[-2:] == [

@@ -1,6 +1,7 @@
 """What a job's ranks told becomes curves, ranks and a time line; taken-back records go."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -194,3 +195,18 @@ def test_a_job_that_ended_is_small_and_complete() -> None:
     for series in history.ranks.values():
         assert len(series) <= ENDED_CAPACITY
         assert series.since()["step"][-1] == steps[-1]
+
+
+def test_rows_per_second_are_told_while_steps_are_taken():
+    history = JobHistory(0.0)
+    history.move(1, JobState.RUNNING, 1.0)
+    history.take([Resumed(1, 0, 2), record(10)], 2.0)
+    assert history.rows_per_s == 50.0
+    history.move(1, JobState.STOPPING, 3.0, "RankDied: rank 1 was killed")
+    assert history.rows_per_s is None
+    history.move(2, JobState.RUNNING, 4.0)
+    history.take([Resumed(2, 10, 2)], 4.0)
+    assert history.rows_per_s is None, "nothing was trained in this attempt"
+    history.take([replace(record(20), rows=300, rows_per_s=100.0)], 5.0)
+    assert history.rows_per_s == 100.0
+    assert history.mean_rows_per_s == 400 / (100 / 50 + 300 / 100)

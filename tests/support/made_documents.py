@@ -24,7 +24,7 @@ def rank(number: int, step_time_s: float = 0.01, **fields: Any) -> dict[str, Any
         "rank": number, "worker": f"w{number}", "host": "host", "pid": 1, "device": "cpu",
         "doing": "exchange", "waiting_for": "", "step": 30, "rows_per_s": 600.0,
         "step_time_s": step_time_s, "seconds": {"data_wait": 1.0},
-        "total_seconds": dict(PHASE_SECONDS), "stall_pct": 3.0, "gpu": None, **fields,
+        "total_seconds": dict(PHASE_SECONDS), "stall_pct": 3.0, "gpu": None, "memory": {}, **fields,
     }  # fmt: skip
 
 
@@ -64,6 +64,7 @@ class MadeDocuments:
         self.entries = list(jobs)
         self.num_ranks = num_ranks
         self.steps = {entry["job_id"]: 1 for entry in jobs}
+        self.valid: dict[str, float] = {}  # the loss of one validation
         self.generation = 1
         self.asked: list[tuple[str, str | None]] = []
 
@@ -77,7 +78,10 @@ class MadeDocuments:
         ranks = [rank(number) for number in range(self.num_ranks)]
         moment = {"at_s": 1.0, "kind": "state", "attempt": 1, "step": None, "text": "pending"}
         slowest = {"rank": 1, "step_time_s": 0.012, "median_step_time_s": 0.01}
-        return {**entry, "ranks": ranks, "timeline": [moment], "slowest": slowest}
+        return {
+            "spec": {"name": entry["name"]}, "slowest": slowest, "timeline": [moment], **entry,
+            "ranks": ranks,
+        }  # fmt: skip
 
     def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any]:
         self.asked.append((job_id, since))
@@ -88,6 +92,12 @@ class MadeDocuments:
             "cursor": f"{self.generation}.{last + 1}",
             "restart": restart,
             "train": curve(first, last),
-            "valid": {name: [] for name in curve(1, 1)},
+            "valid": self._valid(job_id, last),
             "ranks": {str(n): rank_curve(first, last) for n in range(self.num_ranks)},
         }
+
+    def _valid(self, job_id: str, step: int) -> dict[str, list[Any]]:
+        found = curve(step, step)
+        if job_id not in self.valid:
+            return {name: [] for name in found}
+        return {**found, "loss": [self.valid[job_id]]}

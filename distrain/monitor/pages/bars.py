@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bokeh.models import FactorRange, HoverTool, Legend, LegendItem, Span
+from bokeh.models import ColumnDataSource, FactorRange, HoverTool, Legend, LegendItem, Span
 from bokeh.plotting import figure
 from bokeh.transform import dodge, factor_cmap
 
@@ -12,11 +12,21 @@ from distrain.monitor.pages.columns import (
     Columns,
     Document,
     gpu_columns,
+    memory_columns,
     phase_columns,
     step_time_columns,
     step_time_title,
 )
-from distrain.monitor.pages.panels import BLUE, GREEN, ORANGE, RED, Panel, draw, source_of
+from distrain.monitor.pages.panels import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    RED,
+    Panel,
+    draw,
+    legend_above,
+    source_of,
+)
 from distrain.monitor.pages.watching import View
 
 PHASE_COLORS = {
@@ -79,15 +89,15 @@ def time_by_phase() -> Panel:
 
 
 def step_time() -> Panel:
-    """Each rank's step time against the median, with the slowest named."""
-    source = source_of("rank", "worker", "step_time_ms", "is_slowest")
+    """Each rank's step time; the slowest is named, and red if it is far over the median."""
+    source = source_of("rank", "worker", "step_time_ms", "is_slow")
     drawn = draw(
         "Time of a step",
         "ms a step",
         **_over_ranks(),
         tooltips=[("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")],
     )
-    color = factor_cmap("is_slowest", palette=[BLUE, RED], factors=["no", "yes"])
+    color = factor_cmap("is_slow", palette=[BLUE, RED], factors=["no", "yes"])
     drawn.vbar(x="rank", top="step_time_ms", width=0.6, source=source, color=color)
     drawn.y_range.start = 0
     median = Span(location=0, dimension="width", line_dash="dashed", line_width=2)
@@ -123,16 +133,7 @@ def gpu() -> Panel:
             ("memory", "@memory_used_gib{0.0} of @memory_total_gib{0.0} GiB"),
         ],
     )
-    for column, at, color in (("utilisation_pct", -0.2, GREEN), ("memory_pct", 0.2, ORANGE)):
-        drawn.vbar(
-            x=dodge("rank", at, range=drawn.x_range),
-            top=column,
-            width=0.35,
-            source=source,
-            color=color,
-            legend_label=column.removesuffix("_pct"),
-        )
-    drawn.legend.background_fill_alpha = 0.5
+    _two_bars(drawn, source, {"utilisation_pct": "utilisation", "memory_pct": "memory"})
     drawn.y_range.start, drawn.y_range.end = 0, 100
     drawn.visible = False
 
@@ -143,6 +144,48 @@ def gpu() -> Panel:
         bring_up_to_date(source, columns)
 
     return Panel("gpu", drawn, show)
+
+
+def memory() -> Panel:
+    """What each rank's process holds, and its tensors on a GPU; hidden while nobody has told."""
+    source = source_of("rank", "worker", "host_gib", "device_gib")
+    drawn = draw(
+        "Memory, by rank",
+        "GiB",
+        **_over_ranks(),
+        tooltips=[
+            ("rank", "@rank @worker"),
+            ("process", "@host_gib{0.00} GiB"),
+            ("tensors on its GPU", "@device_gib{0.00} GiB"),
+        ],
+    )
+    _two_bars(drawn, source, {"host_gib": "process", "device_gib": "tensors on its GPU"})
+    drawn.y_range.start = 0
+    drawn.visible = False
+
+    def show(view: View) -> None:
+        columns = memory_columns(_ranks(view.job))
+        drawn.visible = bool(columns["rank"])
+        _set_factors(drawn, columns)
+        bring_up_to_date(source, columns)
+
+    return Panel("memory", drawn, show)
+
+
+def _two_bars(drawn: figure, source: ColumnDataSource, labels: dict[str, str]) -> None:
+    """Two bars beside each other for each rank, by column."""
+    legend = legend_above(drawn)
+    for (column, label), at, color in zip(
+        labels.items(), (-0.2, 0.2), (GREEN, ORANGE), strict=True
+    ):
+        bar = drawn.vbar(
+            x=dodge("rank", at, range=drawn.x_range),
+            top=column,
+            width=0.35,
+            source=source,
+            color=color,
+        )
+        legend.items.append(LegendItem(label=label, renderers=[bar]))
 
 
 def _ranks(job: Document | None) -> list[Document]:

@@ -14,6 +14,8 @@ Series = dict[str, NDArray[np.float64]]
 
 TIMELINE_KINDS = ("notice", "validated", "checkpoint", "restart", "state")
 GIB = 2.0**30
+SLOW = 1.2
+"""A rank whose step takes this many times the median's holds the others up; less is noise."""
 
 
 def train_series(train: Document) -> Series:
@@ -23,10 +25,10 @@ def train_series(train: Document) -> Series:
         train: Columns of the metrics document; nothing is known of the AUC where it is `None`.
 
     Returns:
-        Columns of one length, float64; NaN where a value is missing. `auc_low` and `auc_high`
-        bound the true AUC.
+        Columns of one length, float64; NaN where a value is missing. Between `auc_low` and
+        `auc_high` is the AUC of the same rows without bins.
     """
-    names = ("step", "elapsed_s", "rows_total", "rows_per_s", "loss", "auc", "auc_bound")
+    names = ("step", "elapsed_s", "rows_total", "rows_per_s", "loss", "auc", "auc_bound", "lr")
     return _with_band({name: _numbers(train.get(name, ())) for name in names})
 
 
@@ -74,11 +76,14 @@ def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> C
 
 
 def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Columns:
-    """Each rank's step time: `rank`, `worker`, `step_time_ms`, and `is_slowest`, yes or no."""
-    name = None if slowest is None else int(slowest["rank"])
+    """Each rank's step time: `rank`, `worker`, `step_time_ms`, and `is_slow`.
+
+    `is_slow` is `yes` of the slowest rank, if it takes more than `SLOW` times the median.
+    """
+    name = int(slowest["rank"]) if slowest is not None and _holds_up(slowest) else None
     columns = _labels(ranks)
     columns["step_time_ms"] = [1e3 * (rank.get("step_time_s") or 0.0) for rank in ranks]
-    columns["is_slowest"] = ["yes" if int(rank["rank"]) == name else "no" for rank in ranks]
+    columns["is_slow"] = ["yes" if int(rank["rank"]) == name else "no" for rank in ranks]
     return columns
 
 
@@ -93,6 +98,22 @@ def step_time_title(slowest: Document | None) -> str:
     time_s, median_s = float(slowest["step_time_s"]), float(slowest["median_step_time_s"])
     over = f"{100 * (time_s / median_s - 1):.0f} % over" if median_s else "against"
     return f"Slowest: rank {slowest['rank']}, {over} the median of {1e3 * median_s:.1f} ms"
+
+
+def _holds_up(slowest: Document) -> bool:
+    return float(slowest["step_time_s"]) > SLOW * float(slowest["median_step_time_s"])
+
+
+def memory_columns(ranks: Sequence[Document]) -> Columns:
+    """Of the ranks that have told: `host_gib` of their processes, `device_gib` of their tensors."""
+    shown = [rank for rank in ranks if rank.get("memory")]
+    return {
+        **_labels(shown),
+        **{
+            f"{kind}_gib": [rank["memory"].get(f"{kind}_bytes", 0) / GIB for rank in shown]
+            for kind in ("host", "device")
+        },
+    }
 
 
 def gpu_columns(ranks: Sequence[Document]) -> Columns:
@@ -132,7 +153,7 @@ def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
 
 
 def _with_band(series: Series) -> Series:
-    bound = series.pop("auc_bound")
+    bound = series["auc_bound"]
     return {
         **series,
         "auc_low": np.maximum(series["auc"] - bound, 0.0),

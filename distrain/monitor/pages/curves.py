@@ -1,39 +1,115 @@
-"""Figures over training: rows per second, loss, AUC."""
+"""Figures over training: rows per second, loss, AUC, learning rate."""
 
 from collections.abc import Callable
 
-from bokeh.models import ColumnDataSource, GlyphRenderer, Legend, LegendItem, NumeralTickFormatter
+from bokeh.models import GlyphRenderer, Legend, LegendItem, NumeralTickFormatter, Range1d
 from bokeh.palettes import Category10, Turbo256
 from bokeh.plotting import figure
 
+from distrain.monitor.limits import curve_limits
 from distrain.monitor.pages.changes import extend
 from distrain.monitor.pages.columns import Series, rank_series, train_series, valid_series
-from distrain.monitor.pages.panels import BLUE, ORANGE, Panel, draw, show_over, source_of
+from distrain.monitor.pages.panels import (
+    BLUE,
+    ORANGE,
+    Panel,
+    draw,
+    legend_above,
+    show_over,
+    source_of,
+)
 from distrain.monitor.pages.watching import View
 
 _NAMED_RANKS = 8
 """More lines than this are told apart by the pointer, not by a legend."""
 
-_TRAIN = ("step", "elapsed_s", "rows_total", "rows_per_s", "loss", "auc", "auc_low", "auc_high")
-_VALID = ("step", "elapsed_s", "rows_total", "loss", "auc", "auc_low", "auc_high")
+OTHER = "#7f7f7f"
+_NUMBERS = ("loss", "auc", "auc_bound", "auc_low", "auc_high")
+_VALID = ("step", "elapsed_s", "rows_total", *_NUMBERS)
+_TRAIN = (*_VALID, "rows_per_s", "lr")
+_WHERE = [("step", "@step{0,0}"), ("rows", "@rows_total{0,0}"), ("time", "@elapsed_s{00:00:00}")]
+
+
+class Curves:
+    """The sources of a job's curves, and of those of the job that is laid over it."""
+
+    def __init__(self) -> None:
+        self.train, self.valid = source_of(*_TRAIN), source_of(*_VALID)
+        self.other_train, self.other_valid = source_of(*_TRAIN), source_of(*_VALID)
+        self._of_other: list[LegendItem] = []
+
+    def show(self, view: View) -> None:
+        """Take in what is new."""
+        extend(self.train, train_series(view.metrics.get("train", {})), view.anew)
+        extend(self.valid, valid_series(view.metrics.get("valid", {})), view.anew)
+        other = view.other or View((), None, {}, anew=len(self.other_train.data["step"]) > 0)
+        extend(self.other_train, train_series(other.metrics.get("train", {})), other.anew)
+        extend(self.other_valid, valid_series(other.metrics.get("valid", {})), other.anew)
+        for item in self._of_other:
+            item.visible = view.other is not None
+
+    def draw(self, drawn: figure, y: str, x: str = "rows_total") -> list[GlyphRenderer]:
+        """Draw one of the columns, of validation too where it has that."""
+        legend = legend_above(drawn)
+        lines: list[GlyphRenderer] = []
+        for source, color, dash, label in (
+            (self.train, BLUE, "solid", "train"),
+            (self.valid, ORANGE, "solid", "valid"),
+            (self.other_train, OTHER, "dashed", "other train"),
+            (self.other_valid, OTHER, "solid", "other valid"),
+        ):
+            if y in source.data:
+                found = [drawn.line(x, y, source=source, color=color, line_dash=dash)]
+                if "rows_per_s" not in source.data:  # validation: few points
+                    found.append(drawn.scatter(x, y, source=source, color=color, size=6))
+                item = LegendItem(label=label, renderers=found)
+                legend.items.append(item)
+                lines += found
+                if color == OTHER:
+                    item.visible = False
+                    self._of_other.append(item)
+        drawn.hover.renderers = lines
+        show_over(drawn, x)
+        return lines
+
+    def fit(self, drawn: figure, y: str, title: str) -> None:
+        """Show all points but those of a wild start, and say so."""
+        trains = [list(source.data[y]) for source in (self.train, self.other_train)]
+        whole = [*self.valid.data[y], *self.other_valid.data[y]]
+        limits = curve_limits(trains, whole)
+        if limits is None:
+            return
+        beyond = sum(not limits[0] <= value <= limits[1] for values in trains for value in values)
+        text = f"{title} ({beyond} at the start outside)" if beyond else title
+        if drawn.title.text != text:
+            drawn.title.text = text
+        span = drawn.y_range
+        if (span.start, span.end) != limits:
+            span.start, span.end = limits
+            span.reset_start, span.reset_end = limits
 
 
 def rows_per_second() -> Panel:
     """Rows per second of all ranks together, over time."""
-    source = source_of(*_TRAIN)
+    curves = Curves()
     drawn = draw(
         "Rows per second, all ranks",
         "rows/s",
         tooltips=[("rows/s", "@rows_per_s{0,0}"), ("step", "@step{0,0}")],
     )
-    drawn.line("elapsed_s", "rows_per_s", source=source, color=BLUE, line_width=2)
+    curves.draw(drawn, "rows_per_s", "elapsed_s")
     _from_zero(drawn)
-    show_over(drawn, "elapsed_s")
+    return Panel("rows-per-second", drawn, curves.show)
 
-    def show(view: View) -> None:
-        extend(source, train_series(view.metrics.get("train", {})), view.anew)
 
-    return Panel("rows-per-second", drawn, show)
+def learning_rate() -> Panel:
+    """The learning rate of the last step of each report."""
+    curves = Curves()
+    tooltips = [("learning rate", "@lr{0.0000000}"), *_WHERE]
+    drawn = draw("Learning rate", "learning rate", tooltips=tooltips)
+    lines = curves.draw(drawn, "lr")
+    drawn.y_range.start = 0
+    return Panel("learning-rate", drawn, curves.show, _over(drawn, lines))
 
 
 def rows_per_second_by_rank() -> Panel:
@@ -101,50 +177,30 @@ class RankLines:
 
 def loss() -> Panel:
     """Loss of training and validation."""
-    train, valid = source_of(*_TRAIN), source_of(*_VALID)
-    drawn = draw("Loss", "log loss, nats", tooltips=[("loss", "@loss{0.0000}"), *_WHERE])
-    lines = _train_and_valid(drawn, train, valid, "loss")
-    return Panel("loss", drawn, _shower(train, valid), _over(drawn, lines))
+    curves = Curves()
+    drawn = draw(
+        "Loss", "log loss, nats", tooltips=[("loss", "@loss{0.0000}"), *_WHERE], y_range=Range1d()
+    )
+    lines = curves.draw(drawn, "loss")
+
+    def show(view: View) -> None:
+        curves.show(view)
+        curves.fit(drawn, "loss", "Loss")
+
+    return Panel("loss", drawn, show, _over(drawn, lines))
 
 
 def auc() -> Panel:
-    """AUC of training and validation, with the band that the true one lies in."""
-    train, valid = source_of(*_TRAIN), source_of(*_VALID)
-    drawn = draw(
-        "AUC and its bound",
-        "AUC",
-        tooltips=[
-            ("AUC", "@auc{0.0000}"),
-            ("between", "@auc_low{0.0000} and @auc_high{0.0000}"),
-            *_WHERE,
-        ],
-    )
+    """AUC of training and validation, with the band that counting in bins may be off by."""
+    curves = Curves()
+    tooltips = [("AUC", "@auc{0.0000}"), ("off by bins", "at most @auc_bound{0.000000}"), *_WHERE]
+    drawn = draw("AUC (band: error of its bins)", "AUC", tooltips=tooltips)
     bands = [
         drawn.varea("rows_total", "auc_low", "auc_high", source=source, color=color, alpha=0.25)
-        for source, color in ((train, BLUE), (valid, ORANGE))
+        for source, color in ((curves.train, BLUE), (curves.valid, ORANGE))
     ]
-    lines = _train_and_valid(drawn, train, valid, "auc")
-    return Panel("auc", drawn, _shower(train, valid), _over(drawn, [*bands, *lines]))
-
-
-_WHERE = [("step", "@step{0,0}"), ("rows", "@rows_total{0,0}"), ("time", "@elapsed_s{00:00:00}")]
-
-
-def _train_and_valid(
-    drawn: figure, train: ColumnDataSource, valid: ColumnDataSource, y: str
-) -> list[GlyphRenderer]:
-    options = {"x": "rows_total", "y": y}
-    lines = [
-        drawn.line(**options, source=train, color=BLUE, legend_label="training"),
-        drawn.line(**options, source=valid, color=ORANGE, legend_label="validation"),
-        drawn.scatter(**options, source=valid, color=ORANGE, size=6, legend_label="validation"),
-    ]
-    drawn.legend.location = "bottom_right" if y == "auc" else "top_right"
-    drawn.legend.background_fill_alpha = 0.5
-    drawn.legend.label_text_font_size = "8pt"
-    drawn.hover.renderers = lines[:1] + lines[2:]
-    show_over(drawn, "rows_total")
-    return lines
+    lines = curves.draw(drawn, "auc")
+    return Panel("auc", drawn, curves.show, _over(drawn, [*bands, *lines]))
 
 
 def _over(drawn: figure, lines: list[GlyphRenderer]) -> Callable[[str], None]:
@@ -154,14 +210,6 @@ def _over(drawn: figure, lines: list[GlyphRenderer]) -> Callable[[str], None]:
         show_over(drawn, x)
 
     return set_x
-
-
-def _shower(train: ColumnDataSource, valid: ColumnDataSource) -> Callable[[View], None]:
-    def show(view: View) -> None:
-        extend(train, train_series(view.metrics.get("train", {})), view.anew)
-        extend(valid, valid_series(view.metrics.get("valid", {})), view.anew)
-
-    return show
 
 
 def _no_points() -> Series:

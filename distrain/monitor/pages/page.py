@@ -1,6 +1,7 @@
 """The Training page, and pages of one figure each: documents of a Bokeh server, thin shells."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from bokeh.document import Document as BokehDocument
@@ -11,8 +12,16 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distrain.monitor.pages import bars, curves, tables
 from distrain.monitor.pages.panels import Panel
 from distrain.monitor.pages.sources import documents_of
+from distrain.monitor.pages.template import light_template
 from distrain.monitor.pages.watching import View, Watch
-from distrain.monitor.pages.wording import headline, job_options
+from distrain.monitor.pages.wording import (
+    FOLLOW,
+    NEWEST,
+    NOTHING,
+    headline,
+    job_options,
+    spec_html,
+)
 
 LOOK_EVERY_MS = 1_000
 PANELS: tuple[Callable[[], Panel], ...] = (
@@ -22,10 +31,15 @@ PANELS: tuple[Callable[[], Panel], ...] = (
     bars.time_by_phase,
     curves.loss,
     curves.auc,
+    curves.learning_rate,
     bars.step_time,
     tables.timeline,
     bars.gpu,
+    bars.memory,
 )
+_TEXT: dict[str, Any] = {"sizing_mode": "stretch_width", "disable_math": True}
+_CHOICE: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200, "max_width": 420}
+_WRAPPED = {"flex-wrap": "wrap"}
 X_AXES = ("rows_total", "elapsed_s")
 WINDOWS = ("total_seconds", "seconds")
 
@@ -36,22 +50,29 @@ class TrainingPage:
     Args:
         watch: Looks at the jobs.
         address: The scheduler's, for whoever wants to submit the first.
+        other: Looks at the job that is laid over the first; `NEWEST`: none.
     """
 
-    def __init__(self, watch: Watch, address: str):
+    def __init__(self, watch: Watch, address: str, other: Watch | None = None):
         self._watch = watch
+        self._other = other or Watch(watch.documents)
         self._address = address
         self._panels = [make() for make in PANELS]
         by_name = {panel.name: panel for panel in self._panels}
-        self._headline = Div(text="", sizing_mode="stretch_width", name="headline")
-        self._select = Select(title="Job", options=job_options([]), width=420, name="job")
+        self._headline = Div(text="", name="headline", **_TEXT)
+        self._spec = Div(text="", name="spec", **_TEXT)
+        self._spec_of: tuple[str, float] | None = None
+        self._select = Select(title="Job", options=job_options([]), name="job", **_CHOICE)
         self._select.value = watch.wanted
+        self._with = Select(title="Laid over it", options=[], name="with", **_CHOICE)
+        self._with.value = self._other.wanted
         self._axis = RadioButtonGroup(labels=["over rows", "over time"], active=0, name="x")
         self._window = RadioButtonGroup(
             labels=["this attempt", "last report"], active=0, name="window"
         )
         self._table = by_name["jobs"].root.source
         self._select.on_change("value", self._selected)
+        self._with.on_change("value", self._other_selected)
         self._axis.on_change("active", self._axis_chosen)
         self._window.on_change("active", self._window_chosen)
         self._table.selected.on_change("indices", self._row_clicked)
@@ -59,21 +80,35 @@ class TrainingPage:
 
     def look(self) -> None:
         """Bring everything up to date."""
-        self._show(self._watch.look())
+        view = self._watch.look()
+        if self._other.wanted != NEWEST:
+            view = replace(view, other=self._other.look())
+        self._show(view)
 
     def _show(self, view: View) -> None:
-        options = job_options(view.jobs)
-        if self._select.options != options:
-            self._select.options = options
-        text = headline(view.job, self._address)
+        for select, first in ((self._select, FOLLOW), (self._with, NOTHING)):
+            options = job_options(view.jobs, first)
+            if select.value not in [value for value, _ in options]:
+                options.append((select.value, f"{select.value} (not known here)"))
+            if select.options != options:
+                select.options = options
+        other = view.other.job if view.other else None
+        text = headline(view.job, self._address, view.missing, other)
         if self._headline.text != text:
             self._headline.text = text
+        self._show_spec(view)
         self._showing = True  # the table's selection moves by our hand now
         try:
             for panel in self._panels:
                 panel.show(view)
         finally:
             self._showing = False
+
+    def _show_spec(self, view: View) -> None:
+        job = view.job
+        shown = (str(job["job_id"]), float(job["submitted_s"])) if job else None
+        if shown != self._spec_of:  # it never changes, and new text would close it
+            self._spec_of, self._spec.text = shown, spec_html(job)
 
     def _follow(self, job_id: str) -> None:
         if job_id != self._watch.wanted:
@@ -83,6 +118,10 @@ class TrainingPage:
 
     def _selected(self, _name: str, _old: str, new: str) -> None:
         self._follow(new)
+
+    def _other_selected(self, _name: str, _old: str, new: str) -> None:
+        self._other.wanted = new
+        self.look()
 
     def _row_clicked(self, _name: str, _old: list[int], new: list[int]) -> None:
         if new and not self._showing:
@@ -100,35 +139,41 @@ class TrainingPage:
 
     def _lay_out(self, by_name: dict[str, Panel]) -> Any:
         def beside(*names: str) -> Any:
-            return row([by_name[name].root for name in names], sizing_mode="stretch_width")
+            figures = [by_name[name].root for name in names]
+            return row(figures, sizing_mode="stretch_width", styles=_WRAPPED)
 
         choices = row(
             self._select,
-            column(Div(text="Loss and AUC"), self._axis),
+            self._with,
+            column(Div(text="Loss, AUC, learning rate"), self._axis),
             column(Div(text="Where the time goes"), self._window),
+            sizing_mode="stretch_width",
+            styles=_WRAPPED,
         )
         return column(
             choices,
             self._headline,
             by_name["jobs"].root,
             beside("rows-per-second", "rows-per-second-by-rank", "time-by-phase"),
-            beside("loss", "auc", "step-time"),
-            by_name["gpu"].root,
+            beside("loss", "auc", "learning-rate"),
+            beside("step-time", "memory", "gpu"),
             by_name["timeline"].root,
+            self._spec,
             sizing_mode="stretch_width",
         )
 
 
 def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
     """Fill a browser's document with the Training page."""
-    watch = Watch(documents_of(scheduler), _job_asked_for(doc))
-    page = TrainingPage(watch, scheduler.address)
+    documents = documents_of(scheduler)
+    watch, other = (Watch(documents, _asked_for(doc, name)) for name in ("job", "with"))
+    page = TrainingPage(watch, scheduler.address, other)
     page.look()
     doc.add_root(page.root)
     doc.add_periodic_callback(page.look, LOOK_EVERY_MS)
     doc.title = "Dask: Training"
     doc.theme = BOKEH_THEME
-    doc.template = env.get_template("simple.html")
+    doc.template = light_template(env)
     doc.template_variables.update(extra)
 
 
@@ -136,7 +181,7 @@ def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
     """What fills a document with one figure; `?job=` names a job, else it follows the newest."""
 
     def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
-        panel, watch = make(), Watch(documents_of(scheduler), _job_asked_for(doc))
+        panel, watch = make(), Watch(documents_of(scheduler), _asked_for(doc, "job"))
         panel.root.sizing_mode = "stretch_both"
 
         def look() -> None:
@@ -151,7 +196,7 @@ def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
     return fill
 
 
-def _job_asked_for(doc: BokehDocument) -> str:
+def _asked_for(doc: BokehDocument, name: str) -> str:
     context = doc.session_context
-    given = context.request.arguments.get("job", []) if context and context.request else []
-    return given[0].decode(errors="replace") if given else ""
+    given = context.request.arguments.get(name, []) if context and context.request else []
+    return given[0].decode(errors="replace") if given else NEWEST

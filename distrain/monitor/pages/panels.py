@@ -9,6 +9,7 @@ from bokeh.models import (
     ColumnDataSource,
     HoverTool,
     LayoutDOM,
+    Legend,
     NumeralTickFormatter,
 )
 from bokeh.plotting import figure
@@ -16,6 +17,10 @@ from bokeh.plotting import figure
 from distrain.monitor.pages.watching import View
 
 HEIGHT = 250
+MIN_WIDTH = 360
+"""Of a figure beside others: where that is not left, they go below each other."""
+TICKS = 3
+"""About: more labels of times cover each other beside a legend."""
 TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
 
 BLUE, ORANGE, GREEN, RED, GREY = "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#8c8c8c"
@@ -48,6 +53,7 @@ def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options
     drawn = figure(
         title=title,
         height=HEIGHT,
+        min_width=MIN_WIDTH,
         sizing_mode="stretch_width",
         tools=TOOLS,
         toolbar_location="above",
@@ -60,17 +66,36 @@ def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options
     return drawn
 
 
+def legend_above(drawn: figure) -> Legend:
+    """An empty legend above a figure, where it covers no points."""
+    legend = Legend(
+        items=[],
+        orientation="horizontal",
+        label_text_font_size="8pt",
+        border_line_color=None,
+        spacing=8,
+        padding=0,
+        margin=0,
+        glyph_height=12,
+        glyph_width=16,
+    )
+    drawn.add_layout(legend, "above")
+    return legend
+
+
 def show_over(drawn: figure, x: str) -> None:
     """Label and format the x axis for rows trained, or for time."""
     axis = drawn.xaxis[0]
     if x == "rows_total":
         axis.axis_label = "rows trained"
         axis.formatter = NumeralTickFormatter(format="0.[00]a")
-        axis.ticker = AdaptiveTicker(base=10, mantissas=[1, 2, 5])
+        axis.ticker = AdaptiveTicker(base=10, mantissas=[1, 2, 5], desired_num_ticks=TICKS)
     else:
         axis.axis_label = "training time, h:min:s"
         axis.formatter = NumeralTickFormatter(format="00:00:00")
-        axis.ticker = AdaptiveTicker(base=60, mantissas=[1, 2, 5, 10, 15, 30], min_interval=1)
+        axis.ticker = AdaptiveTicker(
+            base=60, mantissas=[1, 2, 5, 10, 15, 30], min_interval=1, desired_num_ticks=TICKS
+        )
 
 
 def source_of(*names: str) -> ColumnDataSource:

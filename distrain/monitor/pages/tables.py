@@ -25,28 +25,38 @@ from distrain.monitor.pages.panels import (
 from distrain.monitor.pages.watching import View
 from distrain.monitor.pages.wording import job_columns
 
+# What matters most comes first: that much is seen on a screen of 800 pixels without scrolling.
 _TITLES = {
     "name": ("name", 120),
-    "state": ("state", 150),
+    "state": ("state", 180),
     "progress_pct": ("progress", 110),
-    "step": ("step", 110),
-    "eta": ("to go", 70),
-    "elapsed": ("so far", 70),
+    "eta": ("to go", 75),
     "rows_per_s": ("rows/s", 80),
     "loss": ("loss", 60),
     "auc": ("AUC", 60),
-    "valid_auc": ("valid. AUC", 70),
-    "stall_pct": ("waits for data", 90),
-    "num_ranks": ("ranks", 45),
-    "restarts": ("restarts", 55),
-    "checkpoints": ("checkpoints", 75),
-    "job_id": ("job", 180),
+    "valid_auc": ("valid. AUC", 75),
+    "step": ("step", 110),
+    "elapsed": ("so far", 75),
+    "stall_pct": ("waits for data", 100),
+    "num_ranks": ("ranks", 50),
+    "restarts": ("restarts", 65),
+    "checkpoints": ("checkpoints", 90),
+    "job_id": ("job", 240),
 }
 
 # The value is a number that we made; nothing that people write enters this template.
 _BAR = """<div style="background:#8884;width:100%;height:70%;margin-top:3px;position:relative">
 <div style="background:#2ca02c99;width:<%= value %>%;height:100%"></div>
 <span style="position:absolute;top:0;left:4px;line-height:14px"><%= value %> %</span></div>"""
+
+# Escaped by `<%-`; the colour goes by the state alone.
+_STATE = """<span style="<%= /^failed/.test(value) ? 'color:#b3261e;font-weight:bold'
+: /^cancelled/.test(value) ? 'color:#8a5a00' : /^running/.test(value) ? 'color:#1a6f1a' : '' %>">
+<%- value %></span>"""
+_FORMATTERS = {"progress_pct": _BAR, "state": _STATE}
+_ROW_PX, _HEAD_PX = 25, 32
+_MOST_ROWS = 20
+"""Rows that a table shows before it scrolls."""
 
 
 def jobs() -> Panel:
@@ -58,8 +68,8 @@ def jobs() -> Panel:
             title=title,
             width=width,
             sortable=False,
-            formatter=HTMLTemplateFormatter(template=_BAR)
-            if field == "progress_pct"
+            formatter=HTMLTemplateFormatter(template=_FORMATTERS[field])
+            if field in _FORMATTERS
             else StringFormatter(),
         )
         for field, (title, width) in _TITLES.items()
@@ -69,8 +79,10 @@ def jobs() -> Panel:
         columns=columns,
         index_position=None,
         reorderable=False,
-        height=150,
+        height=_table_height(0),
         sizing_mode="stretch_width",
+        # Narrower than its columns it scrolls sideways, and cuts none of them.
+        autosize_mode="none",
         # What Dask does for its own tables: they would cover the navigation bar's menu.
         stylesheets=[".bk-data-table {z-index: 0;}"],
     )
@@ -80,6 +92,9 @@ def jobs() -> Panel:
     source.js_on_change("patching", draw_anew)
 
     def show(view: View) -> None:
+        height = _table_height(len(view.jobs))
+        if table.height != height:
+            table.height = height
         picked = [] if view.job is None else [str(view.job["job_id"])]
         if bring_up_to_date(source, job_columns(view.jobs)):
             source.selected.indices = []
@@ -88,6 +103,10 @@ def jobs() -> Panel:
             source.selected.indices = rows
 
     return Panel("jobs", table, show)
+
+
+def _table_height(rows: int) -> int:
+    return _HEAD_PX + _ROW_PX * min(max(rows, 1), _MOST_ROWS)
 
 
 def timeline() -> Panel:

@@ -32,24 +32,28 @@ class View:
         metrics: Points of its series that are new since the last look.
         anew: Whether they replace all that was drawn: another job, or points were merged or taken
             back.
+        missing: The job that was asked for, if it is not known here.
+        other: The same of the job that is laid over it; `None` without one.
     """
 
     jobs: Sequence[Document]
     job: Document | None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     anew: bool = False
+    missing: str = ""
+    other: "View | None" = None
 
 
 def pick(jobs: Sequence[Document], wanted: str) -> str | None:
-    """The job to follow: the wanted one; else the newest that runs, waits, or just is.
+    """The job to follow: the wanted one; of none, the newest that runs, waits, or just is.
 
     >>> jobs = [{"job_id": "b", "state": "failed"}, {"job_id": "a", "state": "running"}]
-    >>> pick(jobs, ""), pick(jobs, "b"), pick([], "")
-    ('a', 'b', None)
+    >>> pick(jobs, ""), pick(jobs, "b"), pick(jobs, "forgotten"), pick([], "")
+    ('a', 'b', None, None)
     """
     ids = [str(job["job_id"]) for job in jobs]
-    if wanted in ids:
-        return wanted
+    if wanted != NEWEST:
+        return wanted if wanted in ids else None
     states = [JobState(job["state"]) for job in jobs]
     running = [job_id for job_id, s in zip(ids, states, strict=True) if s is JobState.RUNNING]
     alive = [job_id for job_id, s in zip(ids, states, strict=True) if not s.is_final]
@@ -66,21 +70,22 @@ class Watch:
 
     def __init__(self, documents: Callable[[], Documents | None], wanted: str = NEWEST):
         self.wanted = wanted
-        self._documents = documents
+        self.documents = documents
         self._job_id: str | None = None
         self._cursor: str | None = None
 
     def look(self) -> View:
         """What is there now, and what is new since the last look."""
-        documents = self._documents()
+        documents = self.documents()
         jobs = documents.jobs()["jobs"] if documents else []
         job_id = pick(jobs, self.wanted)
         job = documents.job(job_id) if documents and job_id else None
+        missing = self.wanted if job is None else ""
         other_job = job_id != self._job_id
         if other_job:
             self._job_id, self._cursor = job_id, None
         if documents is None or job_id is None or job is None:
-            return View(jobs, None, {}, anew=other_job)
+            return View(jobs, None, {}, anew=other_job, missing=missing)
         metrics = documents.metrics(job_id, self._cursor) or {}
         self._cursor = metrics.get("cursor")
         return View(jobs, job, metrics, anew=other_job or bool(metrics.get("restart")))

@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from html import escape
 
+import yaml
+
 from distrain.monitor.pages.columns import Columns, Document
 
 NEWEST = ""
 """The selector's first entry: whichever job runs, and if none does, the newest."""
+FOLLOW, NOTHING = "the running one, or the newest", "nothing"
+BAD = "#b3261e"
 _UNKNOWN = "\N{EN DASH}"
 
 
@@ -31,22 +35,31 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
     }
 
 
-def job_options(jobs: Sequence[Document]) -> list[tuple[str, str]]:
-    """The selector's entries as (value, label), the newest job's following entry first."""
+def job_options(jobs: Sequence[Document], first: str = FOLLOW) -> list[tuple[str, str]]:
+    """The selector's entries as (value, label), `first` before all jobs."""
     labels = [
         (str(job["job_id"]), f"{job.get('name') or ''} ({job['state']}) {job['job_id']}".strip())
         for job in jobs
     ]
-    return [(NEWEST, "the running one, or the newest"), *labels]
+    return [(NEWEST, first), *labels]
 
 
-def headline(job: Document | None, address: str) -> str:
+def headline(
+    job: Document | None, address: str, missing: str = "", other: Document | None = None
+) -> str:
     """The lines above the figures, as HTML; everything that people chose is escaped.
 
     Args:
         job: The one that is shown; `None` while there is none.
         address: The scheduler's.
+        missing: The one that was asked for and is not known.
+        other: The one that is laid over it.
     """
+    if job is None and missing:
+        return (
+            f'<b style="color:{BAD}">No job <code>{escape(missing)}</code> is known here.</b> The '
+            "name may be mistyped, or the scheduler has forgotten it: pick one above."
+        )
     if job is None:
         command = escape(f"distrain train job.yaml --scheduler {address}")
         return (
@@ -65,12 +78,48 @@ def headline(job: Document | None, address: str) -> str:
         f"{duration(job.get('eta_s'))} to go",
     ]
     name = escape(f"{job.get('name') or job['job_id']}: {state_text(job)}")
-    lines = [f"<b>{name}</b> &nbsp; {escape(' · '.join(facts))}"]
+    colour = f' style="color:{BAD}"' if job["state"] == "failed" else ""
+    lines = [f"<b{colour}>{name}</b> &nbsp; {escape(' · '.join(facts))}"]
+    trouble = trouble_text(job)
+    lines += [f'<span style="color:{BAD}">{escape(trouble)}</span>'] if trouble else []
+    if other is not None:
+        lines.append(f"laid over: {escape(str(other['job_id']))}, {escape(state_text(other))}")
     lines += [escape(slowest_text(job))] if job.get("slowest") else []
     why = job.get("message") or job.get("why_pending")
     if why:
         lines.append(escape(str(why)).replace("\n", "<br>"))
     return "<br>".join(lines)
+
+
+def trouble_text(job: Document) -> str:
+    """Why the attempt before ended, or why this one is ending; "" of a job without either.
+
+    >>> moment = {"kind": "restart", "text": "attempt 1 ended: RankDied: rank 1 was killed"}
+    >>> trouble_text({"state": "running", "attempt": 2, "timeline": [moment]})
+    'attempt 2; attempt 1 ended: RankDied: rank 1 was killed'
+    """
+    if job.get("reason"):
+        return ""  # the state tells
+    told = [str(m["text"]).splitlines()[0] for m in job.get("timeline", ()) if _is_trouble(m)]
+    return f"attempt {job.get('attempt')}; {told[-1]}" if told else ""
+
+
+def _is_trouble(moment: Document) -> bool:
+    stops = moment["kind"] == "state" and str(moment["text"]).startswith("stopping:")
+    return bool(moment["kind"] == "restart" or stops)
+
+
+def spec_html(job: Document | None) -> str:
+    """Tags, and the job spec behind a click, as HTML."""
+    if job is None or "spec" not in job:
+        return ""
+    tags = ", ".join(f"{name}: {value}" for name, value in (job.get("tags") or {}).items())
+    spec = yaml.safe_dump(job["spec"], sort_keys=False, allow_unicode=True)
+    return (
+        (f"<div>{escape(tags)}</div>" if tags else "")
+        + f"<details><summary>Job spec, {escape(str(job['run_dir']))}</summary>"
+        + f"<pre>{escape(spec)}</pre></details>"
+    )
 
 
 def slowest_text(job: Document) -> str:
@@ -137,7 +186,9 @@ def _decimals(number: float | None) -> str:
 
 
 def _with_bound(number: float | None, bound: float | None) -> str:
-    return _decimals(number) + (f" ± {bound:.1g}" if number is not None and bound else "")
+    if number is None or bound is None:
+        return _decimals(number)
+    return f"{_decimals(number)} (bins: within {bound:.1g})" if bound else _decimals(number)
 
 
 def _percent(number: float | None) -> str:
