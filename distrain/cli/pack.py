@@ -84,6 +84,7 @@ def command(
         raise click.UsageError(
             f"--row-group-rows is 1 to {MOST_GROUP_ROWS}, --rows-per-file at least 1."
         )
+    _refuse_prep_folders(inputs)
     if_interrupted(f"nothing was written to {output}")
     with WorkProgress(progress_console()) as progress:
         report = pack(
@@ -99,6 +100,21 @@ def command(
             progress=lambda done, total: progress.show("packing", done, total, done, "rows"),
         )
     _tell(report, output, as_json)
+
+
+def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
+    """Refuse what `distrain prep` writes as a whole: its vocabularies are no rows."""
+    from distrain.errors import InputError
+
+    for folder in map(Path, inputs):
+        if (folder / "train").is_dir() and (folder / "schema.pbtxt").is_file():
+            has_valid = (folder / "valid").is_dir()
+            raise InputError(
+                "this folder holds more than rows: `distrain prep` writes vocabularies beside them",
+                where={"input": str(folder)},
+                hint=f"Pack {folder / 'train'}"
+                + (f", and {folder / 'valid'} to another --out." if has_valid else "."),
+            )
 
 
 def _schema(inputs: tuple[str, ...], path: Path | None) -> "Schema":

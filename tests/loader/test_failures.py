@@ -1,10 +1,12 @@
 """Errors reach the caller at the right step, and whatever happens, nothing is left running."""
 
+import contextlib
 import gc
 import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +118,12 @@ def test_a_file_damaged_after_planning_is_named(
     with in_order(table, schema).epoch(0) as batches:
         taken, error = take_until_error(batches)
     assert taken == 2
-    assert "could not read a row group" in error.message
     place = {"file": str(folder / "part_1.parquet"), "row group": 0}
+    if damage is truncate:  # its size alone tells
+        assert "the file was replaced or written to" in error.message
+        assert error.where == place
+        return
+    assert "could not read a row group" in error.message
     if damage is flip_bytes:  # other columns can still be read
         place["column"] = "I1, I2, label"
     assert error.where == place
@@ -125,8 +131,14 @@ def test_a_file_damaged_after_planning_is_named(
 
 
 def test_a_file_replaced_after_planning_is_named(write_table: Any, schema: Schema) -> None:
-    table = read_footers(write_table([[20, 20]]), schema)
+    planned = read_footers(write_table([[20, 20]]), schema)
+    # Of the same size, or from before sizes were kept.
+    table = Table(tuple(replace(g, version="") for g in planned.row_groups), planned.fingerprint)
     write_table([[20, 19]])
+    with in_order(planned, schema).epoch(0) as batches:
+        taken, error = take_until_error(batches)
+    assert taken == 0
+    assert "the file was replaced or written to" in error.message
     with in_order(table, schema).epoch(0) as batches:
         taken, error = take_until_error(batches)
     assert taken == 2
@@ -387,3 +399,34 @@ def test_lists_are_not_cached_and_told_at_once(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path / "a.parquet", schema, need_label=False)
     with pytest.raises(SchemaError, match="lists: tags"):
         Loader(dataset, batch_size=1, lanes=1, cache=str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("ends", ["well", "early", "badly"])
+def test_a_backend_is_closed_once_when_nobody_loads_any_more(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    loads, closes = [], []
+
+    class Watched(HostBackend):
+        def load(self, *args: Any) -> None:
+            if ends == "badly" and len(loads) == 2:
+                raise DataError("bad")
+            super().load(*args)
+            loads.append(len(closes))
+
+        def close(self) -> None:
+            closes.append(len(loads))
+            super().close()
+
+    def backend(_: str, reader: Any, dataset: Dataset, pool: Any, stats: Any, **__: Any) -> Any:
+        return Watched(dataset.columns, reader.lease(), pool, stats)
+
+    monkeypatch.setattr("distrain.loader.loader.new_backend", backend)
+    loader = Loader(Dataset(write_table([[20] * 6]), schema), batch_size=20)
+    expected = pytest.raises(DataError) if ends == "badly" else contextlib.nullcontext()
+    with expected, loader.epoch(0) as batches:
+        for _ in batches:
+            if ends == "early":
+                break
+    assert closes == [len(loads)]
+    assert set(loads) == {0}

@@ -132,4 +132,6 @@ def test_of_several_bad_columns_the_first_is_named() -> None:
 
 
 def test_without_flat_columns_there_is_nothing_to_fill() -> None:
-    Filler([]).fill([], deal_of(np.arange(3)), [np.empty((0, 3), np.int32)], GROUP)
+    memory = np.full((1, 3), 7, np.int32)
+    Filler([]).fill([], deal_of(np.arange(3)), [memory[:0]], GROUP)
+    assert memory.tolist() == [[7, 7, 7]]

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from packed_tables import COLUMNS, SCHEMA, assert_same_cells, float32_cells, make_table
 
 from distrain.cli.main import cli
-from distrain.errors import DataError, OutputError, SchemaError
+from distrain.errors import DataError, InputError, OutputError, SchemaError
 
 
 def run(*words):
@@ -86,3 +86,18 @@ def test_sizes_out_of_range_are_usage_errors(source, tmp_path, words):
     result = run(source, "--out", tmp_path / "packed", *words)
     assert result.exit_code == 2
     assert "--row-group-rows is 1 to 268435456" in result.output
+
+
+@pytest.mark.parametrize("splits", [("train",), ("train", "valid")])
+def test_a_folder_as_prep_writes_it_is_refused_with_the_one_that_is_meant(tmp_path, splits):
+    folder = tmp_path / "criteo"
+    for part in (*splits, "vocabularies"):
+        (folder / part).mkdir(parents=True)
+        pq.write_table(make_table(10), folder / part / "part-0.parquet")
+    SCHEMA.save(folder / "schema.pbtxt")
+    result = run(folder, "--out", tmp_path / "packed")
+    assert isinstance(result.exception, InputError)
+    assert f"Pack {folder / 'train'}" in str(result.exception)
+    assert ("valid" in str(result.exception)) == ("valid" in splits)
+    assert not (tmp_path / "packed").exists()
+    assert run(folder / "train", "--out", tmp_path / "packed").exit_code == 0
