@@ -126,11 +126,13 @@ class CheckpointTrouble:
 
     Attributes:
         message: What happened to which one, as people should read it.
+        step: Steps that a checkpoint would have held that was not written; null for other trouble.
     """
 
     kind: ClassVar[str] = "checkpoint_trouble"
     rank: int
     message: str
+    step: int | None = None
 
 
 @dataclass(frozen=True)

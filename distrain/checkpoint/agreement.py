@@ -9,10 +9,12 @@ import torch
 
 from distrain.checkpoint.manifest import Damaged
 from distrain.embeddings import Peers
-from distrain.errors import DataError, DistrainError, Unavailable
+from distrain.errors import DataError, DistrainError, OutputError, SpecError, Unavailable
 
 # The gravest first: a rank that cannot read at all knows nothing of damage.
 _ERRORS: dict[str, type[DistrainError]] = {
+    "spec": SpecError,
+    "output": OutputError,
     "refused": DataError,
     "unavailable": Unavailable,
     "damaged": Damaged,
@@ -42,34 +44,32 @@ def together(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
     Args:
         peers: Who takes part.
         device: Where their backend wants tensors.
-        url: Of the checkpoints that are read.
+        url: What is read or written inside.
 
     Raises:
-        DataError, Unavailable: Some rank raised it.
+        SpecError, OutputError, DataError, Unavailable: Some rank raised it.
         Damaged: Some rank found damage, and none raised anything else.
     """
-    kind, told = "", ""
+    kind, told, hint = "", "", None
     try:
         yield
-    except Damaged as error:
-        kind, told = "damaged", on_one_line(error)
-    except DataError as error:
-        kind, told = "refused", on_one_line(error)
-    except Unavailable as error:
-        kind, told = "unavailable", on_one_line(error)
+    except (SpecError, OutputError, DataError, Unavailable) as error:
+        kind = next(kind for kind, raised in reversed(_ERRORS.items()) if isinstance(error, raised))
+        told, hint = on_one_line(error), error.hint
     except OSError as error:
         # A disk that cannot read a sector lost it. Anything else may pass: a server that does
         # not answer now must not send a training back to its beginning.
         broken = error.errno == errno.EIO and "://" not in url
         kind, told = "damaged" if broken else "unavailable", f"cannot be read: {error}"
-    outcomes = [json.loads(text) for text in all_texts(peers, device, json.dumps([kind, told]))]
+    texts = all_texts(peers, device, json.dumps([kind, told, hint]))
+    outcomes = [json.loads(text) for text in texts]
     for wanted, raised in _ERRORS.items():
-        for rank, (kind, told) in enumerate(outcomes):
+        for rank, (kind, told, hint) in enumerate(outcomes):
             if kind == wanted:
-                raise raised(told, where={"seen by rank": rank})
+                raise raised(told, where={"seen by rank": rank}, hint=hint)
 
 
 def on_one_line(error: DistrainError) -> str:
-    """An error and its places."""
+    """An error with its places, without its hint."""
     places = ", ".join(f"{place}: {value}" for place, value in error.where.items())
     return f"{error.message} ({places})" if places else error.message

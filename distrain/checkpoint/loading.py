@@ -3,21 +3,14 @@
 import contextlib
 import json
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from distrain.checkpoint.agreement import all_texts, on_one_line, together
-from distrain.checkpoint.manifest import (
-    DAMAGED_FILE,
-    MANIFEST_FILE,
-    Damaged,
-    Manifest,
-    from_document,
-)
-from distrain.checkpoint.place import CheckpointPlace, Entry, numbers_of
+from distrain.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE, Damaged, from_document
+from distrain.checkpoint.place import CheckpointPlace, Entry, entry_of
 from distrain.checkpoint.reading import ShardReading
 from distrain.checkpoint.state import TrainingState
 from distrain.embeddings import Peers
@@ -33,14 +26,17 @@ class Loaded:
         touched: Without an entry: whether the state was overwritten by one that turned out to be
             damaged, so that the model and its optimizers must be built anew.
         values: What was saved with it.
-        rank_tensors: For each rank that saved it, in order, the tensors that it handed in, on the
-            CPU. Every rank gets all of them.
+        rank_tensors: By the rank that saved it, the tensors that it handed in, on the CPU. With as
+            many ranks as saved it each gets its own; with another number rank `r` gets those of
+            rank `r`, `r` + that number, and so on.
+        saved_by: How many ranks saved it.
     """
 
     entry: Entry | None
     touched: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
-    rank_tensors: list[dict[str, Tensor]] = field(default_factory=list)
+    rank_tensors: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
+    saved_by: int = 0
 
 
 def load_newest(
@@ -121,13 +117,16 @@ class _Loading:
         """Load a checkpoint, or raise on every rank what any of them found."""
         with self._together():
             folder = self._place.folder(name)
-            manifest = from_document(self._place.read_manifest(name))
-        entry = _entry(name, folder.url, manifest)
+            document = self._place.read_manifest(name)
+            manifest = from_document(document, folder.url)
+        entry = entry_of(name, folder.url, document)
         if self._accept is not None:
             self._accept(entry)
         self._state.check_fits(manifest.state, manifest.tensors, folder.url)
         tensors = self._state.tensors()
-        reading = ShardReading(folder, manifest, tensors, self._peers.rank, self._after_slab)
+        rank, num_ranks = self._peers.rank, self._peers.num_ranks
+        owned = range(rank, len(manifest.shards), num_ranks)
+        reading = ShardReading(folder, manifest, tensors, rank, self._after_slab, owned)
         with self._together():
             lacking = manifest.lacking()
             if lacking:
@@ -139,9 +138,10 @@ class _Loading:
         finally:
             self._begun |= reading.begun
         self._state.adopt(manifest.state)
-        return Loaded(entry, values=manifest.values, rank_tensors=rank_tensors)
+        saved_by = len(manifest.shards)
+        return Loaded(entry, values=manifest.values, rank_tensors=rank_tensors, saved_by=saved_by)
 
-    def _together(self) -> AbstractContextManager[None]:
+    def _together(self) -> contextlib.AbstractContextManager[None]:
         return together(self._peers, self._state.device, self._place.url)
 
     def _set_aside(self, name: str, error: Damaged) -> None:
@@ -156,11 +156,6 @@ class _Loading:
     def _tell(self, message: str) -> None:
         if self._report is not None:
             self._report(CheckpointTrouble(self._peers.rank, message))
-
-
-def _entry(name: str, url: str, manifest: Manifest) -> Entry:
-    step, attempt = numbers_of(name) or (manifest.step, manifest.attempt)
-    return Entry(name, url, step, attempt, manifest.values, manifest.size_bytes, manifest.auc)
 
 
 def _nothing() -> None:

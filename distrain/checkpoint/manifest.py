@@ -8,7 +8,8 @@ from typing import Any
 
 import xxhash
 
-from distrain.checkpoint.shard import RANK_PREFIX, Shard
+from distrain.checkpoint.shard import RANK_PREFIX, Shard, num_rows
+from distrain.checkpoint.shard_check import check_shards, check_whole_number
 from distrain.errors import DataError
 from distrain.version import __version__
 
@@ -38,6 +39,7 @@ class Manifest:
         state: What a `TrainingState` says of itself beside its tensors.
         tensors: Of each tensor dtype and shape.
         shards: The files, by the rank that wrote them.
+        run: The run that wrote it; `None` if it does not say.
     """
 
     step: int
@@ -47,6 +49,7 @@ class Manifest:
     state: Mapping[str, Any]
     tensors: Mapping[str, TensorFacts]
     shards: Sequence[Shard]
+    run: str | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -70,6 +73,7 @@ class Manifest:
         """The file."""
         content = {
             "distrain": __version__,
+            "run": self.run,
             "step": self.step,
             "attempt": self.attempt,
             "auc": self.auc,
@@ -82,11 +86,6 @@ class Manifest:
             "files": [shard.to_json() for shard in self.shards],
         }
         return _rendered(content)
-
-
-def num_rows(shape: Sequence[int]) -> int:
-    """The rows of a tensor of this shape; a scalar is one row."""
-    return shape[0] if shape else 1
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
@@ -103,7 +102,7 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
     where = {"file": f"{url}/{MANIFEST_FILE}"}
     try:
         document = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Damaged(f"damaged: {error}", where=where) from None
     if not isinstance(document, dict) or not {"format", "xxh3_64", "content"} <= set(document):
         raise Damaged("damaged: not the manifest of a checkpoint", where=where)
@@ -117,20 +116,64 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
             hint="Use the version of distrain that wrote it.",
         )
     inner: dict[str, Any] = document["content"]
+    try:
+        _check_head(inner)
+    except (TypeError, KeyError) as error:
+        raise _impossible(error, url) from None
     return inner
 
 
-def from_document(content: Mapping[str, Any]) -> Manifest:
-    """A manifest from its JSON values."""
-    return Manifest(
-        content["step"],
-        content["attempt"],
-        content["auc"],
-        content["values"],
-        content["state"],
-        {name: (dtype, tuple(shape)) for name, (dtype, shape) in content["tensors"].items()},
-        [Shard.from_json(shard) for shard in content["files"]],
-    )
+def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
+    """A manifest from its JSON values.
+
+    Nothing in it is believed: what it says of files is compared with itself here, and with the
+    files before memory is taken for what they hold.
+
+    Args:
+        content: What `read_document` gave.
+        url: Of the checkpoint, for messages.
+
+    Raises:
+        Damaged: Something in it cannot be true.
+    """
+    try:
+        manifest = Manifest(
+            content["step"],
+            content["attempt"],
+            content["auc"],
+            content["values"],
+            content["state"],
+            {name: (dtype, tuple(shape)) for name, (dtype, shape) in content["tensors"].items()},
+            [Shard.from_json(shard) for shard in content["files"]],
+            content.get("run"),
+        )
+        check_shards(manifest.tensors, manifest.shards)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _impossible(error, url) from None
+    return manifest
+
+
+def _check_head(content: Any) -> None:
+    """Make sure of what is told of a checkpoint before its files are looked at."""
+    if not isinstance(content, dict):
+        raise TypeError("its content is no mapping")
+    for name in ("step", "attempt", "size_bytes"):
+        check_whole_number(name, content[name])
+    auc = content["auc"]
+    if auc is not None and not (isinstance(auc, int | float) and math.isfinite(auc)):
+        raise TypeError(f"auc is {auc!r:.80}")
+    for name in ("values", "state", "tensors"):
+        if not isinstance(content[name], dict):
+            raise TypeError(f"{name} is no mapping")
+    if not isinstance(content["files"], list):
+        raise TypeError("files is no list")
+    if not isinstance(content.get("run"), str | None):
+        raise TypeError(f"run is {content['run']!r:.80}")
+
+
+def _impossible(error: Exception, url: str) -> Damaged:
+    why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    return Damaged(f"damaged: {why}", where={"file": f"{url}/{MANIFEST_FILE}"})
 
 
 def _rendered(content: Any) -> bytes:

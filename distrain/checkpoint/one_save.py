@@ -111,7 +111,8 @@ class OneSave:
         self._announce(_FAILED if problems else _WHOLE)
         if problems:
             url = f"{self._setting.place.url}/{self.plan.name}"
-            self._tell_trouble(f"the checkpoint {url} was not written: {'; '.join(problems)}")
+            message = f"the checkpoint {url} was not written: {'; '.join(problems)}"
+            self._tell_trouble(message, self.plan.step)
             return False
         self._tell_saved(sum(shard.size_bytes for shard in shards), monotonic() - self._began_s)
         self._prune()
@@ -145,7 +146,14 @@ class OneSave:
             if size != shard.size_bytes:
                 raise OSError(f"{shard.file} has {size:,} bytes, not {shard.size_bytes:,}")
         manifest = Manifest(
-            plan.step, plan.attempt, plan.auc, plan.values, plan.state, plan.tensors, shards
+            plan.step,
+            plan.attempt,
+            plan.auc,
+            plan.values,
+            plan.state,
+            plan.tensors,
+            shards,
+            place.run,
         )
         lacking = manifest.lacking()
         if lacking:
@@ -185,8 +193,8 @@ class OneSave:
             )
         )
 
-    def _tell_trouble(self, message: str) -> None:
-        self._setting.report(CheckpointTrouble(0, message))
+    def _tell_trouble(self, message: str, step: int | None = None) -> None:
+        self._setting.report(CheckpointTrouble(0, message, step))
 
 
 def _told_of(text: str) -> tuple[int, Shard | str]:

@@ -1,5 +1,6 @@
 """The folder or URL in which a run's checkpoints lie side by side."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ class Entry:
         values: The JSON values that were saved with it.
         size_bytes: Of all its files but the manifest.
         auc: Of the validation rows at this step, if they were scored.
+        run: The run that wrote it; `None` if it does not say.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Entry:
     values: Mapping[str, Any]
     size_bytes: int
     auc: float | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,13 @@ class Survey:
         whole: The checkpoints, in the order of `CheckpointPlace.list`.
         broken: By name, what is wrong with the others, as people should read it.
         foreign: By name, the same of those that another version of distrain may read.
+        others: By name, the run whose the others are; `None` if they do not say.
     """
 
     whole: list[Entry] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
     foreign: dict[str, str] = field(default_factory=dict)
+    others: dict[str, str | None] = field(default_factory=dict)
 
 
 class CheckpointPlace:
@@ -62,15 +67,22 @@ class CheckpointPlace:
 
     Args:
         url: A local path, or a URL such as `s3://bucket/run`.
+        run: The run whose checkpoints these are: those of other runs are neither listed nor
+            removed, and what is written says that it is this run's. `None` for whosever they are.
+        resumed: Whether the run goes on from an earlier submission. Then checkpoints that do not
+            say whose they are, since an older version wrote them, are its own.
 
     Attributes:
         url: As given.
+        run: As given.
         damaged: What the last `list` could not use, as people should read it: checkpoints whose
             manifest is damaged, and those that were never finished.
     """
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, run: str | None = None, *, resumed: bool = False):
         self.url = url
+        self.run = run
+        self._resumed = resumed
         self.damaged: list[str] = []
 
     def list(self) -> list[Entry]:
@@ -88,13 +100,40 @@ class CheckpointPlace:
         try:
             found = self.survey()
         except OSError as error:
-            raise Unavailable(
-                f"the checkpoints could not be listed: {error}",
-                where={"place": self.url},
-                hint="Check checkpoint.dir, its permissions, and that its server answers.",
-            ) from error
+            raise self.unavailable(error) from error
         self.damaged = [*found.broken.values(), *found.foreign.values()]
         return found.whole
+
+    def likely_newest(self) -> tuple[int, int] | None:
+        """Attempt and step of the checkpoint that `list` would probably put first.
+
+        By names, and by whether there is a manifest: cheap, for every rank to ask.
+
+        Raises:
+            Unavailable: The place could not be looked at.
+        """
+        try:
+            named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
+            known = [(n[1], n[0], name) for name, n in named.items() if n is not None]
+            for attempt, step, name in sorted(known, reverse=True):
+                with contextlib.suppress(FileNotFoundError):
+                    self.folder(name).size(MANIFEST_FILE)
+                    return attempt, step
+        except OSError as error:
+            raise self.unavailable(error) from error
+        return None
+
+    def unavailable(self, error: OSError) -> Unavailable:
+        """That the place could not be looked at."""
+        return Unavailable(
+            f"the checkpoints could not be listed: {error}",
+            where={"place": self.url},
+            hint="Check checkpoint.dir, its permissions, and that its server answers.",
+        )
+
+    def owns(self, run: str | None) -> bool:
+        """Whether a checkpoint of this run is one of those that are meant here."""
+        return self.run is None or (self._resumed if run is None else run == self.run)
 
     def read_manifest(self, name: str) -> dict[str, Any]:
         """What a checkpoint's manifest says, as JSON values.
@@ -148,16 +187,24 @@ class CheckpointPlace:
             group = found.broken if isinstance(error, Damaged) else found.foreign
             group[name] = f"the checkpoint {folder.url} cannot be used: {error.message}"
             return
-        step, attempt = numbers
+        run = told.get("run")
+        if not self.owns(run):
+            found.others[name] = run
+            return
         if (told["step"], told["attempt"]) != numbers:
             found.broken[name] = (
                 f"the checkpoint {folder.url} cannot be used: its manifest is that of step "
                 f"{told['step']}, attempt {told['attempt']}"
             )
             return
-        found.whole.append(
-            Entry(name, folder.url, step, attempt, told["values"], told["size_bytes"], told["auc"])
-        )
+        found.whole.append(entry_of(name, folder.url, told))
+
+
+def entry_of(name: str, url: str, told: Mapping[str, Any]) -> Entry:
+    """What `read_document` gave of a manifest, as an entry."""
+    step, attempt = numbers_of(name) or (told["step"], told["attempt"])
+    size_bytes, auc = told["size_bytes"], told["auc"]
+    return Entry(name, url, step, attempt, told["values"], size_bytes, auc, told.get("run"))
 
 
 def name_of(step: int, attempt: int) -> str:

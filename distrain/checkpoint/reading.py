@@ -17,6 +17,7 @@ from distrain.checkpoint.shard import (
     Piece,
     Shard,
     new_rank_tensors,
+    row_bytes_of,
 )
 from distrain.embeddings.canonical import CanonicalTensor
 from distrain.embeddings.host_memory import empty
@@ -59,6 +60,7 @@ class ShardReading:
         tensors: Live tensors, of the names, shapes and types that were saved.
         rank: This rank. Ranks begin with different files.
         after_slab: Called after each slab.
+        owned: The ranks whose own tensors are read, of those that saved; `None` for this one's.
 
     Attributes:
         begun: Whether some of the live tensors may have been overwritten.
@@ -71,20 +73,25 @@ class ShardReading:
         tensors: Mapping[str, Tensor | CanonicalTensor],
         rank: int,
         after_slab: Callable[[], None],
+        owned: Sequence[int] | None = None,
     ):
         self.begun = False
         self._folder = folder
         self._after_slab = after_slab
-        self._rank_tensors = [new_rank_tensors(shard) for shard in manifest.shards]
         held: dict[str, list[Held]] = defaultdict(list)
         for one in held_by_rank(tensors):
             held[one.name].append(one)
-        numbers = range(len(manifest.shards))
+        shards = manifest.shards
+        numbers = range(len(shards))
         first = rank % max(1, len(numbers))
+        owned = numbers[rank : rank + 1] if owned is None else owned
+        # Files of which nothing is needed are not opened: with many ranks that is most of them.
         self._plan = [
-            (manifest.shards[number], self._needs(manifest.shards[number], number, held))
+            (shards[number], needs)
             for number in [*numbers[first:], *numbers[:first]]
+            if (needs := _needs(shards[number], number in owned, held))
         ]
+        self._owned = {number: shards[number] for number in owned}
         self._buffer = empty((0,), torch.uint8)
 
     def check(self) -> None:
@@ -94,40 +101,31 @@ class ShardReading:
             Damaged: One is missing, of another length, or its header is damaged.
             OSError: One could not be read.
         """
-        for shard, needs in self._plan:
-            if needs:
-                self._check_file(shard)
-                self._after_slab()
+        for shard, _ in self._plan:
+            self._check_file(shard)
+            self._after_slab()
 
-    def run(self) -> list[dict[str, Tensor]]:
-        """Read all that this rank holds.
+    def run(self) -> dict[int, dict[str, Tensor]]:
+        """Read all that this rank holds, once `check` has found the files to be as large as told.
 
         Returns:
-            For each rank that saved it, its own tensors.
+            By the rank that saved them, the tensors that belong to the ranks themselves: this
+            one's share.
 
         Raises:
             Damaged: Some bytes are not those that were written.
             OSError: A file could not be read.
         """
+        rank_tensors = {number: new_rank_tensors(shard) for number, shard in self._owned.items()}
+        by_file = {shard.file: rank_tensors[number] for number, shard in self._owned.items()}
         for shard, needs in self._plan:
-            if needs:
-                with self._missing_is_damage(shard), self._folder.reader(shard.file) as file:
-                    self._read_file(file, shard, needs)
-        return self._rank_tensors
-
-    def _needs(self, shard: Shard, number: int, held: Mapping[str, list[Held]]) -> list[Need]:
-        """The pieces that this rank needs, in the order of their offsets."""
-        own = self._rank_tensors[number]
-        needs = []
-        for piece in shard.pieces:
-            if piece.name.startswith(RANK_PREFIX):
-                tensor = own[piece.name.removeprefix(RANK_PREFIX)]
-                takers = [whole(piece.name, tensor, alone=True)]
-            else:
-                takers = [one for one in held.get(piece.name, ()) if piece.rows.meet(one.rows)]
-            if takers:
-                needs.append(Need(piece, takers[0].row_bytes, takers))
-        return needs
+            for need in needs:
+                if need.piece.name.startswith(RANK_PREFIX):
+                    own = by_file[shard.file][need.piece.name.removeprefix(RANK_PREFIX)]
+                    need.takers[:] = [whole(need.piece.name, own, alone=True)]
+            with self._missing_is_damage(shard), self._folder.reader(shard.file) as file:
+                self._read_file(file, shard, needs)
+        return rank_tensors
 
     def _check_file(self, shard: Shard) -> None:
         with self._missing_is_damage(shard):
@@ -183,6 +181,28 @@ class ShardReading:
 
     def _damaged(self, shard: Shard, how: str) -> Damaged:
         return Damaged(f"damaged: {how}", where={"file": f"{self._folder.url}/{shard.file}"})
+
+
+def _needs(shard: Shard, owned: bool, held: Mapping[str, list[Held]]) -> list[Need]:
+    """The pieces that a rank needs, in the order of their offsets.
+
+    Args:
+        shard: A file.
+        owned: Whether the rank takes what belongs to the rank that wrote it. Nothing takes that
+            yet: it has no memory before the file is seen to be as large as the manifest says.
+        held: What the rank holds, by name.
+    """
+    needs = []
+    for piece in shard.pieces:
+        if piece.name.startswith(RANK_PREFIX):
+            if owned:
+                dtype, shape = shard.rank_tensors[piece.name.removeprefix(RANK_PREFIX)]
+                needs.append(Need(piece, row_bytes_of(dtype, shape), []))
+            continue
+        takers = [one for one in held.get(piece.name, ()) if piece.rows.meet(one.rows)]
+        if takers:
+            needs.append(Need(piece, takers[0].row_bytes, takers))
+    return needs
 
 
 def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[Part]]:

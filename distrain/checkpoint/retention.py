@@ -40,6 +40,8 @@ def leftovers(found: Survey, current: str) -> list[str]:
             begun the next one already; later attempts are left alone, too, and what only another
             version of distrain can read.
     """
+    if found.others:  # whose they are that have no manifest yet cannot be told
+        return []
     return [name for name in found.broken if _order(name) < _order(current)]
 
 

@@ -5,6 +5,7 @@ called `NAME[FIRST:STOP:STRIDE]` for the canonical rows that it has. What belong
 itself is called `rank.NAME`.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -181,6 +182,20 @@ def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
         name: torch.empty(shape, dtype=dtype_of(dtype))
         for name, (dtype, shape) in shard.rank_tensors.items()
     }
+
+
+def num_rows(shape: Sequence[int]) -> int:
+    """The rows of a tensor of this shape; a scalar is one row."""
+    return shape[0] if shape else 1
+
+
+def row_bytes_of(dtype: str, shape: Sequence[int]) -> int:
+    """What a row of a tensor takes; a scalar is one row.
+
+    >>> row_bytes_of("F32", (10, 4)), row_bytes_of("I64", ())
+    (16, 8)
+    """
+    return math.prod(shape[1:]) * dtype_of(dtype).itemsize
 
 
 def _key_of(held: Held) -> str:

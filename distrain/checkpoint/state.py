@@ -77,10 +77,15 @@ class TrainingState:
         Raises:
             DataError: It is not.
         """
-        if facts["columns"] != self._columns():
+        if not isinstance(facts.get("sparse_steps"), int):
+            raise DataError(
+                "the checkpoint does not say how many steps its tables have taken",
+                where={"path": url},
+            )
+        if facts.get("columns") != self._columns():
             raise DataError(
                 "the checkpoint's tables are not the model's",
-                where={"path": url, "saved": facts["columns"], "model": self._columns()},
+                where={"path": url, "saved": facts.get("columns"), "model": self._columns()},
                 hint="Columns, their cardinalities, widths, combiners and tables must be the same.",
             )
         live = facts_of(self.tensors())

@@ -37,10 +37,13 @@ class WeightsReading:
         after_slab: Callable[[], None] = lambda: None,
     ):
         self._folder = place.folder(name)
-        self._manifest = from_document(place.read_manifest(name))
+        self._manifest = from_document(place.read_manifest(name), self._folder.url)
         tensors: dict[str, Any] = dict(model_tensors(model))
         _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
-        self._reading = ShardReading(self._folder, self._manifest, tensors, peers.rank, after_slab)
+        # Of what belongs to the ranks that saved it nothing is read.
+        self._reading = ShardReading(
+            self._folder, self._manifest, tensors, peers.rank, after_slab, owned=()
+        )
 
     def check(self) -> None:
         """Look at the files that are needed; nothing is changed.

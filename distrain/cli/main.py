@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from distrain.cli.home import with_homes
 from distrain.cli.interrupts import INTERRUPTED, ends_in_order, terminated_like_interrupted
 from distrain.cli.output import warn
 from distrain.cli.params import global_options
@@ -70,6 +71,10 @@ class LazyGroup(click.Group):
         """Run the command; Ctrl-C and SIGTERM end it in one line."""
         with ends_in_order(ctx):
             return super().invoke(ctx)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the words apart, once `~` is a folder in each of them."""
+        return super().parse_args(ctx, with_homes(args))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

@@ -84,10 +84,14 @@ def _restarts(summary: "Summary") -> list[tuple[str, str]]:
 
 def _checkpoints(summary: "Summary") -> list[tuple[str, str]]:
     saved = summary.checkpoints
-    if not saved["count"]:
+    failed = saved.get("failed", 0)
+    if not saved["count"] and not failed:
         return []
-    stood = f"for which training stood still {saved['stood_still_s']:.2f} s in all"
-    return [("checkpoints", f"{saved['count']}, {stood}; the last: {saved['path']}")]
+    told = f"{saved['count']} written, {failed} failed" if failed else str(saved["count"])
+    if saved["count"]:
+        stood = f"for which training stood still {saved['stood_still_s']:.2f} s in all"
+        told += f", {stood}; the last: {saved['path']}"
+    return [("checkpoints", told)]
 
 
 def _early(summary: "Summary") -> list[tuple[str, str]]:

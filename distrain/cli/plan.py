@@ -55,9 +55,9 @@ def command(
       distrain plan job.yaml --set embeddings.memory_gib=40
     """
     from distrain.running.preflight import preflight
-    from distrain.spec import load_spec
+    from distrain.spec import load_spec, with_absolute_paths
 
-    spec = load_spec(spec_file, overrides)
+    spec = with_absolute_paths(load_spec(spec_file, overrides))
     checked = preflight(spec, scheduler=scheduler)
 
     from distrain.loader.byte_size import parse_bytes

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     help="Go on with the run in this directory, with its spec, from its newest checkpoint.",
 )
 @click.option(
+    "--without-checkpoint",
+    is_flag=True,
+    help="With --resume: begin anew at step 0 if the run's checkpoints are gone.",
+)
+@click.option(
     "--set",
     "overrides",
     multiple=True,
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
 def command(
     spec_file: Path | None,
     resumed_run: Path | None,
+    without_checkpoint: bool,
     overrides: tuple[str, ...],
     run_dir: Path | None,
     scheduler: str | None,
@@ -97,24 +103,26 @@ def command(
     from distrain.run_paths import new_job_id
     from distrain.running import Run, train
     from distrain.running.resuming import find_run
-    from distrain.spec import load_spec
+    from distrain.spec import load_spec, with_absolute_paths
 
     if (spec_file is None) == (resumed_run is None):
         raise click.UsageError("Give either a SPEC.yaml or --resume RUN.")
     if resumed_run is not None and run_dir is not None:
         raise click.UsageError("--resume names the run directory: leave --run-dir out.")
+    if without_checkpoint and resumed_run is None:
+        raise click.UsageError("--without-checkpoint is for --resume.")
     resumed = None
     left = "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
     progress = LiveProgress(progress_console(), left)
     if_interrupted("the job was not started")
     if resumed_run is not None:
         root = resumed_run
-        job_id, spec, resumed = find_run(root, overrides)
+        job_id, spec, resumed = find_run(root, overrides, without_checkpoint=without_checkpoint)
         for text in resumed.damaged:
             progress.say(f"warning: {text}")
     else:
         assert spec_file is not None
-        spec = load_spec(spec_file, overrides)
+        spec = with_absolute_paths(load_spec(spec_file, overrides))
         job_id = new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
     run = Run(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)

@@ -110,6 +110,9 @@ class Collector:
                 self._count_checkpoint(event)
             case CheckpointTrouble() | KeepingTrouble():
                 self.entries.append(Notice(event.message))
+                if isinstance(event, CheckpointTrouble) and event.step is not None:
+                    failed = self.checkpoints.failed + 1
+                    self.checkpoints = replace(self.checkpoints, failed=failed)
             case WeightsTaken():
                 self.warm_start = facts_of(event)
                 self.entries.append(Notice(weights_taken_text(event)))

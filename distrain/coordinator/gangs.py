@@ -52,7 +52,12 @@ class Gangs:
         return len(self._gangs)
 
     async def launch(
-        self, gang: LaunchGang, spec: JobSpec, run_dir: str, still_wanted: Callable[[], bool]
+        self,
+        gang: LaunchGang,
+        spec: JobSpec,
+        run_dir: str,
+        still_wanted: Callable[[], bool],
+        first_attempt: int = 1,
     ) -> bool:
         """Open a store and submit a supervisor for each rank.
 
@@ -61,6 +66,7 @@ class Gangs:
             spec: The job.
             run_dir: Its run directory.
             still_wanted: Asked when the store is there.
+            first_attempt: The first attempt of the job's submission.
 
         Returns:
             Whether it was submitted: not if it was no longer wanted.
@@ -75,7 +81,13 @@ class Gangs:
         futures = []
         for placement in gang.placements:
             assignment = Assignment(
-                gang.job_id, gang.attempt, placement.world, document, run_dir, rendezvous
+                gang.job_id,
+                gang.attempt,
+                placement.world,
+                document,
+                run_dir,
+                rendezvous,
+                first_attempt,
             )
             futures.append(self._submit(assignment, placement.slot.worker))
         workers = [placement.slot.worker for placement in gang.placements]

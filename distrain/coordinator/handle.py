@@ -11,7 +11,7 @@ from distrain.coordinator.listing import Listing
 from distrain.coordinator.states import JobState, Reason
 from distrain.coordinator.view import JobView
 from distrain.errors import ClusterError, JobCancelled, JobError
-from distrain.spec import JobSpec
+from distrain.spec import JobSpec, with_absolute_paths
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -55,7 +55,7 @@ class JobHandle:
         queued: bool = self._call(
             "distrain_submit",
             job_id=self.job_id,
-            spec=_with_absolute_paths(spec).model_dump(mode="json"),
+            spec=with_absolute_paths(spec).model_dump(mode="json"),
             run_dir=str(run_dir.absolute()),
             first_attempt=first_attempt,
         )
@@ -188,30 +188,6 @@ def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
     )
 
 
-def _with_absolute_paths(spec: JobSpec) -> JobSpec:
-    schema = spec.data.schema_path
-    paths = {
-        "train": tuple(map(_absolute, spec.data.train)),
-        "valid": tuple(map(_absolute, spec.data.valid)),
-        "schema_path": schema if schema in ("auto", "criteo") else _absolute(schema),
-    }
-    saved = spec.checkpoint.dir
-    place = {"dir": None if saved is None else _absolute(saved)}
-    begin = spec.train.init_from
-    weights = {"init_from": None if begin is None else _absolute(begin)}
-    return spec.model_copy(
-        update={
-            "data": spec.data.model_copy(update=paths),
-            "checkpoint": spec.checkpoint.model_copy(update=place),
-            "train": spec.train.model_copy(update=weights),
-        }
-    )
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path or path.startswith("~") else str(Path(path).absolute())
-
-
 def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = None) -> None:
     """Raise if the job ended badly.
 
@@ -230,6 +206,7 @@ def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = 
     raise kind(
         view.message or view.reason,
         where={"job": view.job_id, "attempt": view.attempt, "reason": view.reason}
+        | ({"checkpoints": view.checkpoints.outcome} if view.checkpoints.outcome else {})
         | ({"logs": logs} if logs else {}),
         hint=hint,
     )

@@ -58,7 +58,8 @@ def run_inline(
         on_view(view(JobState.RUNNING))
 
     document = spec.model_dump(mode="json")
-    run = Assignment(job_id, attempt, World(), document, str(run_dir.absolute()))
+    root = str(run_dir.absolute())
+    run = Assignment(job_id, attempt, World(), document, root, first_attempt=attempt)
     failure = run_rank(run, report)
     final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
     on_view(final)

@@ -243,7 +243,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
         try:
             spec, run_dir = self.specs[job_id], self.run_dirs[job_id]
-            if not await self.gangs.launch(gang, spec, run_dir, still_wanted):
+            first = job.request.first_attempt
+            if not await self.gangs.launch(gang, spec, run_dir, still_wanted, first):
                 self._call_off(gang)  # it was cancelled while the store was opened
         except Exception as error:
             message = f"the coordinator could not launch the gang: {error!r}"

@@ -129,6 +129,7 @@ class Checkpoints:
         path: Where it is.
         stood_still_s: How long training stood still for all of them, on rank 0.
         write_s: How long writing all of them took.
+        failed: How many could not be written.
     """
 
     count: int = 0
@@ -136,6 +137,16 @@ class Checkpoints:
     path: str | None = None
     stood_still_s: float = 0.0
     write_s: float = 0.0
+    failed: int = 0
+
+    @property
+    def outcome(self) -> str:
+        """How many there are and how many there should have been; "" if all were written.
+
+        >>> Checkpoints(count=1, failed=2).outcome
+        '1 written, 2 failed'
+        """
+        return f"{self.count} written, {self.failed} failed" if self.failed else ""
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ def job_summary(job: Watched) -> dict[str, Any]:
             "submitted_s": history.submitted_s,
             "restarts": len(view.restarts),
             "checkpoints": view.checkpoints.count,
+            "checkpoints_failed": view.checkpoints.failed,
             "run_dir": job.run_dir,
         }
     )

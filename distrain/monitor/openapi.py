@@ -118,6 +118,7 @@ def _summary() -> dict[str, Schema]:
         "submitted_s": NUMBER,
         "restarts": WHOLE,
         "checkpoints": WHOLE,
+        "checkpoints_failed": _told(WHOLE, "Checkpoints that could not be written."),
         "run_dir": TEXT,
     }
 

@@ -8,7 +8,7 @@ from distrain.report.recorder import (
     take_over_run,
 )
 from distrain.report.run_file import RunFile, read_records, read_run, read_summary
-from distrain.report.standing import Standing
+from distrain.report.standing import Standing, read_standing
 from distrain.report.summary import Summary, summarise
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "open_run",
     "read_records",
     "read_run",
+    "read_standing",
     "read_summary",
     "reopen_run",
     "summarise",

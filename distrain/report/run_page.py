@@ -75,9 +75,14 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("parameters", count(summary.get("parameters"))),
         ("attempts", count(summary.get("attempts"))),
         ("restarts", count(len(data.restarts))),
-        ("checkpoints", count(summary.get("checkpoints", {}).get("count"))),
+        ("checkpoints", _checkpoints(summary.get("checkpoints", {}))),
     ]
     return rows
+
+
+def _checkpoints(told: Mapping[str, Any]) -> str:
+    text = count(told.get("count"))
+    return f"{text} written, {count(told['failed'])} failed" if told.get("failed") else text
 
 
 def _head(data: RunData) -> Iterable[str]:

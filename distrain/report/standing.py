@@ -109,4 +109,5 @@ def all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, An
         "path": last.path,
         "stood_still_s": earlier.stood_still_s + now.stood_still_s,
         "write_s": earlier.write_s + now.write_s,
+        "failed": earlier.failed + now.failed,
     }

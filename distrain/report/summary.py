@@ -21,7 +21,7 @@ class Summary:
             `message`, `step` (the furthest one known), `after_s` (since the job was submitted).
         checkpoints: Those written: their `count`, the last one's `step` and `path`, and
             `stood_still_s` and `write_s`, how long training stood still for all of them and how
-            long writing them took.
+            long writing them took; `failed`, how many could not be written.
         reader: Who read row groups, and why.
         rows: Rows trained, each counted once per epoch.
         wall_s: Wall time of training on the slowest rank, validation included; of attempts before

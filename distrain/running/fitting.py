@@ -77,7 +77,7 @@ def fit(
         section = CustomSpec(function=name_of(model_fn), options=dict(options or {}))
         job = _with_model(spec, section)
     job_id = new_job_id(job.name)
-    root = Path(run_dir) if run_dir is not None else Path("runs") / job_id
+    root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
     run = Run(job, root, job_id, scheduler, ":0", sinks=tuple(sinks))
     with handed_over(model_fn):
         summary = train(run, progress or LoggedProgress())

@@ -80,6 +80,10 @@ def preflight(
             device = _device_here(spec)
         with mistakes.collected():
             _check_function(spec)
+    unseen = []
+    if run_dir is not None and spec.checkpoint.dir is not None:  # else it is as new as that
+        with mistakes.collected():
+            unseen = _check_owner(spec, job_id, run_dir, resumed is not None)
     knows_where = elsewhere or device is not None
     knows_model = not any("model.function" in error.where for error in mistakes.found)
     inputs, fields_are_good = None, False
@@ -104,7 +108,7 @@ def preflight(
     mistakes.raise_found()
     assert inputs is not None
     replaced = () if run_dir is None or resumed is not None else _replaced(run_dir)
-    notes = (*_left_out(spec, elsewhere), *_surprises(spec, inputs), *replaced)
+    notes = (*_left_out(spec, elsewhere), *unseen, *_surprises(spec, inputs), *replaced)
     return Checked(inputs, device, notes)
 
 
@@ -168,6 +172,19 @@ def _check_checkpoint_dir(spec: JobSpec, job_id: str) -> None:
             ) from None
         if isinstance(folder, LocalFolder):
             check_place(folder.url)
+
+
+def _check_owner(spec: JobSpec, job_id: str, run_dir: Path, is_resumed: bool) -> list[str]:
+    """Whether the place of checkpoints is no other run's; a note, if that cannot be seen here."""
+    from distrain.checkpoint import Unavailable, check_owner
+    from distrain.train.saving import checkpoint_place
+
+    place = checkpoint_place(spec, RunPaths(run_dir), job_id, resumed=is_resumed)
+    try:
+        check_owner(place)
+    except Unavailable as error:
+        return [f"not checked, whose checkpoint.dir is: {error.message}"]
+    return []
 
 
 def _check_sinks(sinks: "Sequence[str | Sink]") -> None:

@@ -1,15 +1,15 @@
 """What `train --resume` finds in a run directory, and whether it can go on from there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrain.errors import InputError
-from distrain.spec import JobSpec
+from distrain.spec import JobSpec, with_absolute_paths
 
 if TYPE_CHECKING:
-    from distrain.checkpoint import Entry
+    from distrain.checkpoint import CheckpointPlace, Entry
     from distrain.train.inputs import Inputs
 
 
@@ -62,21 +62,25 @@ def how_to_resume(run_dir: Path, scheduler: str | None, step: int | None) -> str
     return f"Go on from {since}: distrain train --resume {run_dir}{at}"
 
 
-def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resumption]:
+def find_run(
+    root: Path, overrides: Sequence[str], *, without_checkpoint: bool = False
+) -> tuple[str, JobSpec, Resumption]:
     """The job whose run a directory holds, as it is to go on.
 
     Args:
         root: The run directory.
         overrides: Fields of the spec to be set, as `SECTION.FIELD=VALUE`.
+        without_checkpoint: Whether it may begin anew if its checkpoints are not found.
 
     Returns:
-        Its id, its spec with the overrides, and where it was left.
+        Its id, its spec with the overrides and with absolute paths, and where it was left.
 
     Raises:
-        InputError: There is no run, or one that has succeeded.
+        InputError: There is no run, or one that has succeeded, or its checkpoints are not where
+            they should be.
         DataError: Its checkpoints cannot be looked at.
     """
-    from distrain.report import read_run, read_summary
+    from distrain.report import read_run, read_standing, read_summary
     from distrain.run_paths import RunPaths
 
     paths = RunPaths(root)
@@ -90,14 +94,20 @@ def find_run(root: Path, overrides: Sequence[str]) -> tuple[str, JobSpec, Resump
             hint=_how_to_train_longer(spec, summary.get("stopped_early") is not None, root),
         )
 
-    from distrain.checkpoint import CheckpointPlace
-    from distrain.train.saving import checkpoint_url
+    from distrain.train.saving import checkpoint_place
 
-    place = CheckpointPlace(checkpoint_url(spec, paths, run.job_id))
+    record = read_standing(paths) or summary
+    told = dict(record.get("checkpoints") or {})
+    was_relative = _is_relative(spec.checkpoint.dir)
+    spec = with_absolute_paths(_as_it_was(spec, told))
+    place = checkpoint_place(spec, paths, run.job_id, resumed=True)
     entries = place.list()
+    if not entries and not without_checkpoint and (told.get("count") or was_relative):
+        raise _none_found(root, place, told, was_relative)
     attempts = [*paths.attempts(), *(entry.attempt for entry in entries)]
+    last = max(1, record.get("attempts") or 0, *attempts)  # it had one, whatever is left of it
     newest = entries[0] if entries else None
-    resumption = Resumption(1 + max(attempts, default=0), newest, tuple(place.damaged))
+    resumption = Resumption(1 + last, newest, tuple(place.damaged))
     return run.job_id, spec, resumption
 
 
@@ -114,4 +124,45 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
         f"Its learning rate falls until the last step (train.schedule.decay is "
         f"{spec.train.schedule.decay}): in a longer job its steps would have had other rates. "
         f"A new run may begin with its weights: --set train.init_from={root}."
+    )
+
+
+def _is_relative(place: str | None) -> bool:
+    return place is not None and "://" not in place and not place.startswith(("/", "~"))
+
+
+def _as_it_was(spec: JobSpec, told: Mapping[str, Any]) -> JobSpec:
+    """A spec whose relative `checkpoint.dir`, as older versions kept it, is where it then was.
+
+    That was relative to the directory of a command that is gone, but the run tells where its last
+    checkpoint lay.
+    """
+    place, last = spec.checkpoint.dir, told.get("path")
+    if place is None or not _is_relative(place) or not last or not Path(last).is_absolute():
+        return spec
+    then = Path(last).parent
+    if then.parts[-len(Path(place).parts) :] != Path(place).parts:  # another place since
+        return spec
+    checkpoint = spec.checkpoint.model_copy(update={"dir": str(then)})
+    return spec.model_copy(update={"checkpoint": checkpoint})
+
+
+def _none_found(
+    root: Path, place: "CheckpointPlace", told: Mapping[str, Any], was_relative: bool
+) -> InputError:
+    where: dict[str, object] = {"run": root, "looked in": place.url}
+    if told.get("path"):
+        where["its last checkpoint was"] = told["path"]
+    if place.damaged:
+        where["found there"] = "; ".join(place.damaged)
+    hint = "Set checkpoint.dir to where they lie now"
+    if was_relative:
+        hint += ", or repeat this in the directory in which the run was started"
+    count = told.get("count")
+    return InputError(
+        f"the run wrote {count} checkpoints, and none that is whole is found"
+        if count
+        else "no checkpoint of the run is found, and its checkpoint.dir is relative",
+        where=where,
+        hint=f"{hint}; or begin anew from step 0: --without-checkpoint.",
     )

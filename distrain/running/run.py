@@ -4,8 +4,8 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from distrain.errors import ClusterError, OutputError, Terminated
 from distrain.running.preflight import Checked, preflight
 from distrain.running.progress import Progress
 from distrain.running.resuming import how_to_resume
-from distrain.spec import JobSpec
+from distrain.spec import JobSpec, with_absolute_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +79,7 @@ def train(run: Run, progress: Progress) -> "Summary":
     from distrain.report import open_run, reopen_run
     from distrain.train.inputs import hand_on
 
+    run = replace(run, spec=with_absolute_paths(run.spec), run_dir=run.run_dir.expanduser())
     checked = run.check()
     for note in checked.notes:
         progress.say(f"note: {note}")
@@ -98,6 +99,8 @@ def train(run: Run, progress: Progress) -> "Summary":
         hand_on(checked.inputs, run.spec, recorder.paths.tables)
         with progress:
             view = _run_to_end(run, recorder, progress, on_view)
+        if view.state.is_final and not view.checkpoints.count and view.reason != "CoordinatorLost":
+            _release_place(run)
         feeds.ends(view.state.value)
         try:
             summary = recorder.finish(view)
@@ -106,9 +109,23 @@ def train(run: Run, progress: Progress) -> "Summary":
                 raise
             # What ended the job matters more, and may have the same cause.
             progress.say(f"warning: {error}")
+    if view.reason is None and view.checkpoints.outcome:
+        progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; the notices above say why")
     logs = recorder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
     return summary
+
+
+def _release_place(run: Run) -> None:
+    """Let others have the place of a run that ended without any checkpoint."""
+    from distrain.checkpoint import release_place
+    from distrain.run_paths import RunPaths
+    from distrain.train.saving import checkpoint_place
+
+    resumed = run.resumed is not None
+    place = checkpoint_place(run.spec, RunPaths(run.run_dir), run.job_id, resumed=resumed)
+    with suppress(OSError):  # seen from here or not: whoever is refused is told of the claim
+        release_place(place)
 
 
 def _feeds(run: Run, progress: Progress) -> "Feeds":

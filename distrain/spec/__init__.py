@@ -16,6 +16,7 @@ from distrain.spec.models import (
     TwoTowerSpec,
     WideDeepSpec,
 )
+from distrain.spec.paths import with_absolute_paths
 from distrain.spec.sections import (
     CheckpointSpec,
     DataSpec,
@@ -59,4 +60,5 @@ __all__ = [
     "WideDeepSpec",
     "load_spec",
     "parse_spec",
+    "with_absolute_paths",
 ]

@@ -40,6 +40,9 @@ class Folder(Protocol):
     def folders(self) -> list[str]:
         """The names of the folders in it, sorted; none if it is missing itself."""
 
+    def files(self) -> list[str]:
+        """The names of the files in it, sorted; none if it is missing itself."""
+
     def make(self) -> None:
         """Make it, and those above it, where folders are things of their own."""
 
@@ -60,6 +63,9 @@ class Folder(Protocol):
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a small file another name."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file; nothing happens if it is missing."""
 
     def sync(self) -> None:
         """Make sure that the names of the files in it survive a loss of power."""

@@ -104,6 +104,13 @@ class LocalFolder:
         except FileNotFoundError:
             return []
 
+    def files(self) -> list[str]:
+        """See `Folder`."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self._path) if entry.is_file())
+        except FileNotFoundError:
+            return []
+
     def make(self) -> None:
         """See `Folder`."""
         self._path.mkdir(parents=True, exist_ok=True)
@@ -145,6 +152,10 @@ class LocalFolder:
         """See `Folder`."""
         (self._path / name).rename(self._path / new_name)
         self.sync()
+
+    def delete(self, name: str) -> None:
+        """See `Folder`."""
+        (self._path / name).unlink(missing_ok=True)
 
     def sync(self) -> None:
         """See `Folder`."""

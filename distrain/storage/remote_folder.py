@@ -64,13 +64,20 @@ class RemoteFolder:
 
     def folders(self) -> list[str]:
         """See `Folder`."""
+        return self._names("directory")
+
+    def files(self) -> list[str]:
+        """See `Folder`."""
+        return self._names("file")
+
+    def _names(self, kind: str) -> list[str]:
         self._forget()
         try:
             with _only_os_errors():
                 infos = self._filesystem.ls(self._path, detail=True)
         except FileNotFoundError:
             return []
-        found = [info["name"] for info in infos if info["type"] == "directory"]
+        found = [info["name"] for info in infos if info["type"] == kind]
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
 
     def make(self) -> None:
@@ -125,6 +132,11 @@ class RemoteFolder:
         with _only_os_errors():
             self._filesystem.rm_file(f"{self._path}/{name}")
 
+    def delete(self, name: str) -> None:
+        """See `Folder`."""
+        with contextlib.suppress(FileNotFoundError), _only_os_errors():
+            self._filesystem.rm_file(f"{self._path}/{name}")
+
     def sync(self) -> None:
         """See `Folder`."""
         # what an object store has taken it keeps
@@ -133,8 +145,7 @@ class RemoteFolder:
         """See `Folder`."""
         self._forget()
         for name in first:
-            with contextlib.suppress(FileNotFoundError), _only_os_errors():
-                self._filesystem.rm_file(f"{self._path}/{name}")
+            self.delete(name)
         with contextlib.suppress(FileNotFoundError), _only_os_errors():
             self._filesystem.rm(self._path, recursive=True)
 

@@ -36,6 +36,7 @@ class Assignment:
         spec: The job spec as JSON values.
         run_dir: The run directory, on a filesystem that every worker sees.
         rendezvous: Where the peers meet; `None` for a single rank without peers.
+        first_attempt: The first attempt of this submission: above 1 for a run that is resumed.
     """
 
     job_id: str
@@ -44,6 +45,7 @@ class Assignment:
     spec: dict[str, Any]
     run_dir: str
     rendezvous: Rendezvous | None = None
+    first_attempt: int = 1
 
     @property
     def job_spec(self) -> JobSpec:

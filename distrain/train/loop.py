@@ -56,6 +56,7 @@ class Trainer:
         job_id: The job's name, for the place of its checkpoints.
         attempt: Which attempt this is.
         control: What else goes on in the rank's process.
+        first_attempt: The first attempt of the job's submission.
     """
 
     spec: JobSpec
@@ -67,6 +68,7 @@ class Trainer:
     job_id: str = ""
     attempt: int = 1
     control: Control = field(default_factory=Control.alone)
+    first_attempt: int = 1
 
     def run(self) -> bool:
         """Train to the end, save the model, and report all the way.

@@ -92,6 +92,7 @@ def _train(
         assignment.job_id,
         assignment.attempt,
         control or Control.alone(),
+        assignment.first_attempt,
     )
     if trainer.run():
         # Routes ahead of an early stop: a thread may wait for a peer, as below.

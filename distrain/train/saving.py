@@ -54,17 +54,26 @@ class Start:
     validations: Validations | None = None
 
 
-def checkpoint_url(spec: JobSpec, paths: RunPaths, job_id: str) -> str:
-    """The folder or URL of a job's checkpoints."""
-    if spec.checkpoint.dir is None:
-        return str(paths.checkpoints)
-    return spec.checkpoint.dir.replace("{run_id}", job_id)
+def checkpoint_place(
+    spec: JobSpec, paths: RunPaths, job_id: str, *, resumed: bool
+) -> CheckpointPlace:
+    """Where a job's checkpoints lie.
+
+    Args:
+        spec: The job.
+        paths: Its run directory.
+        job_id: Its id, which is the run's; "" for a rank that belongs to none.
+        resumed: Whether it goes on from an earlier submission.
+    """
+    url = spec.checkpoint.dir
+    url = str(paths.checkpoints) if url is None else url.replace("{run_id}", job_id)
+    return CheckpointPlace(url, job_id or None, resumed=resumed)
 
 
 def likely_start(place: CheckpointPlace) -> int:
     """The step of the checkpoint that will be loaded unless it turns out to be damaged."""
-    entry = next(iter(place.list()), None)
-    return 0 if entry is None else entry.step
+    newest = place.likely_newest()
+    return 0 if newest is None else newest[1]
 
 
 @dataclass
@@ -154,14 +163,14 @@ class Checkpoints:
 
     def _restore(self, loaded: Loaded, start: Start) -> None:
         saved, peers = loaded.rank_tensors, self._peers
-        if len(saved) == peers.num_ranks:
+        if loaded.saved_by == peers.num_ranks:
             own = saved[peers.rank]
             self.window.restore([own], start.window_steps)
             torch.set_rng_state(own["rng"])
             if self._device.type == "cuda" and "cuda_rng" in own:
                 torch.cuda.set_rng_state(own["cuda_rng"], self._device)
         else:
-            self.window.restore(saved if peers.rank == 0 else [], start.window_steps)
+            self.window.restore(list(saved.values()), start.window_steps)
 
     def due(self, steps_done: int) -> bool:
         """Whether it is time for one: by steps, and by the clock if nobody else looks at that."""

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import torch
 
-from distrain.checkpoint import CheckpointPlace
+from distrain.checkpoint import CheckpointPlace, claim_together
+from distrain.embeddings import Peers
 from distrain.errors import SpecError
 from distrain.events import Event
 from distrain.loader import Loader
@@ -18,7 +19,7 @@ from distrain.train.control import Control
 from distrain.train.epochs import EpochsAhead
 from distrain.train.graphed_step import GraphedStep
 from distrain.train.inputs import Inputs, list_combiners
-from distrain.train.saving import Checkpoints, Start, checkpoint_url, likely_start
+from distrain.train.saving import Checkpoints, Start, checkpoint_place, likely_start
 from distrain.train.span import Span
 from distrain.train.step import TrainStep
 from distrain.train.tables import place_tables, table_factory
@@ -38,6 +39,7 @@ class Job(Protocol):
     paths: RunPaths
     job_id: str
     attempt: int
+    first_attempt: int
     control: Control
 
     def report(self, event: Event, /) -> None:
@@ -71,7 +73,9 @@ def set_up(job: Job, loader: Loader, span: Span) -> Parts:
     Raises:
         DistrainError: Spec or checkpoint cannot be used.
     """
-    place = CheckpointPlace(checkpoint_url(job.spec, job.paths, job.job_id))
+    resumed = job.first_attempt > 1
+    place = checkpoint_place(job.spec, job.paths, job.job_id, resumed=resumed)
+    _claim(job, place)
     guess = min(likely_start(place), span.num_steps)
     ahead = job.spec.data.prefetch_batches
     # Before the model is built, so that the first batch is ready when that is.
@@ -95,6 +99,17 @@ def set_up(job: Job, loader: Loader, span: Span) -> Parts:
         batches.close()
         batches = EpochsAhead(loader, span.num_steps, ahead, start.step)
     return Parts(step.model, step, window, checkpoints, start, batches)
+
+
+def _claim(job: Job, place: CheckpointPlace) -> None:
+    """Take the place for this run, and see whether it can be written; a collective operation."""
+    if place.run is None:  # a rank that belongs to no run
+        return
+    peers = Peers(job.world.rank, job.world.num_ranks)
+    # A later attempt of a job that trained already goes on training where it can no longer save.
+    report = job.report if job.attempt > job.first_attempt else None
+    with waiting(READER):
+        claim_together(place, str(job.paths.root), peers, job.device, report)
 
 
 def _make(

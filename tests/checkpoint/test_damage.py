@@ -67,7 +67,7 @@ def test_the_newest_is_loaded(place, two_checkpoints):
     loaded, state, told = load(place)
     assert (loaded.entry.name, loaded.entry.step, told) == (NEW, 2, [])
     assert holds(state, two_checkpoints[1][1])
-    assert [own["rng"].tolist() for own in loaded.rank_tensors] == [[2, 0], [2, 1]]
+    assert [own["rng"].tolist() for own in loaded.rank_tensors.values()] == [[2, 0], [2, 1]]
 
 
 @pytest.mark.parametrize("file", [MANIFEST_FILE, SHARD, "rank-0-of-2.safetensors"])

@@ -64,7 +64,7 @@ def test_there_and_back(place, server):
     expected = new_state("adagrad")
     fill(expected, content)
     assert same_values(state, expected)
-    assert [own["rng"].tolist() for own in loaded.rank_tensors] == [[0], [1]]
+    assert [own["rng"].tolist() for own in loaded.rank_tensors.values()] == [[0], [1]]
 
 
 def test_large_files_go_in_parts(place, monkeypatch):

@@ -126,3 +126,24 @@ def test_a_demo_of_a_few_rows_has_no_auc_to_compare(
     summary.write_text('{"auc": null}')
     demo._compare(planted, summary)
     assert "too few to compare" in capsys.readouterr().out
+
+
+def test_a_home_that_the_shell_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shells expand `~` at the beginning of a word alone, and not where it is quoted."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "home" / "old").mkdir()
+    done = run("report", "~/old", "--out=~/report.html")
+    assert f"{tmp_path}/home/old" in str(done.exception), "the run is looked for there"
+    done = run("synth", "--out=~/rows", "--rows", "10", "--files", "1")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "home" / "rows").is_dir()
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_home_of_nobody_is_a_usage_error() -> None:
+    done = run("report", "~no-such-user/run")
+    assert done.exit_code == 2
+    assert "'~no-such-user/run' begins with the home of a user that is not known" in done.output

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from distrain.cli.outcome import print_summary
 from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView
+from distrain.coordinator.view import Checkpoints, JobView
 from distrain.report import summarise
 from distrain.run_paths import RunPaths
 
@@ -40,3 +40,15 @@ def test_ranks_that_tell_nothing_of_their_loaders_have_a_shorter_line(tmp_path):
 def test_a_run_that_never_trained_has_a_dash(tmp_path):
     (line,) = [line for line in printed(tmp_path).splitlines() if "waiting for data" in line]
     assert "-" in line
+
+
+def test_checkpoints_that_could_not_be_written_are_counted(tmp_path):
+    def row(**fields):
+        lines = printed(tmp_path, **fields).splitlines()
+        return [line for line in lines if line.lstrip("│ ").startswith("checkpoints")]
+
+    (line,) = row(checkpoints=Checkpoints(failed=5))
+    assert "0 written, 5 failed" in line
+    (line,) = row(checkpoints=Checkpoints(2, 9, "c/step-9", 0.25, 1.0, failed=1))
+    assert "2 written, 1 failed, for which training stood still 0.25 s in all" in line
+    assert row() == [], "none was due"

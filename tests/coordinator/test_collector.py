@@ -409,6 +409,12 @@ def test_checkpoints_are_counted_over_attempts_and_trouble_is_noticed():
     collector.add(CheckpointSaved(0, 20, "c/step-20", 1000, 0.5, 2.0))
     assert collector.shown()["checkpoints"] == Checkpoints(2, 20, "c/step-20", 0.75, 3.0)
     assert collector.progress == [Notice("checkpoint of step 15: the disk is full")]
+    collector.add(CheckpointTrouble(0, "the checkpoint of step 25 was not written", 25))
+    collector.begin_attempt(2, 2)
+    collector.add(CheckpointTrouble(0, "the checkpoint of step 25 was not written", 25))
+    told = collector.shown()["checkpoints"]
+    assert told == Checkpoints(2, 20, "c/step-20", 0.75, 3.0, failed=2), "over all attempts"
+    assert told.outcome == "2 written, 2 failed"
 
 
 def test_an_attempt_that_finds_its_checkpoints_gone_says_so():

@@ -121,7 +121,7 @@ def test_a_resumed_run_goes_on_with_what_is_there(tmp_path: Path) -> None:
         recorder.add(view(Resumed(3, 10, 3), record(15, mark=0.25)))
         assert on_disk(root) == [record(5), record(10), record(15, mark=0.25)]
         done = view(
-            state=JobState.SUCCEEDED, checkpoints=Checkpoints(1, 15, "c/step-15", 0.25, 1.0)
+            state=JobState.SUCCEEDED, checkpoints=Checkpoints(1, 15, "c/step-15", 0.25, 1.0, 2)
         )
         summary = recorder.finish(done)
     assert [(end["reason"], end["step"]) for end in summary.restarts] == [
@@ -134,6 +134,7 @@ def test_a_resumed_run_goes_on_with_what_is_there(tmp_path: Path) -> None:
         "path": "c/step-15",
         "stood_still_s": 0.75,
         "write_s": 3.0,
+        "failed": 2,
     }
     assert read_run(root) == (run, spec)
     assert read_summary(RunPaths(root)) == json.loads(json.dumps(summary.to_json()))

@@ -127,7 +127,8 @@ def read_all(place, name, states):
     own = []
     for rank, state in enumerate(states):
         state.check_fits(manifest.state, manifest.tensors, name)
-        reading = ShardReading(folder, manifest, state.tensors(), rank, lambda: None)
+        owned = range(rank, len(manifest.shards), len(states))
+        reading = ShardReading(folder, manifest, state.tensors(), rank, lambda: None, owned)
         reading.check()
         own.append(reading.run())
         state.adopt(manifest.state)
