@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from distrain.errors import InputError
+
 _ATTEMPT = "attempt-"
 
 
@@ -103,6 +105,20 @@ class RunPaths:
 
 def _inside(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def check_run_dir(paths: RunPaths) -> None:
+    """Raise if there is no such folder.
+
+    Raises:
+        InputError: There is none.
+    """
+    if not paths.root.is_dir():
+        raise InputError(
+            "no such folder" if not paths.root.exists() else "this is no folder",
+            where={"path": str(paths.root)},
+            hint="Name the directory of a run, as `distrain train` printed it.",
+        )
 
 
 def new_job_id(name: str, now: datetime | None = None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from distrain.coordinator.log_pump import read_log
 from distrain.errors import InputError
-from distrain.run_paths import RunPaths
+from distrain.run_paths import RunPaths, check_run_dir
 
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (\w+) ")
 _UNANNOUNCED = re.compile(
@@ -64,8 +64,9 @@ def find_logs(
         rank: Only of this one.
 
     Raises:
-        InputError: There are none such; the message says which there are.
+        InputError: There is no such folder, or no such log; the message says which there are.
     """
+    check_run_dir(paths)
     found = [
         RankLog(number, int(match[1]), path)
         for number in paths.attempts()

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 NEEDS = "mlflow"
 EXPERIMENT_VARIABLE = "MLFLOW_EXPERIMENT_NAME"
 JOB_TAG = "distrain.job_id"
+STORE = "mlflow.db"
+"""In the run directory, where nothing says where runs are kept."""
+
 _STATUS = {"succeeded": "FINISHED", "cancelled": "KILLED"}
 _METRICS_A_CALL, _PARAMETERS_A_CALL, _LONGEST_VALUE = 1000, 100, 500
 
@@ -24,7 +27,8 @@ class MLflowTracking:
     a new attempt takes again have two points, the later of which counts.
 
     Args:
-        uri: The tracking server, or a store; `None` for what `MLFLOW_TRACKING_URI` says.
+        uri: The tracking server, or a store; `None` for what `MLFLOW_TRACKING_URI` says, and else
+            a file of SQLite in the run directory.
     """
 
     def __init__(self, uri: str | None = None):
@@ -36,11 +40,17 @@ class MLflowTracking:
         """Find or make the experiment and the run."""
         from mlflow import MlflowClient
         from mlflow.entities import Param
+        from mlflow.tracking import is_tracking_uri_set
 
-        client = MlflowClient(tracking_uri=self._uri)
+        beside = self._uri is None and not is_tracking_uri_set()
+        root = facts.run_dir.absolute()
+        client = MlflowClient(f"sqlite:///{root / STORE}" if beside else self._uri)
         name = os.environ.get(EXPERIMENT_VARIABLE, "distrain")
         experiment = client.get_experiment_by_name(name)
-        number = experiment.experiment_id if experiment else client.create_experiment(name)
+        artifacts = (root / "mlflow").as_uri() if beside else None
+        number = (
+            experiment.experiment_id if experiment else client.create_experiment(name, artifacts)
+        )
         known = client.search_runs([number], f"tags.`{JOB_TAG}` = '{facts.job_id}'", max_results=1)
         if known:
             self._run_id = known[0].info.run_id

@@ -23,7 +23,7 @@ import numpy as np
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.partition import Table
-from distrain.run_paths import RunPaths
+from distrain.run_paths import RunPaths, check_run_dir
 from distrain.spec import JobSpec, load_spec
 from distrain.train.audit_log import Hashes, TrainedRows, read_audit
 from distrain.train.inputs import Inputs, check_inputs
@@ -88,10 +88,12 @@ def audit_run(run: Path) -> Audit:
         run: The run directory.
 
     Raises:
+        InputError: There is no such folder.
         DataError: The run left no hashes, or data or hashes cannot be read.
         SpecError: The run directory has no usable spec.
     """
     paths = RunPaths(run)
+    check_run_dir(paths)
     history = counted_steps(paths)
     spec = load_spec(str(paths.spec))
     inputs = check_inputs(spec)

@@ -4,6 +4,7 @@ import ast
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,3 +170,66 @@ def test_the_package_runs_as_a_module() -> None:
     words = [sys.executable, "-m", "distrain", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout == run_distrain("--version").stdout
+
+
+def _hostile_run(root: Path) -> Path:
+    """A run whose spec, log and summary were written by somebody who means ill."""
+    from small_jobs import small_document
+
+    from distrain.report import open_run
+    from distrain.spec import parse_spec
+
+    document = {**small_document(root / "data"), "tags": {"team": HOSTILE}}
+    with open_run(root, parse_spec(document), "hostile-1") as recorder:
+        paths = recorder.paths
+    log = paths.log(rank=0, attempt=1)
+    log.parent.mkdir(parents=True)
+    log.write_text(f"2026-01-01 00:00:00,000 ERROR distrain: {HOSTILE}\n", encoding="utf-8")
+    return root
+
+
+def test_no_command_prints_what_a_run_has_for_the_terminal_to_obey(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    runs = [_hostile_run(tmp_path / name) for name in ("a", f"b{HOSTILE.replace('/', '')}")]
+    for words in (
+        ["compare", *runs],
+        ["logs", runs[1]],
+        ["logs", runs[1], "--first-error"],
+        ["report", runs[1]],
+    ):
+        done = CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+        assert done.exit_code == 0
+        assert "owned" in done.output
+        assert not OBEYED & set(_without_colours(done.output)), words
+
+
+def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from distrain.cli.jobs.rendering import jobs_table, status_lines
+    from distrain.cli.live import LiveProgress
+    from distrain.coordinator.listing import Listing
+    from distrain.coordinator.states import JobState
+    from distrain.coordinator.view import JobView, Notice, Setback
+
+    listed = Listing(
+        HOSTILE, HOSTILE, "failed", 2, 1, reason=HOSTILE, run_dir=HOSTILE, tags={"a": HOSTILE}
+    )
+    view = JobView(
+        HOSTILE, HOSTILE, JobState.FAILED, 2, 1, reason=HOSTILE, message=f"x\n{HOSTILE}",
+        restarts=(Setback(1, "RankDied", HOSTILE, 0, 1.0),), progress=(Notice(HOSTILE),),
+    )  # fmt: skip
+    output.result_console().print(jobs_table([listed]))
+    for line in status_lines(listed, view):
+        output.tell(line)
+    LiveProgress(output.progress_console()).show(view)
+    told = capsys.readouterr().out
+    assert told.count("owned") >= 10
+    assert not OBEYED & set(told)
+
+
+def _without_colours(text: str) -> str:
+    """Without the codes that choose a style, which are our own."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)

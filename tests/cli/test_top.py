@@ -127,12 +127,54 @@ def test_which_job_is_shown() -> None:
     assert chosen([], None) is None
 
 
+def _watched(num_jobs: int, num_ranks: int) -> tuple[list[dict], dict]:
+    jobs = [{"job_id": f"job-{n}", "state": "running"} for n in range(num_jobs)]
+    ranks = [
+        {"rank": n, "host": "h", "doing": "exchange", "step": 1, "rows_per_s": 1.0,
+         "step_time_s": 0.001 * n, "stall_pct": 0.0, "gpu": None,
+         "total_seconds": {"exchange": 3.0}}
+        for n in range(num_ranks)
+    ]  # fmt: skip
+    return jobs, {**jobs[0], "attempt": 1, "num_ranks": num_ranks, "ranks": ranks}
+
+
+CURVES = {name: [1.0, 2.0] for name in ("rows_per_s", "loss", "auc")}
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "num_jobs", "num_ranks", "jobs_shown", "ranks_shown"),
+    [
+        (80, 24, 11, 4, 9, 4),  # all ranks, and jobs in what they leave
+        (80, 24, 11, 64, 6, 6),  # half each, less the line that says how many more
+        (80, 24, 1, 64, 1, 12),  # the ranks take what the jobs leave
+        (200, 50, 11, 4, 11, 4),  # all of both
+        (200, 50, 60, 2, 37, 2),  # no line is empty while jobs are left out
+        (80, 10, 11, 64, 1, 1),  # too small for either: one of each
+    ],
+)
+def test_jobs_and_ranks_share_the_lines_that_there_are(
+    width: int, height: int, num_jobs: int, num_ranks: int, jobs_shown: int, ranks_shown: int
+) -> None:
+    jobs, job = _watched(num_jobs, num_ranks)
+    lines = rendered(screen(jobs, job, CURVES, height, "note"), width, height)
+    text = "\n".join(lines)
+    found_jobs = [line for line in lines if line.startswith("job-") and "running  " in line]
+    found_ranks = [line for line in lines if "exchange" in line and " h " in line]
+    assert (len(found_jobs), len(found_ranks)) == (jobs_shown, ranks_shown)
+    assert (f"and {num_jobs - jobs_shown} more" in text) == (jobs_shown < num_jobs)
+    assert (f"and {num_ranks - ranks_shown} other ranks" in text) == (ranks_shown < num_ranks)
+    if height >= 24:
+        assert len(lines) <= height
+        cut = jobs_shown < num_jobs or ranks_shown < num_ranks
+        assert not cut or len(lines) >= height - 1  # no room is left while something is left out
+
+
 def test_the_job_that_is_shown_is_always_on_the_list() -> None:
     jobs = [{"job_id": f"job-{n}", "state": "succeeded"} for n in range(30)]
     shown = jobs[0]["job_id"]
     for n in range(1, 30):
         shown = moved(jobs, shown, 1)
-        lines = rendered(screen(jobs, {**jobs[n], "attempt": 1}, {}, 40, "note"))
+        lines = rendered(screen(jobs, {**jobs[n], "attempt": 1}, {}, 17, "note"))
         table = [line.split()[0] for line in lines[2:12]]
         assert f"job-{n}" in table
         assert "and 20 more" in "\n".join(lines)

@@ -114,3 +114,11 @@ def test_the_log_of_a_rank_that_prints_very_much_is_whole_while_it_prints(tmp_pa
     assert run(tmp_path).endswith("the end\n")
     log.close()
     assert run(tmp_path).endswith("the end\n")
+
+
+@pytest.mark.parametrize("command", ["logs", "audit"])
+def test_a_folder_that_is_not_there_is_named(command, tmp_path):
+    done = CliRunner().invoke(cli, [command, str(tmp_path / "nope")])
+    assert isinstance(done.exception, InputError)
+    assert done.exception.message == "no such folder"
+    assert done.exception.where == {"path": str(tmp_path / "nope")}

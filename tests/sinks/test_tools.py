@@ -134,3 +134,24 @@ def test_sinks_have_names_that_tell_no_passwords(monkeypatch):
     assert list(found) == ["Mine", "mlflow", "Mine (3)"]
     assert found["Mine (3)"] is also_mine
     assert isinstance(found["mlflow"], MLflowTracking)
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's, of what it is built on
+def test_mlflow_without_a_uri_keeps_its_store_in_the_run_directory(
+    facts, stamped, mlflow_store, tmp_path, monkeypatch
+):
+    from mlflow import MlflowClient
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    facts.run_dir.mkdir(parents=True)
+    sink = open_sink("mlflow")
+    sink.open(facts)
+    sink.write(stamped)
+    sink.close("succeeded")
+    assert list((tmp_path / "here").iterdir()) == []
+    client = MlflowClient(f"sqlite:///{facts.run_dir.absolute() / 'mlflow.db'}")
+    (experiment,) = [e for e in client.search_experiments() if e.name == "distrain"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.data.tags["distrain.job_id"] == facts.job_id

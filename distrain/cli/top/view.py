@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.text import clean_line
-from distrain.cli.top.choice import ENDED, Document, around, listed
+from distrain.cli.top.choice import ENDED, Document, around, listed, shared_lines
 from distrain.cli.top.glyphs import shortened, sparkline
 from distrain.report.wording import count, duration
 
@@ -85,23 +85,31 @@ def screen(
     from rich.console import Group
     from rich.text import Text
 
-    shown = around(listed(jobs), job["job_id"] if job else None)
-    parts: list[RenderableType] = [Text(note, style="dim", no_wrap=True, overflow="ellipsis")]
+    head = Text(note, style="dim", no_wrap=True, overflow="ellipsis")
     if not jobs:
-        return Group(*parts, Text("no jobs yet"))
-    parts.append(_jobs_table(shown, job["job_id"] if job else None))
+        return Group(head, Text("no jobs yet"))
+    job_id = job["job_id"] if job else None
+    about = [] if job is None else [*_about(job), *_curves(train)]
+    about_lines = sum(1 + (len(line) - 1) // COLUMNS for line in about)
+    num_ranks = 0 if job is None else _num_ranks(job)
+    # The head, two tables' headings, and an empty line before each block.
+    free = height - about_lines - (2 if job is None else 5)
+    for_jobs, for_ranks = shared_lines(free, len(jobs), num_ranks)
+    for_jobs = max(1, for_jobs - 1) if for_jobs < len(jobs) else for_jobs
+    shown = around(listed(jobs), job_id, for_jobs)
+    parts: list[RenderableType] = [head, _jobs_table(shown, job_id)]
     if len(shown) < len(jobs):
         parts.append(Text(f"and {len(jobs) - len(shown)} more", style="dim"))
     if job is not None:
-        told = _about(job)
-        parts += [Text(""), *map(Text, told)]
-        for name, label in (("rows_per_s", "rows/s"), ("loss", "loss  "), ("auc", "AUC   ")):
-            if line := sparkline(train.get(name, ()), 60):
-                parts.append(Text(f"{label}  {line}"))
-        wrapped = sum((len(line) - 1) // COLUMNS for line in told if line)
-        room = max(3, height - len(shown) - len(parts) - wrapped - 6)
-        parts += [Text(""), *_ranks(job, room)]
+        room = max(1, for_ranks - 1) if for_ranks < num_ranks else for_ranks
+        parts += [Text(""), *map(Text, about), Text(""), *_ranks(job, room)]
     return Group(*parts)
+
+
+def _curves(train: Mapping[str, Sequence[float | None]]) -> list[str]:
+    named = (("rows_per_s", "rows/s"), ("loss", "loss  "), ("auc", "AUC   "))
+    drawn = ((label, sparkline(train.get(name, ()), 60)) for name, label in named)
+    return [f"{label}  {line}" for label, line in drawn if line]
 
 
 def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
@@ -182,8 +190,13 @@ def _ranks(job: Document, room: int) -> "list[RenderableType]":
             _percent(rank.get("stall_pct")),
             _percent(gpu.get("utilisation_pct")).replace(" ", ""),
         )
-    rest = max(len(ranks), job.get("num_ranks") or 0) - len(shown)
+    rest = _num_ranks(job) - len(shown)
     return [table, *([Text(f"and {rest} other ranks", style="dim")] if rest else [])]
+
+
+def _num_ranks(job: Document) -> int:
+    """All of its ranks, also those that the document leaves out."""
+    return max(len(job.get("ranks", ())), job.get("num_ranks") or 0)
 
 
 def _table(*columns: tuple[str, Any, int]) -> "Table":

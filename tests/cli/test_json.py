@@ -1,0 +1,104 @@
+"""`--json` on every command that prints results: standard output is then JSON alone."""
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+from distributed import Client, LocalCluster
+from small_jobs import small_document
+
+import distrain.cluster
+from distrain.cli.main import COMMANDS, cli
+from distrain.cli.top import dashboard
+from distrain.run_paths import RunPaths
+
+WITHOUT = {
+    "demo": "it shows what other commands print",
+    "completion": "it prints a script for a shell",
+}
+"""Commands without `--json`, and why."""
+
+ELSEWHERE = {"jobs", "status", "attach", "cancel"}
+"""Run with `--json` by test_jobs.py."""
+
+
+def command_of(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_prints_json_or_there_is_a_reason_why_not(name: str) -> None:
+    options = {word for parameter in command_of(name).params for word in parameter.opts}
+    assert ("--json" in options) != (name in WITHOUT)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    options = {"n_workers": 1, "processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
+    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
+        yield client
+
+
+class _Dashboard:
+    def jobs(self) -> list[dict[str, Any]]:
+        return [{"job_id": "a", "state": "running"}]
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        return {"job_id": job_id, "ranks": []}
+
+
+def test_every_command_that_takes_json_prints_json_alone(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distrain.cluster, "open_cluster", lambda **_: nullcontext(client))
+    monkeypatch.setattr(dashboard, "dashboard_of", lambda *_: _Dashboard())
+    monkeypatch.chdir(tmp_path)
+    ran: set[str] = set()
+
+    def run(*words: object) -> Any:
+        ran.add(str(words[0]))
+        done = CliRunner().invoke(cli, [*map(str, words), "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert done.stdout.count("\n") == 1
+        return json.loads(done.stdout)
+
+    made = run("synth", "--rows", 600, "--valid-rows", 300, "--out", "raw")
+    assert made["splits"]["train"]["rows"] == 600
+    made = run("prep", "raw/train-00000.tsv", "--valid", "raw/valid-00000.tsv", "--out", "data")
+    assert made["version"] == 1
+    assert made["folder"] == "data"
+    assert run("pack", "data/train", "--out", "packed")["rows"] == 600
+    assert len(run("schema", "data")["columns"]) == 40
+    assert run("init", "criteo-mlp", "--data", "data", "--out", "made.yaml")["file"] == "made.yaml"
+    document = small_document(tmp_path / "data")
+    document["train"] |= {"max_steps": 2, "global_batch_size": 240, "audit": True}
+    document["resources"] = {"backend": "inline", "device": "cpu"}
+    Path("job.yaml").write_text(yaml.safe_dump(document))
+    assert run("plan", "job.yaml")["rows"] == 600
+    assert run("train", "job.yaml", "--dry-run")["train"]["max_steps"] == 2
+    for name in ("runs/a", "runs/b"):
+        summary = run("train", "job.yaml", "--run-dir", name)
+        assert (summary["state"], summary["run_dir"]) == ("succeeded", name)
+    log = RunPaths(Path("runs/a")).log(rank=0, attempt=1)  # a rank in this process has none
+    log.parent.mkdir(parents=True)
+    log.write_text("one line\n")
+    assert run("logs", "runs/a", "--first-error")["error"] is None
+    assert [run("logs", "runs/a")["rank"]] == [0]
+    assert run("audit", "runs/a")
+    assert run("report", "runs/a")["files"] == ["runs/a/report.html"]
+    compared = run("compare", "runs/a", "runs/b")
+    assert len(compared["outcomes"]["state"]) == len(compared["runs"]) == 2
+    assert "auc" in run("evaluate", "runs/a", "data/valid")
+    assert run("predict", "runs/a", "data/valid", "--out", "scores")["rows"] == 300
+    assert run("export", "runs/a", "exported")["kind"] == "mlp"
+    assert run("top")["job"] == {"job_id": "a", "ranks": []}
+    assert {check["name"] for check in run("doctor")} >= {"python", "torch"}
+    assert ran == set(COMMANDS) - set(WITHOUT) - ELSEWHERE
