@@ -123,7 +123,7 @@ def progress_line(record: "Record", num_steps: int | None, total_rows: int | Non
         f"step {record.step}/{num_steps or '?'}",
         f"{speed:,.0f} rows/s",
         _scores(record),
-        f"stall {max(record.stall_pct, default=0.0):.0f} %",
+        f"stall {record.stall_max_pct or 0.0:.0f} %",
     ]
     if total_rows and record.elapsed_s > 0:
         remaining = total_rows - record.rows_total

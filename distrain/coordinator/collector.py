@@ -12,6 +12,7 @@ from distrain.coordinator.merging import (
     mean_seconds,
     merge,
     stall_pct,
+    stalls_of,
     training_s,
 )
 from distrain.coordinator.telling import facts_of, stopped_early_text, weights_taken_text
@@ -232,7 +233,7 @@ class Collector:
                 normalised_entropy=result.normalised_entropy,
                 auc=result.auc,
                 auc_bound=result.auc_bound,
-                stall_pct=tuple(stall_pct(report.seconds) for report in reports),
+                **stalls_of([stall_pct(report.seconds) for report in reports]),
                 seconds=mean_seconds([report.seconds for report in reports], PHASES),
                 lr=last.lr,
                 attempt=self.attempt,

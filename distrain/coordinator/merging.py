@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from distrain.events import PHASES, StepsDone
@@ -17,6 +18,33 @@ def stall_pct(seconds: Mapping[str, float]) -> float:
     """
     total_s = sum(seconds.values())
     return 100.0 * seconds.get("data_wait", 0.0) / total_s if total_s > 0 else 0.0
+
+
+SHOWN_RANKS = 64
+"""Ranks whose shares of waiting a record tells one by one; of more, it tells a summary."""
+
+WORST_RANKS = 8
+"""Of these it tells the rank, too."""
+
+
+def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
+    """The fields of a `Record` for the ranks' shares of waiting: of constant size.
+
+    >>> stalls_of((1.0, 3.0))
+    {'stall_pct': (1.0, 3.0)}
+    >>> stalls_of([0.0] * 99 + [50.0])["stall_summary"]["worst"][:1]
+    [[99, 50.0]]
+    """
+    if len(per_rank) <= SHOWN_RANKS:
+        return {"stall_pct": tuple(per_rank)}
+    worst = sorted(range(len(per_rank)), key=lambda rank: (-per_rank[rank], rank))[:WORST_RANKS]
+    return {
+        "stall_summary": {
+            "mean": sum(per_rank) / len(per_rank),
+            "max": per_rank[worst[0]],
+            "worst": [[rank, per_rank[rank]] for rank in worst],
+        }
+    }
 
 
 def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -82,6 +110,10 @@ def join_windows(reports: Sequence[StepsDone]) -> StepsDone:
         loader=add_up_loaders([report.loader for report in reports]),
         exchange=follow_up_exchanges([report.exchange for report in reports]),
         device_seconds=_add_up([report.device_seconds for report in reports]),
+        step_counts=[
+            sum(counts)
+            for counts in zip_longest(*(report.step_counts for report in reports), fillvalue=0)
+        ],
     )
 
 

@@ -25,7 +25,8 @@ class Record:
         normalised_entropy: Log loss over that of predicting the mean click rate.
         auc: Area under the ROC curve; `None` where one class is absent.
         auc_bound: The true AUC lies within +- this.
-        stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
+        stall_pct: Per rank, the share of wall time spent waiting for data, in percent; empty with
+            more than 64 ranks.
         seconds: Per phase, seconds of the mean rank since the last record.
         lr: Learning rate of the last step; `None` for validation.
         loader: What the ranks' loaders did since the last record, added up over the ranks;
@@ -40,6 +41,8 @@ class Record:
         reports: How many reports of each rank it holds: above 1 where it was made again from kept
             reports, of which the oldest had been joined. Its rows may include those of records
             before it.
+        stall_summary: With more than 64 ranks, of their `stall_pct` the `mean`, the `max`, and the
+            `worst`: the 8 highest, each with its rank before it; else `None`.
     """
 
     split: str
@@ -62,6 +65,21 @@ class Record:
     reliability: Mapping[str, Sequence[float]] | None = None
     attempt: int = 0
     reports: int = 1
+    stall_summary: Mapping[str, Any] | None = None
+
+    @property
+    def stall_mean_pct(self) -> float | None:
+        """The mean rank's share of waiting; `None` where none is told."""
+        if self.stall_summary is not None:
+            return float(self.stall_summary["mean"])
+        return sum(self.stall_pct) / len(self.stall_pct) if self.stall_pct else None
+
+    @property
+    def stall_max_pct(self) -> float | None:
+        """The highest share of waiting of a rank; `None` where none is told."""
+        if self.stall_summary is not None:
+            return float(self.stall_summary["max"])
+        return max(self.stall_pct, default=None)
 
 
 @dataclass(frozen=True)

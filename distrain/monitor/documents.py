@@ -71,7 +71,6 @@ def job_summary(job: Watched) -> dict[str, Any]:
     view, history = job.view, job.history
     train, valid = _last(history.last_train), _last(history.last_valid)
     tail, valid_tail = history.train.tail(), history.valid.tail()
-    stalls = history.last_train.stall_pct if history.last_train else ()
     return _finite(
         {
             "job_id": view.job_id,
@@ -95,7 +94,7 @@ def job_summary(job: Watched) -> dict[str, Any]:
             "valid_loss": valid.get("loss", valid_tail.get("loss")),
             "valid_auc": valid.get("auc", valid_tail.get("auc")),
             "valid_auc_bound": valid.get("auc_bound", valid_tail.get("auc_bound")),
-            "stall_pct": sum(stalls) / len(stalls) if stalls else None,
+            "stall_pct": history.last_train.stall_mean_pct if history.last_train else None,
             "elapsed_s": train.get("elapsed_s", view.elapsed_before_s),
             "eta_s": eta_s(job),
             "submitted_s": history.submitted_s,

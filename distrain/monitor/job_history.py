@@ -183,11 +183,10 @@ class JobHistory:
         if record.rows_per_s:
             self._timed_rows += record.rows
             self._timed_s += record.rows / record.rows_per_s
-        stalls = record.stall_pct
         point = {
             **_shared(record),
             "rows_per_s": record.rows_per_s,
-            "stall_pct": sum(stalls) / len(stalls) if stalls else None,
+            "stall_pct": record.stall_mean_pct,
             "lr": record.lr,
         }
         weights = {"rows": record.rows, "time": record.rows / (record.rows_per_s or 1.0)}

@@ -59,8 +59,7 @@ def scalars(record: Record) -> dict[str, float]:
     """
     names = ("rows_total", "rows_per_s", "loss", "normalised_entropy", "auc", "auc_bound", "lr")
     values = {f"{record.split}/{name}": getattr(record, name) for name in names}
-    if record.stall_pct:
-        values[f"{record.split}/stall_pct"] = max(record.stall_pct)
+    values[f"{record.split}/stall_pct"] = record.stall_max_pct
     for phase, seconds in (record.seconds or {}).items():
         values[f"seconds/{phase}"] = seconds
     return {name: value for name, value in values.items() if value is not None}

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from functools import cache
 
 import numpy as np
@@ -16,7 +17,15 @@ from distrain.coordinator.machine import Machine
 from distrain.coordinator.merging import stall_pct
 from distrain.coordinator.messages import Submit
 from distrain.coordinator.states import JobState
-from distrain.coordinator.view import Checkpoints, JobView, Notice, Record, Resumed, Setback
+from distrain.coordinator.view import (
+    Checkpoints,
+    JobView,
+    Notice,
+    Record,
+    Resumed,
+    Setback,
+    record_from_json,
+)
 from distrain.events import (
     PHASES,
     CheckpointSaved,
@@ -446,3 +455,24 @@ def test_a_viewer_is_told_what_it_missed():
     assert (nothing.missed, nothing.progress) == (0, ())
     again = JobView.from_json(json.loads(json.dumps(seen[0].to_json())))
     assert again == seen[0]
+
+
+def test_a_record_of_many_ranks_does_not_grow_with_them() -> None:
+    sizes = {}
+    for num_ranks in (64, 65, 1000):
+        collector = Collector()
+        collector.begin_attempt(1, num_ranks)
+        for rank in range(num_ranks):
+            seconds = {"data_wait": rank / num_ranks, "forward_backward": 1 - rank / num_ranks}
+            collector.add(StepsDone(rank, 0, 5, 1.0, seconds, BinaryMetrics().to_json(), 0.1))
+        (record,) = collector.records
+        sizes[num_ranks] = len(json.dumps(asdict(record)))
+        assert len(record.stall_pct) == (64 if num_ranks == 64 else 0)
+        assert record.stall_max_pct == pytest.approx(100 * (num_ranks - 1) / num_ranks)
+        assert record.stall_mean_pct == pytest.approx(50 * (num_ranks - 1) / num_ranks)
+    assert record.stall_summary is not None
+    assert [rank for rank, _ in record.stall_summary["worst"]] == list(range(999, 991, -1))
+    assert sizes[1000] < sizes[64]
+    assert sizes[1000] - sizes[65] < 100
+    assert record_from_json(json.loads(json.dumps(asdict(record)))) == record
+    assert Record("train", 0, 5, 1, 1, 1.0, 1.0, None, None, None, None).stall_max_pct is None

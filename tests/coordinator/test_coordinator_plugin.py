@@ -12,6 +12,7 @@ from distributed import Scheduler, Worker
 from distrain.coordinator import gangs as gangs_module
 from distrain.coordinator import plugin as plugin_module
 from distrain.coordinator.machine import Machine
+from distrain.coordinator.messages import Cancel
 from distrain.coordinator.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.coordinator.states import JobState
 from distrain.coordinator.supervisor import SupervisorPlugin
@@ -157,3 +158,81 @@ def test_a_report_that_cannot_be_read_fails_the_job_and_not_the_worker(tmp_path:
         assert len(scheduler.workers) == 2
 
     in_scheduler(story)
+
+
+def test_a_gang_that_cannot_be_launched_fails_its_job_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_store(*_: object) -> None:
+        raise OSError("no port is free")
+
+    monkeypatch.setattr(gangs_module, "make_store", no_store)
+
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        await asyncio.wait_for(end_of(coordinator, "a"), 60)
+        view = coordinator.view("a")
+        assert view is not None
+        assert (view["state"], view["reason"]) == (JobState.FAILED, "RankFailed")
+        assert "could not launch the gang: OSError('no port is free')" in view["message"]
+        assert len(coordinator.gangs) == 0
+
+    in_scheduler(story)
+
+
+def test_a_mistake_in_the_coordinator_is_logged_and_harms_no_other_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        handle = coordinator.machine.handle
+
+        def broken(stimulus: object, now_s: float) -> Any:
+            if isinstance(stimulus, Cancel) and stimulus.job_id == "bad":
+                raise RuntimeError("a mistake")
+            return handle(stimulus, now_s)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(coordinator.machine, "handle", broken)
+        coordinator.submit("good", SPEC, str(tmp_path))
+        coordinator.cancel("bad")
+        coordinator.cancel("good")
+        await asyncio.wait_for(end_of(coordinator, "good"), 60)
+        assert coordinator.machine.jobs["good"].state is JobState.CANCELLED
+
+    in_scheduler(story, num_workers=0)
+    told = [r for r in caplog.records if r.name == "distrain.coordinator"]
+    assert ["the coordinator failed on Cancel" in r.getMessage() for r in told] == [True]
+    assert told[0].exc_info is not None
+
+
+def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_module, "KEPT_JOBS", 3)
+    forgotten = []
+
+    class Watching:
+        def handled(self, stimulus: object) -> None:
+            pass
+
+        def forgot(self, job_id: str) -> None:
+            forgotten.append(job_id)
+
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        coordinator.observers = (Watching(),)
+        coordinator.submit("waits", SPEC, str(tmp_path))
+        for number in range(5):
+            coordinator.submit(f"ended-{number}", SPEC, str(tmp_path))
+            coordinator.cancel(f"ended-{number}")
+        coordinator.submit("last", SPEC, str(tmp_path))
+        kept = ["waits", "ended-3", "ended-4", "last"]
+        assert list(coordinator.machine.jobs) == kept
+        for mapping in (coordinator.specs, coordinator.run_dirs, coordinator.collectors):
+            assert list(mapping) == kept
+        assert forgotten == ["ended-0", "ended-1", "ended-2"]
+        limits = {j: c.entries.limit_bytes for j, c in coordinator.collectors.items()}
+        assert limits["ended-4"] == plugin_module.ENDED_PROGRESS_BYTES < limits["waits"]
+
+    in_scheduler(story, num_workers=0)

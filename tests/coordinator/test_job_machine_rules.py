@@ -47,6 +47,11 @@ from distrain.placement import Slot
 
 JOBS = st.sampled_from("abcde")
 SLOTS = [Slot(host, f"tcp://{host}:{port}", f"{host}{port}") for host in "xy" for port in range(3)]
+AGAIN = [replace(slot, worker=f"{slot.worker}0") for slot in SLOTS]
+"""The same workers at other addresses, as when their nannies start them anew."""
+CLUSTERS = st.tuples(
+    *(st.sampled_from([None, old, old, new]) for old, new in zip(SLOTS, AGAIN, strict=True))
+)
 RANKS = st.integers(0, 4)
 SECONDS = st.sampled_from([0.0, 0.1, SETTLE_S, 1.0, GIVE_UP_S, LINGER_S, 61.0])
 STEPS = st.integers(0, 9)
@@ -152,13 +157,15 @@ class AnythingHappens(RuleBasedStateMachine):
     def cancel(self, job):
         self.tell(Cancel(job))
 
-    @rule(slots=st.frozensets(st.sampled_from(SLOTS)))
-    def workers_change(self, slots):
+    @rule(cluster=CLUSTERS)
+    def workers_change(self, cluster):
+        slots = frozenset(slot for slot in cluster if slot is not None)
         self.running_ranks = {s: w for s, w in self.running_ranks.items() if s in slots}
         self.tell(WorkersChanged(slots))
 
     @rule()
     def all_workers_come(self):
+        self.running_ranks = {s: w for s, w in self.running_ranks.items() if s in SLOTS}
         self.tell(WorkersChanged(frozenset(SLOTS)))
 
     @rule(slot=st.sampled_from(SLOTS))

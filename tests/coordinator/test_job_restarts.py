@@ -19,7 +19,6 @@ from distrain.coordinator.messages import (
 )
 from distrain.coordinator.queue import FEWER_AFTER_S
 from distrain.coordinator.states import JobState, Reason
-from distrain.coordinator.verdict import HOPELESS
 from distrain.coordinator.watchdog import STACKS_S
 from distrain.events import (
     CheckpointSaved,
@@ -101,6 +100,12 @@ def test_the_next_attempt_waits_twice_as_long_after_each_failure_without_progres
     die(story)  # it came further this time
     story.wait(4.0)
     assert story.state() is JobState.STARTING
+    story.train()
+    die(story)  # and no further: the second in a row, not the fifth
+    story.wait(7.9)
+    assert story.state() is JobState.RESTARTING
+    story.wait(0.1)
+    assert story.state() is JobState.STARTING
 
 
 def test_when_the_budget_is_spent_the_job_fails_with_the_last_reason():
@@ -116,7 +121,19 @@ def test_when_the_budget_is_spent_the_job_fails_with_the_last_reason():
     assert story.job().attempt == 3
 
 
-@pytest.mark.parametrize("reason", sorted({str(word) for word in HOPELESS} - {"CoordinatorLost"}))
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "DataError",
+        "DeadlineExceeded",
+        "InvalidSpec",
+        "NonFiniteLoss",
+        "OutOfMemory",
+        "OutputError",
+        "QueueDeadlineExceeded",
+        "StartDeadlineExceeded",
+    ],
+)
 def test_what_another_attempt_would_meet_again_ends_the_job(reason):
     story = Story(2)
     story.running(budgets=SOME)
@@ -251,6 +268,28 @@ def test_a_reservation_is_for_a_worker_by_name_whatever_its_address():
     assert (launch.job_id, launch.attempt) == ("a", 2)
 
 
+def test_a_worker_that_came_back_is_reserved_for_one_job_alone():
+    """While a gang still stops, its lost worker may be back and hold another job's rank."""
+    story = Story(0)
+    old = [Slot("host", f"w{n}", f"w{n}") for n in range(2)]
+    new = Slot("host", "w0-again", "w0")
+    story.workers(*old)
+    story.running("a", 2, budgets=SOME, backoff_s=30.0)
+    story.workers(old[1])
+    story.wait(SETTLE_S)
+    story.submit("b", 1, budgets=SOME, backoff_s=30.0)
+    story.workers(old[1], new)
+    assert [p.slot for p in story.job("b").placements] == [new]
+    story.train("b")
+    story.exit("b", 0, -9)
+    story.wait(SETTLE_S)
+    assert story.state("b") is JobState.RESTARTING
+    story.exit("a", 1, -9)
+    assert story.state("a") is JobState.RESTARTING
+    assert story.job("b").reserved == {("host", "w0")}
+    assert story.job("a").reserved == {("host", "w1")}
+
+
 # --- elastic gangs
 
 
@@ -348,6 +387,18 @@ def test_nobody_is_preempted_in_vain():
     story.running("low")
     assert story.submit("huge", 3, priority=5) == []
     assert story.state("low") is JobState.RUNNING
+
+
+def test_a_gang_whose_failure_is_being_looked_into_is_not_preempted():
+    story = Story(2)
+    story.running("low", budgets=SOME, backoff_s=0.0)
+    story.exit("low", 1, -9)
+    assert story.submit("high", priority=5) == []
+    story.wait(SETTLE_S)
+    story.exit("low", 0, -9)
+    assert [restart.reason for restart in story.job("low").restarts] == [Reason.RANK_DIED]
+    assert story.job("low").spent == {"rank_failures": 1}
+    assert story.job("high").why_pending == "waits for low to stop"  # its second attempt
 
 
 def test_equals_do_not_preempt_each_other():

@@ -19,7 +19,7 @@ from distrain.coordinator.replay import replay
 from distrain.coordinator.report_file import begin_of_last, read
 from distrain.coordinator.thinning import Item, joinable
 from distrain.coordinator.view import Entry, Notice, Record
-from distrain.events import EvaluationDone, Event, StepsDone, TrainingStarted, to_json
+from distrain.events import EvaluationDone, Event, StepsDone, TrainingStarted, from_json, to_json
 from distrain.metrics import BinaryMetrics
 from distrain.run_paths import RunPaths
 
@@ -83,12 +83,12 @@ def split(entries: Iterable[Entry], name: str) -> list[Record]:
     return [e for e in entries if isinstance(e, Record) and e.split == name]
 
 
-@settings(deadline=None, max_examples=8)
-@given(st.lists(st.sampled_from([6_000, 9_000, 25_000, 10**7]), min_size=2, max_size=2))
+@settings(deadline=None, max_examples=5)
+@given(st.lists(st.sampled_from([6_000, 9_000, 15_000, 10**7]), min_size=2, max_size=2))
 def test_what_is_made_again_is_coarser_and_has_the_same_sums(
     tmp_path_factory: pytest.TempPathFactory, limits: list[int]
 ) -> None:
-    paths, num_reports = RunPaths(tmp_path_factory.mktemp("run")), 90
+    paths, num_reports = RunPaths(tmp_path_factory.mktemp("run")), 60
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_reports, "NUM_RECENT", 4)
         for rank, limit_bytes in enumerate(limits):
@@ -130,10 +130,10 @@ def test_what_a_limit_makes_coarser_is_told_in_the_record_and_no_row_is_missing(
 ) -> None:
     paths = RunPaths(tmp_path)
     for rank in (0, 1):
-        keep(paths, rank, reports(rank, 400, validate_every=400), limit_bytes=60_000)
+        keep(paths, rank, reports(rank, 160, validate_every=160), limit_bytes=50_000)
     train = split(replay(paths), "train")
     assert max(record.reports for record in train) > 1
-    assert sum(record.rows for record in train) == 2 * ROWS * 400
+    assert sum(record.rows for record in train) == 2 * ROWS * 160
     assert not list(paths.logs.rglob("*partial*"))
 
 
@@ -206,7 +206,8 @@ def test_a_cut_off_end_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", [True, False])
 def test_the_last_reports_are_found_from_the_end(tmp_path: Path, packed: bool) -> None:
     paths = RunPaths(tmp_path)
-    path, events = paths.reports(0, 1), list(reports(0, 30))
+    path = paths.reports(0, 1)
+    events = [from_json(json.loads(json.dumps(to_json(event)))) for event in reports(0, 30)]
     if packed:
         keep(paths, 0, events, 10**7)
     else:
