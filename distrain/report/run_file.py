@@ -128,12 +128,13 @@ def remove_untrained(paths: RunPaths) -> None:
     Raises:
         OutputError: Something cannot be removed.
     """
-    files = (paths.metrics, paths.progress, paths.curves, paths.report, paths.spec, paths.run)
+    reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
     with translated_errors(paths.root):
         for folder in (paths.logs, paths.audits, paths.checkpoints):
             if folder.is_dir():
                 shutil.rmtree(folder)
-        for file in (*files, paths.summary):  # last, since it says that the others do not count
+        # The summary last, since it says that the others do not count.
+        for file in (*reports, paths.spec, paths.run, paths.summary):
             file.unlink(missing_ok=True)
 
 

@@ -8,12 +8,12 @@ What depends on the machines of another cluster is not checked, and the answer s
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.errors import DistrainError, Mistakes, OutputError, SpecError
+from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
 from distrain.run_paths import RunPaths
 from distrain.spec import CustomSpec, JobSpec
 
@@ -120,7 +120,8 @@ def _check_files(spec: JobSpec, mistakes: Mistakes) -> None:
     from distrain.storage import list_inputs
 
     for patterns in (spec.data.train, spec.data.valid):
-        with mistakes.collected():
+        # Whoever reads the footers waits for a storage that does not answer now.
+        with suppress(Unavailable), mistakes.collected():
             list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
     if spec.data.schema_path not in ("auto", "criteo"):
         with mistakes.collected():

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from distrain.errors import DataError, OutputError
-from distrain.storage import check_free, check_writable, translated_errors, whole_dir, whole_file
+from distrain.storage import (
+    check_free,
+    check_place,
+    check_writable,
+    translated_errors,
+    whole_dir,
+    whole_file,
+)
 
 
 def names(folder):
@@ -339,3 +346,19 @@ def test_a_task_that_is_still_writing_does_not_bring_a_given_up_folder_back(tmp_
         assert isinstance(caught.value.running.exception(30), OutputError)
         assert isinstance(pool.submit(task, caught.value.folder).exception(30), OutputError)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["there", "missing", "missing/and/its/folders"])
+def test_a_place_is_tried_and_left_as_it_was(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
+    check_place(tmp_path / name)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/inside", "x" * 5000])
+def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="could not write"):
+        check_place(tmp_path / name)
+    assert [path.name for path in tmp_path.rglob("*")] == ["file"]
+    assert (tmp_path / "file").read_text() == "mine"

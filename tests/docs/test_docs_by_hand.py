@@ -1,0 +1,39 @@
+"""What a reader types who follows the README from top to bottom, in an empty folder."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from small_jobs import distrain_command
+
+from distrain.run_paths import RunPaths
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_commands_work_in_the_order_in_which_they_stand(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    section = readme.partition("## By hand")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```console\n(.*?)^```", section, re.M | re.S)
+    commands = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
+    assert len(commands) >= 7
+    for command in commands:
+        program, *words = command.split()
+        assert program == "distrain"
+        # Fewer rows, for the time; whole files all the same.
+        words = [{"300k": "12k", "60k": "4k"}.get(word, word) for word in words]
+        done = subprocess.run(
+            distrain_command(*words),
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=250,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    assert (RunPaths(tmp_path / "runs" / "first").model / "model.json").is_file()
