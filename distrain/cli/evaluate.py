@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from distrain.cli.params import json_option
+from distrain.cli.params import checkpoint_option, json_option
 
 
 @click.command()
@@ -38,6 +38,7 @@ from distrain.cli.params import json_option
     help="Where bins of the logit leave more doubt than this about AUC or average precision, the "
     "rows are scored once more and ordered by their scores.",
 )
+@checkpoint_option
 @json_option("Print one JSON object.")
 def command(
     model: Path,
@@ -46,22 +47,24 @@ def command(
     threads: int,
     group: str | None,
     max_auc_bound: float,
+    checkpoint: str | None,
     as_json: bool,
 ) -> None:
     """Score the labelled rows of DATA with a saved model and tell its metrics.
 
-    RUN_OR_MODEL is a run directory or its model folder; DATA are prepared parquet files, folders
-    or globs.
+    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint; DATA are
+    prepared parquet files, folders or globs.
 
     \b
     Examples:
       distrain evaluate runs/dlrm-20260301-123000-ab12 criteo/valid
       distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
       distrain evaluate runs/NAME criteo/valid --group C1
+      distrain evaluate runs/NAME criteo/valid --checkpoint 2000
     """
     from distrain.cli.models import check_data, find_model
 
-    folder = find_model(model)
+    folder = find_model(model, checkpoint)
     check_data(data)
 
     from dataclasses import asdict
@@ -71,11 +74,11 @@ def command(
     from distrain.cli.output import document, progress_console, tell
     from distrain.cli.progress import WorkProgress
     from distrain.loader import Dataset
-    from distrain.models import load_model
     from distrain.scoring import evaluate_groups, evaluate_saved
+    from distrain.train.checkpoint_model import open_model
 
     torch.set_num_threads(threads)
-    saved = load_model(folder)
+    saved = open_model(folder)
     dataset = Dataset(data, saved.schema)
     with WorkProgress(progress_console()) as progress:
 

@@ -57,6 +57,15 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
     return click.option("--json", "as_json", is_flag=True, callback=take_json, help=help_text)
 
 
+def checkpoint_option(function: Function) -> Function:
+    """`--checkpoint`: one of a run's checkpoints in the place of its model."""
+    return click.option(
+        "--checkpoint",
+        metavar="WHICH",
+        help="Take a checkpoint of the run, not its model: a number of steps, best or newest.",
+    )(function)
+
+
 def scheduler_options(help_text: str) -> Callable[[Function], Function]:
     """How to reach a Dask cluster that runs already: `--scheduler`, or the environment.
 

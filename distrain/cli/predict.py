@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from distrain.cli.params import json_option, scheduler_options
+from distrain.cli.params import checkpoint_option, json_option, scheduler_options
 from distrain.cli.tls import tls_options
 
 
@@ -30,6 +30,7 @@ from distrain.cli.tls import tls_options
 @scheduler_options("Use this Dask cluster, not a local one.")
 @tls_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@checkpoint_option
 @json_option("Print what was written as JSON.")
 def command(
     model: Path,
@@ -40,9 +41,12 @@ def command(
     workers: int,
     scheduler: str | None,
     overwrite: bool,
+    checkpoint: str | None,
     as_json: bool,
 ) -> None:
     """Write one file of scores per file of DATA, on a Dask cluster.
+
+    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
 
     Each output row has the kept columns and `probability`, in the order of the input rows. The
     folder appears when all files are done. All workers must see model, data and output.
@@ -55,7 +59,7 @@ def command(
     from distrain.cli.models import check_data, find_model
     from distrain.storage import check_free
 
-    folder = find_model(model)
+    folder = find_model(model, checkpoint)
     check_data(data)
     check_free(out, overwrite)
 

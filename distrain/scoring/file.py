@@ -8,11 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from distrain.checkpoint.manifest import MANIFEST_FILE
 from distrain.loader import Dataset, Loader
-from distrain.models import SavedModel, load_model
+from distrain.models import SavedModel
 from distrain.models.saved_files import WEIGHTS_FILE
 from distrain.scoring.side_columns import side_columns
 from distrain.storage import whole_file
+from distrain.train.checkpoint_model import open_model
 
 SCORE_COLUMN = "probability"
 
@@ -23,7 +25,7 @@ def score_file(
     """Write one row of scores per row of a file, in its order.
 
     Args:
-        model_dir: A saved model.
+        model_dir: A saved model, or a checkpoint.
         source: The parquet file to score; labels are not needed.
         target: The parquet file to write, whole or not at all: the columns of `keep`, then
             `probability`, float32, between 0 and 1.
@@ -59,18 +61,20 @@ def score_file(
 
 def _version(model_dir: str) -> tuple[int, int, int] | None:
     """Which weights lie there now: a worker outlives them, if the folder is written anew."""
-    try:
-        weights = (Path(model_dir) / WEIGHTS_FILE).stat()
-    except OSError:
-        return None  # `load_model` says what is wrong
-    return weights.st_ino, weights.st_mtime_ns, weights.st_size
+    for name in (WEIGHTS_FILE, MANIFEST_FILE):  # of a model, of a checkpoint
+        try:
+            weights = (Path(model_dir) / name).stat()
+        except OSError:
+            continue
+        return weights.st_ino, weights.st_mtime_ns, weights.st_size
+    return None  # `open_model` says what is wrong
 
 
 @lru_cache(maxsize=1)
 def _model(model_dir: str, version: tuple[int, int, int] | None) -> tuple[SavedModel, torch.device]:
     """The model on the worker's GPU, where it has one; kept for the worker's next file."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    saved = load_model(model_dir)
+    saved = open_model(model_dir)
     saved.model.to(device).eval()
     return saved, device
 

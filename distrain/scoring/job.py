@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import DataError
-from distrain.models import load_model
 from distrain.partition import PARQUET_SUFFIXES, read_footers
 from distrain.scoring.file import SCORE_COLUMN, score_file
 from distrain.scoring.side_columns import check_side_columns
 from distrain.storage import InputFile, check_free, list_inputs, whole_dir
+from distrain.train.checkpoint_model import open_model
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class PredictRequest:
     """What to score.
 
     Attributes:
-        model_dir: A saved model, on a filesystem that every worker sees.
+        model_dir: A saved model or a checkpoint, on a filesystem that every worker sees.
         inputs: Parquet files, folders, globs or URLs.
         out: The folder to write: one file of scores per input file.
         keep: Columns to copy over from the input.
@@ -26,7 +26,7 @@ class PredictRequest:
         overwrite: Whether `out` may be replaced.
     """
 
-    model_dir: Path
+    model_dir: Path | str
     inputs: tuple[str, ...]
     out: Path
     keep: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def predict(
         futures = [
             client.submit(
                 score_file,
-                str(request.model_dir.absolute()),
+                _absolute(request.model_dir),
                 file.path,
                 partial.absolute() / target,
                 request.keep,
@@ -92,7 +92,7 @@ def check_request(request: PredictRequest) -> list[InputFile]:
         OutputError: The output folder exists already.
     """
     check_free(request.out, request.overwrite)
-    saved = load_model(request.model_dir)
+    saved = open_model(request.model_dir)
     files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
     read_footers([file.path for file in files], saved.schema, need_label=False)
     if SCORE_COLUMN in request.keep:
@@ -108,3 +108,7 @@ def _target_names(files: list[InputFile]) -> list[str]:
     if len(set(own)) == len(own):
         return own
     return [f"{number:05d}-{name}" for number, name in enumerate(own)]
+
+
+def _absolute(model_dir: Path | str) -> str:
+    return str(model_dir) if "://" in str(model_dir) else str(Path(model_dir).absolute())
