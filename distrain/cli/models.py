@@ -57,13 +57,12 @@ def check_data(patterns: Sequence[str]) -> None:
 
 
 def _find_checkpoint(root: Path, which: str) -> Path | str:
-    from distrain.checkpoint import CheckpointPlace
     from distrain.checkpoint.retention import entry_of_step
     from distrain.report import read_run
-    from distrain.train.saving import checkpoint_url
+    from distrain.train.saving import checkpoint_place
 
     run, spec = read_run(root)
-    place = CheckpointPlace(checkpoint_url(spec, RunPaths(root), run.job_id))
+    place = checkpoint_place(spec, RunPaths(root), run.job_id, resumed=True)
     entries = place.list()
     steps = ", ".join(str(entry.step) for entry in reversed(entries)) or "none"
     where = {"place": place.url, "steps of its checkpoints": steps}

@@ -77,10 +77,11 @@ def train(run: Run, progress: Progress) -> "Summary":
     """
     from distrain.coordinator.handle import raise_for_state
     from distrain.report import open_run, reopen_run
-    from distrain.train.inputs import hand_on
 
     run = replace(run, spec=with_absolute_paths(run.spec), run_dir=run.run_dir.expanduser())
     checked = run.check()
+    from distrain.train.inputs import hand_on  # late: it loads torch
+
     for note in checked.notes:
         progress.say(f"note: {note}")
     feeds = _feeds(run, progress)

@@ -9,14 +9,13 @@ import torch
 from small_jobs import CARDINALITIES, make_spec, small_document, write_prepared
 
 import distrain
-from distrain.coordinator.handle import _with_absolute_paths
 from distrain.errors import DistrainError, JobError, SpecError
 from distrain.models import load_model
 from distrain.running import LoggedProgress, Run, train
 from distrain.running.preflight import preflight
 from distrain.running.resuming import find_run
 from distrain.schema import CATEGORICAL
-from distrain.spec import parse_spec
+from distrain.spec import parse_spec, with_absolute_paths
 from distrain.vocabulary import Vocabulary
 
 INLINE = "resources={backend: inline, num_ranks: 1, device: cpu}"
@@ -193,7 +192,7 @@ def test_damage_ends_the_run_before_it_trains(today, model_run, tmp_path):
 
 def test_workers_get_an_absolute_path(today, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    spec = _with_absolute_paths(make_spec(today, "train.init_from=runs/a"))
+    spec = with_absolute_paths(make_spec(today, "train.init_from=runs/a"))
     assert spec.train.init_from == str(tmp_path / "runs" / "a")
 
 
