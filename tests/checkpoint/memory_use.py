@@ -16,13 +16,16 @@ from distrain.checkpoint import (
     LocalBoard,
     TrainingState,
     load_newest,
+    reading,
+    shard,
 )
 from distrain.embeddings import Peers, SparseOptimizer
-from distrain.models import build_model, load_model, save_model
+from distrain.models import build_model, load_model, save_model, tensor_file
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import MlpSpec
 
-TABLE_BYTES = 400 * 10**6
+TABLE_BYTES = 100 * 10**6
+SLAB_BYTES = 4 << 20  # as small beside the tables as those of a real training
 DIM = 16
 SCHEMA = Schema(
     (
@@ -80,6 +83,7 @@ def rises_of_saving(folder):
 
 def main(folder):
     torch.set_num_threads(1)
+    tensor_file.SLAB_BYTES = shard.SLAB_BYTES = reading.SLAB_BYTES = SLAB_BYTES
     rises = rises_of_saving(folder)
     rises["load_model"] = copies(lambda: load_model(folder / "model"))
     print(json.dumps(rises))

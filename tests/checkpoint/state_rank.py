@@ -14,7 +14,6 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from time import monotonic
 from typing import NamedTuple
 
 import torch
@@ -138,7 +137,10 @@ def find_damage(stage, peers, folder):
 
 
 def lose_a_peer(peers, folder):
-    """How long the ranks that stay wait for one that is gone, when they close their writers."""
+    """What becomes of a checkpoint without one that is gone, when the others close their writers.
+
+    Closing takes a tenth of the time that writers wait for their peers, at most.
+    """
     if peers.rank == peers.num_ranks - 1:
         return None
     state = new_state("sgd", MIXED, peers)
@@ -147,9 +149,8 @@ def lose_a_peer(peers, folder):
     board = new_board(peers, folder, "lost")
     writer = CheckpointWriter(place, state, peers, board, keep=1, report=told.append)
     writer.save(1, 1, {}, {})
-    started_s = monotonic()
-    writer.close(5.0)
-    return monotonic() - started_s, writer.wait(0.0), [trouble.message for trouble in told]
+    writer.close(60.0)
+    return writer.wait(0.0), [trouble.message for trouble in told]
 
 
 def go_on(stage, peers, folder):

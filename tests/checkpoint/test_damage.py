@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from checkpoint_states import fill, new_state, same_values, save_together, some_
 
 from distrain.checkpoint import CheckpointPlace, Unavailable, load_newest
 from distrain.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE
+from distrain.checkpoint.reading import ShardReading
 from distrain.embeddings import Peers
 from distrain.storage import open_folder
 
@@ -216,3 +218,18 @@ def test_what_may_pass_is_no_damage(place, monkeypatch):
     with pytest.raises(Unavailable, match="Stale file handle"):
         load(place)
     assert [entry.name for entry in place.list()] == [NEW, OLD]
+
+
+def test_a_file_that_shrinks_after_it_was_looked_at(place, monkeypatch):
+    original = ShardReading.run
+
+    def run(reading):
+        if NEW in reading._folder.url:
+            os.truncate(Path(place.url, NEW) / SHARD, 5000)
+        return original(reading)
+
+    monkeypatch.setattr(ShardReading, "run", run)
+    loaded, _, told = load(place)
+    assert loaded.entry.name == OLD
+    assert "it ends too early" in told[0].message
+    assert SHARD in told[0].message

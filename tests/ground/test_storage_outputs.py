@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 import threading
@@ -7,6 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from other_user import unprivileged
+from synced_files import synced_and_renamed
 
 from distrain.errors import DataError, OutputError
 from distrain.storage import (
@@ -61,6 +62,27 @@ def test_an_existing_file_is_replaced_in_one_step(tmp_path):
         assert final.read_text() == "old"
     assert final.read_text() == "new"
     assert names(tmp_path) == ["out"]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done = synced_and_renamed(monkeypatch, tmp_path)
+    with whole_file(tmp_path / "out") as partial:
+        partial.write_text("new")
+    assert done == ["synced out", "named out", "synced ."]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, replace):
+    if replace:
+        (tmp_path / "out").mkdir()
+    done = synced_and_renamed(monkeypatch, tmp_path)
+    with whole_dir(tmp_path / "out", replace=replace) as partial:
+        (partial / "inner").mkdir()
+        (partial / "inner" / "b").write_text("b")
+        (partial / "a").write_text("a")
+    named = done.index("named out") if not replace else len(done) - 2
+    assert done[:4] == ["synced out/a", "synced out/inner", "synced out/inner/b", "synced out"]
+    assert done[named:] == ["named out", "synced ."]
 
 
 @pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
@@ -280,12 +302,11 @@ def test_check_writable_makes_the_folder_and_leaves_it_empty(tmp_path):
     assert names(tmp_path / "a" / "b") == []
 
 
-def test_a_folder_without_permission_is_told(tmp_path):
-    if os.geteuid() == 0:
-        pytest.skip("the superuser may write everywhere")
-    tmp_path.chmod(0o500)
-    with pytest.raises(OutputError, match="Permission denied") as caught:
-        check_writable(tmp_path)
+def test_a_folder_without_permission_is_told():
+    with unprivileged() as folder:
+        folder.chmod(0o500)
+        with pytest.raises(OutputError, match="Permission denied") as caught:
+            check_writable(folder)
     assert "permissions" in caught.value.hint
 
 
