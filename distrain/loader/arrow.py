@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError, Unavailable
+from distrain.loader.footers import LONG_BYTES, SlicedFooter, slice_footer
 from distrain.loader.reader import Decoded, joined
 from distrain.loader.same_files import another_version
 from distrain.partition import RowGroup
@@ -43,7 +44,7 @@ class ArrowReader:
 
     def __init__(self, columns: Sequence[Wanted]):
         self._columns = tuple(columns)
-        self._footers: dict[str, pq.FileMetaData] = {}
+        self._footers: dict[str, pq.FileMetaData | SlicedFooter] = {}
         self._versions: dict[str, str | None] = {}
         self._own = threading.local()
         self._open_files: weakref.WeakSet[_OpenFiles] = weakref.WeakSet()
@@ -96,9 +97,8 @@ class ArrowReader:
 
     def _read(self, group: RowGroup, names: list[str], where: dict[str, object]) -> pa.Table:
         with self._failures_told(group, where):
-            table = self._handle(group).parquet.read_row_group(
-                group.index, columns=names, use_threads=False
-            )
+            parquet, index = self._handle(group).find(group.index)
+            table = parquet.read_row_group(index, columns=names, use_threads=False)
         if names and table.num_rows != group.num_rows:  # pages may hold fewer than the footer says
             raise _other_rows(table.num_rows, group, where)
         return table
@@ -125,7 +125,8 @@ class ArrowReader:
         """Compare a row group with what was planned; compressed bytes of the wanted columns."""
         with self._failures_told(group, where):
             handle = self._handle(group)
-            row_group = handle.parquet.metadata.row_group(group.index)
+            parquet, index = handle.find(group.index)
+            row_group = parquet.metadata.row_group(index)
         if row_group.num_rows != group.num_rows:
             raise _other_rows(row_group.num_rows, group, where)
         if handle.problem:
@@ -138,7 +139,8 @@ class ArrowReader:
         names = self._names_in(group)
         for name in names:
             try:
-                self._handle(group).parquet.read_row_group(group.index, columns=[name])
+                parquet, index = self._handle(group).find(group.index)
+                parquet.read_row_group(index, columns=[name])
             except Exception:  # the error is known; now it is about where
                 damaged.append(name)
         if len(damaged) == len(names):
@@ -179,7 +181,7 @@ class ArrowReader:
                 handle.close()
                 raise another_version(group)
             handles[file] = handle
-            self._footers[file] = handle.parquet.metadata
+            self._footers[file] = handle.footer
         handles.move_to_end(file)
         return handles[file]
 
@@ -199,35 +201,93 @@ class _OpenFiles:
 
 
 class _Handle:
-    """An open parquet file.
+    """An open parquet file, for one thread.
 
     Attributes:
+        footer: What is kept of its footer.
         version: What a server says that it is; `None` for local files, which others look after.
         problem: Why its columns are not those that are wanted, if so.
         column_numbers: The wanted columns' numbers in its row groups.
     """
 
-    def __init__(self, file: str, columns: Sequence[Wanted], footer: pq.FileMetaData | None):
+    def __init__(
+        self,
+        file: str,
+        columns: Sequence[Wanted],
+        footer: pq.FileMetaData | SlicedFooter | None,
+    ):
         remote = "://" in file
         # Arrow opens local files itself and reads them without holding Python's lock.
         self._stream: IO[bytes] | None = open_input(file) if remote else None
         self.version = version_told(getattr(self._stream, "details", None) or {})
+        self._file = file
+        self._parquet: pq.ParquetFile | None = None
+        self._index = -1  # which row group that is of, where the footer is sliced
         try:
-            source: Any = self._stream or file
-            # Unverified, a flipped bit is a wrong number that nobody notices.
-            self.parquet = pq.ParquetFile(
-                source, metadata=footer, pre_buffer=remote, page_checksum_verification=True
-            )
+            if footer is None:
+                footer = self._read_footer()
+            self.footer = footer
+            parquet, _ = self.find(0)
         except BaseException:
-            self._close_stream()
+            self.close()
             raise
-        self.problem = _problem(self.parquet.schema_arrow, columns)
-        self.column_numbers = _column_numbers(self.parquet.metadata, columns)
+        self.problem = _problem(parquet.schema_arrow, columns)
+        self.column_numbers = _column_numbers(parquet.metadata, columns)
+
+    def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
+        self._parquet = self._open(None)
+        footer = self._parquet.metadata
+        if footer.serialized_size < LONG_BYTES:
+            return footer
+        with self._bytes() as handle:
+            sliced = slice_footer(footer, handle)
+        if sliced is None:
+            return footer
+        self._close_parquet()  # it holds the whole footer
+        return sliced
+
+    @contextlib.contextmanager
+    def _bytes(self) -> Iterator[IO[bytes]]:
+        if self._stream is not None:
+            yield self._stream
+        else:
+            with open(self._file, "rb") as handle:
+                yield handle
+
+    def find(self, index: int) -> tuple[pq.ParquetFile, int]:
+        """Where a row group can be read, and its number there."""
+        if not isinstance(self.footer, SlicedFooter):
+            if self._parquet is None:
+                self._parquet = self._open(self.footer)
+            return self._parquet, index
+        if self._parquet is None or self._index != index:
+            begin, end = self.footer.span(index)
+            with self._bytes() as handle:
+                handle.seek(begin)
+                part = handle.read(end - begin)
+            self._close_parquet()
+            self._parquet, self._index = self._open(self.footer.footer_of(part)), index
+        return self._parquet, 0
+
+    def _open(self, footer: pq.FileMetaData | None) -> pq.ParquetFile:
+        # Unverified, a flipped bit is a wrong number that nobody notices.
+        return pq.ParquetFile(
+            self._stream or self._file,
+            metadata=footer,
+            pre_buffer=self._stream is not None,
+            page_checksum_verification=True,
+        )
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # of a connection that is broken anyway
-            self.parquet.close(force=True)
+        self._close_parquet(force=True)
         self._close_stream()
+
+    def _close_parquet(self, force: bool = False) -> None:
+        parquet, self._parquet = self._parquet, None
+        if parquet is not None:
+            # Of a connection that is broken anyway; and a stream is needed for the next one.
+            with contextlib.suppress(Exception):
+                parquet.close(force=force or self._stream is None)
 
     def _close_stream(self) -> None:
         if self._stream is not None:
