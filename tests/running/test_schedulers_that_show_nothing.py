@@ -5,7 +5,7 @@ import pytest
 from distrain.errors import ClusterError
 from distrain.monitor import late
 from distrain.running import LoggedProgress
-from distrain.running.run import _show_jobs
+from distrain.running.run import show_jobs
 
 
 class _Refusing:
@@ -17,7 +17,7 @@ class _Refusing:
 
 def test_it_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "distrain"):
-        _show_jobs(_Refusing(), LoggedProgress())  # type: ignore[arg-type]
+        show_jobs(_Refusing(), LoggedProgress())  # type: ignore[arg-type]
     (told,) = caplog.messages
     assert told.startswith("warning: the scheduler cannot show its jobs: ModuleNotFoundError")
     assert "--preload distrain.preload" in told
