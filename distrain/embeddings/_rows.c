@@ -1,4 +1,4 @@
-/* The CPU kernels of embedding tables: group ids, gather rows, expand, collect, update.
+/* The CPU kernels of embedding tables: group ids, gather rows, expand, collect, update, draw.
  *
  * Called by kernels_cpu.py. kernels_torch.py says the same in torch's operations, and the results
  * are the same bit by bit. This file looks at arguments; the loops are in _rows_loops.h. No index
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "_rows_loops.h"
+#include "_philox.h"
 
 #define MOST_BUFFERS 8
 
@@ -308,12 +309,46 @@ static PyObject *py_update(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* ---- draw ---- */
+
+PyDoc_STRVAR(draw_doc,
+"draw(key, rows, scale, out)\n--\n\nPhilox words of the rows, as float32 in -2**23 .. 2**23-1, "
+"times scale");
+
+static PyObject *py_draw(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *in[2];
+    unsigned long long key;
+    DrawWork work = {0};
+    if (!PyArg_ParseTuple(args, "KOfO", &key, &in[0], &work.scale, &in[1]))
+        return NULL;
+    Buffers buffers = {.count = 0};
+    Py_buffer *rows, *out;
+    if (!(rows = get(&buffers, in[0], "rows", 'q', 1, READ)) ||
+        !(out = get(&buffers, in[1], "out", 'f', 2, WRITE)))
+        return refuse(&buffers, NULL);
+    if (out->shape[0] != rows->shape[0])
+        return refuse(&buffers, "arguments differ in shape");
+    work.num_rows = rows->shape[0];
+    work.dim = out->shape[1];
+    work.rows = rows->buf;
+    work.out = out->buf;
+    work.key_low = (uint32_t)key;
+    work.key_high = (uint32_t)(key >> 32);
+    Py_BEGIN_ALLOW_THREADS
+    draw(&work);
+    Py_END_ALLOW_THREADS
+    release(&buffers);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"unique", py_unique, METH_VARARGS, unique_doc},
     {"gather", py_gather, METH_VARARGS, gather_doc},
     {"expand", py_expand, METH_VARARGS, expand_doc},
     {"collect", py_collect, METH_VARARGS, collect_doc},
     {"update", py_update, METH_VARARGS, update_doc},
+    {"draw", py_draw, METH_VARARGS, draw_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -57,8 +57,9 @@ class EmbeddingCollection(nn.Module):
     its gradients.
 
     Each value of a table is drawn uniformly from `-1/sqrt(cardinality) .. 1/sqrt(cardinality)`,
-    the rule of facebookresearch/dlrm (`create_emb`), table by table in the order of `tables`, so
-    the same generator state gives the same tables on every rank, whatever the placement.
+    the rule of facebookresearch/dlrm (`create_emb`). It depends on the generator's state, the
+    table's name, the row and the place in the row alone (`initial.py`), so the tables are the same
+    on any number of ranks, whatever the placement.
 
     Args:
         columns: In the order of the columns of `ids`, with list columns anywhere.

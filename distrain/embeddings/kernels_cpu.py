@@ -23,8 +23,9 @@ try:
     from distrain.embeddings import _rows
 
     AVAILABLE = True
+    DRAWS = hasattr(_rows, "draw")  # one that was built from an older source does not
 except ImportError:  # built without a compiler
-    AVAILABLE = False
+    AVAILABLE = DRAWS = False
 
 _memory = HostMemory()
 _BYTES_WORTH_A_THREAD = 1 << 20
@@ -172,6 +173,15 @@ def update_adam(
     """See `kernels.update_adam`."""
     memory = (mean, square)
     _update(_ADAM, weight, memory, keys, grads, rounding_seed, global_keys, step_size, eps, *betas)
+
+
+def draw(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
+    """The words of `philox.words` as numbers in `-2**23 .. 2**23 - 1`, times a scale."""
+    numbers, target = _array(rows.contiguous()), _array(out)
+    _in_parallel(
+        lambda part: _rows.draw(key, numbers[part], scale, target[part]),
+        _cuts(len(numbers), target.nbytes),
+    )
 
 
 def _update(

@@ -63,11 +63,15 @@ def update_call() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def draw_call() -> dict[str, Any]:
+    return {"key": 7, "rows": int64(2, 0), "scale": 0.1, "out": np.zeros((2, 16), np.float32)}
+
+
 @pytest.mark.parametrize(
     ("function", "make"),
     [
         (_rows.unique, unique_call), (_rows.expand, batch_call), (_rows.collect, batch_call),
-        (_rows.gather, gather_call), (_rows.update, update_call),
+        (_rows.gather, gather_call), (_rows.update, update_call), (_rows.draw, draw_call),
     ],
 )  # fmt: skip
 def test_the_calls_that_the_others_spoil_are_good(
@@ -204,3 +208,16 @@ def test_rows_that_are_not_there_are_not_updated(changes: dict[str, Any], messag
     with pytest.raises(ValueError, match=message):
         _rows.update(*call.values())
     assert (call["weight"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": int64(2, 0, 1)}, "differ in shape"),
+        ({"rows": int64(2, 0, 1, 0)[::2]}, "not contiguous"),
+        ({"out": fixed(np.zeros((2, 16), np.float32))}, "read-only"),
+    ],
+)
+def test_draw_refuses_what_does_not_fit(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, BufferError), match=message):
+        _rows.draw(*{**draw_call(), **changes}.values())
