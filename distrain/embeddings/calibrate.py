@@ -12,8 +12,9 @@ from distrain.embeddings.costs import Costs
 _SMALL_BYTES = 64
 _MOST_TIMES = 15
 _MOST_SECONDS = 0.04  # spent on repetitions of each of the four cases
-# For each peer. Large enough for a link's full speed, small enough for a slow network.
-_LARGE_BYTES = {"cpu": 1 << 20, "cuda": 16 << 20}
+# Of all that a rank sends in one operation, however many peers it goes to. Large enough for a
+# link's full speed, small enough for a slow network.
+_LARGE_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 
 
 def calibrate(group: dist.ProcessGroup | None, device: torch.device) -> Costs:
@@ -23,15 +24,19 @@ def calibrate(group: dist.ProcessGroup | None, device: torch.device) -> Costs:
     start-up is a busy time, and what else runs then says nothing about the steps to come. Every
     rank gets the same numbers, so that all make the same plan of them.
 
+    What a rank holds for it does not grow with the number of ranks.
+
     Args:
         group: The ranks, at least two; `None` for the default group.
         device: Where tensors lie, which decides the backend.
     """
+    num_ranks = dist.get_world_size(group)
     small_s = max(_seconds(op, _SMALL_BYTES, group, device) for op in _OPERATIONS)
-    large_bytes = _LARGE_BYTES.get(device.type, _LARGE_BYTES["cpu"])
+    in_all = _LARGE_BYTES.get(device.type, _LARGE_BYTES["cpu"])
+    large_bytes = max(2 * _SMALL_BYTES, in_all // num_ranks)
     large_s = sum(_seconds(op, large_bytes, group, device) for op in _OPERATIONS)
     # Both operations send this much from each rank: one block for each peer.
-    sent = len(_OPERATIONS) * (dist.get_world_size(group) - 1) * (large_bytes - _SMALL_BYTES)
+    sent = len(_OPERATIONS) * (num_ranks - 1) * (large_bytes - _SMALL_BYTES)
     moving_s = max(large_s - len(_OPERATIONS) * small_s, large_s / 10)
     return Costs(bytes_per_s=sent / moving_s, latency_s=small_s)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from checkpoint_states import MIXED, fill, new_state, same_values
+from gloo_ranks import check_origin
 
 from distrain.checkpoint import CheckpointPlace, CheckpointWriter, LocalBoard, load_newest
 from distrain.checkpoint import shard as shard_module
@@ -90,4 +91,5 @@ def main(folder):
 
 
 if __name__ == "__main__":
+    check_origin()
     main(sys.argv[1])

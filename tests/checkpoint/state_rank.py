@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from checkpoint_states import MIXED, SCHEMA, SPEC, new_state
 from file_board import FileBoard
+from gloo_ranks import check_origin
 from torch import distributed as dist
 
 from distrain.checkpoint import (
@@ -231,4 +232,5 @@ def main(folder):
 
 
 if __name__ == "__main__":
+    check_origin()
     main(Path(sys.argv[1]))

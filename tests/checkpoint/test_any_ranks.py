@@ -1,6 +1,5 @@
 """A training that goes on from 4 ranks to 2 to 4 to 1 to 3, against one that nobody disturbed."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_states import SCHEMA, SPEC, new_state, read_all, same_values
-from gloo_ranks import SUPPORT, load_script
+from gloo_ranks import environment_of_ranks, load_script
 
 from distrain.checkpoint import CheckpointPlace
 from distrain.checkpoint.place import name_of
@@ -28,7 +27,7 @@ def journey(memory_folder):
     folder = memory_folder
     ran = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)},
+        env=environment_of_ranks(),
         stderr=subprocess.PIPE,
         text=True,
         timeout=250,

@@ -1,11 +1,12 @@
 """A process that is killed at any moment while it writes leaves whole checkpoints only."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+from gloo_ranks import environment_of_ranks
 
 SCRIPT = Path(__file__).with_name("killed_writers.py")
 
@@ -13,7 +14,7 @@ SCRIPT = Path(__file__).with_name("killed_writers.py")
 def test_only_whole_checkpoints_are_left(memory_folder):
     ran = subprocess.run(
         [sys.executable, str(SCRIPT), str(memory_folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1] / "support")},
+        env=environment_of_ranks(),
         capture_output=True,
         text=True,
         timeout=250,

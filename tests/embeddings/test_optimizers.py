@@ -1,10 +1,13 @@
 """Fused tables and sparse optimizers against nn.Embedding and torch's optimizers."""
 
+from itertools import combinations
+
 import pytest
 import torch
 from torch import nn
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn, TouchedRows
+from distrain.embeddings.optimizers import rounding_seed
 from distrain.errors import InputError
 
 COLUMNS = [
@@ -193,3 +196,21 @@ def test_mistakes_are_named():
     smaller = EmbeddingCollection([TableColumn("a", 2, 4), TableColumn("b", 2, 8)])
     with pytest.raises(InputError, match=r"shape \[2, 4\], the tables need \[44, 4\]"):
         adagrad.load_state_dict(SparseOptimizer(smaller, "adagrad").state_dict())
+
+
+def test_bfloat16_is_rounded_otherwise_in_every_step_and_width():
+    tables = EmbeddingCollection([TableColumn("a", 400, 8)], dtype=torch.bfloat16)
+    optimizer = SparseOptimizer(tables, "sgd", seed=5)
+    (weight,) = tables.weights
+    rows = TouchedRows(torch.arange(400), torch.full((400, 8), 2.0**-9))
+    ends = []
+    for _ in range(3):
+        weight.fill_(1.0)  # so that the steps differ in nothing but their number
+        optimizer.apply([rows], 1.0)
+        ends.append(weight.detach().clone())
+    for one, other in combinations(ends, 2):
+        assert 0.2 < float((one != other).float().mean()) < 0.8
+    seeds = {
+        rounding_seed(seed, step, dim) for seed in (0, 1) for step in (1, 2, 3) for dim in (4, 8)
+    }
+    assert len(seeds) == 12

@@ -25,7 +25,11 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+import distrain
+
 SUPPORT = Path(__file__).parent
+ORIGIN = "DISTRAIN_TESTED"
+"""The environment's variable that tells a script from where the tests import distrain."""
 
 
 def run_gangs(folder: Path, sizes: Iterable[int], compute: Callable[[int, int], object]) -> None:
@@ -37,6 +41,7 @@ def run_gangs(folder: Path, sizes: Iterable[int], compute: Callable[[int, int], 
         compute: From rank and number of ranks to what `torch.load` takes without code; called in
             the rank's process, in a process group.
     """
+    check_origin()
     torch.set_num_threads(1)
     for num_ranks in sizes:
         children = [_fork(rank, num_ranks, folder, compute) for rank in range(num_ranks)]
@@ -99,13 +104,39 @@ def ran(script: Path, folder: Path, *words: object, timeout_s: float = 240.0) ->
     """
     done = subprocess.run(
         [sys.executable, str(script), str(folder), *map(str, words)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)},
+        env=environment_of_ranks(),
         stderr=subprocess.PIPE,
         text=True,
         timeout=timeout_s,
         check=False,
     )
     return Gangs(folder, done.stderr)
+
+
+def environment_of_ranks() -> dict[str, str]:
+    """A script's environment: it imports what the tests do, and then `check_origin` agrees."""
+    paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        ORIGIN: str(origin()),
+    }
+
+
+def origin() -> Path:
+    """The folder from which this process has imported distrain."""
+    return Path(distrain.__file__).resolve().parent
+
+
+def check_origin() -> None:
+    """In a script: refuse to test another distrain than the tests do.
+
+    Raises:
+        RuntimeError: It was imported from somewhere else.
+    """
+    expected = os.environ[ORIGIN]
+    if str(origin()) != expected:
+        raise RuntimeError(f"the ranks import distrain from {origin()}, the tests from {expected}")
 
 
 def load_script(path: Path) -> ModuleType:

@@ -1,7 +1,6 @@
 """Trainings that were interrupted and resumed equal the undisturbed ones, bit by bit."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from gloo_ranks import SUPPORT
+from gloo_ranks import environment_of_ranks
 from small_jobs import write_prepared
 
 from distrain.metrics import BinaryMetrics
@@ -144,7 +143,7 @@ def folder(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "stories.json").write_text(json.dumps(stories()))
     process = subprocess.run(
         [sys.executable, str(SCRIPT), str(root), str(prepared), str(root / "stories.json")],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)},
+        env=environment_of_ranks(),
         stderr=subprocess.PIPE,
         text=True,
         timeout=280,

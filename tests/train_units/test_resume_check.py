@@ -51,7 +51,13 @@ def saved(*overrides):
     ],
 )
 def test_what_neither_rows_nor_arithmetic_depend_on_may_differ(override):
-    check_resumable(saved(), spec_of(override), INPUTS, "step-5")
+    changed, values = spec_of(override), saved()
+    assert changed != spec_of()
+    assert different_fields(values["spec"], changed, 5) == []
+    check_resumable(values, changed, INPUTS, "step-5")
+    values["spec"]["train"]["seed"] = 4  # it is looked at all the same
+    with pytest.raises(SpecError, match=r"train\.seed was 4 and is 0"):
+        check_resumable(values, changed, INPUTS, "step-5")
 
 
 def test_every_difference_is_named_with_both_values():

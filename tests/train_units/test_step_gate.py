@@ -1,5 +1,6 @@
 """All ranks do what was asked at the same place, and nobody waits for ever."""
 
+import contextlib
 import threading
 import time
 from functools import partial
@@ -202,8 +203,9 @@ class Interleaved:
         self.board = LocalDecidingBoard()
         self.calls = {}  # what each rank asks for, until it is carried out
         self.told = {}
-        self.changed = threading.Condition()
         self.answers = {}
+        self.closed = False
+        self.changed = threading.Condition()
         self.gates = [
             StepGate(self.seen_by(rank), rank, num_ranks, partial(self.tell, rank))
             for rank in range(num_ranks)
@@ -222,11 +224,19 @@ class Interleaved:
         with self.changed:
             self.calls[rank] = (name, arguments)
             self.changed.notify_all()
-            assert self.changed.wait_for(lambda: rank in self.answers, LONG_S)
+            self.changed.wait_for(lambda: rank in self.answers or self.closed)
+            if self.closed:
+                raise RuntimeError("the story is over")
             answer = self.answers.pop(rank)
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def close(self):
+        """End the threads of all ranks."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
 
     def settled(self, ranks):
         """What each of the ranks asks for, once all of them ask or have ended."""
@@ -249,7 +259,11 @@ class Interleaved:
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.integers(2, 5))
 def test_however_their_calls_interleave_all_that_live_decide_alike(data, num_ranks):
-    story = Interleaved(num_ranks)
+    with contextlib.closing(Interleaved(num_ranks)) as story:
+        play_interleaved(story, data, num_ranks)
+
+
+def play_interleaved(story, data, num_ranks):
     passed = data.draw(st.lists(st.integers(0, 3), min_size=num_ranks, max_size=num_ranks))
     for gate, places in zip(story.gates, passed, strict=True):
         assert [gate.begin() for _ in range(places)] == ["go"] * places
@@ -273,5 +287,3 @@ def test_however_their_calls_interleave_all_that_live_decide_alike(data, num_ran
     assert len(decided) == 1
     assert decided <= {None, max(passed)}
     assert disturbed or decided == {max(passed)}
-    for rank in story.settled(range(num_ranks)):  # ends the threads of those that died
-        story.answer(rank, RuntimeError("dead"))
