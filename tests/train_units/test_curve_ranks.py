@@ -15,8 +15,9 @@ from small_jobs import write_prepared
 
 SCRIPT = Path(__file__).with_name("curve_ranks.py")
 rank_side = load_script(SCRIPT)
-# What was measured: 9e-16 and 2e-7.
-MOST_PARTED = {"double": 1e-13, "smooth": 1e-6}
+# What was measured: 9e-16; 1.2e-7 to 1.9e-6 over six seeds of Adam, which divides by the roots of
+# squares that are small in the first steps.
+MOST_PARTED = {"double": 1e-13, "smooth": 5e-6}
 
 
 @pytest.fixture(scope="module")
