@@ -129,13 +129,13 @@ def origin() -> Path:
 
 
 def check_origin() -> None:
-    """In a script: refuse to test another distrain than the tests do.
+    """In a script: refuse to test another distrain than the tests do. By hand, any will do.
 
     Raises:
         RuntimeError: It was imported from somewhere else.
     """
-    expected = os.environ[ORIGIN]
-    if str(origin()) != expected:
+    expected = os.environ.get(ORIGIN)
+    if expected not in (None, str(origin())):
         raise RuntimeError(f"the ranks import distrain from {origin()}, the tests from {expected}")
 
 
