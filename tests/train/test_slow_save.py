@@ -146,6 +146,6 @@ def test_a_model_that_cannot_score_keeps_its_own_message(
     def refuse(*_: object) -> None:
         raise ModelError("torch could not compile the dense part: no g++")
 
-    monkeypatch.setattr(loop, "evaluate", refuse)
+    monkeypatch.setattr(loop, "evaluate_over_ranks", refuse)
     with pytest.raises(ModelError, match="no g\\+\\+"):
         trainer(prepared, tmp_path, Control.alone()).run()
