@@ -24,7 +24,7 @@ class Record:
         loss: Mean log loss in nats.
         normalised_entropy: Log loss over that of predicting the mean click rate.
         auc: Area under the ROC curve; `None` where one class is absent.
-        auc_bound: The true AUC lies within +- this.
+        auc_bound: What counting in bins may put `auc` off that of the same rows, sorted.
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent; empty with
             more than 64 ranks.
         seconds: Per phase, seconds of the mean rank since the last record.

@@ -199,7 +199,7 @@ class JobHistory:
             return
         self.last_valid = record
         self._add(self.valid, _shared(record), {"rows": record.rows})
-        auc = "unknown" if record.auc is None else f"{record.auc:.4f} +- {record.auc_bound:.4f}"
+        auc = "unknown" if record.auc is None else f"{record.auc:.4f}"
         self._tell(now_s, "validated", record.step, f"AUC {auc} of {record.rows} rows")
 
     def _add_window(self, event: StepsDone, rank: RankNow, window: Window) -> None:

@@ -15,7 +15,7 @@ from distrain.version import __version__
 
 _FIGURE_TITLES = {
     "loss": "Log loss",
-    "auc": "AUC, with its bound as a band",
+    "auc": "AUC, with the error of its bins as a band",
     "reliability": "Reliability: predicted and observed rates of the last validation",
     "learning-rate": "Learning rate",
     "rows-per-second": "Rows per second",

@@ -43,7 +43,7 @@ class Summary:
             its update) where there are no validation rows. Where the model is that of the best
             validation, so are the figures.
         scored_step: Steps that had been taken when these were scored.
-        auc: Area under the ROC curve, true within +- `auc_bound`.
+        auc: Area under the ROC curve; that of the same rows, sorted, lies within `auc_bound` of it.
         auc_bound: From the histogram that the AUC was counted in.
         log_loss: Mean log loss in nats.
         normalised_entropy: Log loss over that of predicting the mean click rate.

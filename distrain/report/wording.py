@@ -21,10 +21,10 @@ def percent(value: float | None) -> str:
 
 
 def bounded(value: float | None, bound: float | None) -> str:
-    """A metric that is known within a bound."""
+    """A metric, and what counting in bins may be off by; that is no confidence interval."""
     if value is None:
         return "-"
-    return f"{value:.5f} ± {bound:.1e}" if bound else f"{value:.5f}"
+    return f"{value:.5f} (bins: within {bound:.1e})" if bound else f"{value:.5f}"
 
 
 def duration(seconds: float | None) -> str:
