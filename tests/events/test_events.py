@@ -23,6 +23,7 @@ FIELDS = {
     bool: st.booleans(),
     Mapping[str, float]: st.dictionaries(st.sampled_from(PHASES), SECONDS),
     Mapping[str, int]: st.dictionaries(st.text(), COUNTS),
+    Mapping[str, Mapping[str, Any]]: st.dictionaries(st.text(), st.dictionaries(st.text(), COUNTS)),
     Mapping[str, Any]: st.dictionaries(st.text(), COUNTS | st.text() | SECONDS),
 }
 
