@@ -64,7 +64,7 @@ class BackgroundWriter:
 
 
 class Inbox(Generic[Item]):
-    """What waits to be written, within a limit: the oldest that waits makes room.
+    """What waits to be written, within a limit: the oldest but the first makes room.
 
     Args:
         writer: Does the writing.
@@ -85,7 +85,8 @@ class Inbox(Generic[Item]):
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Item, int]] = deque()
         self._waiting_bytes = 0
-        self._left_out = [0, 0]  # items and bytes, in front of what waits
+        self._left_out = [0, 0]  # items and bytes, behind the first that waits
+        self._due = [0, 0]  # the same, in front of it
         self._is_asked = False  # whether the writer will come by anyway
         self.left_out_items = 0
 
@@ -94,8 +95,9 @@ class Inbox(Generic[Item]):
         with self._lock:
             self._waiting.append((item, size_bytes))
             self._waiting_bytes += size_bytes
-            while self._waiting_bytes > self._limit_bytes and len(self._waiting) > 1:
-                _, gone_bytes = self._waiting.popleft()
+            while self._waiting_bytes > self._limit_bytes and len(self._waiting) > 2:
+                _, gone_bytes = self._waiting[1]
+                del self._waiting[1]
                 self._waiting_bytes -= gone_bytes
                 self._left_out[0] += 1
                 self._left_out[1] += gone_bytes
@@ -112,8 +114,8 @@ class Inbox(Generic[Item]):
                     return
                 item, size_bytes = self._waiting.popleft()
                 self._waiting_bytes -= size_bytes
-                items, size = self._left_out
-                self._left_out = [0, 0]
+                items, size = self._due
+                self._due, self._left_out = self._left_out, [0, 0]
             self._take(items, size, item)
 
 

@@ -21,13 +21,13 @@ def test_the_oldest_that_waits_makes_room_and_the_rest_keeps_its_order() -> None
     for item, size_bytes in (("a", 4), ("b", 4), ("c", 4), ("d", 3), ("very large", 99)):
         inbox.put(item, size_bytes)
     inbox.put("e", 5)
-    assert inbox.left_out_items == 5
+    assert inbox.left_out_items == 4
     gate.set()
     assert asyncio.run(writer.done(20))
     inbox.put("f", 1)
     assert asyncio.run(writer.done(20))
     writer.close()
-    assert taken == [(0, 0, "being written"), (5, 114, "e"), (0, 0, "f")]
+    assert taken == [(0, 0, "being written"), (0, 0, "a"), (4, 110, "e"), (0, 0, "f")]
 
 
 def test_a_look_at_a_filesystem_that_hangs_has_another_answer() -> None:
