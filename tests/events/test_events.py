@@ -21,6 +21,7 @@ FIELDS = {
     float: SECONDS,
     float | None: st.none() | SECONDS,
     bool: st.booleans(),
+    Sequence[str]: st.lists(st.text(), max_size=5),
     Mapping[str, float]: st.dictionaries(st.sampled_from(PHASES), SECONDS),
     Mapping[str, int]: st.dictionaries(st.text(), COUNTS),
     Mapping[str, Mapping[str, Any]]: st.dictionaries(st.text(), st.dictionaries(st.text(), COUNTS)),
