@@ -68,6 +68,16 @@ def test_unknown_vocabularies_may_grow_but_not_shrink():
     assert by(found)["b"] == "fresh"
 
 
+def test_a_table_that_grew_is_of_another_preparation_where_one_vocabulary_is_known(tmp_path):
+    files = known(tmp_path / "known", "a", [3, 4])
+    for old, new in ((None, files), (files, None)):
+        found = match(side(files=old), side(resized("a", 6), files=new))
+        (problem,) = found.problems
+        assert problem.startswith("table a: it had 5 rows and has 6")
+        assert by(found)["a"] == "fresh"
+        assert match(side(files=old), side(files=new)).problems == []
+
+
 def test_known_vocabularies_decide(tmp_path):
     old, new = known(tmp_path / "old", "a", [3, 4]), known(tmp_path / "new", "a", [4, 3])
     found = match(side(files=old), side(files=new))
@@ -97,7 +107,29 @@ def test_hashed_crosses_move_with_their_columns(tmp_path):
     old, new = known(tmp_path / "old", "a", [3, 4]), known(tmp_path / "new", "a", [4, 3])
     found = match(side(crossed, files=old), side(crossed, files=new, **files))
     assert by(found)["a_x_b"] == "fresh"
-    assert "those of wide/a, a have moved" in found.problems[0]
+    assert found.problems == [
+        "table a_x_b: its ids are hashes of other columns' ids, and those of a have moved"
+    ]
+
+
+def test_hashed_crosses_are_not_taken_where_the_ids_of_a_column_left_out_have_moved(tmp_path):
+    crossed = (*COLUMNS, TableColumn("a_x_b", 50, 2))
+    old, new = known(tmp_path / "old", "a", [3, 4]), known(tmp_path / "new", "a", [4, 3])
+    # A column that is only crossed has no table of its own.
+    only = crossed[1:-2] + crossed[-1:]
+    found = match(side(only, files=old), side(only, files=new, hashed=["a_x_b"]))
+    assert by(found)["a_x_b"] == "fresh"
+    # One that cannot be taken, for its vocabulary is gone or its width is another.
+    narrow = [replace(c, dim=8) if c.name == "a" else c for c in crossed]
+    found = match(side(crossed, files=old), side(narrow, files=new, hashed=["a_x_b"]))
+    assert by(found)["a_x_b"] == "fresh"
+    known(tmp_path / "old", "a", [1, 2])
+    found = match(side(crossed, files=old), side(crossed, files=new, hashed=["a_x_b"]))
+    assert by(found)["a_x_b"] == "fresh"
+    shorter = [replace(c, cardinality=6) if c.name == "b" else c for c in crossed]
+    found = match(side(crossed), side(shorter, hashed=["a_x_b"]))
+    assert by(found)["a_x_b"] == "fresh"
+    assert found.problems[-1].endswith("those of b have moved")
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def match(source: Side, target: Side) -> Match:
 def _match_tables(source: Side, target: Side, found: Match) -> None:
     old = {column: place for place in table_places(source.columns) for column in place.columns}
     taken: set[str] = set()
+    moved = _moved_columns(source, target)
     for place in table_places(target.columns):
         were = {old[column].name: old[column] for column in place.columns if column in old}
         taken |= were.keys()
@@ -89,8 +90,11 @@ def _match_tables(source: Side, target: Side, found: Match) -> None:
             matched = _match_table(place, list(were.values()), source, target)
         except _Unfit as problem:
             found.problems.append(f"table {place.name}: {problem}")
+            if problem.ids_moved:
+                moved += [column for column in place.columns if column not in moved]
         found.tables.append(matched)
-    _refuse_moved_crosses(target, found)
+    if moved:
+        _refuse_moved_crosses(target, found, moved)
     found.problems += [
         f"table {place.name}: the model has none of its columns ({', '.join(place.columns)})"
         for place in table_places(source.columns)
@@ -99,7 +103,15 @@ def _match_tables(source: Side, target: Side, found: Match) -> None:
 
 
 class _Unfit(Exception):
-    """Why a table cannot be taken."""
+    """Why a table cannot be taken.
+
+    Attributes:
+        ids_moved: Whether its ids may mean other things than before.
+    """
+
+    def __init__(self, problem: str, *, ids_moved: bool = False):
+        self.ids_moved = ids_moved
+        super().__init__(problem)
 
 
 def _match_table(
@@ -124,12 +136,15 @@ def _match_table(
                 "(`distrain prep --workflow`)"
             )
         return TableMatch(now, was, (old, new))
-    if now.cardinality < was.cardinality:
+    # Preparations do not add to a vocabulary: another number of rows is another vocabulary.
+    one_known = (old is None) != (new is None)
+    if now.cardinality < was.cardinality or (one_known and now.cardinality > was.cardinality):
         side = "the weights were trained with" if old is None else "this data was prepared with"
         raise _Unfit(
             f"it had {was.cardinality:,} rows and has {now.cardinality:,}, and the vocabulary that "
             f"{side} is not known, so no id can be told to mean the same; prepare the data with "
-            "the same workflow (`distrain prep --workflow`)"
+            "the same workflow (`distrain prep --workflow`)",
+            ids_moved=True,
         )
     if now.cardinality > was.cardinality and target.hashed.intersection(now.columns):
         raise _Unfit(
@@ -139,11 +154,16 @@ def _match_table(
     return TableMatch(now, was)
 
 
-def _refuse_moved_crosses(target: Side, found: Match) -> None:
+def _moved_columns(source: Side, target: Side) -> list[str]:
+    """The columns whose vocabularies differ, whether they have tables of their own or not."""
+    old, new = source.vocabularies.files, target.vocabularies.files
+    return [name for name in new if name in old and old[name].xxh3_64 != new[name].xxh3_64]
+
+
+def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> None:
     """Ids of hashed crosses are made of columns' ids: if those move, so do they."""
-    moved = [matched.target.name for matched in found.tables if matched.by == "value"]
     for number, matched in enumerate(found.tables):
-        if moved and matched.source and target.hashed.intersection(matched.target.columns):
+        if matched.source and target.hashed.intersection(matched.target.columns):
             found.tables[number] = TableMatch(matched.target)
             found.problems.append(
                 f"table {matched.target.name}: its ids are hashes of other columns' ids, and those "
