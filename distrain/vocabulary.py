@@ -75,7 +75,7 @@ class Vocabulary:
         """The ids of some values.
 
         Args:
-            values: `[rows]`, int64 or string as `self.values`, with gaps.
+            values: `[rows]`, int64 or (large) string as `self.values`, with gaps.
 
         Returns:
             `[rows]`, int32.
@@ -88,18 +88,22 @@ class Vocabulary:
         return ids
 
     def _distinct_ids(self, distinct: pa.Array) -> Int32Array:
-        if pa.types.is_string(distinct.type):
-            found = pc.index_in(distinct.cast(self.values.type), value_set=self.values)
+        if is_text(distinct.type):
+            known_values = self.values
+            if distinct.type != known_values.type:
+                distinct = distinct.cast(pa.large_string())
+                known_values = known_values.cast(pa.large_string())
+            found = pc.index_in(distinct, value_set=known_values)
             known = found.is_valid().to_numpy(zero_copy_only=False)
             place = found.fill_null(0).to_numpy(zero_copy_only=False)
         else:
             wanted = distinct.to_numpy(zero_copy_only=False)
-            known_values, order = self._sorted
+            in_order, order = self._sorted
             if len(order) == 0:
                 known, place = np.zeros(len(wanted), bool), np.zeros(len(wanted), np.int32)
             else:
-                at = np.minimum(np.searchsorted(known_values, wanted), len(order) - 1)
-                known, place = known_values[at] == wanted, order[at]
+                at = np.minimum(np.searchsorted(in_order, wanted), len(order) - 1)
+                known, place = in_order[at] == wanted, order[at]
         ids: Int32Array = (place + self.first_value_id).astype(np.int32)
         unknown = pa.array(~known)
         ids[~known] = FIRST_OOV_ID + stable_buckets(distinct.filter(unknown), self.num_oov)
@@ -164,6 +168,11 @@ class Vocabulary:
         return vocabulary
 
 
+def is_text(dtype: pa.DataType) -> bool:
+    """Whether values are strings, however long they are together."""
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
+
+
 def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
     """The hash bucket of each value, `0 .. num_buckets-1`, as the module's docstring states.
 
@@ -172,7 +181,7 @@ def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
     """
     if num_buckets == 1:
         return np.zeros(len(values), np.int32)
-    if pa.types.is_string(values.type):
+    if is_text(values.type):
         x = np.array([zlib.crc32(v.encode()) for v in values.to_pylist()], dtype=np.uint64)
     else:
         x = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)

@@ -42,8 +42,27 @@ def test_each_value_is_found_as_in_a_dictionary(values, data, buckets):
 
 
 def test_numbers_are_not_looked_up_among_words():
-    with pytest.raises(DataError, match="its values were int64 and are string"):
+    with pytest.raises(DataError, match="its values were integers and are strings"):
         new_ids(vocabulary([1]), vocabulary(["1"]))
+
+
+@pytest.mark.parametrize("buckets", [1, 3])
+@pytest.mark.parametrize("kinds", ["old is long", "new is long", "both are long"])
+def test_words_too_long_together_for_short_offsets_are_words(kinds, buckets):
+    was, now = (
+        pa.large_string() if kinds.startswith((which, "both")) else pa.string()
+        for which in ("old", "new")
+    )
+    old = vocabulary(["x", "y", "z"], buckets, was)
+    new = vocabulary(["z", "q", "x"], buckets, now)
+    first = 2 + buckets
+    assert new_ids(old, new)[first:].tolist() == [first + 2, -1, first]
+    # Those that are not known fall into the same buckets, too.
+    short = pa.array(["y", "z", None], pa.string())
+    assert (
+        new.encode(short.cast(was)).tolist()
+        == vocabulary(["z", "q", "x"], buckets).encode(short).tolist()
+    )
 
 
 def test_files_are_found_beside_the_schema_and_known_again(tmp_path):

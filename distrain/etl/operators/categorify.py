@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
-from distrain.vocabulary import Vocabulary
+from distrain.vocabulary import Vocabulary, is_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,9 +168,10 @@ _STRING_BYTES = 2**31 - 1
 
 def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
     """The arrays in a type that holds them joined."""
-    is_text = pa.types.is_string(arrays[0].type) or pa.types.is_large_string(arrays[0].type)
     types = {array.type for array in arrays}
-    if not is_text or (len(types) == 1 and sum(array.nbytes for array in arrays) <= _STRING_BYTES):
+    if not is_text(arrays[0].type) or (
+        len(types) == 1 and sum(array.nbytes for array in arrays) <= _STRING_BYTES
+    ):
         return arrays
     return [array.cast(pa.large_string()) for array in arrays]
 

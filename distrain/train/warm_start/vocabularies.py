@@ -18,7 +18,7 @@ from distrain.errors import DataError
 from distrain.schema import Schema
 from distrain.spec import DataSpec
 from distrain.train.inputs import find_data_schema
-from distrain.vocabulary import FIRST_OOV_ID, Vocabulary
+from distrain.vocabulary import FIRST_OOV_ID, Vocabulary, is_text
 
 log = logging.getLogger("distrain.rank")
 
@@ -112,8 +112,9 @@ def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int
     Raises:
         DataError: One holds integers and the other strings.
     """
-    if old.values.type != new.values.type:
-        raise DataError(f"its values were {old.values.type} and are {new.values.type}")
+    was, now = ("strings" if is_text(v.values.type) else "integers" for v in (old, new))
+    if was != now:
+        raise DataError(f"its values were {was} and are {now}")
     ids = np.full(old.cardinality, -1, np.int32)
     same_buckets = old.num_oov == new.num_oov
     kept = old.first_value_id if same_buckets else FIRST_OOV_ID
