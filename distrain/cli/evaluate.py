@@ -74,12 +74,14 @@ def command(
     from distrain.cli.output import document, progress_console, tell
     from distrain.cli.progress import WorkProgress
     from distrain.loader import Dataset
-    from distrain.scoring import evaluate_groups, evaluate_saved
+    from distrain.scoring import check_group, evaluate_groups, evaluate_saved
     from distrain.train.checkpoint_model import open_model
 
     torch.set_num_threads(threads)
     saved = open_model(folder)
     dataset = Dataset(data, saved.schema)
+    if group is not None:
+        check_group(dataset, group)
     with WorkProgress(progress_console()) as progress:
 
         def show(phase: str, done: int, total: int) -> None:

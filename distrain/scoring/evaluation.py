@@ -1,5 +1,6 @@
 """The metrics of a saved model on labelled files; no cluster is needed."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.metrics import BinaryReport
 from distrain.metrics.grouped import GroupedReport, grouped_auc
 from distrain.models import SavedModel
-from distrain.scoring.side_columns import check_side_columns, side_columns
+from distrain.scoring.side_columns import check_side_columns, common_type, side_columns
 from distrain.train.evaluate import evaluate, rank_scores, scored_batches
 
 MAX_AUC_BOUND = 1e-3
@@ -103,6 +103,19 @@ def evaluate_saved(
     )
 
 
+def check_group(dataset: Dataset, column: str) -> pa.DataType:
+    """The type of a column that rows can be grouped by; only footers are read.
+
+    Raises:
+        DataError: A file lacks the column, or it holds lists or structs, or values that cannot be
+            compared with those of another file.
+    """
+    files = _files(dataset)
+    for file in files:
+        check_side_columns(file, [column], "to group by")
+    return common_type(files, column)
+
+
 def evaluate_groups(
     saved: SavedModel,
     dataset: Dataset,
@@ -123,11 +136,9 @@ def evaluate_groups(
         on_progress: Told of each batch.
 
     Raises:
-        DataError: A file lacks the column, or it holds lists or structs.
+        DataError: As of `check_group`.
     """
-    files = list(dict.fromkeys(group.file for group in dataset.table.row_groups))
-    for file in files:
-        check_side_columns(file, [column], "to group by")
+    files, schema = _files(dataset), pa.schema([(column, check_group(dataset, column))])
     loader = _in_order(dataset, batch_rows)
     values: list[pa.Array] = []
     scores: list[np.ndarray[Any, Any]] = []
@@ -135,9 +146,9 @@ def evaluate_groups(
     told = _batch_counter(dataset, "grouping", batch_rows, on_progress)
     batches = scored_batches(saved.model, loader, torch.device("cpu"), told)
     for piece, (logits, targets) in zip(
-        side_columns(files, [column], batch_rows), batches, strict=True
+        side_columns(files, [column], batch_rows, schema), batches, strict=True
     ):
-        values.append(_dictionary(piece.column(0), column))
+        values.append(piece.column(0).dictionary_encode())
         scores.append(logits.float().numpy())
         labels.append(targets.numpy() != 0)
     told()
@@ -149,15 +160,8 @@ def evaluate_groups(
     return Groups(column, report, [known[index] for index in held])
 
 
-def _dictionary(values: pa.Array, column: str) -> pa.DictionaryArray:
-    if pa.types.is_nested(values.type):
-        raise DataError(
-            f"the column {column} holds {values.type}, whose values make no groups",
-            hint="Name a column of single values, such as an id.",
-        )
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values.dictionary_encode()
+def _files(dataset: Dataset) -> list[str]:
+    return list(dict.fromkeys(group.file for group in dataset.table.row_groups))
 
 
 def _in_order(dataset: Dataset, batch_rows: int) -> Loader:
@@ -181,5 +185,7 @@ def _batch_counter(
 
 
 def _plain(value: Any) -> Any:
-    """A column's value as JSON takes it."""
+    """A column's value as JSON takes it, which knows no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

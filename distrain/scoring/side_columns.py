@@ -10,7 +10,10 @@ from distrain.storage import open_input
 
 
 def side_columns(
-    files: Sequence[str], columns: Sequence[str], batch_rows: int
+    files: Sequence[str],
+    columns: Sequence[str],
+    batch_rows: int,
+    schema: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The columns of all rows of some files, in the files' order.
 
@@ -18,6 +21,7 @@ def side_columns(
         files: Parquet files: paths or URLs.
         columns: Which columns; without any, nothing is read.
         batch_rows: Rows of each piece; the last may have fewer.
+        schema: The types that all files' columns get; `None`: as they are, the same in all.
     """
     if not columns:
         return
@@ -27,6 +31,7 @@ def side_columns(
         with open_input(file) as handle:
             parquet = pq.ParquetFile(handle, page_checksum_verification=True)
             for piece in parquet.iter_batches(batch_size=batch_rows, columns=list(columns)):
+                piece = piece if schema is None else piece.cast(schema)
                 while piece.num_rows:
                     taken = piece.slice(0, batch_rows - rows)
                     piece = piece.slice(taken.num_rows)
@@ -61,3 +66,41 @@ def check_side_columns(file: str, columns: Sequence[str], purpose: str) -> None:
             where={"file": file},
             hint=f"It has: {', '.join(names)}.",
         )
+
+
+def common_type(files: Sequence[str], column: str) -> pa.DataType:
+    """A type that a column of single values has in all files, or that all of them fit into.
+
+    Args:
+        files: Parquet files that have the column: paths or URLs.
+        column: Its name.
+
+    Raises:
+        DataError: It holds lists or structs, or values that cannot be compared, such as numbers in
+            one file and strings in another.
+    """
+    common = pa.schema([(column, pa.null())])
+    for file in files:
+        with open_input(file) as handle:
+            dtype = pq.ParquetFile(handle).schema_arrow.field(column).type
+        if pa.types.is_dictionary(dtype):
+            dtype = dtype.value_type
+        if pa.types.is_nested(dtype):
+            raise DataError(
+                f"the column {column} holds {dtype}, whose values make no groups",
+                where={"file": file},
+                hint="Name a column of single values, such as an id.",
+            )
+        try:
+            common = pa.unify_schemas(
+                [common, pa.schema([(column, dtype)])], promote_options="permissive"
+            )
+        except pa.ArrowException:
+            raise DataError(
+                f"the column {column} holds {dtype}, and {common.field(column).type} in the files "
+                "before",
+                where={"file": file},
+                hint="Write it with one type.",
+            ) from None
+    found = common.field(column).type
+    return pa.int8() if pa.types.is_null(found) else found

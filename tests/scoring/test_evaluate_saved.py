@@ -98,3 +98,47 @@ def test_columns_that_make_no_groups_are_refused(folder: Path, tmp_path: Path) -
     pq.write_table(lists, tmp_path / "lists.parquet")
     with pytest.raises(DataError, match="holds list<"):
         evaluate_groups(saved, Dataset(tmp_path / "lists.parquet", saved.schema), "tags", 64)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        (pa.array([1, 2, None], pa.int32()), pa.array([2, 3], pa.int64()), [1, 2, None, 2, 3]),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(["b", None]), [*"abab", None]),
+        (pa.nulls(3), pa.array(["a", "b"], pa.large_string()), [None, None, None, "a", "b"]),
+        (pa.nulls(3), pa.nulls(2), [None] * 5),
+        (pa.array([0.5, np.nan, None]), pa.array([np.nan, np.inf]), [0.5, "nan", None, "nan", "inf"]),
+    ],
+    ids=["widths", "dictionary", "nulls first", "nulls", "not numbers"],
+)  # fmt: skip
+def test_groups_go_over_files_of_other_types(
+    folder: Path, tmp_path: Path, first: pa.Array, second: pa.Array, named: list[object]
+) -> None:
+    saved = load_model(folder / "model")
+    for number, users in enumerate((first, second)):
+        rows = draw_rows(len(users), seed=number).append_column("user", users)
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+    for batch_rows in (2, 3, 10):
+        found = evaluate_groups(saved, Dataset(tmp_path, saved.schema), "user", batch_rows)
+        document = json.loads(json.dumps(found.to_json(), allow_nan=False))
+        counts = {row["value"]: row["rows"] for row in document["largest_groups"]}
+        assert counts == {value: named.count(value) for value in named}
+
+
+def test_groups_that_cannot_be_made_are_told_before_anything_is_scored(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("nothing may be scored")
+
+    monkeypatch.setattr("distrain.scoring.evaluation.evaluate", refuse)
+    for number, user in enumerate((1, "ann")):
+        rows = draw_rows(4, seed=number).append_column("user", pa.array([user] * 4))
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+    words = [str(folder / "model"), str(tmp_path), "--group"]
+    done = CliRunner().invoke(command, [*words, "user"])
+    assert isinstance(done.exception, DataError)
+    assert done.exception.message == "the column user holds string, and int64 in the files before"
+    assert done.exception.where == {"file": str(tmp_path / "1.parquet")}
+    done = CliRunner().invoke(command, [*words, "nobody"])
+    assert "no column nobody to group by" in str(done.exception)
