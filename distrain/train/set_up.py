@@ -125,7 +125,7 @@ def _make(
 
 
 def _take_weights(job: Job, model: ClickModel) -> None:
-    told = take_weights(job.spec, job.inputs, model, job.control.where.count_slab)
+    told = take_weights(job.spec, job.inputs, model, job.device, job.control.where.count_slab)
     if job.world.rank == 0:
         job.report(told)
 

@@ -107,7 +107,7 @@ def test_columns_that_make_no_groups_are_refused(folder: Path, tmp_path: Path) -
         (pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(["b", None]), [*"abab", None]),
         (pa.nulls(3), pa.array(["a", "b"], pa.large_string()), [None, None, None, "a", "b"]),
         (pa.nulls(3), pa.nulls(2), [None] * 5),
-        (pa.array([0.5, np.nan, None]), pa.array([np.nan, np.inf]), [0.5, "nan", None, "nan", "inf"]),
+        (pa.array([0.5, np.nan, None]), pa.array([np.nan]), [0.5, "nan", None, "nan"]),
     ],
     ids=["widths", "dictionary", "nulls first", "nulls", "not numbers"],
 )  # fmt: skip

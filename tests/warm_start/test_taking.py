@@ -19,16 +19,18 @@ from checkpoint_states import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrain.checkpoint import CheckpointPlace
+from distrain.checkpoint import CheckpointPlace, agreement
 from distrain.checkpoint.place import name_of
+from distrain.checkpoint.retention import prune
 from distrain.checkpoint.rows import Rows
 from distrain.embeddings import Peers
-from distrain.errors import DataError
+from distrain.errors import DataError, Unavailable
 from distrain.models import save_model
 from distrain.models.saved import model_tensors
+from distrain.train.warm_start import source as source_module
 from distrain.train.warm_start.layout import table_places
 from distrain.train.warm_start.matching import Side, match
-from distrain.train.warm_start.source import open_source
+from distrain.train.warm_start.source import open_source, open_together
 from distrain.train.warm_start.taking import _between, take_matched
 from distrain.train.warm_start.vocabularies import Vocabularies, VocabularyFile, _checksum
 from distrain.vocabulary import Vocabulary
@@ -123,6 +125,42 @@ def test_equal_ids_reach_every_placement(sources, content, which, to):
 
 def test_a_place_of_checkpoints_means_its_newest(sources):
     assert open_source(str(sources / "one")).path.endswith(name_of(7, 1))
+
+
+def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monkeypatch):
+    (state,) = states_of("one")
+    fill(state, content)
+    place = CheckpointPlace(str(tmp_path / "place"))
+    save_together(place, [state], step=7)
+    told = []
+
+    def all_texts(peers, device, text):
+        if peers.rank == 0:
+            told.append(text)
+        return [told[-1]]
+
+    monkeypatch.setattr(source_module, "all_texts", all_texts)
+    monkeypatch.setattr(agreement, "all_texts", lambda peers, device, text: [text])
+    device = torch.device("cpu")
+    first = open_together(place.url, Peers(0, 2), device)
+    save_together(place, [state], step=8)  # while the ranks look at the place
+    second = open_together(place.url, Peers(1, 2), device)
+    assert (first.step, second.step) == (7, 7)
+    assert first.path == second.path
+    assert open_source(place.url).step == 8
+
+
+def test_a_checkpoint_that_is_removed_meanwhile_is_not_damaged(tmp_path, content):
+    (state,) = states_of("one")
+    fill(state, content)
+    place = CheckpointPlace(str(tmp_path / "place"))
+    save_together(place, [state], step=7)
+    source = open_source(place.url)
+    save_together(place, [state], step=8)
+    prune(place, name_of(8, 1), keep=1, best_step=None)
+    (fresh,) = states_of("one", seed=1)
+    with pytest.raises(Unavailable, match="was removed while its weights were read"):
+        take(source, fresh)
 
 
 def test_ranks_read_only_pieces_of_which_they_hold_rows(sources):

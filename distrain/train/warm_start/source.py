@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from distrain.checkpoint import CheckpointPlace
-from distrain.checkpoint.manifest import Manifest, from_document
+from distrain.checkpoint.agreement import all_texts, together
+from distrain.checkpoint.manifest import MANIFEST_FILE, Damaged, Manifest, from_document
 from distrain.checkpoint.place import numbers_of
 from distrain.checkpoint.rows import Rows
 from distrain.checkpoint.slabs import row_slabs
-from distrain.embeddings import TableColumn
-from distrain.errors import SpecError
+from distrain.embeddings import Peers, TableColumn
+from distrain.errors import SpecError, Unavailable
 from distrain.models import blueprint_of
 from distrain.models.saved_files import (
     MODEL_FILE,
@@ -100,6 +102,28 @@ def open_source(path: str) -> Source:
     return _checkpoint_at(str(folder.absolute()))
 
 
+def open_together(path: str, peers: Peers, device: torch.device) -> Source:
+    """The weights that a path means, the same on every rank; a collective operation.
+
+    A place of checkpoints may get a newer one while the ranks look at it, one after another: they
+    take what rank 0 found.
+
+    Args:
+        path: As of `open_source`.
+        peers: This rank among the others.
+        device: Where their backend wants tensors.
+
+    Raises:
+        SpecError, DataError, Unavailable: As of `open_source`.
+    """
+    found = None
+    with together(peers, device, path):
+        if peers.rank == 0:
+            found = open_source(path)
+    agreed = all_texts(peers, device, "" if found is None else found.path)[0]
+    return open_source(agreed) if found is None else found
+
+
 def _saved_model(folder: Path) -> Source:
     described = read_description(folder / MODEL_FILE)
     file = open_weights(folder / WEIGHTS_FILE)
@@ -175,5 +199,17 @@ class _CheckpointWeights:
 
     def read(self, name: str, wanted: Wanted, take: Take) -> None:
         slabs: Iterator[tuple[Rows, Tensor]] = row_slabs(self.folder, self.manifest, name, wanted)
-        for rows, values in slabs:
-            take(rows, values)
+        try:
+            for rows, values in slabs:
+                take(rows, values)
+        except Damaged:
+            try:
+                self.folder.size(MANIFEST_FILE)
+            except FileNotFoundError:
+                raise Unavailable(
+                    "the checkpoint was removed while its weights were read",
+                    where={"path": self.folder.url},
+                    hint="Its run keeps the newest ones: raise its checkpoint.keep, or begin with "
+                    "its model when it has ended.",
+                ) from None
+            raise

@@ -22,7 +22,7 @@ from distrain.models.tensor_file import Slabs
 from distrain.spec import JobSpec
 from distrain.train.inputs import Inputs, list_combiners
 from distrain.train.warm_start.matching import Match, Side, TableMatch, match
-from distrain.train.warm_start.source import Source, open_source
+from distrain.train.warm_start.source import Source, open_source, open_together
 from distrain.train.warm_start.vocabularies import find_vocabularies, new_ids
 
 log = logging.getLogger("distrain.rank")
@@ -48,9 +48,15 @@ def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
 
 
 def take_weights(
-    spec: JobSpec, inputs: Inputs, model: ClickModel, after_slab: Callable[[], None]
+    spec: JobSpec,
+    inputs: Inputs,
+    model: ClickModel,
+    device: torch.device,
+    after_slab: Callable[[], None],
 ) -> WeightsTaken:
-    """Give a model the weights that `train.init_from` names; no communication.
+    """Give a model the weights that `train.init_from` names; a collective operation.
+
+    The ranks agree on which weights these are, and read them without communication.
 
     A rank reads what may hold rows that it has, slab by slab. Where vocabularies differ it holds
     those of one table at a time, and 4 bytes for each row of such tables on disk.
@@ -59,6 +65,7 @@ def take_weights(
         spec: The job.
         inputs: Its data.
         model: With its initial values, which rows keep that nothing is known of.
+        device: Where the ranks' backend wants tensors.
         after_slab: Called after each slab that was read.
 
     Returns:
@@ -68,7 +75,7 @@ def take_weights(
         SpecError, DataError, Unavailable: As of `check_warm_start`.
     """
     assert spec.train.init_from is not None
-    source = open_source(spec.train.init_from)
+    source = open_together(spec.train.init_from, model.embeddings.peers, device)
     tensors = model_tensors(model)
     dense = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
     found = _matched(spec, inputs, source, model.inputs, dense)
