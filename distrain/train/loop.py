@@ -117,6 +117,8 @@ class Trainer:
             self.audit = AuditLog.begin(self.paths.audit(rank, self.attempt), self.start.step)
 
     def _all_steps(self) -> None:
+        if self.inputs.valid is None:
+            self.validated = True  # one was interrupted, and the job goes on without any
         if not self.validated:
             self._evaluate()
             self._save_if_due()

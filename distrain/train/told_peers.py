@@ -23,6 +23,11 @@ class ToldPeers(Peers):
         with waiting(PEERS):
             return super().exchange_rows(rows, send, receive)
 
+    def count_up(self, counts: Tensor) -> Tensor:
+        """See `Peers`."""
+        with waiting(PEERS):
+            return super().count_up(counts)
+
     def _all_gather(self, rows: Tensor) -> Tensor:
         if self.num_ranks == 1:
             return super()._all_gather(rows)

@@ -18,6 +18,7 @@ from distrain.events import (
 from distrain.metrics import BinaryMetrics
 from distrain.run_paths import RunPaths
 from distrain.train import saving
+from distrain.train.gate import StopAsked
 from distrain.train.inputs import check_inputs
 from distrain.train.loop import Trainer
 from distrain.world import World
@@ -191,3 +192,26 @@ def test_the_best_is_kept_by_the_auc_of_all_rows(prepared: Path, tmp_path: Path)
     saved = {event.step: event.auc for event in events if isinstance(event, CheckpointSaved)}
     assert saved == told
     assert sorted(saved) == [4, 8, 12]
+
+
+def test_a_job_goes_on_without_the_validation_that_was_interrupted(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluates = Trainer._evaluate
+
+    def is_asked_to_stop(trainer: Trainer) -> None:
+        trainer.validated = False
+        raise StopAsked(saves=True)
+
+    monkeypatch.setattr(Trainer, "_evaluate", is_asked_to_stop)
+    spec = make_spec(prepared, *JOB, "evaluate.every_steps=6")
+    job = (World(), torch.device("cpu"), RunPaths(tmp_path / "run"))
+    assert not Trainer(spec, check_inputs(spec), *job, lambda event: None, "the-job").run()
+    assert checkpoints(tmp_path / "run")[-1] == 6
+    monkeypatch.setattr(Trainer, "_evaluate", evaluates)
+    none = ("data.valid=[]", "evaluate={every_steps: null, at_end: false}")
+    trainer, events = train(prepared, tmp_path / "run", 2, *none)
+    (started,) = of_kind(events, TrainingStarted)
+    assert (started.first_step, trainer.taken) == (6, 12)
+    whole, _ = train(prepared, tmp_path / "whole", 1)
+    assert same(trainer, whole)
