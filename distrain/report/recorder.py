@@ -2,8 +2,9 @@
 
 import fcntl
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -38,17 +39,22 @@ def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
     What a job left there that ended before it trained a step is removed.
 
     Raises:
-        OutputError: It holds a run already, or cannot be written.
+        OutputError: It holds a run already, or cannot be written; then it is as it was.
+        RunInUse: Another command begins a run there at this moment.
     """
     paths = RunPaths(root)
     check_writable(root)
-    check_new_run(paths)
-    if paths.run.exists():
-        with _locked(paths.run):
-            remove_untrained(paths)
-    RunFile.new(job_id).write(paths)
-    write_spec(spec, paths)
-    return RunRecorder(paths)
+    with _alone_in(root), ExitStack() as unless_opened:
+        check_new_run(paths)
+        if paths.run.exists():
+            with _locked(paths.run):
+                remove_untrained(paths)
+        unless_opened.callback(_forget, paths)
+        RunFile.new(job_id).write(paths)
+        write_spec(spec, paths)
+        recorder = RunRecorder(paths)
+        unless_opened.pop_all()
+    return recorder
 
 
 def check_new_run(paths: RunPaths) -> None:
@@ -159,6 +165,10 @@ class RunRecorder:
         """Let others at the run."""
         self._lock.close()
 
+    def forget(self) -> None:
+        """Take back a run whose job was never submitted: another may take the directory."""
+        _forget(self.paths)
+
     def catch_up(self) -> None:
         """Take in what was reported and never recorded; the next `add` passes it on."""
         self.history.complete(self._followed.made_again(replay(self.paths), self._missed))
@@ -223,22 +233,49 @@ class RunRecorder:
         return summary
 
 
+def _forget(paths: RunPaths) -> None:
+    """Remove what a run begins with, and the directory if nothing else is in it."""
+    with suppress(OSError):
+        for file in (paths.tables, paths.spec, paths.run):
+            file.unlink(missing_ok=True)
+        paths.root.rmdir()
+
+
+@contextmanager
+def _alone_in(root: Path) -> Iterator[None]:
+    """Keep other commands from beginning a run in the same directory meanwhile."""
+    with translated_errors(root):
+        folder = os.open(root, os.O_RDONLY)
+    try:
+        _lock(folder, root)
+        yield
+    finally:
+        os.close(folder)
+
+
 def _locked(path: Path) -> BinaryIO:
     """A file, locked for this process as long as it is open."""
     with translated_errors(path):
         file = path.open("rb")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        _lock(file.fileno(), path.parent)
+    except RunInUse:
         file.close()
+        raise
+    return file
+
+
+def _lock(descriptor: int, root: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         raise RunInUse(
             "another command is at this run",
-            where={"path": str(path.parent)},
+            where={"path": str(root)},
             hint="Wait for its end, or end it.",
         ) from None
     except OSError:  # a filesystem without locks
         pass
-    return file
 
 
 def _lines(records: Iterable[Record]) -> bytes:

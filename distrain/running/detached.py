@@ -1,6 +1,6 @@
 """A job that goes on without the command that submitted it: leave it, and follow it again."""
 
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,10 @@ def submit(run: Run, progress: Progress) -> None:
     from distrain.report import open_run, reopen_run
 
     assert run.scheduler is not None
-    for note in run.check().notes:
+    checked = run.check()
+    from distrain.train.inputs import hand_on  # late: it loads torch
+
+    for note in checked.notes:
         progress.say(f"note: {note}")
     with open_cluster(scheduler=run.scheduler) as client:
         new = run.resumed is None
@@ -44,8 +47,12 @@ def submit(run: Run, progress: Progress) -> None:
             if new
             else reopen_run(run.run_dir, run.spec)
         )
-        with recorder:
+        with recorder, ExitStack() as unless_submitted:
+            if new:
+                unless_submitted.callback(recorder.forget)
+            hand_on(checked.inputs, run.spec, recorder.paths.tables)
             job = JobHandle(client, run.job_id)
+            unless_submitted.pop_all()  # from here on the scheduler may have the job
             if not job.submit(run.spec, run.run_dir, run.first_attempt):
                 progress.say("the job is there already, as it was submitted")
                 recorder.same_job()

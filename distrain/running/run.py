@@ -4,7 +4,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,10 +96,12 @@ def train(run: Run, progress: Progress) -> "Summary":
         feeds.put(fresh)
 
     # Sinks are waited for last, when the run's own files are whole.
-    with feeds, recorder:
+    with feeds, recorder, ExitStack() as unless_submitted:
+        if run.resumed is None:
+            unless_submitted.callback(recorder.forget)
         hand_on(checked.inputs, run.spec, recorder.paths.tables)
         with progress:
-            view = _run_to_end(run, recorder, progress, on_view)
+            view = _run_to_end(run, recorder, progress, on_view, unless_submitted.pop_all)
         if view.state.is_final and not view.checkpoints.count and view.reason != "CoordinatorLost":
             _release_place(run)
         feeds.ends(view.state.value)
@@ -142,11 +144,14 @@ def _run_to_end(
     recorder: "RunRecorder",
     progress: Progress,
     on_view: "Callable[[JobView], None]",
+    on_submitting: "Callable[[], object]" = lambda: None,
 ) -> "JobView":
+    """Run a job; `on_submitting` is called before a scheduler, or this process, may have it."""
     root = recorder.paths.root
     if run.spec.resources.backend == "inline":
         from distrain.coordinator.inline import run_inline
 
+        on_submitting()
         return run_inline(run.spec, root, run.job_id, on_view, run.first_attempt)
     from distrain.cluster import open_cluster
     from distrain.coordinator.handle import JobHandle
@@ -167,6 +172,7 @@ def _run_to_end(
             on_view(view)
             seen = view.next_record
 
+        on_submitting()
         with _terminated_is_interrupted():
             if not job.submit(run.spec, root, run.first_attempt):
                 progress.say("the job is there already, as it was submitted: watching it")
