@@ -63,7 +63,10 @@ def test_the_command_itself_names_a_missing_spec(tmp_path: Path) -> None:
         (b"", ["schema"]),
         (b"feature { name: ", ["line: 1"]),
         (b"\xff\xfe", ["not UTF-8"]),
-        (b"feature { name: 'x' }\nfeature { name: 'x' }\n", ["x", "more than once"]),
+        (
+            b"feature { name: 'x' }\nfeature { name: 'x' type: INT }\n",
+            ["'x' stands there twice", "line: 2"],
+        ),
     ],
 )
 def test_a_schema_that_is_missing_or_garbled(
