@@ -110,10 +110,24 @@ def test_normalize_gives_mean_0_std_1_and_0_for_a_constant_column() -> None:
     assert Normalize({"I1": Moments()}).transform("I1", pa.array([0.0])).to_pylist() == [0.0]
 
 
+@pytest.mark.parametrize(
+    "parts", [[[math.inf], [1.0]], [[1.0], [-math.inf, math.inf]], [[], [-math.inf], [2.0]]]
+)
+def test_normalize_tells_infinite_values_of_any_part_from_nan(parts: list[list[float]]) -> None:
+    operator = Normalize()
+    states = [operator.fit(pa.array(part, pa.float64())) for part in parts]
+    with pytest.raises(DataError) as caught:
+        operator.finish(operator.merge(*states))
+    assert caught.value.hint == "A value is infinite: put Clip before Normalize."
+    states.append(operator.fit(pa.array([math.nan])))
+    with pytest.raises(DataError) as caught:
+        operator.finish(operator.merge(*states))
+    assert caught.value.hint == "A value is NaN: put FillMissing before Normalize."
+
+
 def test_normalize_refuses_infinite_values() -> None:
     operator = Normalize()
-    with np.errstate(invalid="ignore"):
-        state = operator.fit(pa.array([1.0, math.inf]))
+    state = operator.fit(pa.array([1.0, math.inf]))
     with pytest.raises(DataError, match="no mean and standard deviation"):
         operator.finish(state)
 

@@ -32,9 +32,11 @@ class Moments:
 
     @classmethod
     def of(cls, values: np.ndarray[Any, np.dtype[np.float64]]) -> Moments:
-        """The moments of `values`, `[rows]`, float64."""
+        """The moments of `values`, `[rows]`, float64; the mean says what is not finite."""
         if len(values) == 0:
             return cls()
+        if not np.isfinite(values).all():
+            return cls(len(values), math.nan if np.isnan(values).any() else math.inf, math.nan)
         if (values == values[0]).all():
             return cls(len(values), float(values[0]))  # the mean of the sum may be a bit beside it
         mean = float(values.mean())
@@ -45,6 +47,8 @@ class Moments:
         count = self.count + other.count
         if count == 0:
             return self
+        if not (math.isfinite(self.mean) and math.isfinite(other.mean)):
+            return Moments(count, self.mean + other.mean, math.nan)  # infinite, or NaN
         delta = other.mean - self.mean
         return Moments(
             count,
