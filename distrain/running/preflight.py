@@ -293,13 +293,22 @@ def _left_out(spec: JobSpec, elsewhere: bool) -> list[str]:
 
 def _surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
     """What trains, though hardly as it was meant."""
+    notes = []
     batch, rows = spec.train.global_batch_size, inputs.train.num_rows
-    if batch <= rows:
-        return []
-    return [
-        f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch is "
-        "one step of all rows"
-    ]
+    if batch > rows:
+        notes.append(
+            f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
+            "is one step of all rows"
+        )
+    best = spec.checkpoint.keep_best
+    if best is not None and not spec.evaluate.every_steps:
+        at_end = spec.data.valid and spec.evaluate.at_end
+        notes.append(
+            f"checkpoint.keep_best is {best}, but evaluate.every_steps is null: "
+            f"{'the last step alone is' if at_end else 'nothing is'} validated, and the last "
+            "model is saved"
+        )
+    return notes
 
 
 def _replaced(run_dir: Path) -> tuple[str, ...]:

@@ -170,6 +170,23 @@ def test_a_batch_of_more_rows_than_there_are_is_noted(job: Path) -> None:
         assert "20,000 is more than the 10,500 training rows: an epoch is one step" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("valid", "told"), [("data/valid", "the last step alone is validated"), (None, "nothing is")]
+)
+def test_a_best_model_without_validations_to_choose_from_is_noted(
+    job: Path, valid: str | None, told: str
+) -> None:
+    document = yaml.safe_load(job.read_text())
+    document["data"]["valid"] = valid and document["data"]["valid"]
+    document["evaluate"] = {}
+    job.write_text(yaml.safe_dump(document))
+    command = ["train", str(job), "--dry-run", "--set", "checkpoint.keep_best=auc"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    assert f"checkpoint.keep_best is auc, but evaluate.every_steps is null: {told}" in done.stderr
+    assert "keep_best" not in CliRunner().invoke(cli, command[:3]).stderr
+
+
 def test_a_function_that_was_handed_over_serves_this_process_alone(prepared: Path) -> None:
     def mine(schema: Schema) -> Blueprint:
         return Blueprint(InputBlock(schema), MLPBlock([4]), BinaryClassificationTask())
