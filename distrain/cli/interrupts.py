@@ -45,10 +45,14 @@ class EndedBySignal(Ended):
 def if_interrupted(left: str) -> None:
     """Say what the command that runs leaves behind if it is told to end from here on.
 
+    Threads that the command has started have no context of it: from there this does nothing.
+
     Args:
         left: In words, such as "nothing was written to OUT".
     """
-    click.get_current_context().meta[_LEFT] = left
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_LEFT] = left
 
 
 @contextmanager

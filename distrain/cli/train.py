@@ -11,6 +11,7 @@ from distrain.cli.tls import tls_options
 
 if TYPE_CHECKING:
     from distrain.running import Progress, Run
+    from distrain.spec import JobSpec
 
 
 @click.command()
@@ -112,19 +113,18 @@ def command(
     if without_checkpoint and resumed_run is None:
         raise click.UsageError("--without-checkpoint is for --resume.")
     resumed = None
-    left = "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
-    progress = LiveProgress(progress_console(), left)
     if_interrupted("the job was not started")
     if resumed_run is not None:
         root = resumed_run
         job_id, spec, resumed = find_run(root, overrides, without_checkpoint=without_checkpoint)
-        for text in resumed.damaged:
-            progress.say(f"warning: {text}")
     else:
         assert spec_file is not None
         spec = with_absolute_paths(load_spec(spec_file, overrides))
         job_id = new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
+    progress = LiveProgress(progress_console(), _left_behind(spec, root))
+    for text in resumed.damaged if resumed else ():
+        progress.say(f"warning: {text}")
     run = Run(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)
     if detach:
         _check_detachable(run)
@@ -135,6 +135,13 @@ def command(
         _detach(run, progress)
         return
     tell_outcome(root, lambda: train(run, progress))
+
+
+def _left_behind(spec: "JobSpec", root: Path) -> str:
+    """What becomes of a job whose command ends without waiting for it."""
+    if spec.resources.backend == "inline":  # it trained in this process
+        return f"the job ended with this command; go on with it: distrain train --resume {root}"
+    return "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
 
 
 def _check_detachable(run: "Run") -> None:

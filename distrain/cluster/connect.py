@@ -31,8 +31,9 @@ def connect(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[A
         raise ClusterError(
             f"cannot reach the Dask scheduler: {error}",
             where={"scheduler": address},
-            hint="Start one with `dask scheduler --preload distrain.preload`, or leave "
-            "--scheduler out to use a local cluster.",
+            hint="Check the address; with TLS it begins with tls://. `dask scheduler --preload "
+            "distrain.preload` starts a scheduler; without an address `distrain train` starts a "
+            "local cluster.",
         ) from error
     with client:
         yield client

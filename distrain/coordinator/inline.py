@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import RLock
 
 from distrain.coordinator.collector import Collector
 from distrain.coordinator.states import JobState
@@ -53,9 +54,12 @@ def run_inline(
             **collector.shown(),
         )
 
+    one_at_a_time = RLock()  # a checkpoint is reported by the thread that writes it
+
     def report(event: Event) -> None:
-        collector.add(event)
-        on_view(view(JobState.RUNNING))
+        with one_at_a_time:
+            collector.add(event)
+            on_view(view(JobState.RUNNING))
 
     document = spec.model_dump(mode="json")
     root = str(run_dir.absolute())

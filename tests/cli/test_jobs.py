@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from distrain.cli.jobs.list import STATES
 from distrain.cli.jobs.rendering import age, how_to_follow, jobs_table, status_lines
 from distrain.cli.main import cli
 from distrain.cli.params import SCHEDULER_VARIABLE
+from distrain.coordinator.handle import JobHandle
 from distrain.coordinator.listing import Listing, find_job
 from distrain.coordinator.states import JobState
 from distrain.coordinator.view import Checkpoints, JobView, Setback
@@ -93,6 +95,22 @@ def test_a_detached_job_is_listed_looked_at_and_cancelled(
     job = json.loads(status.stdout)["job"]
     assert (job["state"], job["reason"]) == ("cancelled", "Cancelled")
     assert "distrain cancel" in job["message"]
+
+
+def test_cancel_says_how_to_go_on_from_the_checkpoint_that_the_ranks_saved(
+    world: DaskWorld, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = detached(job_file, world, tmp_path / "run", "saved")
+    watch = JobHandle.watch
+
+    def with_a_checkpoint(handle: JobHandle, on_view: Callable[[JobView], object]) -> JobView:
+        return replace(watch(handle, on_view), checkpoints=Checkpoints(1, 40, "step-40"))
+
+    monkeypatch.setattr(JobHandle, "watch", with_a_checkpoint)
+    error = run("cancel", job_id, "--wait", "--scheduler", world.address).exception
+    assert isinstance(error, JobCancelled)
+    resume = f"distrain train --resume {tmp_path / 'run'} --scheduler {world.address}"
+    assert error.hint == f"Go on from the checkpoint of step 40: {resume}"
 
 
 def test_attach_finishes_the_run_directory_of_a_job_that_ended_alone(

@@ -1,5 +1,7 @@
 """`distrain cancel`: stop a job."""
 
+from pathlib import Path
+
 import click
 
 from distrain.cli.interrupts import if_interrupted
@@ -30,6 +32,7 @@ def command(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
     import socket
 
     from distrain.coordinator.handle import JobHandle, raise_for_state
+    from distrain.running.resuming import how_to_resume
 
     with asked(scheduler) as client:
         found = meant(client, job)
@@ -48,4 +51,7 @@ def command(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
     else:
         tell(f"job {found.job_id}: {state if wait else 'asked to stop'}")
     if view is not None:
-        raise_for_state(view)
+        saved, hint = view.checkpoints.step, None
+        if saved is not None and found.run_dir:
+            hint = how_to_resume(Path(found.run_dir), scheduler, saved)
+        raise_for_state(view, hint=hint)
