@@ -22,6 +22,9 @@ def side_columns(
         columns: Which columns; without any, nothing is read.
         batch_rows: Rows of each piece; the last may have fewer.
         schema: The types that all files' columns get; `None`: as they are, the same in all.
+
+    Raises:
+        DataError: A value does not fit into its type.
     """
     if not columns:
         return
@@ -31,7 +34,7 @@ def side_columns(
         with open_input(file) as handle:
             parquet = pq.ParquetFile(handle, page_checksum_verification=True)
             for piece in parquet.iter_batches(batch_size=batch_rows, columns=list(columns)):
-                piece = piece if schema is None else piece.cast(schema)
+                piece = piece if schema is None else _as(schema, piece, file)
                 while piece.num_rows:
                     taken = piece.slice(0, batch_rows - rows)
                     piece = piece.slice(taken.num_rows)
@@ -42,6 +45,18 @@ def side_columns(
                         pending, rows = [], 0
     if rows:
         yield pa.concat_batches(pending)
+
+
+def _as(schema: pa.Schema, piece: pa.RecordBatch, file: str) -> pa.RecordBatch:
+    try:
+        return piece.cast(schema)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"values of {', '.join(schema.names)} do not fit into the type that all files share: "
+            f"{error}",
+            where={"file": file},
+            hint="Write the column with one type.",
+        ) from None
 
 
 def check_side_columns(file: str, columns: Sequence[str], purpose: str) -> None:

@@ -142,3 +142,15 @@ def test_groups_that_cannot_be_made_are_told_before_anything_is_scored(
     assert done.exception.where == {"file": str(tmp_path / "1.parquet")}
     done = CliRunner().invoke(command, [*words, "nobody"])
     assert "no column nobody to group by" in str(done.exception)
+
+
+def test_integers_that_numbers_of_another_file_cannot_tell_apart_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    saved = load_model(folder / "model")
+    for number, users in enumerate((pa.array([0.5, 1.5]), pa.array([2**60 + 1, 2**60]))):
+        rows = draw_rows(2, seed=number).append_column("user", users)
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+    with pytest.raises(DataError, match="values of user do not fit") as caught:
+        evaluate_groups(saved, Dataset(tmp_path, saved.schema), "user", 64)
+    assert caught.value.where == {"file": str(tmp_path / "1.parquet")}
