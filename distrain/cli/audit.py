@@ -24,7 +24,9 @@ def command(run: Path, as_json: bool) -> None:
       distrain audit runs/dlrm-20260301-123000-ab12
     """
     from distrain.report import read_run
+    from distrain.run_paths import RunPaths, check_run_dir
 
+    check_run_dir(RunPaths(run))
     read_run(run)
 
     from distrain.train.audit import audit_run
