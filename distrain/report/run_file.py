@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from distrain.coordinator.view import Record, record_from_json
+from distrain.coordinator.view import Record
 from distrain.errors import InputError
 from distrain.report.environment import describe_environment
+from distrain.report.shapes import json_of, outcome_of, record_of, why
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec, parse_spec
-from distrain.spec.document import dump_yaml
+from distrain.spec.document import dump_yaml, parse_yaml
 from distrain.storage import translated_errors, whole_file
 from distrain.version import __version__
 
@@ -68,9 +67,13 @@ def read_run(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpe
         SpecError: The spec, or an override, cannot be used.
     """
     paths = RunPaths(root)
-    run = _read(paths.run, json.loads)
-    document = _read(paths.spec, yaml.safe_load)
+    run = _read(paths.run, json_of)
+    document = _read(paths.spec, parse_yaml)
     try:
+        if not all(isinstance(run.get(name), str) for name in ("job_id", "created", "version")):
+            raise TypeError("job_id, created and version must be texts")
+        if not isinstance(run.get("environment", {}), dict):
+            raise TypeError("environment is no mapping")
         return RunFile(**run), parse_spec(document, overrides)
     except TypeError as error:
         raise InputError(f"not a run.json: {error}", where={"path": str(paths.run)}) from None
@@ -88,20 +91,19 @@ def read_records(paths: RunPaths) -> list[Record]:
     records = []
     for number, line in enumerate(whole.splitlines(), 1):
         try:
-            records.append(record_from_json(json.loads(line)))
+            records.append(record_of(line))
         except (ValueError, TypeError, KeyError) as error:
             where = {"path": str(paths.metrics), "line": number}
-            raise InputError(f"not a record: {error}", where=where) from None
+            raise InputError(f"not a record: {why(error)}", where=where) from None
     return records
 
 
 def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
     """What `summary.json` holds; `None` if the run has none, or none that can be read."""
     try:
-        summary = json.loads(paths.summary.read_text())
+        return outcome_of(paths.summary.read_text())
     except (OSError, ValueError):
         return None
-    return summary if isinstance(summary, dict) else None
 
 
 def untrained(paths: RunPaths) -> str | None:
@@ -152,7 +154,7 @@ def _read(path: Path, parse: Any) -> dict[str, Any]:
         raise InputError(
             f"cannot read the run: {reason}", where={"path": str(path)}, hint=_HINT
         ) from None
-    except (ValueError, yaml.YAMLError) as error:
+    except ValueError as error:
         raise InputError(
             f"cannot read the run: {error}", where={"path": str(path)}, hint=_HINT
         ) from None

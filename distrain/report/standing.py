@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from distrain.coordinator.view import Checkpoints, JobView
+from distrain.report.shapes import outcome_of
 from distrain.run_paths import RunPaths
 from distrain.storage import whole_file
 
@@ -73,10 +74,9 @@ class Standing:
 def read_standing(paths: RunPaths) -> Mapping[str, Any] | None:
     """What `progress.json` holds; `None` if there is none, or none that can be read."""
     try:
-        document = json.loads(paths.progress.read_text())
+        return outcome_of(paths.progress.read_text())
     except (OSError, ValueError):
         return None
-    return document if isinstance(document, dict) else None
 
 
 def all_restarts(before: Mapping[str, Any], view: JobView) -> Sequence[dict[str, Any]]:
