@@ -23,10 +23,12 @@ class LiveProgress:
     Args:
         console: Where to write; whether it is a terminal decides the form.
         left: What a command leaves behind that is told to end after the first view.
+        ended: The same after the last view.
     """
 
-    def __init__(self, console: "Console", left: str = ""):
+    def __init__(self, console: "Console", left: str = "", ended: str = ""):
         self._left = left
+        self._ended = ended or left
         self.console = console
         self._bar: Any = None
         self._task: Any = None
@@ -68,8 +70,9 @@ class LiveProgress:
         """Show a view of the job."""
         from distrain.coordinator.view import Notice, Record, Resumed
 
-        if self._left:
-            if_interrupted(self._left)
+        left = self._ended if view.state.is_final else self._left
+        if left:
+            if_interrupted(left)
         for setback in view.restarts[self._told_setbacks :]:
             first_line = setback.message.splitlines()[0]
             self.say(

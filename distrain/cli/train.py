@@ -122,7 +122,8 @@ def command(
         spec = with_absolute_paths(load_spec(spec_file, overrides))
         job_id = new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
-    progress = LiveProgress(progress_console(), _left_behind(spec, root))
+    ended = f"the job has ended; what {root} lacks is written by: distrain train --resume {root}"
+    progress = LiveProgress(progress_console(), _left_behind(spec, root), ended)
     for text in resumed.damaged if resumed else ():
         progress.say(f"warning: {text}")
     run = Run(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)

@@ -9,13 +9,13 @@ import yaml
 from click.testing import CliRunner
 from small_jobs import make_spec, small_document, write_prepared
 
-from distrain.cli.interrupts import TERMINATED
+from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.cli.main import cli
 from distrain.coordinator.inline import run_inline
 from distrain.coordinator.view import JobView
 from distrain.errors import Terminated
 from distrain.events import CheckpointSaved
-from distrain.report import read_summary
+from distrain.report import RunRecorder, read_summary
 from distrain.run_paths import RunPaths
 
 INLINE = "resources={backend: inline, num_ranks: 1, device: cpu}"
@@ -56,6 +56,24 @@ def test_a_command_that_is_ended_says_how_to_go_on(
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == TERMINATED
     assert f"the job ended with this command; go on with it: distrain train --resume {run_dir}" in (
+        done.stderr
+    )
+
+
+def test_a_command_that_is_ended_after_its_job_says_what_writes_the_rest(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finish(recorder: RunRecorder, view: JobView) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distrain.train.rank.run_rank", lambda run, report: None)
+    monkeypatch.setattr(RunRecorder, "finish", finish)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared)))
+    run_dir = tmp_path / "run"
+    words = ["train", str(tmp_path / "job.yaml"), "--set", INLINE, "--run-dir", str(run_dir)]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == INTERRUPTED
+    assert f"the job has ended; what {run_dir} lacks is written by: distrain train --resume" in (
         done.stderr
     )
 
