@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from distrain.errors import DataError
 
-# What filesystems of fsspec call it: S3, GCS, Azure, HTTP, HDFS, SFTP, ...
-_VERSION_KEYS = (
-    "ETag",
-    "etag",
-    "md5Hash",
-    "md5",
-    "crc32c",
-    "generation",
+# What filesystems of fsspec call it: S3, GCS, Azure, HTTP, HDFS, SFTP, ... A time counts only where
+# nothing better is told: MinIO tells milliseconds in a listing, and seconds of a single file.
+_MARK_KEYS = ("ETag", "etag", "md5Hash", "md5", "crc32c", "generation")
+_TIME_KEYS = (
     "LastModified",
     "last_modified",
     "updated",
@@ -68,6 +65,19 @@ def size_as_version(size_bytes: int) -> str:
 
 
 def version_told(info: Mapping[str, Any]) -> str | None:
-    """The size and version in what a remote filesystem says of a file; `None` if none is told."""
-    versions = [(key, str(info[key])) for key in _VERSION_KEYS if info.get(key)]
-    return repr((info.get("size"), versions)) if versions else None
+    """The size and version in what a remote filesystem says of a file; `None` if none is told.
+
+    It is the same whether a listing of the folder said it or the server was asked for the file.
+    """
+    for keys in (_MARK_KEYS, _TIME_KEYS):
+        versions = [(key, _plain(info[key])) for key in keys if info.get(key)]
+        if versions:
+            return repr((info.get("size"), versions))
+    return None
+
+
+def _plain(version: object) -> str:
+    # Azure quotes an ETag in its answer for a file, but not in a listing.
+    if isinstance(version, datetime):
+        version = version.replace(microsecond=0)
+    return str(version).strip('"')

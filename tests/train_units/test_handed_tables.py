@@ -11,6 +11,7 @@ from distrain.coordinator.inline import run_inline
 from distrain.errors import DataError
 from distrain.loader import Loader
 from distrain.run_paths import RunPaths
+from distrain.train.handed_tables import Tables, read_tables
 from distrain.train.inputs import check_inputs, hand_on
 from distrain.train.loaders import job_loader
 from distrain.world import World
@@ -75,6 +76,20 @@ def test_without_the_file_or_with_a_broken_one_footers_are_read(handed, content)
     found = check_inputs(spec, 0.0, path)
     path.unlink() if content is None else path.write_bytes(content)
     assert check_inputs(spec, 0.0, path) == found
+
+
+def test_whatever_byte_is_damaged_all_tables_are_read_or_none(handed):
+    path, spec = handed
+    inputs = check_inputs(spec, 0.0, path)
+    whole = path.read_bytes()
+    outcomes = set()
+    for place in range(0, len(whole), 3):
+        for mask in (0x01, 0xFF):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :])
+            found = read_tables(path, spec.data, inputs.schema)
+            assert found in (None, Tables(inputs.train, inputs.valid)), place
+            outcomes.add(found is None)
+    assert outcomes == {True, False}
 
 
 def test_relative_and_absolute_paths_are_the_same_data(handed, prepared, monkeypatch, no_footers):
