@@ -102,6 +102,7 @@ def plan_lines(plan: "JobPlan") -> list[str]:
             (memory.blocks_bytes, f"{memory.batches} batches of {memory.batch_rows:,} rows"),
             (memory.decode_bytes, "decoded row groups"),
             (memory.order_bytes, "permutations"),
+            (memory.schedule_bytes, "schedule of the row groups"),
         )
     ]
     if plan.other_numbers:

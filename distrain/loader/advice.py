@@ -56,6 +56,7 @@ def _about_memory(
             pinned=pinned,
             decoded_row_bytes=facts.decoded_row_bytes,
             compressed_group_bytes=facts.largest_group_bytes * group_rows // largest_group,
+            num_groups=-(-len(dataset) // group_rows),
         ).total_bytes
 
     largest_group = max(facts.group_rows)

@@ -97,7 +97,7 @@ def _why_not_packed(table: Table, columns: Sequence[Wanted]) -> str | None:
             packed = False  # whoever reads its rows will say what is wrong with it
         if not packed:
             return "the files are ordinary parquet"
-    if any(group.constants for group in table.row_groups):
+    if table.compact.has_constants:
         return "columns come from the names of folders"
     return None
 
@@ -115,7 +115,7 @@ def _why_not_cudf(
         return "list columns are read by Arrow"
     if any("." in column.name for column in columns):
         return "cuDF takes a name with a dot for a field of a struct"
-    if any(group.constants for group in table.row_groups):
+    if table.compact.has_constants:
         return "columns come from the names of folders"
     files = table.compact.files
     with ThreadPoolExecutor(_READERS_OF_FOOTERS) as pool:

@@ -24,6 +24,7 @@ LONG_BYTES = 256 << 10
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
 _LIST, _BINARY = b"\x19", b"\x18"  # a field of that type, one number after the field before it
+_NEXT_BUT_ONE_BINARY = b"\x28"
 _FILE_OFFSET = b"\x26"  # how each column of a row group begins: field 2, an i64
 
 
@@ -66,7 +67,7 @@ def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | N
     """
     length, groups = footer.serialized_size, footer.num_row_groups
     keys = list(footer.metadata or ())
-    if length < LONG_BYTES or groups < 2 or not keys:
+    if length < LONG_BYTES or groups < 2:
         return None
     end = handle.seek(0, 2) - _TAIL_BYTES
     start = end - length
@@ -74,7 +75,11 @@ def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | N
     raw = handle.read(length)
     begins = _LIST + _list_of(footer.num_columns) + _FILE_OFFSET
     count = _LIST + _list_of(groups)
-    tail = raw.rfind(_LIST + _list_of(len(keys)) + _BINARY + _number(len(keys[0])) + keys[0])
+    # After the row groups come keys and values, if there are any, then the writer's name.
+    follows = _NEXT_BUT_ONE_BINARY + _text(footer.created_by.encode())
+    if keys:
+        follows = _LIST + _list_of(len(keys)) + _BINARY + _text(keys[0])
+    tail = raw.rfind(follows)
     first = raw.find(count + begins)
     if first < 0 or tail < 0:
         return None
@@ -108,6 +113,10 @@ def _parsed(footer: bytes) -> pq.FileMetaData:
 def _list_of(count: int) -> bytes:
     """The head of a list of so many structs."""
     return bytes([count << 4 | 0xC]) if count < 15 else b"\xfc" + _number(count)
+
+
+def _text(content: bytes) -> bytes:
+    return _number(len(content)) + content
 
 
 def _number(value: int) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 from distrain.loader.dataset import Dataset
 from distrain.loader.options import LoaderOptions
 from distrain.loader.schedule import Load, epoch_chunks, plan_loads
-from distrain.partition import Chunk, EpochPlan
+from distrain.partition import Chunks, EpochPlan
 
 
 def batches_held(
@@ -41,7 +41,7 @@ def batches_held(
 
 def most_batches_held(
     plan: EpochPlan,
-    chunks: Sequence[Chunk],
+    chunks: Chunks,
     lanes: range,
     *,
     decode_threads: int,
@@ -99,7 +99,7 @@ def most_batches_held(
     return most
 
 
-def _row_groups(loads: Sequence[Load], chunks: Sequence[Chunk]) -> Iterator[Load]:
+def _row_groups(loads: Sequence[Load], chunks: Chunks) -> Iterator[Load]:
     """A load once for each of its row groups."""
     for load in loads:
         for _ in chunks[load.chunk].row_groups:

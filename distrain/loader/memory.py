@@ -22,8 +22,9 @@ until `close`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from distrain.loader.dataset import CELL_BYTES, Dataset
 from distrain.loader.options import LoaderOptions
@@ -32,6 +33,9 @@ from distrain.partition import EpochPlan
 _SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit
 _CONSUMER_BATCHES = 2
 _WIDEST_CELL_BYTES = 8
+# A row group's place in the table (16), in parts (4), in chunks (16), its pieces (40), their loads
+# (16), and what sorts these while they are planned.
+_SCHEDULE_BYTES_PER_GROUP = 160
 # Philox' keys and the row numbers (8 bytes each), then the order (4) and its cut to lanes (4).
 _ORDER_BYTES_PER_ROW = 24
 
@@ -41,7 +45,8 @@ class LoaderMemory:
     """The most that one rank's loader holds on the host for one epoch.
 
     Lists are not in it: how long they are, nobody knows before they are read. Nor are Arrow's and
-    Python's own memory, or what the consumer keeps.
+    Python's own memory, what readers keep of footers (8 bytes a row group of long ones), or what
+    the consumer keeps.
 
     Attributes:
         batches: How many batches are open, finished, or with the consumer.
@@ -49,6 +54,7 @@ class LoaderMemory:
         blocks_bytes: Their flat columns; of pinned memory, torch's rounding included.
         decode_bytes: Row groups between reading and laying out, one a thread.
         order_bytes: Permutations of chunks while they are dealt, one a thread.
+        schedule_bytes: The table's row groups, and when the epoch loads which.
     """
 
     batches: int
@@ -56,11 +62,12 @@ class LoaderMemory:
     blocks_bytes: int
     decode_bytes: int
     order_bytes: int
+    schedule_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """All of it."""
-        return self.blocks_bytes + self.decode_bytes + self.order_bytes
+        return self.blocks_bytes + self.decode_bytes + self.order_bytes + self.schedule_bytes
 
 
 def memory_of(
@@ -95,6 +102,7 @@ def memory_of(
         pinned=options.pin_memory if pinned is None else pinned,
         decoded_row_bytes=decoded_row_bytes,
         compressed_group_bytes=compressed_group_bytes,
+        num_groups=len(dataset.table.compact),
     )
 
 
@@ -108,6 +116,7 @@ def memory_bound(
     pinned: bool,
     decoded_row_bytes: int,
     compressed_group_bytes: int,
+    num_groups: int,
 ) -> LoaderMemory:
     """The same from numbers alone, of a table that need not be there.
 
@@ -120,6 +129,7 @@ def memory_bound(
         pinned: Whether blocks are page-locked.
         decoded_row_bytes: Bytes of a decoded row.
         compressed_group_bytes: Compressed bytes of the largest row group; 0 if unknown.
+        num_groups: Row groups of the table.
     """
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
@@ -137,6 +147,7 @@ def memory_bound(
         blocks_bytes=batches * block_bytes,
         decode_bytes=threads * (group_rows * decoded_row_bytes + compressed_group_bytes),
         order_bytes=chunks_dealt * _ORDER_BYTES_PER_ROW * chunk_rows,
+        schedule_bytes=_SCHEDULE_BYTES_PER_GROUP * num_groups,
     )
 
 
@@ -145,13 +156,13 @@ def largest_chunk_rows(dataset: Dataset, options: LoaderOptions) -> int:
 
     Of `parts_per_chunk` parts any may meet, so the largest ones do.
     """
-    sizes: list[int] = dataset.table.compact.rows.tolist()
+    sizes = dataset.table.compact.rows
     if options.shuffle == "full":
-        return sum(sizes)
+        return int(sizes.sum())
     if options.shuffle == "none":
-        return max(sizes)
-    parts = _rows_of_parts(sizes, dataset.parts)
-    return sum(sorted(parts)[-options.parts_per_chunk :])
+        return int(sizes.max())
+    parts = np.add.reduceat(sizes, dataset.parts.bounds[:-1])
+    return int(np.sort(parts)[-options.parts_per_chunk :].sum())
 
 
 def open_steps(plan: EpochPlan, lanes: int, chunk_rows: int, decode_threads: int) -> int:
@@ -170,7 +181,3 @@ def _most_rank_rows(plan: EpochPlan, lanes: int) -> int:
     """The most rows of one step on a rank: each of its lanes may have one more than another."""
     rounds, rest = divmod(min(plan.global_batch_size, plan.num_rows), plan.lanes)
     return rounds * lanes + min(lanes, rest)
-
-
-def _rows_of_parts(sizes: Sequence[int], parts: Sequence[Sequence[int]]) -> list[int]:
-    return [sum(sizes[group] for group in part) for part in parts]

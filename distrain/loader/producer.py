@@ -21,7 +21,7 @@ from distrain.loader.dealing import ChunkDealer, Deal
 from distrain.loader.delivery import Delivery
 from distrain.loader.open_batches import OpenBatch, OpenBatches
 from distrain.loader.schedule import plan_loads
-from distrain.partition import Chunk, EpochPlan, RowGroup
+from distrain.partition import Chunks, EpochPlan, RowGroup
 from distrain.storage import stop_when
 
 _this_thread = threading.local()
@@ -74,7 +74,7 @@ class EpochWork:
     """
 
     plan: EpochPlan
-    chunks: Sequence[Chunk]
+    chunks: Chunks
     row_groups: Sequence[RowGroup]
     rank: int
     num_ranks: int
@@ -192,11 +192,10 @@ class _LoadsAhead:
         work = self._work
         for load in plan_loads(work.plan, work.chunks, work.lanes, work.start_step):
             chunk = work.chunks[load.chunk]
-            groups = [work.row_groups[group] for group in chunk.row_groups]
-            sizes = [group.num_rows for group in groups]
+            sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
             dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, work.seed, work.epoch)
-            for number, group in enumerate(groups):
-                yield load.step, dealer, number, group
+            for number, group in enumerate(chunk.row_groups):
+                yield load.step, dealer, number, work.row_groups[group]
 
     def _submit_next(self) -> None:
         following = next(self._waiting, None)

@@ -6,7 +6,7 @@ the batches of the coming steps; lanes that share a chunk come to it at the same
 `partition.pieces`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from distrain.loader.dataset import Dataset
 from distrain.loader.options import LoaderOptions
-from distrain.partition import Chunk, EpochPlan, Piece, chunk_order, lane_pieces
+from distrain.partition import Chunks, EpochPlan, Piece, Pieces, chunk_order, lane_pieces
+from distrain.partition.on_demand import OnDemand
 
 
 class Load(NamedTuple):
@@ -30,6 +31,22 @@ class Load(NamedTuple):
     step: int
     chunk: int
     pieces: tuple[Piece, ...]
+
+
+class Loads(OnDemand[Load]):
+    """Loads in 12 bytes each, and their pieces."""
+
+    def __init__(self, steps: NDArray[np.int64], bounds: NDArray[np.int64], pieces: Pieces):
+        self._steps = steps
+        self._bounds = bounds.astype(np.int32)  # each load's first piece
+        self._pieces = pieces
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def _make(self, place: int) -> Load:
+        pieces = self._pieces[int(self._bounds[place]) : int(self._bounds[place + 1])]
+        return Load(int(self._steps[place]), pieces[0].chunk, pieces)
 
 
 @dataclass(frozen=True)
@@ -47,11 +64,11 @@ class Runs:
     counts: NDArray[np.int64]
 
 
-def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> list[Chunk]:
+def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks:
     """An epoch's chunks, in its order."""
     by_parts = options.shuffle == "chunk"
     return chunk_order(
-        dataset.table.compact.rows.tolist(),
+        dataset.table.compact.rows,
         options.seed,
         epoch,
         options.shuffle,
@@ -61,19 +78,24 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> list[C
     )
 
 
-def plan_loads(
-    plan: EpochPlan, chunks: Sequence[Chunk], lanes: Iterable[int], start_step: int = 0
-) -> list[Load]:
+def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:
     """All loads that some lanes need from `start_step` on, in the order of their steps."""
-    pieces = [piece for lane in lanes for piece in _pieces_from(plan, chunks, lane, start_step)]
-    steps: dict[int, int] = {}
-    by_chunk: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        step = plan.step_of(piece.lane, piece.offset)
-        steps[piece.chunk] = min(step, steps.get(piece.chunk, step))
-        by_chunk.setdefault(piece.chunk, []).append(piece)
-    order = sorted(steps, key=lambda chunk: (steps[chunk], chunk))
-    return [Load(steps[chunk], chunk, tuple(by_chunk[chunk])) for chunk in order]
+    cells = np.concatenate([_pieces_from(plan, chunks, lane, start_step) for lane in lanes])
+    lane, chunk, offset = cells[:, 0], cells[:, 1], cells[:, 4]
+    steps = plan.step_of(lane, offset)
+    by_chunk = np.argsort(chunk, kind="stable")  # pieces of a chunk stay in the order of lanes
+    begins = np.flatnonzero(np.diff(chunk[by_chunk], prepend=-1))
+    if not len(begins):
+        return Loads(begins, np.zeros(1, np.int64), Pieces(cells))
+    first_steps = np.minimum.reduceat(steps[by_chunk], begins)
+    order = np.argsort(first_steps, kind="stable")
+    counts = np.diff(begins, append=len(cells))[order]
+    bounds = np.cumsum(np.append(0, counts))
+    places = np.repeat(begins[order] - bounds[:-1], counts) + np.arange(len(cells))
+    by_load = cells[by_chunk[places]]
+    if by_load.max() < 2**31:
+        by_load = by_load.astype(np.int32)
+    return Loads(first_steps[order], bounds, Pieces(by_load))
 
 
 def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> Runs:
@@ -105,15 +127,14 @@ def _taken_below(taken: NDArray[np.int64], lane: int, plan: EpochPlan) -> NDArra
     return below
 
 
-def _pieces_from(
-    plan: EpochPlan, chunks: Sequence[Chunk], lane: int, start_step: int
-) -> Iterator[Piece]:
+def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:
     """The lane's pieces without the rows that it gives before `start_step`, or never."""
     first = plan.lane_rows_before(lane, start_step)
     last = plan.lane_rows_before(lane, plan.num_steps)
-    for piece in lane_pieces(plan, chunks, lane):
-        before = max(first - piece.offset, 0)
-        after = max(piece.offset + piece.stop - piece.start - last, 0)
-        start, stop = piece.start + before, piece.stop - after
-        if start < stop:
-            yield Piece(lane, piece.chunk, start, stop, piece.offset + before)
+    cells = lane_pieces(plan, chunks, lane).cells
+    starts, stops, offsets = cells[:, 2], cells[:, 3], cells[:, 4]
+    before = np.maximum(first - offsets, 0)
+    stops -= np.maximum(offsets + stops - starts - last, 0)
+    starts += before
+    offsets += before
+    return cells[starts < stops]

@@ -6,9 +6,9 @@ line into lanes and deals them to steps. The last three are pure functions from 
 """
 
 from distrain.partition.footers import PARQUET_SUFFIXES, read_footers
-from distrain.partition.order import SHUFFLES, Chunk, chunk_order, row_permutation
-from distrain.partition.parts import parts_of
-from distrain.partition.pieces import Piece, lane_pieces
+from distrain.partition.order import SHUFFLES, Chunk, Chunks, chunk_order, row_permutation
+from distrain.partition.parts import Parts, parts_of
+from distrain.partition.pieces import Piece, Pieces, lane_pieces
 from distrain.partition.plan import EpochPlan
 from distrain.partition.table import RowGroup, Table
 
@@ -19,10 +19,13 @@ __all__ = [
     "read_footers",
     "SHUFFLES",
     "Chunk",
+    "Chunks",
     "chunk_order",
     "row_permutation",
+    "Parts",
     "parts_of",
     "EpochPlan",
     "Piece",
+    "Pieces",
     "lane_pieces",
 ]

@@ -16,13 +16,14 @@ after an upgrade finds the same order.
 """
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import SpecError
+from distrain.partition.on_demand import OnDemand
+from distrain.partition.parts import Parts
 
 SHUFFLES = ("none", "chunk", "full")
 
@@ -41,14 +42,37 @@ class Chunk(NamedTuple):
     num_rows: int
 
 
+class Chunks(OnDemand[Chunk]):
+    """The chunks of an epoch, in its order: 4 bytes a row group and 12 a chunk.
+
+    Attributes:
+        starts: Each chunk's first row on the epoch's line, and how many rows there are.
+    """
+
+    def __init__(
+        self, groups: NDArray[np.int32], bounds: NDArray[np.int32], starts: NDArray[np.int64]
+    ):
+        self._groups = groups
+        self._bounds = bounds
+        self.starts = starts
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def _make(self, place: int) -> Chunk:
+        groups = self._groups[self._bounds[place] : self._bounds[place + 1]]
+        start, end = self.starts[place : place + 2].tolist()
+        return Chunk(tuple(groups.tolist()), start, end - start)
+
+
 def chunk_order(
-    num_rows_per_group: Sequence[int],
+    num_rows_per_group: Sequence[int] | NDArray[np.int64],
     seed: int,
     epoch: int,
     shuffle: str = "chunk",
     parts_per_chunk: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
-) -> list[Chunk]:
+) -> Chunks:
     """The chunks of an epoch, in the order of its line.
 
     Args:
@@ -65,31 +89,30 @@ def chunk_order(
         SpecError: `shuffle`, `seed` or `parts_per_chunk` cannot be used.
         ValueError: `parts` are not the row groups in their order.
 
-    >>> chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none", parts_per_chunk=2)
+    >>> list(chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none", parts_per_chunk=2))
     [Chunk(row_groups=(0, 1), start=0, num_rows=8), Chunk(row_groups=(2,), start=8, num_rows=4)]
     """
     if shuffle not in SHUFFLES:
         raise SpecError(f"unknown shuffle {shuffle!r}", hint=f"Allowed: {', '.join(SHUFFLES)}.")
     if parts_per_chunk < 1:
         raise SpecError(f"parts_per_chunk is {parts_per_chunk}, not 1 or more")
-    every_group = range(len(num_rows_per_group))
-    parts = [(group,) for group in every_group] if parts is None else parts
-    if list(chain.from_iterable(parts)) != list(every_group):
-        raise ValueError(f"parts do not hold the row groups 0..{len(every_group) - 1} in order")
-    places = list(range(len(parts)))
+    rows = np.asarray(num_rows_per_group, np.int64)
+    if parts is None:
+        parts = Parts(np.arange(len(rows) + 1, dtype=np.int32))
+    elif not isinstance(parts, Parts):
+        parts = Parts.of(parts, len(rows))
+    places = np.arange(len(parts))
     if shuffle == "chunk":
-        places = _permutation(len(parts), seed, epoch, stream=0).tolist()
+        places = _permutation(len(parts), seed, epoch, stream=0)
     if shuffle == "full":
         parts_per_chunk = max(len(parts), 1)
-    chunks = []
-    start = 0
-    for first in range(0, len(places), parts_per_chunk):
-        members = places[first : first + parts_per_chunk]
-        groups = tuple(chain.from_iterable(parts[place] for place in members))
-        num_rows = sum(num_rows_per_group[group] for group in groups)
-        chunks.append(Chunk(groups, start, num_rows))
-        start += num_rows
-    return chunks
+    lengths = np.diff(parts.bounds)[places]
+    begins = np.cumsum(lengths, dtype=np.int32) - lengths  # of parts, once they are laid down
+    groups = np.repeat(parts.bounds[:-1][places] - begins, lengths)
+    groups += np.arange(len(rows), dtype=np.int32)
+    bounds = np.append(begins[::parts_per_chunk], np.int32(len(rows)))
+    rows_before = np.cumsum(np.append(0, rows[groups]))
+    return Chunks(groups, bounds, rows_before[bounds])
 
 
 def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int64]:

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from distrain.errors import SpecError
+from distrain.partition.on_demand import OnDemand
 
 if TYPE_CHECKING:
     from distrain.partition.table import RowGroup
 
 
-def parts_of(
-    row_groups: Sequence[RowGroup], part_rows: int | None = None
-) -> tuple[tuple[int, ...], ...]:
+class Parts(OnDemand[tuple[int, ...]]):
+    """The row groups of each part, in 4 bytes a part.
+
+    Args:
+        bounds: The first row group of each part, and how many row groups there are.
+    """
+
+    def __init__(self, bounds: NDArray[np.int32]):
+        self.bounds = bounds
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
+        """Parts that somebody spelled.
+
+        Raises:
+            ValueError: They are not the row groups in their order.
+        """
+        if list(chain.from_iterable(parts)) != list(range(num_groups)):
+            raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
+        return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def _make(self, place: int) -> tuple[int, ...]:
+        return tuple(range(int(self.bounds[place]), int(self.bounds[place + 1])))
+
+
+def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Parts:
     """Join neighbouring row groups of a file to parts of at most `part_rows` rows.
 
     Small row groups cost a reader more per row than large ones, and shuffling mixes the rows of
@@ -32,23 +63,22 @@ def parts_of(
 
     >>> from distrain.partition import RowGroup
     >>> parts_of([RowGroup("a", 0, 4), RowGroup("a", 1, 5), RowGroup("b", 0, 1)], part_rows=10)
-    ((0, 1), (2,))
+    Parts(((0, 1), (2,)))
     """
     if part_rows is not None and part_rows < 1:
         raise SpecError(f"part_rows is {part_rows}, not 1 or more")
-    parts: list[list[int]] = []
+    if part_rows is None:
+        return Parts(np.arange(len(row_groups) + 1, dtype=np.int32))
+    begins = np.fromiter(_begins(row_groups, part_rows), np.int32)
+    return Parts(np.append(begins, np.int32(len(row_groups))))
+
+
+def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
+    """The first row group of each part."""
     rows_of_part = 0
+    file = None
     for place, group in enumerate(row_groups):
         rows_of_part += group.num_rows
-        joins = (
-            part_rows is not None
-            and rows_of_part <= part_rows
-            and place > 0
-            and row_groups[place - 1].file == group.file
-        )
-        if joins:
-            parts[-1].append(place)
-        else:
-            parts.append([place])
-            rows_of_part = group.num_rows
-    return tuple(tuple(part) for part in parts)
+        if group.file != file or rows_of_part > part_rows:
+            yield place
+            file, rows_of_part = group.file, group.num_rows

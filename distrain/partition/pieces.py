@@ -7,11 +7,13 @@ serves both needs it once; otherwise one lane's rows of it would have to be kept
 or be decoded again. Within a chunk, every lane keeps the chunk's order.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from distrain.partition.order import Chunk
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.partition.on_demand import OnDemand
+from distrain.partition.order import Chunks
 from distrain.partition.plan import EpochPlan
 
 
@@ -33,7 +35,24 @@ class Piece(NamedTuple):
     offset: int
 
 
-def lane_pieces(plan: EpochPlan, chunks: Sequence[Chunk], lane: int) -> list[Piece]:
+class Pieces(OnDemand[Piece]):
+    """Pieces in 20 or 40 bytes each.
+
+    Attributes:
+        cells: `[pieces, 5]`: the attributes of each.
+    """
+
+    def __init__(self, cells: NDArray[Any]):
+        self.cells = cells
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def _make(self, place: int) -> Piece:
+        return Piece(*self.cells[place].tolist())
+
+
+def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
     """A lane's pieces, in the order in which it gives their rows.
 
     >>> from distrain.partition import chunk_order
@@ -45,14 +64,13 @@ def lane_pieces(plan: EpochPlan, chunks: Sequence[Chunk], lane: int) -> list[Pie
     [(2, 0, 4), (1, 2, 4)]
     """
     first, last = plan.lane_span(lane)
-    starts = [chunk.start for chunk in chunks]
-    numbers = range(bisect_right(starts, first) - 1, bisect_left(starts, last))
-    pieces = []
-    offset = 0
-    for number in reversed(numbers) if lane % 2 else numbers:
-        chunk = chunks[number]
-        start, stop = max(first - chunk.start, 0), min(last - chunk.start, chunk.num_rows)
-        if start < stop:
-            pieces.append(Piece(lane, number, start, stop, offset))
-            offset += stop - start
-    return pieces
+    lowest = int(np.searchsorted(chunks.starts[:-1], first, side="right")) - 1
+    numbers = np.arange(max(lowest, 0), np.searchsorted(chunks.starts[:-1], last))
+    if lane % 2:
+        numbers = numbers[::-1]
+    begins = chunks.starts[numbers]
+    starts = np.maximum(first - begins, 0)
+    stops = np.minimum(last, chunks.starts[numbers + 1]) - begins
+    rows = np.maximum(stops - starts, 0)
+    cells = [np.full_like(rows, lane), numbers, starts, stops, np.cumsum(rows) - rows]
+    return Pieces(np.stack(cells, axis=1)[rows > 0])

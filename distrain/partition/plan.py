@@ -15,8 +15,14 @@ rank order) is the same for every number of ranks that divides the lanes.
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from distrain.errors import SpecError
+
+_IntT = TypeVar("_IntT", int, NDArray[np.int64])
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,8 @@ class EpochPlan:
         before = self.lane_rows_before(lane, step)
         return start + before, start + self.lane_rows_before(lane, step + 1)
 
-    def step_of(self, lane: int, offset: int) -> int:
-        """The step that takes row `offset` (from 0) of the lane."""
+    def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
+        """The step that takes row `offset` (from 0) of the lane; of one or of many."""
         return (offset * self.lanes + lane) // self.global_batch_size
 
     def lanes_of_rank(self, rank: int, num_ranks: int) -> range:

@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distrain.partition.hive import Constants
+from distrain.partition.on_demand import OnDemand
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class RowGroup:
     version: str = field(default="", compare=False)
 
 
-class RowGroups(Sequence[RowGroup]):
-    """Row groups that are made when somebody asks for them: each takes 16 bytes until then.
+class RowGroups(OnDemand[RowGroup]):
+    """Row groups in 16 bytes each.
 
     Args:
         groups: The row groups; those of a file stand together.
@@ -68,28 +68,18 @@ class RowGroups(Sequence[RowGroup]):
         """The files, in order, each once."""
         return list(dict.fromkeys(file for file, _, _ in self._files))
 
+    @property
+    def has_constants(self) -> bool:
+        """Whether folders give columns of any file."""
+        return any(constants for _, constants, _ in self._files)
+
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, place: int) -> RowGroup: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[RowGroup, ...]: ...
-    def __getitem__(self, place: int | slice) -> RowGroup | tuple[RowGroup, ...]:
-        if isinstance(place, slice):
-            return tuple(self[number] for number in range(len(self))[place])
+    def _make(self, place: int) -> RowGroup:
         file, constants, version = self._files[self._numbers[place]]
         index, num_rows = int(self._indices[place]), int(self._num_rows[place])
         return RowGroup(file, index, num_rows, constants, version)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"RowGroups({tuple(self)!r})"
 
 
 @dataclass(frozen=True)

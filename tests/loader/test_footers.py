@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 
 from distrain.loader import Dataset, Loader, footers
 from distrain.loader.footers import slice_footer
-from distrain.schema import Schema
+from distrain.partition import Table, read_footers
+from distrain.schema import ColumnSchema, Schema, Tags
 
 ROWS = 400
 
@@ -46,8 +48,9 @@ def table_of(num_columns: int) -> pa.Table:
         {},
         {"compression": "zstd", "write_page_index": True, "write_page_checksum": True},
         {"write_statistics": False, "use_dictionary": False, "version": "1.0"},
+        {"store_schema": False},
     ],
-    ids=["plain", "page index", "no statistics"],
+    ids=["plain", "page index", "no statistics", "no keys"],
 )
 @pytest.mark.parametrize("group_rows", [7, 30, 200])
 def test_each_slice_is_the_footer_of_its_row_group(
@@ -86,9 +89,9 @@ def test_what_need_not_or_cannot_be_sliced_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.parquet"
-    pq.write_table(table_of(8), path, row_group_size=50, store_schema=False)
+    pq.write_table(table_of(8), path, row_group_size=ROWS)
     with open(path, "rb") as handle:
-        assert slice_footer(pq.read_metadata(path), handle) is None  # nothing tells where it ends
+        assert slice_footer(pq.read_metadata(path), handle) is None  # of one row group
     pq.write_table(table_of(8), path, row_group_size=50)
     with open(path, "rb") as handle:
         assert slice_footer(pq.read_metadata(path), handle) is not None
@@ -120,32 +123,65 @@ def test_the_stream_is_that_of_whole_footers(
         assert torch.equal(a.continuous, b.continuous)
 
 
-MEMORY = """
-import ctypes, gc, json, psutil, sys
-from distrain.loader.arrow import ArrowReader
-from distrain.partition import RowGroup
-from distrain.partition.columns import Wanted
+RANK = """
+import ctypes, gc, json, sys
+from pathlib import Path
 
-reader = ArrowReader([Wanted("C1", "id", 2**31)])
-used = []
-for first, last in ((0, 10), (10, 100)):
-    for number in range(first, last):
-        assert len(reader.read(RowGroup(f"{sys.argv[1]}/{number}.parquet", 7, 20)).cells[0]) == 20
+import psutil
+import pyarrow
+from distrain.loader import Dataset, Loader
+from distrain.partition import Table
+from distrain.schema import Schema
+
+loader = Loader(
+    Dataset.of(Table.from_bytes(Path(sys.argv[1]).read_bytes()), Schema.load(Path(sys.argv[2]))),
+    global_batch_size=4000,
+    lanes=200,  # of which the rank's go through half of the files at once
+    rank=0,
+    num_ranks=2,
+    decode_threads=2,
+)
+with loader.epoch(1) as batches:
+    for _ in range(12):
+        next(batches)
     gc.collect()
+    pyarrow.default_memory_pool().release_unused()
     ctypes.CDLL(None).malloc_trim(0)
-    used.append(psutil.Process().memory_full_info().uss)
-print(json.dumps(used))
+    used = psutil.Process().memory_full_info().uss
+print(json.dumps({"used": used, "memory": loader.memory.total_bytes}))
 """
 
 
+def rank_memory(folder: Path, num_files: int, schema: Schema) -> dict[str, int]:
+    """What a rank takes whose table is so many files, from the footers that it is handed."""
+    first, *others = [folder / f"{number}.parquet" for number in range(num_files)]
+    for path in others:
+        if not path.exists():
+            os.link(first, path)
+    own = read_footers(str(first), schema)
+    groups = [
+        replace(group, file=str(path)) for path in (first, *others) for group in own.row_groups
+    ]
+    handed, told = folder / f"{num_files}.table", folder / "schema.json"
+    handed.write_bytes(Table(groups, own.fingerprint).to_bytes())
+    schema.save(told)
+    words = [sys.executable, "-c", RANK, str(handed), str(told)]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    measured: dict[str, int] = json.loads(found.stdout)
+    return measured
+
+
 @pytest.mark.slow
-def test_a_hundred_files_of_a_thousand_row_groups_take_the_memory_of_ten(tmp_path: Path) -> None:
-    columns = {f"C{n}": np.arange(20_000, dtype=np.int32) for n in range(40)}
+def test_a_hundred_files_of_a_thousand_row_groups_take_a_rank_a_tenth_more_than_ten(
+    tmp_path: Path,
+) -> None:
+    names = [f"C{n}" for n in range(40)]
+    columns: dict[str, Any] = {name: np.arange(20_000, dtype=np.int32) for name in names}
+    columns["label"] = np.zeros(20_000, np.float32)
     pq.write_table(pa.table(columns), tmp_path / "0.parquet", row_group_size=20, compression="lz4")
-    for number in range(1, 100):
-        os.link(tmp_path / "0.parquet", tmp_path / f"{number}.parquet")
-    words = [sys.executable, "-c", MEMORY, str(tmp_path)]
-    told = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
-    ten, hundred = json.loads(told.stdout)
-    print(f"{ten / 1e6:.0f} MB with 10 files, {hundred / 1e6:.0f} MB with 100")
-    assert hundred < 1.05 * ten
+    ids = [ColumnSchema(name, "int32", (Tags.CATEGORICAL,), 2**31) for name in names]
+    schema = Schema((ColumnSchema("label", "float32", (Tags.TARGET,)), *ids))
+    ten, hundred = (rank_memory(tmp_path, num_files, schema) for num_files in (10, 100))
+    used = [round(told["used"] / 1e6) for told in (ten, hundred)]
+    print(f"{used[0]} MB with 10 files, {used[1]} MB with 100; {hundred['memory']} counted")
+    assert hundred["used"] < 1.1 * ten["used"]
