@@ -20,6 +20,7 @@ class History:
         self._resumed: dict[int, int] = {}  # attempts that began to train, and at which step
         for record in records:
             self._add(record)
+        self._begun = _first_steps(self.records)
 
     def add(self, entries: Iterable[Entry]) -> tuple[list[Record], bool]:
         """Take in what happened.
@@ -59,6 +60,8 @@ class History:
                 }
             elif isinstance(entry, Record) and self._counts(entry):
                 known = found.get(_key(entry))
+                if self._is_redone(entry, known):
+                    continue
                 found[_key(entry)] = entry if known is None else _better(known, entry)
         self.records = [found[key] for key in sorted(found)]  # `train` before `valid`
         self._known = set(found)
@@ -89,6 +92,30 @@ class History:
             for attempt, step in self._resumed.items()
             if attempt > record.attempt
         )
+
+    def _is_redone(self, record: Record, known: Record | None) -> bool:
+        """Whether an attempt took that step again of which only the records are known.
+
+        Where it began, nobody tells any more if its reports were not kept.
+        """
+        if not record.attempt:
+            return False
+        later = {
+            attempt: step
+            for attempt, step in self._begun.items()
+            if attempt > record.attempt and attempt not in self._resumed
+        }
+        by_known = known is not None and known.attempt in later
+        return by_known or any(record.step > step for step in later.values())
+
+
+def _first_steps(records: Iterable[Record]) -> dict[int, int]:
+    """Per attempt, the first step that it has a record of."""
+    steps: dict[int, int] = {}
+    for record in records:
+        if record.attempt:
+            steps[record.attempt] = min(record.step, steps.get(record.attempt, record.step))
+    return steps
 
 
 def _key(record: Record) -> Key:

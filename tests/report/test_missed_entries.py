@@ -112,6 +112,14 @@ def test_a_finer_record_stays_where_a_coarser_one_is_made_again() -> None:
     assert history.records == [record(1, 5), record(1, 10), coarse[1]]
 
 
+def test_what_an_attempt_took_again_stays_taken_back_if_its_reports_are_gone() -> None:
+    """Only its records are known; where it began is not told."""
+    again = [record(2, 15), record(2, 20), record(2, 20, "valid")]
+    history = History([record(1, 5), *again])
+    history.complete([Resumed(1, 0, 2), *(record(1, step) for step in range(5, 40, 5))])
+    assert history.records == [record(1, 5), record(1, 10), *again]
+
+
 def test_records_without_attempts_are_completed_too() -> None:
     """As earlier versions wrote them."""
     history = History([record(0, 5), record(0, 10), record(0, 35)])
