@@ -6,7 +6,7 @@ they are added up, in rank order, while the ranks are read one after the other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -29,17 +29,33 @@ FOLDED_REPORTS = 8
 OPEN_FILES = 256
 """With more ranks than this, a rank's file is closed while others are read."""
 
+READINGS = 3
+"""How often an attempt is read whose ranks go on, and write their files anew in the meantime."""
+
 _NOTHING = BinaryMetrics().to_json()
 
 Report = TypeVar("Report", StepsDone, EvaluationDone)
 
 
 def replay(paths: RunPaths) -> Iterator[Entry]:
-    """The progress of all attempts that left reports, the oldest first, as it is read."""
+    """The progress of all attempts that left reports, the oldest first, as it is read.
+
+    Entries of an attempt that was being thinned may come twice.
+    """
     for attempt in paths.attempts():
         files = kept_files(paths, attempt)
-        if files:
-            yield from _Attempt(attempt, files).entries()
+        for _ in range(READINGS if files else 0):
+            with suppress(_WrittenAnewError):
+                yield from _Attempt(attempt, files).entries()
+                break
+        else:
+            if files:
+                told = "its kept reports changed while they were read: some have no record"
+                yield Notice(f"attempt {attempt}: {told}")
+
+
+class _WrittenAnewError(Exception):
+    """A rank joined old reports while they were read: the steps that were found are gone."""
 
 
 class _Attempt:
@@ -111,6 +127,8 @@ class _Attempt:
                 elif isinstance(kept.event, EvaluationDone) and kept.event.step in scored:
                     evaluations.setdefault(kept.event.step, _Fold()).add(kept.event)
             if step is not None:
+                if not cursor.found:
+                    raise _WrittenAnewError
                 steps.add(join_windows(window))
                 whole, count = whole and cursor.is_whole, max(count, cursor.count)
         begin, rows_before = self._step, self._rows
@@ -168,6 +186,7 @@ class _Cursor:
     """Reads one rank's file window by window.
 
     Attributes:
+        found: Whether the last window ends where it was to end.
         is_whole: Whether no report is missing in the last window.
         count: How many reports the last window holds.
     """
@@ -178,12 +197,13 @@ class _Cursor:
         self._end = 0
         self._reports: Iterator[Kept] | None = None
         self._next = 0
+        self.found = True
         self.is_whole = True
         self.count = 0
 
     def until(self, step: int | None) -> Iterator[Kept]:
         """The reports after the last window, up to that of a step; `None`: all that are left."""
-        self.is_whole, self.count = True, 0
+        self.found, self.is_whole, self.count = False, True, 0
         if self._reports is None:
             self._reports = read(self._path, self._end)
         for kept in self._reports:
@@ -194,6 +214,7 @@ class _Cursor:
                 self.count += kept.count
             yield kept
             if isinstance(kept.event, StepsDone) and kept.event.step == step:
+                self.found = True
                 break
         if not self._keep_open:
             self.close()

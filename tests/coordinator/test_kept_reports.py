@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.coordinator import kept_reports
+from distrain.coordinator import replay as replay_module
 from distrain.coordinator.collector import Collector
 from distrain.coordinator.kept_reports import ReportKeeper
 from distrain.coordinator.replay import replay
@@ -21,6 +22,7 @@ from distrain.coordinator.thinning import Item, joinable
 from distrain.coordinator.view import Entry, Notice, Record
 from distrain.events import EvaluationDone, Event, StepsDone, TrainingStarted, from_json, to_json
 from distrain.metrics import BinaryMetrics
+from distrain.report.history import History
 from distrain.run_paths import RunPaths
 
 ROWS, STEPS_PER_REPORT = 8, 10
@@ -135,6 +137,48 @@ def test_what_a_limit_makes_coarser_is_told_in_the_record_and_no_row_is_missing(
     assert max(record.reports for record in train) > 1
     assert sum(record.rows for record in train) == 2 * ROWS * 160
     assert not list(paths.logs.rglob("*partial*"))
+
+
+@pytest.mark.parametrize("open_files", [256, 1])
+def test_a_rank_that_joins_reports_while_they_are_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_files: int
+) -> None:
+    """Its job runs on while a command makes up for what the scheduler has forgotten."""
+    paths = RunPaths(tmp_path)
+    for rank in (0, 1):
+        keep(paths, rank, reports(rank, 40), limit_bytes=10**7)
+    find, found = replay_module._common_steps, []
+
+    def find_and_thin(files: list[Path]) -> tuple[set[int], set[int]]:
+        found.append(find(files))
+        if len(found) == 1:
+            paths.reports(1, 1).unlink()
+            keep(paths, 1, reports(1, 40), limit_bytes=9_000)
+        return found[-1]
+
+    monkeypatch.setattr(replay_module, "_common_steps", find_and_thin)
+    monkeypatch.setattr(replay_module, "OPEN_FILES", open_files)
+    entries = list(replay(paths))
+    assert len(found) == 2
+    assert found[1][0] < found[0][0]
+    history = History()
+    history.complete(entries)
+    assert [e for e in entries if isinstance(e, Notice)] == []
+    train = [record for record in history.records if record.split == "train"]
+    assert train[-1].step == 400
+    assert sum(record.rows for record in train) == 2 * ROWS * 40
+
+
+def test_files_that_change_each_time_they_are_read_end_in_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = RunPaths(tmp_path)
+    for rank in (0, 1):
+        keep(paths, rank, reports(rank, 4), limit_bytes=10**7)
+    monkeypatch.setattr(replay_module, "_common_steps", lambda files: ({5, 10}, set()))
+    notices = [e.text for e in replay(paths) if isinstance(e, Notice)]
+    assert len(notices) == 1
+    assert "changed while they were read" in notices[0]
 
 
 def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
