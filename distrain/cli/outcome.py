@@ -14,31 +14,30 @@ if TYPE_CHECKING:
     from distrain.run_paths import RunPaths
 
 
-def tell_outcome(run_dir: "Path", wait: "Callable[[], Summary]") -> None:
+def tell_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], Summary]") -> None:
     """Wait for a run's end, and print its summary.
 
     Args:
         run_dir: Its files.
-        wait: Returns at its end.
+        wait: Returns at its end; tells the summary before, also of one that ended badly.
 
     Raises:
         JobError: It ended badly; with `--json` its summary is printed all the same.
     """
     from distrain.errors import JobError
-    from distrain.report import read_summary
     from distrain.run_paths import RunPaths
 
-    paths = RunPaths(run_dir)
+    told: list[Summary] = []
     try:
-        summary = wait()
+        summary = wait(told.append)
     except JobError:
-        if json_wanted() and (found := read_summary(paths)) is not None:
-            answer(run_dir=str(run_dir), **found)
+        if json_wanted() and told:
+            answer(run_dir=str(run_dir), **told[-1].to_json())
         raise
     if json_wanted():
         answer(run_dir=str(run_dir), **summary.to_json())
     else:
-        print_summary(result_console(), summary, paths)
+        print_summary(result_console(), summary, RunPaths(run_dir))
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:

@@ -135,7 +135,7 @@ def command(
     if detach:
         _detach(run, progress)
         return
-    tell_outcome(root, lambda: train(run, progress))
+    tell_outcome(root, lambda on_summary: train(run, progress, on_summary))
 
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
@@ -158,16 +158,18 @@ def _check_detachable(run: "Run") -> None:
 
 
 def _detach(run: "Run", progress: "Progress") -> None:
+    from distrain.cli.interrupts import if_interrupted
     from distrain.cli.jobs.rendering import how_to_follow
     from distrain.running.detached import submit
 
     assert run.scheduler is not None
-    submit(run, progress)
+    follow = how_to_follow(run.job_id, run.scheduler)
+    submit(run, progress, lambda: if_interrupted(f"job {run.job_id} is submitted; {follow}"))
     root = run.run_dir.absolute()
     if json_wanted():
         answer(job_id=run.job_id, run_dir=str(root), scheduler=run.scheduler)
     tell(f"job {run.job_id} is submitted; its run directory is {root}")
-    say(how_to_follow(run.job_id, run.scheduler))
+    say(follow)
 
 
 def _print_checked(run: "Run") -> None:

@@ -85,10 +85,11 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
     """
     paths = RunPaths(root)
     check_writable(root)
-    before = read_standing(paths) or read_summary(paths)  # of a command that broke off, or ended
-    recorder = RunRecorder(paths, read_records(paths), before)
-    recorder.catch_up()
-    write_spec(spec, paths)
+    with _kept(paths) as lock:
+        before = read_standing(paths) or read_summary(paths)  # of a command that broke off or ended
+        recorder = RunRecorder(paths, read_records(paths), before, lock)
+        recorder.catch_up()
+        write_spec(spec, paths)
     return recorder
 
 
@@ -116,8 +117,10 @@ def take_over_run(root: Path, job_id: str) -> "RunRecorder":
             where={"path": str(root), "job": job_id},
         )
     check_writable(root)
-    recorder = RunRecorder(paths, read_records(paths), read_standing(paths) or {})
-    recorder.same_job()
+    with _kept(paths) as lock:
+        before = read_standing(paths)
+        recorder = RunRecorder(paths, read_records(paths), before, lock)
+        recorder.same_job()
     return recorder
 
 
@@ -132,6 +135,7 @@ class RunRecorder:
         paths: The run directory, which holds a `run.json`.
         records: What earlier attempts left.
         before: The summary that they left, or how the run stood when their command broke off.
+        lock: Its `run.json`, locked, if it is already.
     """
 
     def __init__(
@@ -139,6 +143,7 @@ class RunRecorder:
         paths: RunPaths,
         records: Iterable[Record] = (),
         before: Mapping[str, Any] | None = None,
+        lock: BinaryIO | None = None,
     ):
         self.paths = paths
         self.history = History(records)
@@ -146,7 +151,7 @@ class RunRecorder:
         self._missed: list[Entry] = []
         self._before = dict(before or {})
         self._standing: Standing | None = None
-        self._lock = _locked(paths.run)
+        self._lock = _locked(paths.run) if lock is None else lock
         # What is there may lack records, or end in a line that was cut off.
         self._stale = bool(self.records) or paths.metrics.exists()
 
@@ -190,22 +195,30 @@ class RunRecorder:
             What whoever follows the run has not seen, in order: of what was missed, too.
 
         Raises:
-            OutputError: Lines could not be written; the file is as it was.
+            OutputError: Lines could not be written; the file is as it was. What is in the view is
+                written, and returned, with what comes next.
         """
         if view.missed:  # nobody came by for long: the scheduler has forgotten what came between
             self.catch_up()
         fresh, rewound = self.history.add(view.progress)
-        if rewound or (self._stale and self.records):
-            with whole_file(self.paths.metrics) as partial:
-                partial.write_bytes(_lines(self.records))
-            self._stale = False
+        self._missed += self._followed.new(view.progress)
+        anew = rewound or (self._stale and bool(self.records))
+        self._stale = self._stale or rewound or bool(fresh)  # until all of it is written
+        if anew:
+            self._write_anew()
         elif fresh:
             with translated_errors(self.paths.metrics):
                 _append(self.paths.metrics, _lines(fresh))
+            self._stale = False
         if not view.state.is_final:
             self._stand(Standing.of(view, self._before))
-        missed, self._missed = self._missed, []
-        return missed + self._followed.new(view.progress)
+        passed_on, self._missed = self._missed, []
+        return passed_on
+
+    def _write_anew(self) -> None:
+        with whole_file(self.paths.metrics) as partial:
+            partial.write_bytes(_lines(self.records))
+        self._stale = False
 
     def _stand(self, standing: Standing) -> None:
         if standing != self._standing:
@@ -213,16 +226,25 @@ class RunRecorder:
             with suppress(OutputError):  # records matter, and tell of a disk that takes no more
                 standing.write(self.paths)
 
+    def sum_up(self, view: JobView) -> Summary:
+        """What the job's last view and all records come to."""
+        return summarise(view, self.records, self._before)
+
     def finish(self, view: JobView) -> Summary:
         """Write the summary and the curves, and let others at the run.
 
         Raises:
             OutputError: One could not be written; it is not there.
         """
-        self.close()
-        summary = summarise(view, self.records, self._before)
+        with self:  # whoever comes now finds a run that is finished
+            return self._finish(view)
+
+    def _finish(self, view: JobView) -> Summary:
+        summary = self.sum_up(view)
         with whole_file(self.paths.summary) as partial:
             partial.write_text(json.dumps(summary.to_json(), indent=2) + "\n")
+        if self._stale and self.records:
+            self._write_anew()
         with translated_errors(self.paths.progress):
             self.paths.progress.unlink(missing_ok=True)
         if view.state is JobState.SUCCEEDED:
@@ -276,6 +298,17 @@ def _lock(descriptor: int, root: Path) -> None:
         ) from None
     except OSError:  # a filesystem without locks
         pass
+
+
+@contextmanager
+def _kept(paths: RunPaths) -> Iterator[BinaryIO]:
+    """A run directory's lock, which outlives the block unless that fails."""
+    lock = _locked(paths.run)
+    try:
+        yield lock
+    except BaseException:
+        lock.close()
+        raise
 
 
 def _lines(records: Iterable[Record]) -> bytes:

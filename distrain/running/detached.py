@@ -1,30 +1,37 @@
 """A job that goes on without the command that submitted it: leave it, and follow it again."""
 
-from contextlib import ExitStack, nullcontext, suppress
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.errors import OutputError
+from distrain.errors import InputError, OutputError
 from distrain.run_paths import RunPaths
 from distrain.running.progress import Progress
+from distrain.running.recording import PatientRecorder
 from distrain.running.resuming import how_to_resume
-from distrain.running.run import Run, show_jobs
+from distrain.running.run import Run, hand_on_inputs, show_jobs
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from distrain.coordinator.handle import JobHandle
     from distrain.coordinator.listing import Listing
-    from distrain.coordinator.view import JobView
+    from distrain.coordinator.view import Entry, JobView
     from distrain.report import RunRecorder, Summary
 
+TAKE_OVER_S = 5.0
+"""How often a viewer looks whether the command has left that keeps the run directory."""
 
-def submit(run: Run, progress: Progress) -> None:
+
+def submit(run: Run, progress: Progress, on_queued: Callable[[], None] = lambda: None) -> None:
     """Check a job, make its run directory, queue it, and leave it to its cluster.
 
     Args:
         run: With the address of a cluster, and no sinks: those are fed by who follows a job.
         progress: Is told what happens.
+        on_queued: Called as soon as the cluster has the job.
 
     Raises:
         DistrainError: The inputs cannot be used, or the scheduler does not answer; then nothing
@@ -36,8 +43,6 @@ def submit(run: Run, progress: Progress) -> None:
 
     assert run.scheduler is not None
     checked = run.check()
-    from distrain.train.inputs import hand_on  # late: it loads torch
-
     for note in checked.notes:
         progress.say(f"note: {note}")
     with open_cluster(scheduler=run.scheduler) as client:
@@ -50,33 +55,46 @@ def submit(run: Run, progress: Progress) -> None:
         with recorder, ExitStack() as unless_submitted:
             if new:
                 unless_submitted.callback(recorder.forget)
-            hand_on(checked.inputs, run.spec, recorder.paths.tables)
+            hand_on_inputs(run, checked, recorder)
             job = JobHandle(client, run.job_id)
             unless_submitted.pop_all()  # from here on the scheduler may have the job
-            if not job.submit(run.spec, run.run_dir, run.first_attempt):
+            queued = job.submit(run.spec, run.run_dir, run.first_attempt)
+            on_queued()
+            if not queued:
                 progress.say("the job is there already, as it was submitted")
                 recorder.same_job()
             elif run.resumed is not None:
                 recorder.catch_up()
             show_jobs(client, progress)
             view = job.view()
-            recorder.add(view)  # how the run stands, with what earlier commands left
-            if view.state.is_final:
-                recorder.finish(view)
+            try:
+                recorder.add(view)  # how the run stands, with what earlier commands left
+                if view.state.is_final:
+                    recorder.finish(view)
+            except OutputError as error:  # whoever attaches writes it
+                progress.say(f"warning: {error}")
 
 
-def attach(client: "Client", job: "Listing", run_dir: Path, progress: Progress) -> "Summary":
+def attach(
+    client: "Client",
+    job: "Listing",
+    run_dir: Path,
+    progress: Progress,
+    on_summary: "Callable[[Summary], None]" = lambda _: None,
+) -> "Summary":
     """Follow a job to its end as `train` does, and keep its run directory up to date.
 
     The directory gets what is new, and what happened while nobody looked, as far as the scheduler,
     or the ranks' kept reports, still tell it. If another command keeps it, or it is not on this
-    machine, the job is only shown. Leaving, say by Ctrl-C, leaves the job alone.
+    machine or cannot be written, the job is only shown; when that command leaves, this one goes on
+    with the directory. Leaving, say by Ctrl-C, leaves the job alone.
 
     Args:
         client: Of the job's scheduler.
         job: As the scheduler lists it; it may have ended.
         run_dir: Where its run directory lies on this machine.
         progress: Shows the job.
+        on_summary: Gets the summary of a job that ended, also of one that ended badly.
 
     Raises:
         InputError: The directory holds another run.
@@ -84,32 +102,17 @@ def attach(client: "Client", job: "Listing", run_dir: Path, progress: Progress) 
     """
     from distrain.coordinator.handle import JobHandle, raise_for_state
     from distrain.coordinator.states import Reason
-    from distrain.report import summarise
-    from distrain.report.history import History
 
-    handle = JobHandle(client, job.job_id)
-    paths, history = RunPaths(run_dir), History()
-    recorder = _take_over(paths, job, progress)
-    with recorder or nullcontext():
+    paths = RunPaths(run_dir)
+    with _Follower(paths, job, progress) as follower:
 
         def on_view(view: "JobView") -> None:
-            nonlocal recorder
-            try:
-                if recorder is not None:
-                    recorder.add(view)
-            except OutputError as error:  # a disk that is full here does not end the job
-                progress.say(f"warning: {error}")
-                recorder = None
-            history.add(view.progress)
+            follower.add(view)
             progress.show(view)
 
         with progress:
-            view = handle.watch(on_view)
-        summary = (
-            recorder.finish(view)
-            if recorder is not None
-            else _finished_by_others(paths, handle, view) or summarise(view, history.records)
-        )
+            view = JobHandle(client, job.job_id).watch(on_view)
+        on_summary(summary := follower.finish(view))
     saved, lost = view.checkpoints.step, view.reason == Reason.COORDINATOR_LOST
     resumes = saved is not None or lost
     hint = how_to_resume(run_dir, client.scheduler.address, saved) if resumes else None
@@ -117,37 +120,121 @@ def attach(client: "Client", job: "Listing", run_dir: Path, progress: Progress) 
     return summary
 
 
-def _take_over(paths: RunPaths, job: "Listing", progress: Progress) -> "RunRecorder | None":
-    """Who writes the run directory from now on; `None` if that is not for this command to do."""
-    from distrain.report import RunInUse, take_over_run
+class _Follower:
+    """Follows a job, and keeps its run directory as long as no other command does."""
 
-    if not paths.run.is_file():
-        progress.say(f"warning: no run directory {paths.root} on this machine: nothing is written")
-        return None
-    if job.is_final and _is_finished(paths):
-        return None
-    try:
-        return take_over_run(paths.root, job.job_id)
-    except RunInUse:
-        progress.say("another command keeps the run directory: this one only shows the job")
-        return None
+    def __init__(self, paths: RunPaths, job: "Listing", progress: Progress):
+        self._paths = paths
+        self._job_id = job.job_id
+        self._say = progress.say
+        self._recorder: RunRecorder | None = None
+        self._recording: PatientRecorder | None = None
+        self._waits = False  # for the command that keeps the directory
+        self._told: list[Entry] = []
+        self._missed = 0
+        self._begin(job)
 
+    def __enter__(self) -> "_Follower":
+        return self
 
-def _finished_by_others(paths: RunPaths, handle: "JobHandle", view: "JobView") -> "Summary | None":
-    """The summary of a run that another command keeps, or has left in the meantime."""
-    from distrain.report import Summary, read_summary, take_over_run
+    def __exit__(self, *_: object) -> None:
+        self._let_go()
 
-    if not paths.run.is_file():
-        return None
-    if not _is_finished(paths):
-        with suppress(OutputError), take_over_run(paths.root, view.job_id) as recorder:
-            recorder.add(handle.view())
-            return recorder.finish(view)
-    found = read_summary(paths) or {}
-    with suppress(TypeError):  # of another version
+    def add(self, view: "JobView") -> None:
+        """Write down what is new in a view."""
+        if self._recording is not None:
+            self._recording.add(view)
+            return
+        self._told += view.progress
+        self._missed += view.missed
+        is_due = self._waits and time.monotonic() >= self._look_at_s
+        if is_due and not view.state.is_final and self._takes_over_now():
+            self._say("the other command has left: this one keeps the run directory now")
+            self._write_all(view)
+
+    def finish(self, view: "JobView") -> "Summary":
+        """Finish the directory of a job that has ended, unless another command does, or has."""
+        from distrain.report import summarise
+        from distrain.report.history import History
+
+        if self._waits and self._takes_over_now():
+            self._write_all(view)
+        if self._recorder is not None:
+            try:
+                return self._recorder.finish(view)
+            except OutputError as error:
+                if view.reason is None:
+                    raise
+                self._say(f"warning: {error}")
+                return self._recorder.sum_up(view)
+        history = History()
+        history.add(self._told)
+        return self._told_by_others(view) or summarise(view, history.records)
+
+    def _begin(self, job: "Listing") -> None:
+        if not self._paths.run.is_file():
+            where = f"no run directory {self._paths.root} on this machine"
+            self._say(f"warning: {where}: nothing is written")
+        elif not (job.is_final and _is_finished(self._paths)):
+            self._waits = True
+            try:
+                if not self._take_over():
+                    self._say(
+                        "another command keeps the run directory: this one only shows the job"
+                    )
+            except OutputError as error:
+                self._waits = False
+                self._say(f"warning: {error}\n  nothing is written: the job is only shown")
+
+    def _take_over(self) -> bool:
+        """Become the one who writes the run directory, unless another command is."""
+        from distrain.report import RunInUse, take_over_run
+
+        self._look_at_s = time.monotonic() + TAKE_OVER_S
+        try:
+            recorder = take_over_run(self._paths.root, self._job_id)
+        except RunInUse:
+            return False
+        self._recorder, self._waits = recorder, False
+        self._recording = PatientRecorder(recorder, self._say)
+        return True
+
+    def _takes_over_now(self) -> bool:
+        """The same, of a directory that the other command may have finished, or removed."""
+        try:
+            if not self._take_over():
+                return False
+        except (InputError, OutputError) as error:
+            self._waits = False
+            self._say(f"warning: {error}")
+            return False
+        if _is_finished(self._paths):
+            self._let_go()
+            return False
+        return True
+
+    def _let_go(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+        self._recorder = self._recording = None
+
+    def _write_all(self, view: "JobView") -> None:
+        """Write down all that was told until now."""
+        assert self._recording is not None
+        self._recording.add(replace(view, progress=tuple(self._told), missed=self._missed))
+        self._told = []
+
+    def _told_by_others(self, view: "JobView") -> "Summary | None":
+        """The summary that another command has written."""
+        from distrain.report import Summary, read_summary
+
+        if not (self._paths.run.is_file() and _is_finished(self._paths)):
+            return None
+        found = read_summary(self._paths) or {}
         if (found.get("state"), found.get("attempts")) == (view.state.value, view.attempt):
-            return Summary(**found)
-    return None
+            with suppress(TypeError):  # of another version
+                return Summary(**found)
+        return None
 
 
 def _is_finished(paths: RunPaths) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from distrain.errors import ClusterError, OutputError, Terminated
 from distrain.running.preflight import Checked, preflight
 from distrain.running.progress import Progress
+from distrain.running.recording import FULL_DISK_S, PatientRecorder
 from distrain.running.resuming import how_to_resume
 from distrain.spec import JobSpec, with_absolute_paths
 
@@ -68,8 +69,15 @@ class Run:
         )
 
 
-def train(run: Run, progress: Progress) -> "Summary":
+def train(
+    run: Run, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
+) -> "Summary":
     """Check the inputs, train, and keep the run directory up to date.
+
+    Args:
+        run: What to train.
+        progress: Is told how it goes.
+        on_summary: Gets the summary of a job that ended, also of one that ended badly.
 
     Raises:
         DistrainError: The inputs cannot be used, or the job ended badly; in the latter case the
@@ -80,8 +88,6 @@ def train(run: Run, progress: Progress) -> "Summary":
 
     run = replace(run, spec=with_absolute_paths(run.spec), run_dir=run.run_dir.expanduser())
     checked = run.check()
-    from distrain.train.inputs import hand_on  # late: it loads torch
-
     for note in checked.notes:
         progress.say(f"note: {note}")
     feeds = _feeds(run, progress)
@@ -89,9 +95,10 @@ def train(run: Run, progress: Progress) -> "Summary":
         recorder = open_run(run.run_dir, run.spec, run.job_id)
     else:
         recorder = reopen_run(run.run_dir, run.spec)
+    recording = PatientRecorder(recorder, progress.say, FULL_DISK_S)
 
     def on_view(view: "JobView") -> None:
-        fresh = recorder.add(view)
+        fresh = recording.add(view)
         progress.show(view)
         feeds.put(fresh)
 
@@ -99,7 +106,7 @@ def train(run: Run, progress: Progress) -> "Summary":
     with feeds, recorder, ExitStack() as unless_submitted:
         if run.resumed is None:
             unless_submitted.callback(recorder.forget)
-        hand_on(checked.inputs, run.spec, recorder.paths.tables)
+        hand_on_inputs(run, checked, recorder)
         with progress:
             view = _run_to_end(run, recorder, progress, on_view, unless_submitted.pop_all)
         if view.state.is_final and not view.checkpoints.count and view.reason != "CoordinatorLost":
@@ -112,11 +119,25 @@ def train(run: Run, progress: Progress) -> "Summary":
                 raise
             # What ended the job matters more, and may have the same cause.
             progress.say(f"warning: {error}")
+            summary = recorder.sum_up(view)
+    on_summary(summary)
     if view.reason is None and view.checkpoints.outcome:
         progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; the notices above say why")
     logs = recorder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
     return summary
+
+
+def hand_on_inputs(run: Run, checked: Checked, recorder: "RunRecorder") -> None:
+    """Spare the ranks the reading of footers, where there is room for that."""
+    from distrain.train.inputs import hand_on  # late: it loads torch
+
+    path = recorder.paths.tables
+    try:
+        hand_on(checked.inputs, run.spec, path)
+    except OutputError:  # a full disk is told where it matters; ranks read what they must
+        with suppress(OSError):
+            path.unlink(missing_ok=True)  # an earlier command's
 
 
 def _release_place(run: Run) -> None:
@@ -174,12 +195,13 @@ def _run_to_end(
 
         on_submitting()
         with _terminated_is_interrupted():
-            if not job.submit(run.spec, root, run.first_attempt):
-                progress.say("the job is there already, as it was submitted: watching it")
-                recorder.same_job()
-            elif run.resumed is not None:
-                recorder.catch_up()
+            is_new = job.submit(run.spec, root, run.first_attempt)
             try:
+                if not is_new:
+                    progress.say("the job is there already, as it was submitted: watching it")
+                    recorder.same_job()
+                elif run.resumed is not None:
+                    recorder.catch_up()
                 show_jobs(client, progress)
                 return job.watch(show)
             except OutputError as error:  # the run directory takes no more records

@@ -123,7 +123,8 @@ def test_a_run_directory_that_fills_up_stops_the_job_on_the_cluster(
     options = {"n_workers": 1, "processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
     with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
         monkeypatch.setattr(distrain.cluster, "open_cluster", lambda **_: nullcontext(client))
-        leave_room(tiny_disk, 16384)
+        monkeypatch.setattr("distrain.running.run.FULL_DISK_S", 0.0)
+        leave_room(tiny_disk, 24576)
         endless = [f"train.{name}=1000000" for name in ("epochs", "max_steps")]
         endless += ["train.log_every_steps=1", "resources={num_ranks: 1, device: cpu}"]
         words = [word for assignment in endless for word in ("--set", assignment)]

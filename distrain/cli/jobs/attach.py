@@ -46,4 +46,4 @@ def command(job: str, scheduler: str | None, run_dir: Path | None, as_json: bool
         if_interrupted(f"job {found.job_id} goes on without this command; {follow}")
         root = run_dir or Path(found.run_dir)
         progress = LiveProgress(progress_console())
-        tell_outcome(root, lambda: attach(client, found, root, progress))
+        tell_outcome(root, lambda on_summary: attach(client, found, root, progress, on_summary))
