@@ -3,7 +3,7 @@
 import errno
 import sys
 from importlib import import_module
-from io import StringIO
+from io import StringIO, TextIOWrapper
 from typing import Any
 
 import click
@@ -120,6 +120,9 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; the process ends with the error's exit code."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        # A terminal that lacks a letter must not end a command, which may have a job to follow.
+        sys.stdout.reconfigure(errors="replace")
     try:
         with terminated_like_interrupted():
             ended = cli.main(args=args, prog_name="distrain", standalone_mode=False)

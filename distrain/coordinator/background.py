@@ -87,7 +87,7 @@ class Inbox(Generic[Item]):
         self._waiting_bytes = 0
         self._left_out = [0, 0]  # items and bytes, behind the first that waits
         self._due = [0, 0]  # the same, in front of it
-        self._is_asked = False  # whether the writer will come by anyway
+        self._turns = 0  # how often the writer will come by: as often as something waits
         self.left_out_items = 0
 
     def put(self, item: Item, size_bytes: int) -> None:
@@ -102,21 +102,20 @@ class Inbox(Generic[Item]):
                 self._left_out[0] += 1
                 self._left_out[1] += gone_bytes
                 self.left_out_items += 1
-            ask, self._is_asked = not self._is_asked, True
+            ask = self._turns < len(self._waiting)
+            self._turns += ask
         if ask:
-            self._writer.do(self._take_all)
+            self._writer.do(self._take_next)
 
-    def _take_all(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._is_asked = False
-                    return
-                item, size_bytes = self._waiting.popleft()
-                self._waiting_bytes -= size_bytes
-                items, size = self._due
-                self._due, self._left_out = self._left_out, [0, 0]
-            self._take(items, size, item)
+    def _take_next(self) -> None:
+        # One at a time: who shares the writer has a turn, too, while this never runs empty.
+        with self._lock:
+            self._turns -= 1
+            item, size_bytes = self._waiting.popleft()
+            self._waiting_bytes -= size_bytes
+            items, size = self._due
+            self._due, self._left_out = self._left_out, [0, 0]
+        self._take(items, size, item)
 
 
 async def in_thread(work: Callable[[], Result], within_s: float, otherwise: Result) -> Result:

@@ -127,7 +127,8 @@ def find_job(jobs: Sequence[Listing], word: str) -> Listing:
         f"the scheduler knows no job '{word}'",
         where=where,
         hint="`distrain jobs` lists them. Of ended jobs a scheduler forgets the oldest, and of all "
-        "jobs when it is started anew; their run directories stay.",
+        "jobs when it is started anew; their run directories stay, and `distrain train --resume "
+        "RUN_DIR` goes on with one that has not succeeded.",
     )
 
 

@@ -53,7 +53,8 @@ class BoundedLog:
 
     def close(self) -> None:
         """Put the end after the beginning; never raises."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # where a network filesystem tells of a full disk
+            self._file.close()
         recent, older = recent_parts(self._path)
         with contextlib.suppress(OSError):
             end = b"".join(part.read_bytes() for part in (older, recent) if part.exists())

@@ -22,10 +22,10 @@ BIG_MODEL = ("--set", "model.hidden=[600, 600]")
 DASK = ("--set", "resources={backend: dask, num_ranks: 2, device: cpu}")
 
 
-def leave_room(disk: Path, size_bytes: int) -> None:
-    """Fill a disk but for so many bytes."""
+def leave_room(disk: Path, size_bytes: int, ballast: str = "ballast") -> None:
+    """Fill a disk but for so many bytes, with a new file."""
     free = os.statvfs(disk)
-    (disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_frsize - size_bytes))
+    (disk / ballast).write_bytes(bytes(free.f_bavail * free.f_frsize - size_bytes))
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +139,16 @@ def test_a_run_directory_that_fills_up_stops_the_job_on_the_cluster(
 
 
 def test_a_full_disk_does_not_hide_why_the_job_failed(
-    tiny_disk: Path, prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
+    tiny_disk: Path,
+    prepared: Path,
+    job: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     changed("label", 0.5)(prepared / "train" / "part-0.parquet")
-    leave_room(tiny_disk, 2 * 4096)  # for run.json and the spec
+    # What the end of a job makes room for, others take.
+    full = lambda _: leave_room(tiny_disk, 0, "more")  # noqa: E731
+    monkeypatch.setattr("distrain.running.run._release_place", full)
     done = tell(capsys, "train", job, "--run-dir", tiny_disk / "run")
     assert_one_screen(done, 100, "'label' is 0.5", "reason: DataError")
     assert f"{FULL}\n  path: {tiny_disk / 'run' / 'summary.json'}" in done.stdout

@@ -1,5 +1,6 @@
 """A reader who has seen enough does not end the job."""
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -21,3 +22,16 @@ def test_train_piped_to_head_trains_to_its_end(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert (tmp_path / "run" / "summary.json").exists()
     assert (tmp_path / "run" / "model").is_dir()
+
+
+def test_a_terminal_that_lacks_a_letter_gets_a_question_mark(tmp_path: Path) -> None:
+    out = tmp_path / "模.pbtxt"
+    done = subprocess.run(
+        distrain_command("schema", "criteo", "--out", out),
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "iso-8859-1"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"?.pbtxt" in done.stdout
+    assert out.is_file()
