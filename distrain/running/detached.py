@@ -12,7 +12,7 @@ from distrain.run_paths import RunPaths
 from distrain.running.progress import Progress
 from distrain.running.recording import PatientRecorder
 from distrain.running.resuming import how_to_resume
-from distrain.running.run import Run, hand_on_inputs, show_jobs
+from distrain.running.run import Run, show_jobs
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -43,6 +43,8 @@ def submit(run: Run, progress: Progress, on_queued: Callable[[], None] = lambda:
 
     assert run.scheduler is not None
     checked = run.check()
+    from distrain.train.inputs import hand_on  # late: it loads torch
+
     for note in checked.notes:
         progress.say(f"note: {note}")
     with open_cluster(scheduler=run.scheduler) as client:
@@ -55,7 +57,7 @@ def submit(run: Run, progress: Progress, on_queued: Callable[[], None] = lambda:
         with recorder, ExitStack() as unless_submitted:
             if new:
                 unless_submitted.callback(recorder.forget)
-            hand_on_inputs(run, checked, recorder)
+            hand_on(checked.inputs, run.spec, recorder.paths.tables)
             job = JobHandle(client, run.job_id)
             unless_submitted.pop_all()  # from here on the scheduler may have the job
             queued = job.submit(run.spec, run.run_dir, run.first_attempt)

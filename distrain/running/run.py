@@ -88,6 +88,8 @@ def train(
 
     run = replace(run, spec=with_absolute_paths(run.spec), run_dir=run.run_dir.expanduser())
     checked = run.check()
+    from distrain.train.inputs import hand_on  # late: it loads torch
+
     for note in checked.notes:
         progress.say(f"note: {note}")
     feeds = _feeds(run, progress)
@@ -106,7 +108,7 @@ def train(
     with feeds, recorder, ExitStack() as unless_submitted:
         if run.resumed is None:
             unless_submitted.callback(recorder.forget)
-        hand_on_inputs(run, checked, recorder)
+        hand_on(checked.inputs, run.spec, recorder.paths.tables)
         with progress:
             view = _run_to_end(run, recorder, progress, on_view, unless_submitted.pop_all)
         if view.state.is_final and not view.checkpoints.count and view.reason != "CoordinatorLost":
@@ -126,18 +128,6 @@ def train(
     logs = recorder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
     return summary
-
-
-def hand_on_inputs(run: Run, checked: Checked, recorder: "RunRecorder") -> None:
-    """Spare the ranks the reading of footers, where there is room for that."""
-    from distrain.train.inputs import hand_on  # late: it loads torch
-
-    path = recorder.paths.tables
-    try:
-        hand_on(checked.inputs, run.spec, path)
-    except OutputError:  # a full disk is told where it matters; ranks read what they must
-        with suppress(OSError):
-            path.unlink(missing_ok=True)  # an earlier command's
 
 
 def _release_place(run: Run) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +13,10 @@ import pytest
 from distrain.coordinator.listing import Listing
 from distrain.coordinator.states import JobState
 from distrain.coordinator.view import Entry, JobView, Record, Resumed
-from distrain.errors import ClusterError, JobError, OutputError
+from distrain.errors import JobError, OutputError
 from distrain.report import open_run, read_summary, take_over_run
 from distrain.run_paths import RunPaths
-from distrain.running import LoggedProgress, Run, detached, train
-from distrain.running import run as run_module
+from distrain.running import LoggedProgress, detached
 from distrain.running.recording import PatientRecorder
 from distrain.spec import parse_spec
 
@@ -161,19 +160,3 @@ def test_records_of_a_view_that_was_interrupted_are_written(
                 recorder.add(view(record(10)))
         recorder.add(view(record(10)))
     assert steps_in(tmp_path) == [10]
-
-
-def test_a_scheduler_that_does_not_answer_leaves_no_run_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def open_cluster(**_: object) -> Any:
-        raise ClusterError("no scheduler answers")
-        yield
-
-    monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
-    checked = SimpleNamespace(notes=(), inputs=None)
-    monkeypatch.setattr(run_module.Run, "check", lambda self: checked)
-    with pytest.raises(ClusterError):
-        train(Run(SPEC, tmp_path / "run", "clicks-1", "tcp://there:1"), LoggedProgress())
-    assert not (tmp_path / "run").exists()
