@@ -39,8 +39,9 @@ def test_the_plan_tells_what_the_footers_and_the_spec_say(job):
     assert (plan["reader"], plan["shuffle"], plan["chunk_rows"]) == ("arrow", "chunk", 1000)
     inputs = check_inputs(parse_spec(yaml.safe_load(job.read_text())))
     assert plan["fingerprint"] == inputs.train.fingerprint
-    terms = sum(plan["memory"][f"{term}_bytes"] for term in ("blocks", "decode", "order"))
-    assert plan["share"]["memory_bytes"] == terms
+    terms = ("blocks", "decode", "order", "schedule")
+    assert plan["share"]["memory_bytes"] == sum(plan["memory"][f"{term}_bytes"] for term in terms)
+    assert plan["memory"]["schedule_bytes"] == 160 * plan["row_groups"]
     numbers = [plan["share"], *plan["other_numbers"]]
     assert sorted(share["num_ranks"] for share in numbers) == [1, 2, 3, 4, 6, 8, 12, 24]
     assert all(share["num_ranks"] * share["lanes"] == 24 for share in numbers)
