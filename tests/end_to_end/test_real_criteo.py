@@ -46,4 +46,6 @@ def test_real_clicks_are_prepared_trained_and_scored(shared_data: Path, tmp_path
     done = run_distrain("evaluate", tmp_path / "run", tmp_path / "data" / "valid", "--json")
     report = json.loads(done.stdout)
     assert report["positives"] == VALID_CLICKS
-    assert abs(report["auc"] - summary["auc"]) < 1e-6
+    # So few clicks leave doubt about the average precision in bins: `evaluate` orders the scores.
+    assert abs(report["auc"] - summary["auc"]) <= summary["auc_bound"]
+    assert report["auc_bound"] == 0.0
