@@ -59,7 +59,7 @@ def test_a_run_directory_holds_all_that_it_should(trained: Path) -> None:
     names = {path.name for path in trained.iterdir()}
     assert names == {
         "run.json", "spec.yaml", "metrics.jsonl", "summary.json", "curves.png", "checkpoints",
-        "model",
+        "model", "tables.zip",
     }  # fmt: skip
     records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert [r["step"] for r in records if r["split"] == "train"] == [5, 10, 15, 20]

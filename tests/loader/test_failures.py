@@ -409,7 +409,7 @@ def test_a_backend_is_closed_once_when_nobody_loads_any_more(
 
     class Watched(HostBackend):
         def load(self, *args: Any) -> None:
-            if ends == "badly" and len(loads) == 2:
+            if ends == "badly" and len(loads) >= 2:  # several threads load
                 raise DataError("bad")
             super().load(*args)
             loads.append(len(closes))

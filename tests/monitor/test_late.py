@@ -49,7 +49,7 @@ def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path, prefix: 
             assert dasks.count('<a href="training">Training</a>') == 1
             assert dasks.count("individual-distrain-loss") == 1
             plots = json.loads(scheduler.get("/individual-plots.json")[1]).values()
-            assert len([url for url in plots if url.startswith("/individual-distrain-")]) == 9
+            assert len([url for url in plots if url.startswith("/individual-distrain-")]) == 11
             assert "/individual-task-stream" in plots
         assert scheduler.get("/distrain/jobs/a")[0] == 404
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from other_user import unprivileged
+from safetensors.torch import load_file
 from small_jobs import make_spec, write_prepared
 
 from distrain.checkpoint import CheckpointPlace
@@ -186,7 +187,7 @@ def data_of(old):
     return (f"data.train={old}/data/part-0.parquet", f"data.schema={old}/data/schema.pbtxt")
 
 
-def test_an_old_run_goes_on(old, tmp_path):
+def test_an_old_run_goes_on_as_its_own_version_would(old):
     summary, resumed = resume(old / "in-default", "train.max_steps=8", *data_of(old))
     assert (resumed.step, resumed.first_attempt, summary.steps) == (4, 2, 8)
     assert summary.rows == 8 * 12
@@ -195,21 +196,21 @@ def test_an_old_run_goes_on(old, tmp_path):
         (8, "old-in-default"),
         (6, "old-in-default"),
     ]
-    # ... as one that nobody interrupted, with the version of now.
-    spec = replace_steps(old, 8)
-    whole = train(Run(spec, tmp_path / "whole", "whole"), LoggedProgress())
-    assert whole.train_loss == pytest.approx(summary.train_loss)
-    weights = "model/weights.safetensors"
-    assert (tmp_path / "whole" / weights).read_bytes() == (
-        old / "in-default" / weights
-    ).read_bytes()
+    assert summary.train_loss == pytest.approx(0.7046069729836936)
+    weights = load_file(old / "in-default" / "model" / "weights.safetensors")
+    norms = {name: float(values.double().norm()) for name, values in weights.items()}
+    assert norms == pytest.approx(OLD_NORMS, abs=1e-6)
 
 
-def replace_steps(old, steps):
-    document = load_spec(old / "in-default" / "spec.yaml", [*data_of(old), "checkpoint.dir=null"])
-    return document.model_copy(
-        update={"train": document.train.model_copy(update={"max_steps": steps})}
-    )
+# Of the weights after 8 steps that nobody interrupted, by the version that wrote the old runs;
+# their loss was that above. Today's tables begin with other values, so it cannot be asked again.
+OLD_NORMS = {
+    "dense.body.layers.0.bias": 0.1935471,
+    "dense.body.layers.0.weight": 0.9712401,
+    "dense.task.logit.bias": 0.4106371,
+    "dense.task.logit.weight": 0.444761,
+    "embeddings.weights.0": 1.0914469,
+}
 
 
 def test_an_old_relative_place_is_not_silently_another(old, monkeypatch):
@@ -232,7 +233,10 @@ def test_an_old_relative_place_is_where_the_run_says_that_it_was(old):
 
 
 def test_a_new_run_does_not_take_over_what_an_old_one_left(old, tmp_path):
-    spec = replace_steps(old, 8)
+    spec = load_spec(
+        old / "in-default" / "spec.yaml",
+        [*data_of(old), "checkpoint.dir=null", "train.max_steps=8"],
+    )
     place = spec.checkpoint.model_copy(update={"dir": str(old / "states")})
     run = Run(spec, tmp_path / "new", "new")
     with pytest.raises(SpecError, match="written by an older version"):

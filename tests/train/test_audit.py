@@ -39,6 +39,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     view = run_inline(spec, root, "job", lambda _: None)
     assert view.message is None
     (root / "spec.yaml").write_text(json.dumps(spec.model_dump(mode="json")))
+    named = {"job_id": "job", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}
+    (root / "run.json").write_text(json.dumps(named))
     return root
 
 
