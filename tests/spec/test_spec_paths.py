@@ -1,5 +1,6 @@
 """The local paths of a spec mean the same to every process."""
 
+import pwd
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("/x", "/x"),
         ("~/x", "/home/me/x"),
         ("~", "/home/me"),
-        ("~root/x", "/root/x"),
+        ("~root/x", f"{pwd.getpwnam('root').pw_dir}/x"),
         ("./~/x", "{here}/~/x"),
         ("s3://bucket/~/{run_id}", "s3://bucket/~/{run_id}"),
         ("states/{run_id}", "{here}/states/{run_id}"),
