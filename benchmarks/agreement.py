@@ -19,21 +19,22 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.distributed import TCPStore
 
-from distrain.checkpoint import CheckpointPlace, CheckpointWriter, TrainingState
+from distrain.checkpoint import CheckpointDir, CheckpointWriter, TrainingState
 from distrain.embeddings import Peers, SparseOptimizer
+from distrain.jobs.assignment import Rendezvous
 from distrain.models import build_model
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import MlpSpec
-from distrain.train.assignment import Rendezvous
-from distrain.train.board import StoreBoard
-from distrain.train.gate import StepGate
+from distrain.train.control.gate import StepGate
+from distrain.train.control.torch_store import TorchRankStore
 
 LONG_S = 240.0
 SIZES, QUICK_SIZES = (4, 64, 256), (4, 16, 64)
@@ -94,11 +95,11 @@ class Stores:
         """A counting client for each rank, with keys of their own."""
         self.gangs += 1
         meeting = Rendezvous("127.0.0.1", self.server.port, f"gang/{self.gangs}")
-        boards = [StoreBoard.join(meeting, LONG_S) for _ in range(num_ranks)]
+        boards = [TorchRankStore.join(meeting, LONG_S) for _ in range(num_ranks)]
         return [CountedStore(board._store) for board in boards]
 
 
-def at_the_same_time(jobs: list[Callable[[], Any]]) -> float:
+def at_the_same_time(jobs: Iterable[Callable[[], Any]]) -> float:
     """Run each in a thread of its own; seconds until all have ended."""
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]
     began_s = time.perf_counter()
@@ -120,7 +121,7 @@ def gate_agreement(stores: list[CountedStore]) -> Cost:
         targets.append(target)
         told.release()
 
-    gates = [StepGate(StoreBoard(s), r, num_ranks, hear) for r, s in enumerate(stores)]  # type: ignore[arg-type]
+    gates = [StepGate(TorchRankStore(s), r, num_ranks, hear) for r, s in enumerate(stores)]  # type: ignore[arg-type]
     for rank, gate in enumerate(gates):
         for _ in range(rank % 3):
             gate.begin()
@@ -148,7 +149,7 @@ def plain_gate_agreement(stores: list[CountedStore]) -> Cost:
             time.sleep(PLAIN_PAUSE_S)
         store.get("decision")
 
-    jobs = [lambda rank=r, store=s: decide(rank, store) for r, s in enumerate(stores)]
+    jobs = [partial(decide, rank, store) for rank, store in enumerate(stores)]
     seconds = at_the_same_time(jobs)
     return Cost([store.calls for store in stores], seconds)
 
@@ -158,14 +159,14 @@ def checkpoint_agreement(stores: list[CountedStore]) -> Cost:
     num_ranks, states = len(stores), [small_state() for _ in stores]
     whole: list[bool | None] = []
     with tempfile.TemporaryDirectory() as folder:
-        place = CheckpointPlace(folder)
+        place = CheckpointDir(folder)
 
         def save(rank: int, store: CountedStore) -> None:
-            peers, board = Peers(rank, num_ranks), StoreBoard(store)  # type: ignore[arg-type]
+            peers, board = Peers(rank, num_ranks), TorchRankStore(store)  # type: ignore[arg-type]
             writer = CheckpointWriter(place, states[rank], peers, board, keep=1, patience_s=LONG_S)
             whole.append(writer.save(1, 1, {}, {}, wait=True).whole)
 
-        jobs = [lambda rank=r, store=s: save(rank, store) for r, s in enumerate(stores)]
+        jobs = [partial(save, rank, store) for rank, store in enumerate(stores)]
         seconds = at_the_same_time(jobs)
     assert whole == [True] * num_ranks
     return Cost([store.calls for store in stores], seconds)
@@ -188,7 +189,7 @@ def questions_per_s(stores: Stores) -> float:
     """How often a rank asks that waits for something that does not come."""
     (store,) = stores.of_gang(1)
     try:
-        StoreBoard(store).read("never", WAITS_S)  # type: ignore[arg-type]
+        TorchRankStore(store).read("never", WAITS_S)  # type: ignore[arg-type]
     except TimeoutError:
         return store.calls["check"] / WAITS_S
     raise AssertionError

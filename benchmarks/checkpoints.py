@@ -15,18 +15,21 @@ import argparse
 import itertools
 import json
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from loader_bench.data import make_data
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.loader_bench.data import make_data
 from distrain.cluster import local_cluster
-from distrain.coordinator.handle import JobHandle, raise_for_state
-from distrain.coordinator.view import Record
-from distrain.report import summarise
+from distrain.jobs.view import Record
 from distrain.run_paths import new_job_id
+from distrain.runs import summarise
 from distrain.spec import parse_spec
+from distrain.submission.handle import JobHandle, raise_for_state
 
 GOAL_PCT = 3.0
 EVERY_STEPS = 500

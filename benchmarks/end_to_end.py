@@ -43,7 +43,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from end_to_end_bench.notebooks import (
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.end_to_end_bench.notebooks import (
     NOTEBOOKS,
     Notebook,
     Way,
@@ -51,8 +54,8 @@ from end_to_end_bench.notebooks import (
     ways,
     windows_per_epoch,
 )
-from end_to_end_bench.result import Run, figures, print_heads, print_run, rounded
-from end_to_end_bench.rows import Made, make_rows
+from benchmarks.end_to_end_bench.result import Run, figures, print_heads, print_run, rounded
+from benchmarks.end_to_end_bench.rows import Made, make_rows
 
 # device, quick: rows, timed epochs, scale of the tables
 SIZES = {
@@ -167,7 +170,7 @@ def train(
     began_s = time.perf_counter()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "end_to_end_bench.one_run", json.dumps(asked)],
+            [sys.executable, "-m", "benchmarks.end_to_end_bench.one_run", json.dumps(asked)],
             capture_output=True,
             text=True,
             timeout=LONGEST_RUN_S,
@@ -188,9 +191,9 @@ def train(
 
 def environment(way: Way) -> dict[str, str]:
     """A rank's, as a supervisor gives it."""
-    from distrain.coordinator.rank_process import ALLOCATOR
+    from distrain.worker.rank_process import ALLOCATOR
 
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return os.environ | ALLOCATOR | threads | way.environment | {"PYTHONPATH": path}

@@ -37,11 +37,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(1, str(ROOT))  # distrain need not be installed
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from gpu_bench.run import Runner  # noqa: E402
-from gpu_bench.software import (  # noqa: E402
+from benchmarks.gpu_bench.run import Runner
+from benchmarks.gpu_bench.software import (
     NEEDED,
     OPTIONAL,
     driver,
@@ -49,7 +49,9 @@ from gpu_bench.software import (  # noqa: E402
     missing,
     versions,
 )
-from gpu_bench.stages import WITHOUT_GPU, Stage, stages  # noqa: E402
+from benchmarks.gpu_bench.stages import WITHOUT_GPU, Stage, stages
+
+ROOT = Path(__file__).resolve().parent.parent
 
 UNAVAILABLE = 69
 LOOK_S = 180

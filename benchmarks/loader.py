@@ -42,11 +42,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from loader_bench.cases import COPY_TO_GPU, HUGGING_FACE, MERLIN, OURS_TO_GPU, Case, all_cases
-from loader_bench.data import bytes_per_row, make_data
-from loader_bench.measure import measure
-from loader_bench.ours import pack_fast
-from loader_bench.result import Rounds, draw, print_table, summary
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.loader_bench.cases import (
+    COPY_TO_GPU,
+    HUGGING_FACE,
+    MERLIN,
+    OURS_TO_GPU,
+    Case,
+    all_cases,
+)
+from benchmarks.loader_bench.data import bytes_per_row, make_data
+from benchmarks.loader_bench.measure import measure
+from benchmarks.loader_bench.ours import pack_fast
+from benchmarks.loader_bench.result import Rounds, draw, print_table, summary
 
 
 def main() -> None:

@@ -12,23 +12,27 @@ the wait for the first batch included; beside them stands the share after the fi
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-from loader_bench.data import make_data
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import psutil
+
+from benchmarks.loader_bench.data import make_data
 from distrain.cluster import local_cluster
-from distrain.coordinator.handle import JobHandle, raise_for_state
-from distrain.coordinator.plugin import ensure_coordinator
-from distrain.coordinator.supervisor import EVENT_OP
-from distrain.coordinator.view import JobView, Record
 from distrain.events import PHASES, RankFinished, TrainingStarted
+from distrain.jobs.view import JobView, Record
 from distrain.run_paths import new_job_id
+from distrain.scheduler.plugin import ensure_coordinator
 from distrain.spec import parse_spec
+from distrain.submission.handle import JobHandle, raise_for_state
+from distrain.worker.supervisor import EVENT_OP
 
 NUM_RANKS = 2
 GLOBAL_BATCH_ROWS = 65_536

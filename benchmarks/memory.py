@@ -20,13 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-from loader_bench.data import make_data, schema
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import yaml
+
+from benchmarks.loader_bench.data import make_data, schema
 from distrain.cluster import local_cluster
-from distrain.coordinator.handle import JobHandle, raise_for_state
 from distrain.run_paths import new_job_id
 from distrain.spec import parse_spec
+from distrain.submission.handle import JobHandle, raise_for_state
 
 GOAL_WITHIN = 0.10
 GOAL_LARGEST_BYTES = 4e9

@@ -27,11 +27,11 @@ from typing import Any
 import psutil
 
 from distrain.cluster import local_cluster
-from distrain.coordinator.handle import JobHandle
-from distrain.coordinator.plugin import PLUGIN_NAME
 from distrain.etl import PrepRequest, prepare
 from distrain.run_paths import new_job_id
+from distrain.scheduler.plugin import PLUGIN_NAME
 from distrain.spec import parse_spec
+from distrain.submission.handle import JobHandle
 from distrain.synth import SynthRequest, generate
 
 WATCHDOG_S = 5.0

@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 
 from distrain.cluster import local_cluster
-from distrain.coordinator.handle import JobHandle, raise_for_state
-from distrain.coordinator.view import Record
 from distrain.etl import PrepRequest, prepare
-from distrain.report import summarise
+from distrain.jobs.view import Record
 from distrain.run_paths import new_job_id
+from distrain.runs import summarise
 from distrain.spec import parse_spec
+from distrain.submission.handle import JobHandle, raise_for_state
 from distrain.synth import SynthRequest, generate
 
 GOAL = 1.6

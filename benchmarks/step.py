@@ -50,12 +50,22 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from step_bench.cases import FBGEMM, OPEN, TORCHREC, Comparison, comparisons
-from step_bench.contender import Setup, serve
-from step_bench.goals import figures
-from step_bench.resident import Data, chosen_scale
-from step_bench.result import Record, draw, print_heads, print_records, records_of, rounded
-from step_bench.turns import Measured, measure, running
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.step_bench.cases import FBGEMM, OPEN, TORCHREC, Comparison, comparisons
+from benchmarks.step_bench.contender import Setup, serve
+from benchmarks.step_bench.goals import figures
+from benchmarks.step_bench.resident import Data, chosen_scale
+from benchmarks.step_bench.result import (
+    Record,
+    draw,
+    print_heads,
+    print_records,
+    records_of,
+    rounded,
+)
+from benchmarks.step_bench.turns import Measured, measure, running
 
 
 def main() -> None:

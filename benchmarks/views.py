@@ -26,12 +26,16 @@ a rank for each core but one, since who watches runs on this machine too
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from views_bench.simulation import Simulated, simulate
-from views_bench.streams import Received, receive
-from views_bench.training import Watched, watch_training
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.views_bench.simulation import Simulated, simulate
+from benchmarks.views_bench.streams import Received, receive
+from benchmarks.views_bench.training import Watched, watch_training
 
 SIMULATED_S, QUICK_SIMULATED_S = 600, 20
 CASES = ((64, 5, 1024), (1024, 1, 1024))

@@ -1,4 +1,4 @@
-"""A batch: what the loader gives and a model takes."""
+"""A batch: the loader's product and a model's input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ragged:
-    """A list column: as many values in each row as it has.
+    """A list column, whose rows differ in length.
 
     Row `i` holds `values[offsets[i]:offsets[i + 1]]`, as `torch.nn.functional.embedding_bag` wants
     it (with `include_last_offset=True`).
@@ -27,18 +27,11 @@ class Ragged:
 
     @property
     def lengths(self) -> Tensor:
-        """How many values each row has, `[rows]`, int32."""
+        """The number of values of each row, `[rows]`, int32."""
         return self.offsets[1:] - self.offsets[:-1]
 
     def padded(self, length: int, fill: float = 0) -> Tensor:
-        """The rows cut or filled up to one length.
-
-        Args:
-            length: Values per row of the result; later ones are cut off.
-            fill: What stands where a row has no value.
-
-        Returns:
-            `[rows, length]`, of the values' type.
+        """The rows cut or filled with `fill` to one length: `[rows, length]`, of the values' type.
 
         >>> import torch
         >>> clicks = Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3]))
@@ -59,7 +52,7 @@ class Ragged:
         Waits for the device, to compare the lengths.
 
         Raises:
-            ValueError: They have not; `padded` makes them so.
+            ValueError: The lengths differ; use `padded`.
 
         >>> import torch
         >>> Ragged(torch.tensor([7, 8, 9, 6]), torch.tensor([0, 2, 4])).dense().tolist()
@@ -99,12 +92,9 @@ class Batch:
         continuous: `[rows, num_continuous]`, float32.
         label: `[rows]`, float32, 0.0 or 1.0: the first target; `None` when rows are scored without
             labels.
-        categorical_names: The columns of `categorical`, in order.
-        continuous_names: The columns of `continuous`, in order.
         labels: `[rows, num_targets]`, float32: all targets; `None` where there are no labels, or
-            where whoever made the batch knows of one target only.
-        label_names: The columns of `labels`, in order.
-        weight: `[rows]`, float32, 0 or more: how much each row counts; `None` if all count alike.
+            where the maker of the batch has one target only.
+        weight: `[rows]`, float32, 0 or more: each row's weight; `None` if all are equal.
         lists: The list columns, by name.
     """
 
@@ -120,7 +110,7 @@ class Batch:
 
     @property
     def num_rows(self) -> int:
-        """How many rows; 0 is allowed (a rank may have none in the last step of an epoch)."""
+        """Number of rows, which may be 0 on a rank in the last step of an epoch."""
         return int(self.categorical.shape[0])
 
     def __getitem__(self, name: str) -> Tensor:
@@ -172,14 +162,12 @@ class Batch:
             return None if tensor is None else tensor.to(target, non_blocking=True)
 
         labels = moved(self.labels)
-        return Batch(
-            self.categorical.to(target, non_blocking=True),
-            self.continuous.to(target, non_blocking=True),
-            moved(self.label) if labels is None else labels[:, 0],
-            self.categorical_names,
-            self.continuous_names,
-            labels,
-            self.label_names,
-            moved(self.weight),
-            {name: column.to(target) for name, column in self.lists.items()},
+        return replace(
+            self,
+            categorical=self.categorical.to(target, non_blocking=True),
+            continuous=self.continuous.to(target, non_blocking=True),
+            label=moved(self.label) if labels is None else labels[:, 0],
+            labels=labels,
+            weight=moved(self.weight),
+            lists={name: column.to(target) for name, column in self.lists.items()},
         )

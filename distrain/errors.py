@@ -1,28 +1,50 @@
-"""Every error that distrain raises on purpose.
+"""The tree of expected errors, with the command line's exit codes.
 
     DistrainError                  exit code
-    ├── InputError                 1    something given to us cannot be used
+    ├── InputError                 1    an input cannot be used
     │   ├── SpecError              1    the job spec
-    │   ├── SchemaError            1    a schema, or a column it lacks
+    │   ├── SchemaError            1    a schema, or a column that it lacks
     │   ├── DataError              1    a data file, row group, column or value
-    │   └── ModelError             1    a model that cannot be built or used
-    │       └── NonFiniteOutput    1    one whose output is not finite
-    ├── OutputError                1    something could not be written whole
-    ├── Unavailable                1    a storage that does not answer now, and may another time
+    │   │   └── Damaged            1    a checkpoint (`distrain.checkpoint`)
+    │   └── ModelError             1    a model cannot be built, run or exported
+    │       └── NonFiniteOutput    1    a model's output is not finite
+    ├── OutputError                1    an output could not be written whole
+    │   └── RunInUse               1    another process writes the run directory (`distrain.runs`)
+    ├── Unavailable                1    a storage does not answer now; a later try may succeed
     ├── ClusterError               69   no cluster, or too few workers
-    └── JobError                   100  a job that started and did not end well
-        └── JobCancelled           103  somebody stopped it
+    └── JobError                   100  a job started and did not end well
+        └── JobCancelled           103  a job was stopped on request
 
 An error says what failed, where, the likely cause and what to do next. The command line prints
 exactly `str(error)`, and a traceback only for errors that are not in this tree.
 """
 
-from collections.abc import Iterator, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, NoReturn
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came: this process is to end in order, as after Ctrl-C."""
+    """SIGTERM was received: this process ends in order, as after Ctrl-C."""
+
+
+def _raise_terminated(number: int, frame: object) -> NoReturn:
+    raise Terminated
+
+
+@contextmanager
+def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Iterator[None]:
+    """Handle SIGTERM in the block, by default as `Terminated`; threads but the main one cannot."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class DistrainError(Exception):
@@ -34,7 +56,7 @@ class DistrainError(Exception):
         hint: The likely cause, or the next command.
 
     Attributes:
-        parts: The single errors, of one that tells several together (`Mistakes`).
+        parts: The single errors, where `Mistakes` joined several into this one.
     """
 
     exit_code = 1
@@ -74,7 +96,7 @@ def _rebuild(
 
 
 class InputError(DistrainError):
-    """Something given to us cannot be used."""
+    """An input that cannot be used."""
 
 
 class SpecError(InputError):
@@ -82,7 +104,7 @@ class SpecError(InputError):
 
 
 class SchemaError(InputError):
-    """A schema that cannot be read, or that lacks what is asked of it."""
+    """A schema that cannot be read, or that lacks a column or a property."""
 
 
 class DataError(InputError):
@@ -90,7 +112,7 @@ class DataError(InputError):
 
 
 class ModelError(InputError):
-    """A model that cannot be built as asked, or that cannot score the rows it is given."""
+    """A model that cannot be built of its blocks and columns, run, or exported."""
 
 
 class NonFiniteOutput(ModelError):
@@ -102,7 +124,7 @@ class OutputError(DistrainError):
 
 
 class Unavailable(DistrainError):
-    """Something that cannot be read or written now, and may be another time."""
+    """A storage that does not answer now; a later try may succeed."""
 
 
 class ClusterError(DistrainError):
@@ -118,7 +140,7 @@ class JobError(DistrainError):
 
 
 class JobCancelled(JobError):
-    """A job that somebody stopped."""
+    """A job that was stopped on request."""
 
     exit_code = 103
 

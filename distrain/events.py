@@ -1,11 +1,11 @@
-"""Everything a rank may report, as frozen dataclasses that travel as JSON.
+"""Everything that a rank may report, as frozen dataclasses that travel as JSON.
 
 A rank writes events; its supervisor adds the job and the attempt; the coordinator merges them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 PHASES = (
     "data_wait",
@@ -27,7 +27,12 @@ STEP_BOUNDS_S = (
 
 
 @dataclass(frozen=True)
-class RankStarted:
+class _OfRank:
+    rank: int
+
+
+@dataclass(frozen=True)
+class RankStarted(_OfRank):
     """The rank's process lives and is about to join its gang.
 
     Attributes:
@@ -36,7 +41,6 @@ class RankStarted:
     """
 
     kind: ClassVar[str] = "rank_started"
-    rank: int
     pid: int
     host: str
     device: str
@@ -44,7 +48,7 @@ class RankStarted:
 
 
 @dataclass(frozen=True)
-class TrainingStarted:
+class TrainingStarted(_OfRank):
     """Model and data are ready and all ranks have met.
 
     Attributes:
@@ -62,7 +66,6 @@ class TrainingStarted:
     """
 
     kind: ClassVar[str] = "training_started"
-    rank: int
     num_steps: int
     rows_per_epoch: int
     total_rows: int
@@ -76,21 +79,20 @@ class TrainingStarted:
 
 
 @dataclass(frozen=True)
-class Heartbeat:
-    """A thread of the rank tells that its process runs, and what its training is at.
+class Heartbeat(_OfRank):
+    """The rank's process runs, and this is what its training is at; a thread of its own sends it.
 
     Attributes:
         step: Steps begun since the start of the job.
         progress: A number that grows with every step, validation batch and saved piece. Ranks in
             the same place of the same program have the same number.
-        doing: What the training thread is at: a phase of `PHASES`, or `setup`.
+        doing: What the training thread does: a phase of `PHASES`, or `setup`.
         waiting_for: Who it waits for, if it does: `peers` in a collective operation, `reader` for
             rows, `storage` for files that cannot be read at the moment and are tried again; ""
             while it works.
     """
 
     kind: ClassVar[str] = "heartbeat"
-    rank: int
     step: int
     progress: int
     doing: str
@@ -98,8 +100,8 @@ class Heartbeat:
 
 
 @dataclass(frozen=True)
-class CheckpointSaved:
-    """A checkpoint is whole; rank 0 tells.
+class CheckpointSaved(_OfRank):
+    """A checkpoint is whole; rank 0 reports it.
 
     Attributes:
         step: Steps that it holds.
@@ -111,7 +113,6 @@ class CheckpointSaved:
     """
 
     kind: ClassVar[str] = "checkpoint_saved"
-    rank: int
     step: int
     path: str
     size_bytes: int
@@ -121,7 +122,7 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
-class CheckpointTrouble:
+class CheckpointTrouble(_OfRank):
     """A checkpoint could not be written, or was found damaged and left aside; training goes on.
 
     Attributes:
@@ -130,26 +131,24 @@ class CheckpointTrouble:
     """
 
     kind: ClassVar[str] = "checkpoint_trouble"
-    rank: int
     message: str
     step: int | None = None
 
 
 @dataclass(frozen=True)
-class KeepingTrouble:
-    """The supervisor's account of reports that it could not keep beside the logs; training goes on.
+class KeepingTrouble(_OfRank):
+    """The supervisor could not keep reports beside the logs; training goes on.
 
     Attributes:
         message: How many, and why, as people should read it.
     """
 
     kind: ClassVar[str] = "keeping_trouble"
-    rank: int
     message: str
 
 
 @dataclass(frozen=True)
-class StopNoticed:
+class StopNoticed(_OfRank):
     """Somebody else than the coordinator asked the rank's process to end, with a signal.
 
     Attributes:
@@ -157,12 +156,11 @@ class StopNoticed:
     """
 
     kind: ClassVar[str] = "stop_noticed"
-    rank: int
     signal: str
 
 
 @dataclass(frozen=True)
-class RankStopped:
+class RankStopped(_OfRank):
     """The rank stopped in order, as it was asked to; its process will end.
 
     Attributes:
@@ -171,14 +169,13 @@ class RankStopped:
     """
 
     kind: ClassVar[str] = "rank_stopped"
-    rank: int
     step: int
     saved: bool
 
 
 @dataclass(frozen=True)
-class StacksTaken:
-    """The supervisor's account of what a rank's process was doing when nothing moved.
+class StacksTaken(_OfRank):
+    """What a rank's process was doing when nothing moved, as its supervisor saw it.
 
     Attributes:
         process_state: The kernel's letter and word, such as `T (stopped)`; `gone` if it has ended.
@@ -186,13 +183,12 @@ class StacksTaken:
     """
 
     kind: ClassVar[str] = "stacks_taken"
-    rank: int
     process_state: str
     stacks: str
 
 
 @dataclass(frozen=True)
-class StepsDone:
+class StepsDone(_OfRank):
     """Some steps, since the last such report.
 
     Attributes:
@@ -216,7 +212,6 @@ class StepsDone:
     """
 
     kind: ClassVar[str] = "steps_done"
-    rank: int
     epoch: int
     step: int
     elapsed_s: float
@@ -231,7 +226,7 @@ class StepsDone:
 
 
 @dataclass(frozen=True)
-class EvaluationDone:
+class EvaluationDone(_OfRank):
     """This rank's share of the validation rows was scored.
 
     Attributes:
@@ -243,7 +238,6 @@ class EvaluationDone:
     """
 
     kind: ClassVar[str] = "evaluation_done"
-    rank: int
     epoch: int
     step: int
     elapsed_s: float
@@ -253,8 +247,8 @@ class EvaluationDone:
 
 
 @dataclass(frozen=True)
-class StoppedEarly:
-    """The training ends before all its steps: validations no longer get better; rank 0 tells.
+class StoppedEarly(_OfRank):
+    """The training ends before all its steps: validations no longer get better; rank 0 reports it.
 
     Attributes:
         step: Steps taken.
@@ -266,7 +260,6 @@ class StoppedEarly:
     """
 
     kind: ClassVar[str] = "stopped_early"
-    rank: int
     step: int
     rows: int
     metric: str
@@ -276,11 +269,11 @@ class StoppedEarly:
 
 
 @dataclass(frozen=True)
-class WeightsTaken:
-    """A new run begins with the weights of another; rank 0 tells.
+class WeightsTaken(_OfRank):
+    """A new run begins with the weights of another; rank 0 reports it.
 
     Attributes:
-        path: The saved model or checkpoint that they are of.
+        path: The saved model or checkpoint with these weights.
         step: Steps of training that they had; `None` if it does not say.
         tables: Of each embedding table, by its name: its `columns`, `by` (how its rows were found:
             `id`, `value` or `fresh`), and how many rows were `matched`, are `fresh`, and were
@@ -290,7 +283,6 @@ class WeightsTaken:
     """
 
     kind: ClassVar[str] = "weights_taken"
-    rank: int
     path: str
     step: int | None
     tables: Mapping[str, Mapping[str, Any]]
@@ -299,7 +291,7 @@ class WeightsTaken:
 
 
 @dataclass(frozen=True)
-class ModelSaved:
+class ModelSaved(_OfRank):
     """Rank 0 wrote the model.
 
     Attributes:
@@ -308,13 +300,12 @@ class ModelSaved:
     """
 
     kind: ClassVar[str] = "model_saved"
-    rank: int
     path: str
     step: int | None = None
 
 
 @dataclass(frozen=True)
-class RankFinished:
+class RankFinished(_OfRank):
     """The rank did all its work; how its process then ends does not matter.
 
     Attributes:
@@ -331,7 +322,6 @@ class RankFinished:
     """
 
     kind: ClassVar[str] = "rank_finished"
-    rank: int
     steps: int
     rows: int
     elapsed_s: float
@@ -344,18 +334,17 @@ class RankFinished:
 
 
 @dataclass(frozen=True)
-class RankFailed:
-    """The rank's own account of why it cannot go on.
+class RankFailed(_OfRank):
+    """The rank says why it cannot go on.
 
     Attributes:
-        reason: A word from `FAILURE_REASONS`.
+        reason: One of `distrain.reasons.Reason`.
         message: What failed, where, and the hint, as people should read it.
         step: The step at which a loss was not finite, from 1; `None` for other reasons.
         traceback: Python's, if it helps.
     """
 
     kind: ClassVar[str] = "rank_failed"
-    rank: int
     reason: str
     message: str
     step: int | None = None
@@ -363,8 +352,8 @@ class RankFailed:
 
 
 @dataclass(frozen=True)
-class RankExited:
-    """The supervisor's account of how the rank's process ended.
+class RankExited(_OfRank):
+    """The rank's process ended, as its supervisor saw it.
 
     Attributes:
         exit_code: As the operating system gave it; negative: the number of a signal.
@@ -373,22 +362,10 @@ class RankExited:
     """
 
     kind: ClassVar[str] = "rank_exited"
-    rank: int
     exit_code: int
     stopped: bool
     log_tail: str = ""
 
-
-FAILURE_REASONS = (
-    "DataError",  # a file or value that cannot be used
-    "InvalidSpec",  # the spec does not fit the data or the machine
-    "NonFiniteLoss",  # the loss became NaN or infinite
-    "OutOfMemory",  # the device's or the host's memory did not suffice
-    "OutputError",  # the model or the log could not be written
-    "PeerLost",  # a collective failed because another rank was gone: never the first cause
-    "RankFailed",  # any other exception
-    "StorageUnavailable",  # data or checkpoints could not be read, and may be another time
-)
 
 Event = (
     RankStarted
@@ -410,28 +387,7 @@ Event = (
     | RankExited
 )
 
-EVENT_TYPES: dict[str, type[Event]] = {
-    cls.kind: cls
-    for cls in (
-        RankStarted,
-        TrainingStarted,
-        Heartbeat,
-        StepsDone,
-        EvaluationDone,
-        CheckpointSaved,
-        CheckpointTrouble,
-        StoppedEarly,
-        WeightsTaken,
-        KeepingTrouble,
-        ModelSaved,
-        StopNoticed,
-        RankStopped,
-        StacksTaken,
-        RankFinished,
-        RankFailed,
-        RankExited,
-    )
-}
+EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 
 
 def to_json(event: Event) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """What a Dask scheduler loads: `dask scheduler --preload distrain.preload`.
 
 Its import prepares the pages and documents of jobs, since Dask builds its routes and its dashboard
-right after it; its set-up puts the coordinator in place before the first client comes. Without it
-the first `distrain train --scheduler ADDRESS` installs the coordinator and adds all of that
-(`distrain.monitor.late`).
+right after it. Without it the first `distrain train --scheduler ADDRESS` installs the coordinator
+and adds all of that (`distrain.monitor.attach`).
 """
 
 from distributed import Scheduler
 
-from distrain.coordinator.plugin import PLUGIN_NAME, CoordinatorPlugin
-from distrain.monitor.install import install, watch
+from distrain.monitor import install, watch
+from distrain.scheduler import PLUGIN_NAME, CoordinatorPlugin
 
 install()
 

@@ -1,4 +1,4 @@
-"""The names of runs, and of everything in a run directory."""
+"""Names of runs and of the files in a run directory."""
 
 import uuid
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from distrain.errors import InputError
 
-_ATTEMPT = "attempt-"
+_ATTEMPT, _RANK = "attempt-", "rank-"
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """One training run's files; nobody else spells these names.
+    """Paths of one run's files; no other module spells these names.
 
     >>> RunPaths(Path("runs/a")).log(rank=1, attempt=2).as_posix()
     'runs/a/logs/attempt-2/rank-1.log'
@@ -27,7 +27,7 @@ class RunPaths:
 
     @property
     def run(self) -> Path:
-        """Whose run this is: the job's id, when it was made, by which version, on what machine."""
+        """The job's id, when it was submitted, distrain's version, and the machine."""
         return self.root / "run.json"
 
     @property
@@ -37,12 +37,12 @@ class RunPaths:
 
     @property
     def progress(self) -> Path:
-        """How the run stands as one JSON document, until it has a summary."""
+        """The run's status as one JSON document, until it has a summary."""
         return self.root / "progress.json"
 
     @property
     def tables(self) -> Path:
-        """Which row groups there are, as the command found them, for the ranks."""
+        """Row groups of the data, which the command found and the ranks read."""
         return self.root / "tables.zip"
 
     @property
@@ -57,8 +57,23 @@ class RunPaths:
 
     @property
     def report(self) -> Path:
-        """The run on one page for people; written when somebody asks for it."""
+        """The run on one HTML page, written by `distrain report`."""
         return self.root / "report.html"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard's event files, unless the sink names another place."""
+        return self.root / "tensorboard"
+
+    @property
+    def mlflow_store(self) -> Path:
+        """MLflow's database, where neither the sink nor the environment names a server."""
+        return self.root / "mlflow.db"
+
+    @property
+    def mlflow_artifacts(self) -> Path:
+        """The folder of MLflow's artifacts beside `mlflow_store`."""
+        return self.root / "mlflow"
 
     @property
     def model(self) -> Path:
@@ -72,29 +87,29 @@ class RunPaths:
 
     @property
     def logs(self) -> Path:
-        """The folder of what the ranks printed, attempt by attempt."""
+        """The folder of the ranks' logs, attempt by attempt."""
         return self.root / "logs"
 
     @property
     def audits(self) -> Path:
-        """The folder of the hashes of the rows that were trained, attempt by attempt."""
+        """The folder of hashes of trained rows, attempt by attempt."""
         return self.root / "audit"
 
     def log(self, rank: int, attempt: int) -> Path:
-        """What one rank printed."""
-        return self.logs / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.log"
+        """The log of one rank."""
+        return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.log"
 
     def stacks(self, rank: int, attempt: int) -> Path:
-        """Where one rank's Python stacks are written when they are asked for."""
-        return self.logs / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.stacks"
+        """The Python stacks of one rank, written on request."""
+        return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.stacks"
 
     def reports(self, rank: int, attempt: int) -> Path:
-        """The progress that one rank reported, in case nobody lived to record it."""
-        return self.logs / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.reports"
+        """The reports of one rank, from which lost records are made again."""
+        return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.reports"
 
     def audit(self, rank: int, attempt: int) -> Path:
-        """Hashes of the rows that one rank trained."""
-        return self.audits / f"{_ATTEMPT}{attempt}" / f"rank-{rank}.rows"
+        """Hashes of the rows that one rank trained on."""
+        return self.audits / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.rows"
 
     def attempts(self) -> tuple[int, ...]:
         """The attempts that left logs or hashes, the oldest first."""
@@ -103,15 +118,25 @@ class RunPaths:
         return tuple(sorted(int(number) for number in numbers if number.isdecimal()))
 
 
+def of_all_ranks(file: Path) -> dict[int, Path]:
+    """By rank, the files of all ranks that are named like one rank's, `RunPaths.log(0, 1)`, say."""
+    found = {}
+    for path in _inside(file.parent):
+        rank = path.name.removeprefix(_RANK).removesuffix(file.suffix)
+        if path.name == f"{_RANK}{rank}{file.suffix}" and rank.isdecimal():
+            found[int(rank)] = path
+    return dict(sorted(found.items()))
+
+
 def _inside(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def check_run_dir(paths: RunPaths) -> None:
-    """Raise if there is no such folder.
+    """Check that a run directory exists.
 
     Raises:
-        InputError: There is none.
+        InputError: It does not.
     """
     if not paths.root.is_dir():
         raise InputError(
@@ -129,3 +154,8 @@ def new_job_id(name: str, now: datetime | None = None) -> str:
     """
     moment = now or datetime.now()
     return f"{name}-{moment:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
+
+
+def recent_parts(log: Path) -> tuple[Path, Path]:
+    """The two files beside a rank's log that continue its beginning: the later, the earlier one."""
+    return log.with_name(log.name + ".recent"), log.with_name(log.name + ".older")

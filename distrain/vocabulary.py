@@ -72,14 +72,7 @@ class Vocabulary:
         return values[order], order
 
     def encode(self, values: pa.Array) -> Int32Array:
-        """The ids of some values.
-
-        Args:
-            values: `[rows]`, int64 or (large) string as `self.values`, with gaps.
-
-        Returns:
-            `[rows]`, int32.
-        """
+        """The ids, `[rows]`, int32; `values`, which may have gaps, are int64 or (large) string."""
         # Each distinct value is looked up once; most columns repeat theirs a lot.
         encoded = values.dictionary_encode()
         distinct = self._distinct_ids(encoded.dictionary)
@@ -116,18 +109,13 @@ class Vocabulary:
             OutputError: They could not be written.
         """
         unique = pa.table({column: self.values, f"{column}_size": self.counts})
-        num_indices = [1, 1, self.num_oov, len(self.values)]
+        num_kept = pc.sum(self.counts).as_py() or 0
         meta = pa.table(
             {
                 "kind": _KINDS,
                 "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, self.first_value_id],
-                "num_indices": num_indices,
-                "num_observed": [
-                    0,
-                    self.nulls_observed,
-                    self.oov_observed,
-                    pc.sum(self.counts).as_py() or 0,
-                ],
+                "num_indices": [1, 1, self.num_oov, len(self.values)],
+                "num_observed": [0, self.nulls_observed, self.oov_observed, num_kept],
             }
         )
         with translated_errors(folder):

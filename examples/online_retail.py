@@ -20,7 +20,7 @@ import yaml
 from online_retail_data import Shop
 
 from distrain.loader import Dataset, Loader
-from distrain.metrics.ranking import RankingMetrics, top_items
+from distrain.metrics import RankingMetrics, top_items
 from distrain.models import load_model
 from distrain.models.zoo.two_tower import tower_vectors
 

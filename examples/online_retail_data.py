@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.etl import Categorify, ColumnGroup, Workflow, output_schema
-from distrain.metrics.ranking import ItemLists
+from distrain.metrics import ItemLists
 from distrain.schema import Schema, Tags
 
 MOST_ITEMS = 200

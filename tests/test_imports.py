@@ -29,9 +29,13 @@ def test_the_package_itself_is_light():
         "distrain.events",
         "distrain.schema",
         "distrain.partition.plan",
-        "distrain.placement",
-        "distrain.coordinator.machine",
-        "distrain.coordinator.view",
+        "distrain.jobs",
+        "distrain.progress",
+        "distrain.machine",
+        "distrain.documents",
+        "distrain.runs",
+        "distrain.reasons",
+        "distrain.cluster",
         "distrain.world",
         "distrain.run_paths",
         "distrain.storage",
@@ -43,8 +47,13 @@ def test_the_pure_rooms_load_no_framework(room):
     assert not loaded & FRAMEWORKS
 
 
+@pytest.mark.parametrize("room", ["distrain.schema", "distrain.storage"])
+def test_schemas_and_folders_load_no_numpy(room):
+    assert not loaded_by(f"import {room}") & HEAVY
+
+
 def test_a_rank_inline_needs_no_dask():
-    loaded = loaded_by("import distrain.coordinator.handle, distrain.coordinator.inline")
+    loaded = loaded_by("import distrain.submission, distrain.cluster")
     assert "distrain" in loaded
     assert not loaded & {"dask", "distributed"}
 

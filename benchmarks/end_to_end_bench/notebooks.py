@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from end_to_end_bench.rows import Made
+from benchmarks.end_to_end_bench.rows import Made
 
 REPORTS_PER_EPOCH = 16
 MOST_STEPS_PER_REPORT = 50

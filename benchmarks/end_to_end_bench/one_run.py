@@ -1,4 +1,4 @@
-"""One training in a process of its own: `python -m end_to_end_bench.one_run JSON`.
+"""One training in a process of its own: `python -m benchmarks.end_to_end_bench.one_run JSON`.
 
 It calls `distrain.train.rank.run_rank`, the whole work of a rank: what `backend: inline` runs in
 the caller's process and what a rank's process runs under Dask. So nothing of it needs Dask, and the
@@ -17,12 +17,12 @@ BEGAN_S = time.perf_counter()
 
 
 def main() -> None:
+    from benchmarks.end_to_end_bench.watching import Watcher
+    from distrain.jobs.assignment import Assignment
     from distrain.run_paths import RunPaths
     from distrain.spec import parse_spec
-    from distrain.train.assignment import Assignment
-    from distrain.train.rank import run_rank
+    from distrain.train.rank.process import run_rank
     from distrain.world import World
-    from end_to_end_bench.watching import Watcher
 
     asked = json.loads(sys.argv[1])
     spec = parse_spec(asked["document"])

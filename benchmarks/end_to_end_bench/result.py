@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from end_to_end_bench.notebooks import NOTEBOOKS, Notebook
-from end_to_end_bench.rows import Made
+from benchmarks.end_to_end_bench.notebooks import NOTEBOOKS, Notebook
+from benchmarks.end_to_end_bench.rows import Made
 
 MOST_WAITING = 0.05
 
@@ -93,10 +93,10 @@ def figures(runs: Sequence[Run], device: str) -> dict[str, dict[str, Any]]:
         own = [run for run in runs if run.notebook == notebook]
         best = max(own, key=lambda run: run.rows_per_s, default=None)
         made[f"{notebook.name}_rows_per_s"] = figure(
-            best and best.rows_per_s, f">= {notebook.goal_rows_per_s:g}", device, best
+            best.rows_per_s if best else None, f">= {notebook.goal_rows_per_s:g}", device, best
         )
         made[f"{notebook.name}_waiting_share"] = figure(
-            best and best.waiting_share, f"< {MOST_WAITING:g}", device, best
+            best.waiting_share if best else None, f"< {MOST_WAITING:g}", device, best
         )
         syncs = [run.account["host_syncs_per_step"] for run in own]
         told = [value for value in syncs if value is not None]

@@ -95,7 +95,7 @@ def files_of(folder: Path, split: str, rows: int) -> list[File]:
 def write_schema(folder: Path, scale: float) -> Any:
     """What the columns mean."""
     from distrain.schema import criteo_schema
-    from distrain.synth.columns import CATEGORIES
+    from distrain.synth.draw import CATEGORIES
 
     schema = criteo_schema({c.name: c.cardinality(scale) + FIRST_ID for c in CATEGORIES})
     schema.save(folder / "schema.pbtxt")
@@ -158,8 +158,7 @@ def bayes_auc(file: File, scale: float) -> float:
     import numpy as np
 
     from distrain.synth.draw import CHUNK_ROWS
-    from distrain.synth.planted import PlantedModel
-    from distrain.synth.truth import Truth
+    from distrain.synth.planted import PlantedModel, Truth
 
     model, truth = PlantedModel.fit(SEED, scale, CLICK_RATE), Truth()
     for start in range(0, file.rows, CHUNK_ROWS):

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from end_to_end_bench.syncs import SyncCounter
+from benchmarks.end_to_end_bench.syncs import SyncCounter
 
 COUNTED, PROFILED = 5, 7
 """Which report windows of the first epoch, in which nothing is timed, are looked at closely.

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from gpu_bench.commands import Done
-from gpu_bench.figures import (
+from benchmarks.gpu_bench.commands import Done
+from benchmarks.gpu_bench.figures import (
     LEFT_OUT,
     MET,
     TOLD,
@@ -16,8 +16,8 @@ from gpu_bench.figures import (
     last_line,
     merged,
 )
-from gpu_bench.junit import TestResult, counts, read_junit, read_lines
-from gpu_bench.stages import AGAIN, TESTS
+from benchmarks.gpu_bench.junit import TestResult, counts, read_junit, read_lines
+from benchmarks.gpu_bench.stages import AGAIN, TESTS
 
 RAN, FAILED, STOPPED, SKIPPED, NEEDLESS = "ran", "failed", "stopped", "skipped", "not needed"
 Result = dict[str, Any]

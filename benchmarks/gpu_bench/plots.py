@@ -22,7 +22,7 @@ def pictures(document: Document) -> dict[str, Callable[[Path], None]]:
 
 def draw_steps(records: list[dict[str, Any]], path: Path) -> None:
     """Rows/s of every contender, and its share of what the machine allows."""
-    from step_bench.result import draw
+    from benchmarks.step_bench.result import draw
 
     draw(records, path)
 

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpu_bench.figures import NOT_MEASURED, Figure, last_line
-from gpu_bench.junit import counts
-from gpu_bench.outcome import (
+from benchmarks.gpu_bench.figures import NOT_MEASURED, Figure, last_line
+from benchmarks.gpu_bench.junit import counts
+from benchmarks.gpu_bench.outcome import (
     RAN,
     SKIPPED,
     benchmark_figures,
     conclusion,
     results_of,
 )
-from gpu_bench.stages import AGAIN, BENCHMARK, TESTS
+from benchmarks.gpu_bench.stages import AGAIN, BENCHMARK, TESTS
 
 Document = Mapping[str, Any]
 REHEARSAL = "**A rehearsal on a CPU: no figure of a GPU is in here, and no goal is judged.**"

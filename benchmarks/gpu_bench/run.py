@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpu_bench.budget import limit_s
-from gpu_bench.commands import Done, run
-from gpu_bench.junit import TestResult, counts
-from gpu_bench.outcome import (
+from benchmarks.gpu_bench.budget import limit_s
+from benchmarks.gpu_bench.commands import Done, run
+from benchmarks.gpu_bench.junit import TestResult, counts
+from benchmarks.gpu_bench.outcome import (
     NEEDLESS,
     RAN,
     Result,
@@ -26,9 +26,9 @@ from gpu_bench.outcome import (
     skipped,
     tests_result,
 )
-from gpu_bench.plots import pictures
-from gpu_bench.report import markdown
-from gpu_bench.stages import AGAIN, RATES, RECORDS, TESTS, WORK, Stage
+from benchmarks.gpu_bench.plots import pictures
+from benchmarks.gpu_bench.report import markdown
+from benchmarks.gpu_bench.stages import AGAIN, RATES, RECORDS, TESTS, WORK, Stage
 
 Document = dict[str, Any]
 LEAST_ALONE_S = 15.0

@@ -77,9 +77,9 @@ def host(root: Path) -> dict[str, Any]:
     """The machine but its GPU, and the checkout."""
     import psutil
 
-    from distrain.embeddings import kernels_cpu
-    from distrain.loader.fill import KERNEL
-    from distrain.train.hardware import cpu_model
+    from distrain.embeddings import kernels
+    from distrain.hardware import cpu_model
+    from distrain.loader.filling import KERNEL
 
     return {
         "system": platform.platform(),
@@ -88,7 +88,7 @@ def host(root: Path) -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "memory_free_bytes": psutil.virtual_memory().available,
         "loader_kernel": KERNEL,
-        "tables_kernels": "C" if kernels_cpu.AVAILABLE else "torch",
+        "tables_kernels": "C" if kernels.is_built() else "torch",
         "commit": commit(root),
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_bench.budget import Need
+from benchmarks.gpu_bench.budget import Need
 
 RATES, TESTS, BENCHMARK, AGAIN = "rates", "tests", "benchmark", "again"
 WORK = "{work}"
@@ -112,8 +112,10 @@ def tests(files: Sequence[Path]) -> list[Stage]:
     own = [path.as_posix() for path in files if path.parts[1] == "gpu"]
     others = [path.as_posix() for path in files if path.parts[1] != "gpu"]
     groups = {path: [path] for path in own} | ({"tests elsewhere": others} if others else {})
-    options = ("-m", "gpu", "-v", "-p", "no:cacheprovider", "-o", "junit_family=xunit1")
-    options = (*options, "--continue-on-collection-errors", f"--junitxml={WORK}/junit.xml")
+    options = [
+        *("-m", "gpu", "-v", "-p", "no:cacheprovider", "-o", "junit_family=xunit1"),
+        *("--continue-on-collection-errors", f"--junitxml={WORK}/junit.xml"),
+    ]
     return [
         Stage(name, TESTS, Need(12, 150), ("-m", "pytest", *paths, *options))
         for name, paths in groups.items()
@@ -142,8 +144,8 @@ def rehearsed() -> list[Stage]:
     """The same in a tiny form on a CPU."""
     quick = ("--quick",)
     loader = ("benchmarks/loader.py", *quick, "--only", "^memcpy$", "--plot", f"{WORK}/loader.png")
-    whole = ("benchmarks/end_to_end.py", *quick, "--device", "cpu", "--out", WORK)
-    whole = (*whole, "--only", "^tensorflow, eager, fp32$")
+    only = ("--only", "^tensorflow, eager, fp32$")
+    whole = ("benchmarks/end_to_end.py", *quick, "--device", "cpu", "--out", WORK, *only)
     most = Need(10, 240)
     return [
         Stage("step.py, one part", BENCHMARK, most, step("^embeddings, sgd$", quick), "step.py"),

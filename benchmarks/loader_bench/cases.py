@@ -2,10 +2,16 @@
 
 from dataclasses import dataclass
 
-from loader_bench.floors import copy_to_gpu, decoding, memcpy, reading
-from loader_bench.measure import Open
-from loader_bench.ours import ours
-from loader_bench.peers import hugging_face, merlin, torch_batched, torch_items, torch_iterable
+from benchmarks.loader_bench.floors import copy_to_gpu, decoding, memcpy, reading
+from benchmarks.loader_bench.measure import Open
+from benchmarks.loader_bench.ours import ours
+from benchmarks.loader_bench.peers import (
+    hugging_face,
+    merlin,
+    torch_batched,
+    torch_items,
+    torch_iterable,
+)
 
 MEMCPY, ITEMS, MERLIN = "memcpy", "torch, items", "merlin"
 HUGGING_FACE = "HF datasets"

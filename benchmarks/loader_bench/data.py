@@ -45,7 +45,7 @@ def make_data(
 def schema(scale: float) -> Any:
     """The columns' meaning, as `distrain prep` would save it."""
     from distrain.schema import LABEL, ColumnSchema, Schema, Tags
-    from distrain.synth.columns import CATEGORIES, INTEGERS
+    from distrain.synth.draw import CATEGORIES, INTEGERS
 
     columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
     columns += [ColumnSchema(column.name, "float32", (Tags.CONTINUOUS,)) for column in INTEGERS]

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from loader_bench.data import ROW_BYTES
-from loader_bench.measure import BATCH_ROWS, Open, Pass
+from benchmarks.loader_bench.data import ROW_BYTES
+from benchmarks.loader_bench.measure import BATCH_ROWS, Open, Pass
 
 COPIES = 400
 

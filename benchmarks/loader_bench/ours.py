@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from loader_bench.measure import BATCH_ROWS, Open, Pass, touch
+from benchmarks.loader_bench.measure import BATCH_ROWS, Open, Pass, touch
 
 
 def ours(layout: str, threads: int, shuffle: str = "chunk", device: str | None = None) -> Open:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loader_bench.measure import BATCH_ROWS, Pass, touch
+from benchmarks.loader_bench.measure import BATCH_ROWS, Pass, touch
 
 WORKERS = 2
 ITEM_BATCHES = 4
@@ -93,9 +93,9 @@ def torch_iterable(data: Path) -> Pass:
 
 def merlin(data: Path) -> Pass:
     """merlin-dataloader 23.8 on the CPU, shuffled, with the best of the settings tried for it."""
-    from merlin.dataloader.torch import Loader  # type: ignore[import-not-found]
-    from merlin.io import Dataset  # type: ignore[import-not-found]
-    from merlin.schema import (  # type: ignore[import-not-found]
+    from merlin.dataloader.torch import Loader
+    from merlin.io import Dataset
+    from merlin.schema import (
         ColumnSchema,
         Schema,
         Tags,
@@ -130,7 +130,7 @@ def merlin(data: Path) -> Pass:
 def hugging_face(data: Path) -> Pass:
     """Hugging Face `datasets`, streaming, as Arrow batches made into tensors; not shuffled."""
     import torch
-    from datasets import load_dataset  # type: ignore[import-not-found]
+    from datasets import load_dataset
 
     files = [str(path) for path in sorted((data / "ordinary").iterdir())]
     rows = load_dataset("parquet", data_files=files, split="train", streaming=True)

@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from loader_bench.cases import (
+from benchmarks.loader_bench.cases import (
     COPY_TO_GPU,
     ITEMS,
     MERLIN,
@@ -13,7 +13,7 @@ from loader_bench.cases import (
     floor_name,
     ours_name,
 )
-from loader_bench.data import ROW_BYTES
+from benchmarks.loader_bench.data import ROW_BYTES
 
 Rounds = dict[str, list[dict[str, float]]]
 """Per contender, each round's figures."""

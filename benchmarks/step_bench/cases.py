@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from step_bench.contender import Open, Setup
-from step_bench.fbgemm_peers import table_batched, torchrec
-from step_bench.floors import machine
-from step_bench.ours import path, whole
-from step_bench.torch_peers import sparse_tables
+from benchmarks.step_bench.contender import Open, Setup
+from benchmarks.step_bench.fbgemm_peers import table_batched, torchrec
+from benchmarks.step_bench.floors import machine
+from benchmarks.step_bench.ours import path, whole
+from benchmarks.step_bench.torch_peers import sparse_tables
 
 OURS, SPARSE, FBGEMM, TORCHREC, MACHINE = "distrain", "sparse", "fbgemm", "torchrec", "machine"
 OPEN: dict[str, Callable[[Setup], Open]] = {
@@ -177,7 +177,7 @@ def sweep(device: str, max_ranks: int) -> list[Comparison]:
     return made
 
 
-MODELS = {"cpu": (("mlp", "sgd"), ("dlrm", "adagrad"))}
+MODELS: dict[str, tuple[tuple[str, str], ...]] = {"cpu": (("mlp", "sgd"), ("dlrm", "adagrad"))}
 MODELS["cuda"] = (*MODELS["cpu"], ("dcn_v2", "adagrad"))
 BF16: dict[str, Any] = {"precision": "bf16"}
 GRAPH: dict[str, Any] = {"graph": True, "placement": "replicated"}

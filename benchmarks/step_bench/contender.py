@@ -15,9 +15,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from step_bench.counting import count_step
-from step_bench.data import Rows, load_rows
-from step_bench.laps import Laps
+from benchmarks.step_bench.counting import count_step
+from benchmarks.step_bench.data import Rows, load_rows
+from benchmarks.step_bench.laps import Laps
 
 TIMEOUT = timedelta(seconds=300)
 

@@ -29,7 +29,7 @@ def dispatched_ops(step: Callable[[], None]) -> int:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Counter(TorchDispatchMode):
-        count = 0
+        count: int = 0
 
         def __torch_dispatch__(  # type: ignore[no-untyped-def]
             self, func, types, args=(), kwargs=None
@@ -39,7 +39,7 @@ def dispatched_ops(step: Callable[[], None]) -> int:
 
     with Counter() as counter:
         step()
-    return counter.count
+    return int(counter.count)
 
 
 def host_syncs(step: Callable[[], None]) -> dict[str, int]:

@@ -60,9 +60,9 @@ def write_rows(folder: Path, rows: int, scale: float) -> None:
         scale: Factor on the cardinalities of long columns, as in `distrain synth`.
     """
     import numpy as np
-    from loader_bench.data import FIRST_ID, draw_chunk
 
-    from distrain.synth.columns import CATEGORIES, INTEGERS
+    from benchmarks.loader_bench.data import FIRST_ID, draw_chunk
+    from distrain.synth.draw import CATEGORIES, INTEGERS
 
     num_chunks = -(-rows // CHUNK_ROWS)
     ids = np.empty((len(CATEGORIES), num_chunks * CHUNK_ROWS), np.int32)
@@ -95,9 +95,8 @@ def stretch(source: Path, folder: Path, scale: float) -> None:
         folder: Made here.
         scale: Of the new tables; not below that of `source`.
     """
-    from loader_bench.data import FIRST_ID
-
-    from distrain.synth.columns import CATEGORIES
+    from benchmarks.loader_bench.data import FIRST_ID
+    from distrain.synth.draw import CATEGORIES
 
     rows = load_rows(source)
     cardinalities = tuple(column.cardinality(scale) + FIRST_ID for column in CATEGORIES)
@@ -121,16 +120,16 @@ def load_rows(folder: Path) -> Rows:
     """What `write_rows` saved, mapped into memory."""
     import numpy as np
 
-    arrays = [
-        np.load(folder / f"{name}.npy", mmap_mode="c") for name in ("ids", "continuous", "label")
-    ]
-    return Rows(*arrays, tuple(json.loads((folder / "cardinalities.json").read_text())))
+    def array(name: str) -> Any:
+        return np.load(folder / f"{name}.npy", mmap_mode="c")
+
+    cardinalities = tuple(json.loads((folder / "cardinalities.json").read_text()))
+    return Rows(array("ids"), array("continuous"), array("label"), cardinalities)
 
 
 def rows_of_tables(scale: float) -> int:
     """How many rows all tables have together at `scale`."""
-    from loader_bench.data import FIRST_ID
-
-    from distrain.synth.columns import CATEGORIES
+    from benchmarks.loader_bench.data import FIRST_ID
+    from distrain.synth.draw import CATEGORIES
 
     return sum(column.cardinality(scale) + FIRST_ID for column in CATEGORIES)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from step_bench.contender import Contender, Setup
-from step_bench.data import Rows
-from step_bench.dense import LR, loss_of, mlp_dense
-from step_bench.laps import Laps
+from benchmarks.step_bench.contender import Contender, Setup
+from benchmarks.step_bench.data import Rows
+from benchmarks.step_bench.dense import LR, loss_of, mlp_dense
+from benchmarks.step_bench.laps import Laps
 
 OPTIMIZERS = {
     "sgd": "EXACT_SGD",

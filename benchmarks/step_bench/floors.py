@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from step_bench.contender import Contender, Setup
-from step_bench.data import Rows
-from step_bench.laps import Laps
+from benchmarks.step_bench.contender import Contender, Setup
+from benchmarks.step_bench.data import Rows
+from benchmarks.step_bench.laps import Laps
 
 COPY_BYTES = 128 * 2**20
 MATRIX_ROWS = {"cpu": 1536, "cuda": 8192}
@@ -39,7 +39,7 @@ class Machine:
         """See `Contender`."""
         import torch
 
-        from distrain.train.precision import arithmetic
+        from distrain.train.step.dense import arithmetic
 
         with laps.phase("copy"):
             for _ in range(COPIES):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from step_bench.cases import (
+from benchmarks.step_bench.cases import (
     BATCH,
     DDP,
     FBGEMM,
@@ -19,8 +19,8 @@ from step_bench.cases import (
     STRETCHED,
     TABLE_WISE,
 )
-from step_bench.contender import Setup
-from step_bench.turns import Measured
+from benchmarks.step_bench.contender import Setup
+from benchmarks.step_bench.turns import Measured
 
 AT_LEAST = {
     "path_sgd_x_26_tables": 1.8,

@@ -3,10 +3,10 @@
 from itertools import cycle
 from typing import Any
 
-from step_bench.contender import Contender, Setup
-from step_bench.data import Rows
-from step_bench.dense import LR
-from step_bench.laps import Laps
+from benchmarks.step_bench.contender import Contender, Setup
+from benchmarks.step_bench.data import Rows
+from benchmarks.step_bench.dense import LR
+from benchmarks.step_bench.laps import Laps
 
 
 class Path:
@@ -57,14 +57,14 @@ class Whole:
         import torch
 
         from distrain.models import build_model
-        from distrain.train.tables import place_tables, table_factory
+        from distrain.train.loop.tables import place_tables, table_factory
         from distrain.world import World
 
         self.setup, self.rows, self.rank = setup, rows, rank
         self.device = torch.device(setup.device)
         switch_as_a_rank(setup, rank)
         self.spec, schema = job_spec(setup), schema_of(rows)
-        world = World(rank, setup.ranks, rank, setup.ranks)
+        world = World(rank, setup.ranks, setup.ranks)
         plan = place_tables(self.spec, schema, world, self.device)
         self.model = build_model(
             schema, self.spec.model, seed=0, make_tables=table_factory(self.spec, plan, world)
@@ -75,9 +75,9 @@ class Whole:
 
     def prepare(self, batch_rows: int) -> int:
         """See `Contender`."""
-        from distrain.train.ahead import routed_batches
-        from distrain.train.graphed_step import GraphedStep
-        from distrain.train.step import TrainStep
+        from distrain.train.loop.routed_batches import routed_batches
+        from distrain.train.step.graphed_step import GraphedStep
+        from distrain.train.step.step import TrainStep
 
         if self.setup.graph:
             self.train = GraphedStep(self.model, self.spec.train, self.setup.ranks, batch_rows)
@@ -118,7 +118,7 @@ def switch_as_a_rank(setup: Setup, rank: int) -> None:
     """Torch's switches as a rank has them: on a GPU, deterministic algorithms, which cost time."""
     import torch
 
-    from distrain.train.machine import seed_everything
+    from distrain.train.control.rank_setup import seed_everything
 
     seed_everything(0, rank, torch.device(setup.device))
 
@@ -144,18 +144,18 @@ def schema_of(rows: Rows) -> Any:
 
 def job_spec(setup: Setup) -> Any:
     """A job with the presets' layers."""
+    from benchmarks.step_bench.dense import BOTTOM, CROSSES, DEEP, HIDDEN, TOP
     from distrain.spec import parse_spec
-    from step_bench.dense import BOTTOM, CROSSES, DEEP, HIDDEN, TOP
 
-    layers = {
+    layers: dict[str, dict[str, Any]] = {
         "mlp": {"hidden": HIDDEN},
         "dlrm": {"bottom": BOTTOM, "top": TOP},
         "dcn_v2": {"cross_depth": CROSSES, "hidden": DEEP, "structure": "stacked"},
-    }[setup.model]
+    }
     return parse_spec(
         {
             "data": {"train": "resident"},
-            "model": {"kind": setup.model, "embedding_dim": setup.dim, **layers},
+            "model": {"kind": setup.model, "embedding_dim": setup.dim, **layers[setup.model]},
             "train": {
                 "optimizer": {"kind": setup.kind, "lr": LR},
                 "precision": setup.precision,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from step_bench.cases import GROWTH, MACHINE, SMALL, STRETCHED, TABLES, Comparison
-from step_bench.data import LEAST_BATCHES, load_rows, rows_of_tables, stretch, write_rows
+from benchmarks.step_bench.cases import GROWTH, MACHINE, SMALL, STRETCHED, TABLES, Comparison
+from benchmarks.step_bench.data import LEAST_BATCHES, load_rows, rows_of_tables, stretch, write_rows
 
 SHARE_OF_MEMORY = 0.6
 SCALES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02)

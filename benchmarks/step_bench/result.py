@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from step_bench.cases import FBGEMM, MACHINE, OURS, SPARSE, TORCHREC
-from step_bench.floors import rates
-from step_bench.roofline import step_cost
-from step_bench.turns import Measured
+from benchmarks.step_bench.cases import FBGEMM, MACHINE, OURS, SPARSE, TORCHREC
+from benchmarks.step_bench.floors import rates
+from benchmarks.step_bench.roofline import step_cost
+from benchmarks.step_bench.turns import Measured
 
 Record = dict[str, Any]
 COLOURS = {OURS: "#3b6fb6", SPARSE: "#edae49", FBGEMM: "#66a182", TORCHREC: "#8d5a97"}

@@ -19,8 +19,16 @@ least the larger of bytes over the copy rate and operations over the rate of lar
 from dataclasses import dataclass
 from itertools import pairwise
 
-from step_bench.contender import Setup
-from step_bench.dense import BOTTOM, CROSSES, DEEP, HIDDEN, NUM_COLUMNS, NUM_CONTINUOUS, TOP
+from benchmarks.step_bench.contender import Setup
+from benchmarks.step_bench.dense import (
+    BOTTOM,
+    CROSSES,
+    DEEP,
+    HIDDEN,
+    NUM_COLUMNS,
+    NUM_CONTINUOUS,
+    TOP,
+)
 
 ID_BYTES = 4
 INPUT_BYTES = 4
@@ -80,18 +88,17 @@ def layers(setup: Setup) -> list[tuple[int, int, bool]]:
     """
     embedded = NUM_COLUMNS * setup.dim
     if setup.model == "mlp":
-        widths = (*HIDDEN, 1)
         return [
             (embedded, HIDDEN[0], True),
             (NUM_CONTINUOUS, HIDDEN[0], False),
-            *((a, b, True) for a, b in pairwise(widths)),
+            *((a, b, True) for a, b in pairwise((*HIDDEN, 1))),
         ]
     if setup.model == "dcn_v2":
         # Its first cross takes all inputs as one block, whose gradient is one product.
         width = embedded + NUM_CONTINUOUS
         widths = (width,) * (CROSSES + 1) + (*DEEP, 1)
         return [(a, b, True) for a, b in pairwise(widths)]
-    bottom = (NUM_CONTINUOUS, *BOTTOM)
+    bottom: tuple[int, ...] = (NUM_CONTINUOUS, *BOTTOM)
     if BOTTOM[-1] != setup.dim:
         bottom = (*bottom, setup.dim)
     top = (setup.dim + num_pairs(), *TOP, 1)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from step_bench.cases import Entry
+from benchmarks.step_bench.cases import Entry
 
 TURN_S = 0.6
 MOST_STEPS = 50
@@ -107,7 +107,7 @@ class Ranks:
 
 def start(arguments: list[str], log: IO[str], pages: str) -> "subprocess.Popen[str]":
     """A process with one thread and the allocator settings that distrain's supervisors use."""
-    from distrain.coordinator.rank_process import ALLOCATOR
+    from distrain.worker.rank_process import ALLOCATOR
 
     environment = os.environ | ALLOCATOR | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if pages != "ranks":

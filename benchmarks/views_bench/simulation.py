@@ -17,15 +17,15 @@ from distributed.protocol import dumps
 from prometheus_client import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from distrain.coordinator.collector import Collector
-from distrain.coordinator.machine import Machine
-from distrain.coordinator.messages import Submit, Tick, WorkersChanged
-from distrain.coordinator.plugin import PROGRESS_BYTES, CoordinatorPlugin
 from distrain.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
+from distrain.jobs import Slot
+from distrain.machine.machine import Machine
+from distrain.machine.messages import Submit, Tick, WorkersChanged
 from distrain.metrics import BinaryMetrics
 from distrain.monitor.observer import Monitor
 from distrain.monitor.prometheus import JobsCollector
-from distrain.placement import Slot
+from distrain.progress.collector import Collector
+from distrain.scheduler.plugin import PROGRESS_BYTES, CoordinatorPlugin
 from distrain.spec import parse_spec
 
 SCRAPE_EVERY_S = 15
@@ -100,7 +100,7 @@ class Simulation:
                 for at, document in enumerate(documents):
                     coordinator.rank_reported("job", 1, document)
                     if at % every == 0:
-                        coordinator._tell(Tick())
+                        coordinator._handle(Tick())
 
     def look(self) -> None:
         """What an open page reads."""

@@ -17,8 +17,8 @@ from distributed import Scheduler
 from distributed.batched import BatchedSend
 from distributed.comm import connect
 
+from benchmarks.views_bench.simulation import metrics_state, report_of_steps
 from distrain.events import Heartbeat, to_json
-from views_bench.simulation import metrics_state, report_of_steps
 
 OP = "count-report"
 IDLE_S = 4.0

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from distrain.cluster import local_cluster
-from distrain.coordinator.handle import JobHandle, raise_for_state
-from distrain.coordinator.states import JobState
 from distrain.etl import PrepRequest, prepare
+from distrain.jobs.states import JobState
 from distrain.run_paths import new_job_id
 from distrain.spec import JobSpec, parse_spec
+from distrain.submission.handle import JobHandle, raise_for_state
 from distrain.synth import SynthRequest, generate
 
 ROWS = 300_000

@@ -1,40 +1,53 @@
-"""The state of a training, saved whole or not at all, for any placement and number of ranks.
+"""Checkpoints: a training's state in files of every rank, for any placement and number of ranks."""
 
-board.py     how the ranks tell each other what they wrote
-place.py     the checkpoints side by side, and which of them are whole
-ownership.py whose a place is
-writer.py    all ranks write one, mostly while they train on
-loading.py   all ranks load the newest that is whole
-dense.py     a module's and a torch optimizer's tensors by the parameters' names
-state.py     all that a training's future depends on: dense part, tables, optimizers
-"""
-
-from distrain.checkpoint.board import Board, LocalBoard
-from distrain.checkpoint.loading import Loaded, load_newest
-from distrain.checkpoint.ownership import (
-    check_owner,
-    claim_place,
-    claim_together,
-    release_place,
+from distrain.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry, numbers_of
+from distrain.checkpoint.collectives import fail_together, gather_texts, on_one_line
+from distrain.checkpoint.loading import LoadResult, WeightsReading, load_newest
+from distrain.checkpoint.local_rows import LocalRows, Rows, local_rows_of
+from distrain.checkpoint.manifest import (
+    MANIFEST_FILE,
+    Damaged,
+    Manifest,
+    TensorFacts,
+    from_document,
 )
-from distrain.checkpoint.place import CheckpointPlace, Entry
-from distrain.checkpoint.state import TrainingState
-from distrain.checkpoint.writer import CheckpointWriter, Saved
+from distrain.checkpoint.ownership import check_owner, claim_dir, claim_together, release_dir
+from distrain.checkpoint.rank_store import LocalRankStore, RankStore, not_posted
+from distrain.checkpoint.retention import entry_of_step
+from distrain.checkpoint.shard_reading import row_slabs
+from distrain.checkpoint.training_state import TrainingState
+from distrain.checkpoint.writer import CheckpointWriter, SaveResult
 from distrain.errors import Unavailable
 
 __all__ = [
-    "Board",
-    "CheckpointPlace",
+    "CheckpointDir",
+    "CheckpointEntry",
     "CheckpointWriter",
-    "Entry",
-    "Loaded",
-    "LocalBoard",
-    "Saved",
+    "Damaged",
+    "LoadResult",
+    "LocalRankStore",
+    "LocalRows",
+    "MANIFEST_FILE",
+    "Manifest",
+    "RankStore",
+    "Rows",
+    "SaveResult",
+    "TensorFacts",
     "TrainingState",
     "Unavailable",
+    "WeightsReading",
     "check_owner",
-    "claim_place",
+    "claim_dir",
     "claim_together",
+    "entry_of_step",
+    "fail_together",
+    "from_document",
+    "gather_texts",
     "load_newest",
-    "release_place",
+    "local_rows_of",
+    "not_posted",
+    "numbers_of",
+    "on_one_line",
+    "release_dir",
+    "row_slabs",
 ]

@@ -1,4 +1,4 @@
-"""The newest checkpoint that is whole, loaded by all ranks together."""
+"""Loading a checkpoint: the newest whole one with all its state, or the weights of one."""
 
 import contextlib
 import json
@@ -8,31 +8,37 @@ from typing import Any
 
 from torch import Tensor
 
-from distrain.checkpoint.agreement import all_texts, on_one_line, together
-from distrain.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE, Damaged, from_document
-from distrain.checkpoint.place import CheckpointPlace, Entry, entry_of
-from distrain.checkpoint.reading import ShardReading
-from distrain.checkpoint.state import TrainingState
+from distrain.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry, entry_of
+from distrain.checkpoint.collectives import fail_together, gather_texts, on_one_line
+from distrain.checkpoint.manifest import (
+    DAMAGED_FILE,
+    MANIFEST_FILE,
+    Damaged,
+    TensorFacts,
+    from_document,
+)
+from distrain.checkpoint.shard_reading import ShardReading
+from distrain.checkpoint.training_state import TrainingState, differences, facts_of
 from distrain.embeddings import Peers
+from distrain.errors import DataError
 from distrain.events import CheckpointTrouble
+from distrain.models import ClickModel, model_tensors
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     """What `load_newest` found.
 
     Attributes:
         entry: The checkpoint that the state now is; `None` if there was none to use.
         touched: Without an entry: whether the state was overwritten by one that turned out to be
             damaged, so that the model and its optimizers must be built anew.
-        values: What was saved with it.
         rank_tensors: By the rank that saved it, the tensors that it handed in, on the CPU. With as
             many ranks as saved it each gets its own; with another number rank `r` gets those of
             rank `r`, `r` + that number, and so on.
-        saved_by: How many ranks saved it.
     """
 
-    entry: Entry | None
+    entry: CheckpointEntry | None
     touched: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
     rank_tensors: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
@@ -40,123 +46,152 @@ class Loaded:
 
 
 def load_newest(
-    place: CheckpointPlace,
+    directory: CheckpointDir,
     state: TrainingState,
     peers: Peers,
     *,
-    accept: Callable[[Entry], None] | None = None,
+    accept: Callable[[CheckpointEntry], None] | None = None,
     report: Callable[[CheckpointTrouble], None] | None = None,
     progress: Callable[[], None] | None = None,
-) -> Loaded:
-    """Load the first of `place.list()` that is whole; a collective operation.
+) -> LoadResult:
+    """Load the first of `directory.list()` that is whole; a collective operation.
 
     Ranks and placement may be others than those that saved it: every rank reads the rows that it
     holds. Checksums are verified while reading. If any rank finds damage, rank 0 reports it and
     sets the checkpoint aside, so that it is never gone on from, and all ranks load the next one.
 
     Args:
-        place: Where they lie; the same on every rank.
         state: What to load into, on its device; the same model and optimizers on every rank.
-        peers: This rank among the others.
         accept: Called on every rank before anything is changed; raises if this checkpoint must
             not be gone on from, and the same on every rank.
-        report: Gets, on rank 0, what was found damaged.
-        progress: Called after each slab of bytes that was read.
 
     Raises:
-        Unavailable: The place or a file could not be read for reasons that may pass, such as a
+        Unavailable: The directory or a file could not be read for reasons that may pass, such as a
             server that does not answer. The same on every rank, like what follows.
         DataError: The saved tensors are not those of this model and its optimizers.
     """
-    loading = _Loading(place, state, peers, accept, report, progress or _nothing)
-    return loading.run()
+    after_slab = progress or (lambda: None)
+    return _Loading(directory, state, peers, accept, report, after_slab).run()
 
 
+@dataclass
 class _Loading:
     """One call of `load_newest` on one rank."""
 
-    def __init__(
-        self,
-        place: CheckpointPlace,
-        state: TrainingState,
-        peers: Peers,
-        accept: Callable[[Entry], None] | None,
-        report: Callable[[CheckpointTrouble], None] | None,
-        after_slab: Callable[[], None],
-    ):
-        self._place = place
-        self._state = state
-        self._peers = peers
-        self._accept = accept
-        self._report = report
-        self._after_slab = after_slab
-        self._begun = False
+    directory: CheckpointDir
+    state: TrainingState
+    peers: Peers
+    accept: Callable[[CheckpointEntry], None] | None
+    report: Callable[[CheckpointTrouble], None] | None
+    after_slab: Callable[[], None]
+    begun: bool = False
 
-    def run(self) -> Loaded:
+    def run(self) -> LoadResult:
         """Try one after the other."""
         for name in self._names():
             try:
                 return self._load(name)
             except Damaged as error:
                 self._set_aside(name, error)
-        touched = any(all_texts(self._peers, self._state.device, "begun" if self._begun else ""))
-        return Loaded(None, touched)
+        touched = any(gather_texts(self.peers, self.state.device, "begun" if self.begun else ""))
+        return LoadResult(None, touched)
 
     def _names(self) -> list[str]:
-        """What rank 0 finds, on every rank."""
+        """The names that rank 0 finds, on every rank."""
         found = ""
         with self._together():
-            if self._peers.rank == 0:
-                found = json.dumps([entry.name for entry in self._place.list()])
-        for message in self._place.damaged if self._peers.rank == 0 else ():
-            self._tell(message)
-        names: list[str] = json.loads(all_texts(self._peers, self._state.device, found)[0])
+            if self.peers.rank == 0:
+                found = json.dumps([entry.name for entry in self.directory.list()])
+        for message in self.directory.damaged if self.peers.rank == 0 else ():
+            self._warn(message)
+        names: list[str] = json.loads(gather_texts(self.peers, self.state.device, found)[0])
         return names
 
-    def _load(self, name: str) -> Loaded:
+    def _load(self, name: str) -> LoadResult:
         """Load a checkpoint, or raise on every rank what any of them found."""
         with self._together():
-            folder = self._place.folder(name)
-            document = self._place.read_manifest(name)
+            folder = self.directory.folder(name)
+            document = self.directory.read_manifest(name)
             manifest = from_document(document, folder.url)
         entry = entry_of(name, folder.url, document)
-        if self._accept is not None:
-            self._accept(entry)
-        self._state.check_fits(manifest.state, manifest.tensors, folder.url)
-        tensors = self._state.tensors()
-        rank, num_ranks = self._peers.rank, self._peers.num_ranks
+        if self.accept is not None:
+            self.accept(entry)
+        self.state.check_fits(manifest.state, manifest.tensors, folder.url)
+        tensors = self.state.tensors()
+        rank, num_ranks = self.peers.rank, self.peers.num_ranks
         owned = range(rank, len(manifest.shards), num_ranks)
-        reading = ShardReading(folder, manifest, tensors, rank, self._after_slab, owned)
+        reading = ShardReading(folder, manifest, tensors, rank, self.after_slab, owned)
         with self._together():
-            lacking = manifest.lacking()
-            if lacking:
-                raise Damaged("not whole: " + "; ".join(lacking), where={"path": folder.url})
+            manifest.check_whole(folder.url)
             reading.check()
         try:
             with self._together():
                 rank_tensors = reading.run()
         finally:
-            self._begun |= reading.begun
-        self._state.adopt(manifest.state)
-        saved_by = len(manifest.shards)
-        return Loaded(entry, values=manifest.values, rank_tensors=rank_tensors, saved_by=saved_by)
+            self.begun |= reading.begun
+        self.state.adopt(manifest.state)
+        return LoadResult(entry, False, manifest.values, rank_tensors, len(manifest.shards))
 
     def _together(self) -> contextlib.AbstractContextManager[None]:
-        return together(self._peers, self._state.device, self._place.url)
+        return fail_together(self.peers, self.state.device, self.directory.url)
 
     def _set_aside(self, name: str, error: Damaged) -> None:
-        if self._peers.rank != 0:
+        if self.peers.rank != 0:
             return
-        folder = self._place.folder(name)
-        self._tell(f"the checkpoint {folder.url} was left aside: {on_one_line(error)}")
+        folder = self.directory.folder(name)
+        self._warn(f"the checkpoint {folder.url} was left aside: {on_one_line(error)}")
         # Where nothing may be written, it is found damaged once more the next time.
         with contextlib.suppress(OSError):
             folder.rename(MANIFEST_FILE, DAMAGED_FILE)
 
-    def _tell(self, message: str) -> None:
-        if self._report is not None:
-            self._report(CheckpointTrouble(self._peers.rank, message))
+    def _warn(self, message: str) -> None:
+        if self.report is not None:
+            self.report(CheckpointTrouble(self.peers.rank, message))
 
 
-def _nothing() -> None:
-    pass
+class WeightsReading:
+    """The reading of a checkpoint's weights into a model by one rank; no collective operation.
+
+    Args:
+        model: Takes the weights, of the shapes that were saved; each rank the rows that it holds.
+
+    Raises:
+        Damaged, Unavailable: Its manifest cannot be used.
+        DataError: The model has other tensors.
+    """
+
+    def __init__(
+        self,
+        directory: CheckpointDir,
+        name: str,
+        model: ClickModel,
+        peers: Peers,
+        after_slab: Callable[[], None] = lambda: None,
+    ):
+        self._folder = directory.folder(name)
+        self._manifest = from_document(directory.read_manifest(name), self._folder.url)
+        tensors: dict[str, Any] = dict(model_tensors(model))
+        _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
+        # What belongs to the ranks that saved it is not read.
+        self._reading = ShardReading(
+            self._folder, self._manifest, tensors, peers.rank, after_slab, owned=()
+        )
+
+    def check(self) -> None:
+        """As `ShardReading.check`; rows that no file has are damage, too."""
+        self._manifest.check_whole(self._folder.url)
+        self._reading.check()
+
+    def run(self) -> None:
+        """As `ShardReading.run`; some rows may have been read when it raises."""
+        self._reading.run()
+
+
+def _check_fits(saved: Mapping[str, TensorFacts], own: Mapping[str, TensorFacts], url: str) -> None:
+    saved = {name: f for name, f in saved.items() if name.startswith(("dense.", "embeddings."))}
+    problems = differences(saved, own, "the model needs")
+    if problems:
+        raise DataError(
+            "the checkpoint's weights do not fit the model:\n  " + "\n  ".join(problems),
+            where={"path": url},
+        )

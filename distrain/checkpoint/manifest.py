@@ -1,4 +1,8 @@
-"""The file that makes a folder a checkpoint: what is in it, checksums included; written last."""
+"""The file that makes a folder a checkpoint: what is in it, checksums included; written last.
+
+Whoever can write to a bucket can write a manifest. It leads to paths, allocations and places in
+memory, so all of it is checked before it is used.
+"""
 
 import json
 import math
@@ -8,15 +12,15 @@ from typing import Any
 
 import xxhash
 
-from distrain.checkpoint.shard import RANK_PREFIX, Shard, num_rows
-from distrain.checkpoint.shard_check import check_shards, check_whole_number
+from distrain.checkpoint.local_rows import Rows
+from distrain.checkpoint.shard import RANK_PREFIX, Shard, num_rows, row_bytes_of, shard_file
 from distrain.errors import DataError
 from distrain.version import __version__
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
 DAMAGED_FILE = "manifest.damaged.json"
-"""What the manifest of a checkpoint is called that turned out to be damaged."""
+"""The manifest's name in a checkpoint that turned out to be damaged."""
 
 
 class Damaged(DataError):
@@ -32,12 +36,8 @@ class Manifest:
     """What a checkpoint is and holds.
 
     Attributes:
-        step: Steps of training.
-        attempt: Of the job that wrote it.
         auc: Of the validation rows at this step, if they were scored.
-        values: The JSON values that the training handed in.
         state: What a `TrainingState` says of itself beside its tensors.
-        tensors: Of each tensor dtype and shape.
         shards: The files, by the rank that wrote them.
         run: The run that wrote it; `None` if it does not say.
     """
@@ -53,7 +53,7 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files but the manifest itself."""
+        """Bytes of all files but the manifest itself."""
         return sum(shard.size_bytes for shard in self.shards)
 
     def lacking(self) -> list[str]:
@@ -68,6 +68,12 @@ class Manifest:
             for name, (_, shape) in self.tensors.items()
             if math.prod(shape) and found[name] != num_rows(shape)
         ]
+
+    def check_whole(self, url: str) -> None:
+        """Raise `Damaged` if some rows are in no file."""
+        lacking = self.lacking()
+        if lacking:
+            raise Damaged("not whole: " + "; ".join(lacking), where={"path": url})
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -90,10 +96,6 @@ class Manifest:
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
     """What a manifest says, as JSON values.
-
-    Args:
-        content: The file.
-        url: Of the checkpoint, for messages.
 
     Raises:
         Damaged: It is damaged, or no manifest.
@@ -129,10 +131,6 @@ def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
     Nothing in it is believed: what it says of files is compared with itself here, and with the
     files before memory is taken for what they hold.
 
-    Args:
-        content: What `read_document` gave.
-        url: Of the checkpoint, for messages.
-
     Raises:
         Damaged: Something in it cannot be true.
     """
@@ -147,18 +145,18 @@ def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
             [Shard.from_json(shard) for shard in content["files"]],
             content.get("run"),
         )
-        check_shards(manifest.tensors, manifest.shards)
+        _check_shards(manifest.tensors, manifest.shards)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _impossible(error, url) from None
     return manifest
 
 
 def _check_head(content: Any) -> None:
-    """Make sure of what is told of a checkpoint before its files are looked at."""
+    """Check the fields that are used before the checkpoint's files are looked at."""
     if not isinstance(content, dict):
         raise TypeError("its content is no mapping")
     for name in ("step", "attempt", "size_bytes"):
-        check_whole_number(name, content[name])
+        _check_whole_number(name, content[name])
     auc = content["auc"]
     if auc is not None and not (isinstance(auc, int | float) and math.isfinite(auc)):
         raise TypeError(f"auc is {auc!r:.80}")
@@ -181,3 +179,78 @@ def _rendered(content: Any) -> bytes:
     inner = json.dumps(content, sort_keys=True, separators=(",", ":"))
     checksum = xxhash.xxh3_64_hexdigest(inner.encode())
     return f'{{"format":{FORMAT},"xxh3_64":"{checksum}",\n"content":{inner}}}\n'.encode()
+
+
+_MOST_BYTES = 1 << 60
+"""The most bytes of a tensor, each dimension counted as at least 1: more is damage."""
+
+
+def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -> None:
+    """Raise `ValueError`, `TypeError` or `KeyError` if these files cannot hold these tensors."""
+    for name, facts in tensors.items():
+        _check_facts(name, facts)
+    for rank, shard in enumerate(shards):
+        # The very name, and so no path to anywhere else, and no file twice.
+        if shard.file != shard_file(rank, len(shards)):
+            raise ValueError(
+                f"the file of rank {rank} is called {shard.file!r}, "
+                f"not {shard_file(rank, len(shards))}"
+            )
+        try:
+            _check_shard(tensors, shard)
+        except KeyError as error:
+            raise ValueError(f"{shard.file}: there is no {error}") from None
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{shard.file}: {error}") from None
+
+
+def _check_whole_number(name: str, value: object, least: int = 0) -> None:
+    """Raise `TypeError` if a JSON value is no whole number that can be one of bytes or rows."""
+    if type(value) is not int or not least <= value <= _MOST_BYTES:
+        raise TypeError(f"{name} is {value!r:.80}")
+
+
+def _check_shard(tensors: Mapping[str, TensorFacts], shard: Shard) -> None:
+    _check_whole_number("size_bytes", shard.size_bytes)
+    _check_whole_number("header_bytes", shard.header_bytes, least=8)
+    for name, facts in shard.rank_tensors.items():
+        _check_facts(name, facts)
+    lacking = {
+        f"{RANK_PREFIX}{name}"
+        for name, (_, shape) in shard.rank_tensors.items()
+        if math.prod(shape)
+    }
+    end = shard.header_bytes
+    for piece in shard.pieces:
+        own = piece.name.startswith(RANK_PREFIX)
+        dtype, shape = (
+            shard.rank_tensors[piece.name.removeprefix(RANK_PREFIX)] if own else tensors[piece.name]
+        )
+        _check_rows(piece.name, piece.rows, num_rows(shape))
+        if own:
+            if piece.rows != Rows(0, 1, num_rows(shape)) or piece.name not in lacking:
+                raise ValueError(f"{piece.name} is not there as a whole, once")
+            lacking.remove(piece.name)
+        if piece.offset != end:
+            raise ValueError(f"{piece.name} lies at {piece.offset!r:.80}, not at {end}")
+        end += piece.rows.count * row_bytes_of(dtype, shape)
+    if lacking:
+        raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
+    if end != shard.size_bytes:
+        raise ValueError(f"its pieces end at {end}, and it at {shard.size_bytes}")
+
+
+def _check_rows(name: str, rows: Rows, of: int) -> None:
+    _check_whole_number("a piece's first row", rows.first)
+    _check_whole_number("a piece's stride", rows.stride, least=1)
+    _check_whole_number("a piece's number of rows", rows.count, least=1)
+    if rows.numbers()[-1] >= of:
+        raise ValueError(f"{name} has {of} rows, but a piece goes to {rows.numbers()[-1]}")
+
+
+def _check_facts(name: str, facts: TensorFacts) -> None:
+    dtype, shape = facts
+    for size in shape:
+        _check_whole_number(f"a dimension of {name}", size)
+    if math.prod(max(size, 1) for size in shape) * row_bytes_of(dtype, ()) > _MOST_BYTES:
+        raise ValueError(f"{name} of shape {list(shape)} is too large to be true")

@@ -14,9 +14,8 @@ import torch
 import xxhash
 from torch import Tensor
 
-from distrain.checkpoint.held import Held, whole
-from distrain.checkpoint.rows import Rows
-from distrain.models.tensor_file import bytes_of, dtype_name, dtype_of, header_of
+from distrain.checkpoint.local_rows import LocalRows, Rows, whole
+from distrain.models import bytes_of, dtype_name, dtype_of, header_of
 from distrain.storage import PAGE_BYTES, Folder
 
 SLAB_BYTES = 32 << 20
@@ -25,14 +24,7 @@ RANK_PREFIX = "rank."
 
 @dataclass(frozen=True)
 class Piece:
-    """Where rows of a tensor lie in a file.
-
-    Attributes:
-        name: Of the tensor.
-        rows: Which of its canonical rows.
-        offset: Of their first byte in the file.
-        xxh3_64: The checksum of their bytes, in hexadecimal.
-    """
+    """Where rows of a tensor lie in a file: from which byte on."""
 
     name: str
     rows: Rows
@@ -45,10 +37,7 @@ class Shard:
     """What a file holds.
 
     Attributes:
-        file: Its name.
-        size_bytes: Its size.
         header_bytes: Where its header ends.
-        header_xxh3_64: The header's checksum, in hexadecimal.
         pieces: In the order of their offsets, one right behind the other.
         rank_tensors: dtype and shape of what belongs to the rank itself, by name.
     """
@@ -101,39 +90,36 @@ class ShardContent:
 
     Attributes:
         held: In the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them.
-        rank_tensors: dtype and shape of the rank's own.
         memory: All values one behind the other, `[num_bytes]`, uint8, where that is how they lie.
     """
 
-    held: tuple[Held, ...]
+    held: tuple[LocalRows, ...]
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
     memory: Tensor | None = None
 
     @property
     def num_bytes(self) -> int:
-        """Of all values."""
+        """Bytes of all values."""
         return sum(held.num_bytes for held in self.held)
 
 
-def content_of(share: Sequence[Held], rank_tensors: Mapping[str, Tensor]) -> ShardContent:
+def content_of(share: Sequence[LocalRows], rank_tensors: Mapping[str, Tensor]) -> ShardContent:
     """A file's content in the file's order: the widest types first, so that all are aligned."""
     own = [whole(RANK_PREFIX + name, tensor, alone=True) for name, tensor in rank_tensors.items()]
     held = [*share, *(one for one in own if one.num_bytes)]
     held.sort(key=lambda one: -one.values.dtype.itemsize)
-    told = {n: (dtype_name(t.dtype), tuple(t.shape)) for n, t in rank_tensors.items()}
-    return ShardContent(tuple(held), told)
+    facts = {n: (dtype_name(t.dtype), tuple(t.shape)) for n, t in rank_tensors.items()}
+    return ShardContent(tuple(held), facts)
 
 
 def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]) -> ShardContent:
     """The same content in memory of its own.
 
     Args:
-        content: Live tensors on any device.
         buffer: `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes. A disk
             takes it without another copy if it is aligned to `PAGE_BYTES`.
-        after_slab: Called after each slab.
     """
-    copies: list[Held] = []
+    copies: list[LocalRows] = []
     done = 0
     for held in content.held:
         own = buffer[done : done + held.num_bytes].view(held.values.dtype).view(held.values.shape)
@@ -148,11 +134,7 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
 def write_shard(
     folder: Folder, file: str, content: ShardContent, after_slab: Callable[[], None]
 ) -> Shard:
-    """Write a file, slab by slab.
-
-    Raises:
-        OSError: It could not be written.
-    """
+    """Write a file, slab by slab."""
     tensors = {_key_of(held): held.values for held in content.held}
     header = header_of(tensors, align_bytes=PAGE_BYTES)
     offset = len(header)
@@ -172,8 +154,8 @@ def write_shard(
                 after_slab()
             pieces.append(Piece(held.name, held.rows, offset, hashed.hexdigest()))
             offset += held.num_bytes
-    header_checksum = xxhash.xxh3_64_hexdigest(header)
-    return Shard(file, offset, len(header), header_checksum, tuple(pieces), content.rank_tensors)
+    checksum = xxhash.xxh3_64_hexdigest(header)
+    return Shard(file, offset, len(header), checksum, tuple(pieces), content.rank_tensors)
 
 
 def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
@@ -198,7 +180,7 @@ def row_bytes_of(dtype: str, shape: Sequence[int]) -> int:
     return math.prod(shape[1:]) * dtype_of(dtype).itemsize
 
 
-def _key_of(held: Held) -> str:
+def _key_of(held: LocalRows) -> str:
     if held.name.startswith(RANK_PREFIX):
         return held.name
     numbers = held.rows.numbers()
@@ -211,7 +193,7 @@ def _memory_slabs(memory: Tensor | None) -> Iterator[memoryview]:
         yield whole[start : start + SLAB_BYTES]
 
 
-def _row_slabs(held: Held) -> Iterator[slice]:
+def _row_slabs(held: LocalRows) -> Iterator[slice]:
     step = max(1, SLAB_BYTES // held.row_bytes)
     for start in range(0, held.rows.count, step):
         yield slice(start, min(start + step, held.rows.count))

@@ -12,16 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distrain.checkpoint.board import Board
-from distrain.checkpoint.held import held_by_rank, share_of
-from distrain.checkpoint.one_save import OneSave, in_words
-from distrain.checkpoint.place import CheckpointPlace, name_of
-from distrain.checkpoint.save_plan import Plan, Report, Setting
+from distrain.checkpoint.checkpoint_dir import CheckpointDir, name_of
+from distrain.checkpoint.checkpoint_write import (
+    CheckpointPlan,
+    CheckpointWrite,
+    Report,
+    WriterSettings,
+    in_words,
+)
+from distrain.checkpoint.local_rows import local_rows_of, share_of
+from distrain.checkpoint.manifest import Manifest
+from distrain.checkpoint.rank_store import RankStore
 from distrain.checkpoint.shard import ShardContent, content_of, copied
-from distrain.checkpoint.state import TrainingState, facts_of
-from distrain.embeddings import Peers
-from distrain.embeddings.canonical import CanonicalTensor
-from distrain.embeddings.host_memory import empty
+from distrain.checkpoint.training_state import TrainingState, facts_of
+from distrain.embeddings import CanonicalTensor, Peers, empty
 from distrain.storage import PAGE_BYTES
 
 PATIENCE_S = 600.0
@@ -29,7 +33,7 @@ PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True)
-class Saved:
+class SaveResult:
     """What a call of `save` did.
 
     Attributes:
@@ -50,23 +54,17 @@ class CheckpointWriter:
     training goes on: nothing here raises for a disk that is full or a server that is gone.
 
     Args:
-        place: Where to write.
-        state: What to save.
         peers: This rank among the others; no collective operation is done.
-        board: On which they tell each other what they wrote; no two writers share one.
-        keep: How many of the newest checkpoints are kept.
+        store: Where they post what they wrote; no two writers share one.
         asynchronous: Whether a thread writes, from a copy, while training goes on.
-        report: Gets `CheckpointSaved` and `CheckpointTrouble` on rank 0, maybe from that thread.
-        progress: Called after each slab of bytes that was copied or written, by whoever did it.
-        patience_s: How long to wait for the other ranks' files.
     """
 
     def __init__(
         self,
-        place: CheckpointPlace,
+        directory: CheckpointDir,
         state: TrainingState,
         peers: Peers,
-        board: Board,
+        store: RankStore,
         *,
         keep: int,
         asynchronous: bool = True,
@@ -79,24 +77,18 @@ class CheckpointWriter:
         self._patience_s = patience_s
         self._progress = progress or _nothing
         self._closing = threading.Event()
-        self._setting = Setting(
-            place,
-            peers,
-            board,
-            keep,
-            report or _nothing,
-            self._progress,
-            patience_s,
-            self._closing,
+        report, closing = report or _nothing, self._closing
+        self._settings = WriterSettings(
+            directory, peers, store, keep, report, self._progress, patience_s, closing
         )
         self._number = 0
-        self._last: OneSave | None = None
+        self._last: CheckpointWrite | None = None
         self._thread: threading.Thread | None = None
         self._buffer = empty((0,), torch.uint8)
 
     @property
     def buffer_bytes(self) -> int:
-        """What the copy on the host takes, from the first asynchronous checkpoint on."""
+        """Bytes of the copy on the host, from the first asynchronous checkpoint on."""
         return len(self._buffer)
 
     @property
@@ -114,7 +106,7 @@ class CheckpointWriter:
         *,
         best_step: int | None = None,
         wait: bool = False,
-    ) -> Saved:
+    ) -> SaveResult:
         """Save the state as it is now; every rank calls it at the same steps, in the same order.
 
         Asynchronous: what this rank has to write is copied, and a thread writes the copy; the
@@ -126,44 +118,40 @@ class CheckpointWriter:
         for.
 
         Args:
-            step: Steps taken since the start of the job.
-            attempt: The job's attempt.
             values: What else to keep, as JSON values; those of rank 0 are saved.
             rank_tensors: Small tensors that each rank has its own of, by name.
-            auc: Of the validation rows at this step; rank 0's is saved.
             best_step: The step of a checkpoint that is kept besides the newest: the best so far.
-            wait: Whether to return only when it is whole.
         """
         started_s = monotonic()
         saved_before = self.wait(self._patience_s)
         name = name_of(step, attempt)
         self._number += 1  # also for what is not written, so that all ranks count alike
         if saved_before and self._last is not None and self._last.plan.name == name:
-            return Saved(monotonic() - started_s, True)
+            return SaveResult(monotonic() - started_s, True)
         tensors = self._state.tensors()
-        plan = Plan(
-            name,
-            self._number,
+        manifest = Manifest(
             step,
             attempt,
             auc if auc is not None and math.isfinite(auc) else None,
             json.loads(json.dumps(dict(values))),
             self._state.facts(),
             facts_of(tensors),
-            best_step,
+            (),
+            self._settings.directory.run,
         )
+        plan = CheckpointPlan(name, self._number, manifest, best_step)
         self._forget_last_posts()
         behind = self._asynchronous and not wait
         content = self._content(tensors, rank_tensors, behind)
         before = None if self._last is None else self._last.plan
-        one = self._last = OneSave(self._setting, plan, before, content, started_s)
-        if not behind or self._is_busy():
+        one = self._last = CheckpointWrite(self._settings, plan, before, content, started_s)
+        if not behind or self._thread is not None:
             whole = one.run()
-            return Saved(monotonic() - started_s, whole)
+            return SaveResult(monotonic() - started_s, whole)
         stood_still_s = one.stood_still_s = monotonic() - started_s
         self._thread = threading.Thread(target=one.run, name="checkpoint", daemon=True)
         self._thread.start()
-        return Saved(stood_still_s, None)
+        return SaveResult(stood_still_s, None)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
         """Wait for what is being written.
@@ -193,16 +181,12 @@ class CheckpointWriter:
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """What this rank has to write, copied if it is written while training goes on.
-
-        Returns:
-            The content, or in words why there is none.
-        """
-        if self._is_busy():
+        """What this rank has to write, copied if training goes on meanwhile; or why nothing."""
+        if self._thread is not None:
             return f"the one before was still being written after {self._patience_s:.0f} s"
         try:
-            peers = self._setting.peers
-            share = share_of(held_by_rank(tensors), peers.rank, peers.num_ranks)
+            peers = self._settings.peers
+            share = share_of(local_rows_of(tensors), peers.rank, peers.num_ranks)
             content = content_of(share, rank_tensors)
             if not behind:
                 return content
@@ -214,14 +198,11 @@ class CheckpointWriter:
         except Exception as error:  # the others must hear of it, whatever it is
             return in_words(error)
 
-    def _is_busy(self) -> bool:
-        return self._thread is not None
-
     def _forget_last_posts(self) -> None:
-        """Take down that all have told of the checkpoint before: rank 0 has read it."""
-        if self._last is not None and self._setting.peers.rank != 0:
+        """Delete the posts about the checkpoint before: rank 0 has read them."""
+        if self._last is not None and self._settings.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):
-                self._setting.board.clear(self._last.plan.all_told_key)
+                self._settings.store.clear(self._last.plan.all_done_key)
 
 
 def _nothing(*_: object) -> None:

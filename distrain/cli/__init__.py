@@ -1,1 +1,3 @@
-"""One command per file, formatting only."""
+"""The command line: one command per file, which takes options and prints text or JSON."""
+
+__all__: list[str] = []

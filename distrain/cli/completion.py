@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from distrain.cli.output import tell
+from distrain.cli.output import print_result
 
 
 @click.command()
@@ -21,4 +21,4 @@ def command(shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None
-    tell(found(cli, {}, "distrain", "_DISTRAIN_COMPLETE").source())
+    print_result(found(cli, {}, "distrain", "_DISTRAIN_COMPLETE").source())

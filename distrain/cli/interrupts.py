@@ -1,14 +1,13 @@
-"""How a command ends that is told to: by Ctrl-C, or by SIGTERM."""
+"""How a command ends on Ctrl-C, or on SIGTERM."""
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import click
 
-from distrain.cli.text import clean
+from distrain.cli.output import clean
 from distrain.errors import Terminated
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -18,11 +17,7 @@ _LEFT = "distrain.left"
 
 
 class Ended(click.ClickException):
-    """A command was told to end by Ctrl-C, and has.
-
-    Args:
-        left: What it leaves behind, in words.
-    """
+    """Ctrl-C ended a command, which leaves `left` behind."""
 
     exit_code = INTERRUPTED
     how = "interrupted"
@@ -31,24 +26,21 @@ class Ended(click.ClickException):
         super().__init__(f"{self.how}: {left}" if left else self.how)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print it in one line."""
+        """Print the message in one line."""
         click.echo(clean(self.message), file=file, err=file is None)
 
 
 class EndedBySignal(Ended):
-    """The same by SIGTERM."""
+    """SIGTERM ended a command."""
 
     exit_code = TERMINATED
     how = "terminated"
 
 
 def if_interrupted(left: str) -> None:
-    """Say what the command that runs leaves behind if it is told to end from here on.
+    """Set what the running command leaves behind if it is interrupted from here on.
 
-    Threads that the command has started have no context of it: from there this does nothing.
-
-    Args:
-        left: In words, such as "nothing was written to OUT".
+    Threads that the command has started have no click context: there this does nothing.
     """
     context = click.get_current_context(silent=True)
     if context is not None:
@@ -63,20 +55,3 @@ def ends_in_order(context: click.Context) -> Iterator[None]:
     except KeyboardInterrupt as error:
         kind = EndedBySignal if isinstance(error, Terminated) else Ended
         raise kind(context.meta.get(_LEFT, "")) from None
-
-
-@contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C is taken, so that outputs are whole or absent then, too."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(number: int, frame: object) -> NoReturn:
-    raise Terminated

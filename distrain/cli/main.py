@@ -1,4 +1,4 @@
-"""The `distrain` command: finds a command's file, runs it, and tells errors on one screen."""
+"""The `distrain` command: finds a command's file, runs it, and prints expected errors."""
 
 import errno
 import sys
@@ -8,31 +8,30 @@ from typing import Any
 
 import click
 
-from distrain.cli.home import with_homes
-from distrain.cli.interrupts import INTERRUPTED, ends_in_order, terminated_like_interrupted
-from distrain.cli.output import warn
-from distrain.cli.params import global_options
-from distrain.errors import DistrainError
+from distrain.cli.interrupts import INTERRUPTED, ends_in_order
+from distrain.cli.options import global_options
+from distrain.cli.output import print_warning
+from distrain.errors import DistrainError, on_sigterm
 from distrain.version import __version__
 
 COMMANDS = {
-    "demo": "See the whole way on generated data, in a few minutes.",
+    "demo": "Generate data, prepare it and train on it, in a few minutes.",
     "synth": "Generate Criteo-shaped rows with a known best AUC.",
     "prep": "Turn raw Criteo files into training parquet.",
-    "pack": "Write training parquet in the layout that is read fastest.",
+    "pack": "Rewrite training parquet in the layout that is read fastest.",
     "init": "Write a job spec to begin with.",
-    "plan": "Say what a job's ranks will read and hold, and start nothing.",
+    "plan": "Show what a job's ranks will read and hold; start nothing.",
     "train": "Train a model as a job spec says.",
     "jobs": "List the jobs of a scheduler.",
-    "status": "Say how one job stands.",
-    "attach": "Follow a job that goes on without you.",
+    "status": "Show the state of one job.",
+    "attach": "Follow a job that runs without its command.",
     "cancel": "Stop a job.",
-    "top": "Show what the jobs of a scheduler do.",
-    "report": "Write a run on one HTML page.",
-    "compare": "Lay runs side by side.",
-    "logs": "Print what a run's ranks printed, or their first error.",
+    "top": "Show the jobs of a scheduler and their ranks as they run.",
+    "report": "Write one HTML page about a run.",
+    "compare": "Compare the figures and specs of runs.",
+    "logs": "Print the logs of a run's ranks, or their first error.",
     "audit": "Prove that a run trained every row once.",
-    "evaluate": "Score labelled rows with a saved model and tell its metrics.",
+    "evaluate": "Score labelled rows with a saved model and print its metrics.",
     "predict": "Write a saved model's scores of parquet files.",
     "export": "Write a saved model for torch alone, or for ONNX runtimes.",
     "schema": "Show, select from or convert a schema.",
@@ -40,28 +39,30 @@ COMMANDS = {
     "completion": "Print the script that completes commands in your shell.",
 }
 
-_MODULES = {
+_FILES = {
+    **dict.fromkeys(("prep", "synth", "pack", "schema"), "data.{}"),
+    **dict.fromkeys(("init", "plan", "train", "demo"), "training.{}"),
+    **dict.fromkeys(("report", "compare", "logs", "audit"), "runs.{}"),
+    **dict.fromkeys(("evaluate", "predict", "export"), "saved.{}"),
+    **dict.fromkeys(("status", "attach", "cancel"), "jobs.{}"),
     "jobs": "jobs.list",
-    "status": "jobs.status",
-    "attach": "jobs.attach",
-    "cancel": "jobs.cancel",
     "top": "top.command",
 }
-"""Where a command lies whose file has another name than it."""
+"""Where a command's file lies, if it is not beside this one."""
 
 
 class LazyGroup(click.Group):
     """Imports a command's file only when the command is used: the rest stays unloaded."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, in the order that people meet them."""
+        """The commands, in the order in which people meet them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or none."""
+        """The command of that name, with the options that all commands take."""
         if cmd_name not in COMMANDS:
             return None
-        module = _MODULES.get(cmd_name, cmd_name)
+        module = _FILES.get(cmd_name, "{}").format(cmd_name)
         command: click.Command = import_module(f"distrain.cli.{module}").command
         known = {option for parameter in command.params for option in parameter.opts}
         command.params += [p for p in global_options(hidden=True) if not known & {*p.opts}]
@@ -73,8 +74,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the words apart, once `~` is a folder in each of them."""
-        return super().parse_args(ctx, with_homes(args))
+        """Replace a leading `~` in each word, as the shell does where it may, and parse."""
+        return super().parse_args(ctx, [_with_home(word) for word in args])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -95,10 +96,27 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _with_home(word: str) -> str:
+    """A word in which a leading `~`, also of an option's value, is the home that it names.
+
+    >>> _with_home("--set"), _with_home("name=~")
+    ('--set', 'name=~')
+    """
+    option, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if not value.startswith("~"):
+        return word
+    from distrain.spec import with_home  # late: most words need no pydantic
+
+    try:
+        return f"{option}{sign}{with_home(value)}"
+    except ValueError as error:
+        raise click.UsageError(f"{error}. Write ./~NAME for a file of that name.") from None
+
+
 @click.group(
     cls=LazyGroup,
     params=global_options(hidden=False),
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="distrain")
 def cli() -> None:
@@ -119,30 +137,30 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Run the command line; the process ends with the error's exit code."""
+    """Run the command line, and exit with an error's exit code."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         # A terminal that lacks a letter must not end a command, which may have a job to follow.
         sys.stdout.reconfigure(errors="replace")
     try:
-        with terminated_like_interrupted():
+        with on_sigterm():  # outputs are whole or absent then, too
             ended = cli.main(args=args, prog_name="distrain", standalone_mode=False)
     except DistrainError as error:
-        warn(f"error: {error}")
+        print_warning(f"error: {error}")
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show(text := StringIO())
-        warn(text.getvalue().rstrip("\n"))
+        print_warning(text.getvalue().rstrip("\n"))
         sys.exit(error.exit_code)
     except click.Abort:  # Ctrl-C before the command had begun
-        warn("interrupted")
+        print_warning("interrupted")
         sys.exit(INTERRUPTED)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         # Files have an error of their own (`OutputError`): this was standard output, into a file.
         sys.stdout = None  # or Python tries once more, with a traceback
-        warn(f"error: could not write the output: {error.strerror}")
-        warn("  hint: The disk is full: free some space.")
+        print_warning(f"error: could not write the output: {error.strerror}")
+        print_warning("  hint: The disk is full: free some space.")
         sys.exit(1)
     sys.exit(ended if isinstance(ended, int) else 0)
 

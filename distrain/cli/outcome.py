@@ -1,8 +1,12 @@
-"""A run's summary as a table, or as JSON."""
+"""What a command prints of a job that it submitted or followed: how to follow it, its summary."""
 
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from distrain.cli.output import answer, json_wanted, result_console
+from distrain.cli.options import SCHEDULER_VARIABLE
+from distrain.cli.output import json_wanted, print_answer, result_console
+from distrain.wording import UNKNOWN, count, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -10,38 +14,39 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from distrain.report import Summary
     from distrain.run_paths import RunPaths
+    from distrain.runs import Summary
 
 
-def tell_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], Summary]") -> None:
-    """Wait for a run's end, and print its summary.
+def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The commands that follow a job and stop it."""
+    at = "" if environment.get(SCHEDULER_VARIABLE) == scheduler else f" --scheduler {scheduler}"
+    return f"follow it: distrain attach {job_id}{at}; stop it: distrain cancel {job_id}{at}"
 
-    Args:
-        run_dir: Its files.
-        wait: Returns at its end; tells the summary before, also of one that ended badly.
 
-    Raises:
-        JobError: It ended badly; with `--json` its summary is printed all the same.
+def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], Summary]") -> None:
+    """Wait for a run's end, and print its summary; with `--json` also of one that ended badly.
+
+    `wait` returns at the run's end, or raises; before, it calls its argument with the summary.
     """
     from distrain.errors import JobError
     from distrain.run_paths import RunPaths
 
-    told: list[Summary] = []
+    found: list[Summary] = []
     try:
-        summary = wait(told.append)
+        summary = wait(found.append)
     except JobError:
-        if json_wanted() and told:
-            answer(run_dir=str(run_dir), **told[-1].to_json())
+        if json_wanted() and found:
+            print_answer(run_dir=str(run_dir), **found[-1].to_json())
         raise
     if json_wanted():
-        answer(run_dir=str(run_dir), **summary.to_json())
+        print_answer(run_dir=str(run_dir), **summary.to_json())
     else:
         print_summary(result_console(), summary, RunPaths(run_dir))
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:
-    """Print what came out and where things lie."""
+    """Print a run's figures and the places of its files as a table."""
     from rich.table import Table
 
     table = Table(title=f"run {summary.job_id}", show_header=False, title_justify="left")
@@ -51,16 +56,16 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
     rows = [
         ("ranks", str(summary.num_ranks)),
         *_restarts(summary),
-        ("parameters", _count(summary.parameters)),
-        ("rows trained", _count(summary.rows)),
-        ("rows/s", _count(summary.rows_per_s)),
+        ("parameters", count(summary.parameters)),
+        ("rows trained", count(summary.rows)),
+        ("rows/s", count(summary.rows_per_s)),
         ("read by", summary.reader or "-"),
         ("waiting for data", "\n".join(_waiting(summary)) or "-"),
         *_early(summary),
-        ("scored on", f"{_count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
+        ("scored on", f"{count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
         ("AUC", _bounded(summary.auc, summary.auc_bound)),
-        ("log loss", _number(summary.log_loss)),
-        ("normalised entropy", _number(summary.normalised_entropy)),
+        ("log loss", number(summary.log_loss)),
+        ("normalised entropy", number(summary.normalised_entropy)),
         *_checkpoints(summary),
         ("model", f"{paths.model}{_of_step(summary)}" if summary.model else "-"),
         ("curves", str(paths.curves)),
@@ -74,11 +79,10 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
 
 
 def _restarts(summary: "Summary") -> list[tuple[str, str]]:
-    """Nothing, where nothing went wrong."""
     if not summary.restarts:
         return []
-    told = [f"{end['reason']} after step {end['step']}" for end in summary.restarts]
-    return [("attempts", f"{summary.attempts} ({'; '.join(told)})")]
+    ends = [f"{end['reason']} after step {end['step']}" for end in summary.restarts]
+    return [("attempts", f"{summary.attempts} ({'; '.join(ends)})")]
 
 
 def _checkpoints(summary: "Summary") -> list[tuple[str, str]]:
@@ -86,38 +90,33 @@ def _checkpoints(summary: "Summary") -> list[tuple[str, str]]:
     failed = saved.get("failed", 0)
     if not saved["count"] and not failed:
         return []
-    told = f"{saved['count']} written, {failed} failed" if failed else str(saved["count"])
+    text = f"{saved['count']} written, {failed} failed" if failed else str(saved["count"])
     if saved["count"]:
-        stood = f"for which training stood still {saved['stood_still_s']:.2f} s in all"
-        told += f", {stood}; the last: {saved['path']}"
-    return [("checkpoints", told)]
+        text += f", for which training stood still {saved['stood_still_s']:.2f} s in all"
+        text += f"; the last: {saved['path']}"
+    return [("checkpoints", text)]
 
 
 def _early(summary: "Summary") -> list[tuple[str, str]]:
-    told = summary.stopped_early
-    if told is None:
+    stop = summary.stopped_early
+    if stop is None:
         return []
-    waited = f"{told['waited']} validations without a better {told['metric']}"
-    return [
-        (
-            "stopped early",
-            f"after step {told['step']}: {waited} than that of step {told['best_step']}",
-        )
-    ]
+    waited = f"{stop['waited']} validations without a better {stop['metric']}"
+    text = f"after step {stop['step']}: {waited} than that of step {stop['best_step']}"
+    return [("stopped early", text)]
 
 
 def _of_step(summary: "Summary") -> str:
-    """Nothing for a model of the last step."""
     if summary.model_step in (None, summary.steps):
         return ""
     return f" (of step {summary.model_step}, the best validation)"
 
 
 def _waiting(summary: "Summary") -> list[str]:
-    """A line for each rank: how long it waited for data, and what its loader worked for that."""
+    """A line for each rank: how long it waited for data, and what its loader did."""
     lines = []
     for rank, pct in enumerate(summary.stall_pct):
-        line = f"rank {rank}: {pct:.1f} %"
+        line = f"rank {rank}: {percent(pct)}"
         loader = summary.loader[rank] if rank < len(summary.loader) else {}
         if loader.get("rows"):
             million = loader["rows"] / 1e6
@@ -128,17 +127,8 @@ def _waiting(summary: "Summary") -> list[str]:
     return lines
 
 
-def _count(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5f}"
-
-
 def _bounded(value: float | None, bound: float | None) -> str:
     if value is None:
-        return "-"
-    if not bound:
-        return f"{value:.5f} (exact)"
-    return f"{value:.5f} (binned; the exact value is within {bound:.1e})"
+        return UNKNOWN
+    how = f"binned; the exact value is within {bound:.1e}" if bound else "exact"
+    return f"{number(value)} ({how})"

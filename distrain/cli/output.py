@@ -1,17 +1,17 @@
 """What commands print, in one place: cleaned of control characters, and on the right stream.
 
-With `--json`, standard output holds JSON alone, and what is meant for people goes to standard
-error. With `--quiet`, progress and remarks are left out; results, warnings and errors stay.
+With `--json`, standard output holds JSON alone, and text for people goes to standard error.
+With `--quiet`, progress and remarks are left out; results, warnings and errors stay.
 """
 
 import json
 import logging
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from distrain.cli.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -19,10 +19,43 @@ if TYPE_CHECKING:
 
 _JSON, _QUIET = "distrain.json", "distrain.quiet"
 _PIPE_COLUMNS = 10_000
-"""The width of what is no terminal: whoever reads it can cut lines, and cannot restore them."""
+"""The width where there is no terminal: a reader can cut lines, and cannot restore them."""
+_UNUSUAL = re.compile(r"[^\x20-\x7e\t\n]")
 
 VERSION = 1
-"""Of the JSON documents: fields are added, not renamed."""
+"""Version of the JSON documents: fields are added, not renamed."""
+
+STATE_STYLES = {"running": "green", "succeeded": "blue", "failed": "red", "restarting": "yellow"}
+"""Colours of jobs' states in tables."""
+
+
+def clean(text: object) -> str:
+    r"""Replace control characters, and those that reorder or hide text, by question marks.
+
+    Lines and tabs stay; a carriage return is the end of a line.
+
+    >>> clean("title\x1b]0;x\x07, \u202eright to left\r\nnext line")
+    'title?]0;x?, ?right to left\nnext line'
+    """
+    text = str(text)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _UNUSUAL.sub(lambda found: found[0] if _is_harmless(found[0]) else "?", text)
+
+
+def clean_line(text: object) -> str:
+    r"""The first line of a text, cleaned.
+
+    >>> clean_line("killed\x1b[2J\nits last words")
+    'killed?[2J'
+    """
+    lines = str(text).splitlines()
+    return clean(lines[0]).replace("\t", " ") if lines else ""
+
+
+def _is_harmless(character: str) -> bool:
+    # Python counts the wide and narrow spaces of other scripts as unprintable.
+    return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
 def json_wanted() -> bool:
@@ -35,43 +68,49 @@ def quiet_wanted() -> bool:
     return _flag(_QUIET)
 
 
-def take_json(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """The callback of `--json`."""
+def keep_json_option(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Callback of `--json`."""
     context.meta[_JSON] = value
     return value
 
 
-def take_quiet(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """The callback of `--quiet`, which may stand before the command and after it."""
+def keep_quiet_option(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Callback of `--quiet`, which may stand before the command and after it."""
     context.meta[_QUIET] = value or context.meta.get(_QUIET, False)
     return value
 
 
-def say(text: object, *, bold: bool = False) -> None:
-    """Print progress, or a remark; nothing with `--quiet`."""
+def print_remark(text: object, *, bold: bool = False) -> None:
+    """Print progress or a remark; nothing with `--quiet`."""
     if not quiet_wanted():
         _echo(text, bold=bold, err=json_wanted())
 
 
-def tell(text: object, *, bold: bool = False) -> None:
-    """Print a line of the result for people; nothing with `--json`, where `document` has it."""
+def print_result(text: object, *, bold: bool = False) -> None:
+    """Print a line of the result for people; nothing with `--json`."""
     if not json_wanted():
         _echo(text, bold=bold, err=False)
 
 
-def warn(text: object) -> None:
+def print_facts(facts: Mapping[str, str], width: int) -> None:
+    """Print named results, a line each, with the values in one column."""
+    for name, value in facts.items():
+        print_result(f"{name:{width}}{value}")
+
+
+def print_warning(text: object) -> None:
     """Print a warning, an error or a note to standard error."""
     _echo(text, bold=False, err=True)
 
 
-def document(values: Mapping[str, Any] | list[Any]) -> None:
+def print_json(values: Mapping[str, Any] | list[Any]) -> None:
     """Print one JSON document on a line of its own."""
     click.echo(json.dumps(values))
 
 
-def answer(**values: Any) -> None:
-    """Print a command's result as JSON, with the version of these documents."""
-    document({"version": VERSION, **values})
+def print_answer(**values: Any) -> None:
+    """Print a command's result as one JSON document, with `VERSION`."""
+    print_json({"version": VERSION, **values})
 
 
 def result_console() -> "Console":
@@ -85,16 +124,12 @@ def progress_console() -> "Console":
 
 
 def warning_console() -> "Console":
-    """A console for what is said whatever was asked for."""
+    """A console for warnings, which neither `--json` nor `--quiet` leaves out."""
     return _console(err=True, quiet=False)
 
 
 def log_to_stderr(level: str) -> None:
-    """Print what distrain logs in this process from a level on, to standard error.
-
-    Args:
-        level: `debug`, `info`, `warning` or `error`.
-    """
+    """Print what distrain logs in this process, from a level on, to standard error."""
     logger = logging.getLogger("distrain")
     for handler in [h for h in logger.handlers if isinstance(h, _LogHandler)]:
         logger.removeHandler(handler)
@@ -106,7 +141,7 @@ def log_to_stderr(level: str) -> None:
 
 class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        warn(self.format(record))
+        print_warning(self.format(record))
 
 
 def _flag(name: str) -> bool:

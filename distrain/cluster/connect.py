@@ -1,4 +1,4 @@
-"""An existing Dask cluster."""
+"""An existing Dask cluster, at its scheduler's address."""
 
 import asyncio
 from collections.abc import Iterator

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from distrain.cluster.connect import connect
 from distrain.errors import ClusterError
 
 # Dask checks each event loop's health 50 times a second. Where training wants every core, that is
@@ -16,35 +15,6 @@ _QUIET_LOOPS = {"distributed.admin.tick.interval": "500ms"}
 _PRELOAD_KEY = "distributed.scheduler.preload"
 _PRELOAD = "distrain.preload"
 """What puts the coordinator, and the pages that show its jobs, into the scheduler."""
-
-
-@contextmanager
-def open_cluster(
-    *,
-    scheduler: str | None = None,
-    num_workers: int = 2,
-    threads_per_worker: int = 1,
-    device: str = "cpu",
-    dashboard_address: str = ":0",
-) -> Iterator[Any]:
-    """Yield a `distributed.Client`: of the scheduler at an address, or of a new local cluster.
-
-    Args:
-        scheduler: Its address; `None` starts a cluster here, which ends with the block.
-        num_workers: Worker processes of a local cluster.
-        threads_per_worker: Dask's threads in each.
-        device: `cuda` gives each worker a GPU; `auto` does where there are enough of them.
-        dashboard_address: Where a local cluster's dashboard listens; port 0 takes a free one.
-
-    Raises:
-        ClusterError: The scheduler does not answer, or there are too few GPUs.
-    """
-    if scheduler is not None:
-        with connect(scheduler) as client:
-            yield client
-        return
-    with local_cluster(num_workers, threads_per_worker, device, dashboard_address) as client:
-        yield client
 
 
 @contextmanager
@@ -82,7 +52,7 @@ def local_cluster(
 
 
 def check_gpus(num_workers: int, device: str) -> int:
-    """This machine's GPUs that a local cluster may use: none for the device `cpu`.
+    """GPUs of this machine that a local cluster may use: none for the device `cpu`.
 
     Raises:
         ClusterError: There are fewer than workers that must have one.

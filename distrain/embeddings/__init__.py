@@ -10,20 +10,31 @@ The looked-up values are leaves of the autograd graph, so the tables need no gra
 Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
 """
 
+from distrain.embeddings.canonical import CanonicalTensor, canonical_state, canonical_weights
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
-from distrain.embeddings.columns import TableColumn
-from distrain.embeddings.layout import PLACEMENTS
-from distrain.embeddings.optimizers import SparseOptimizer
+from distrain.embeddings.columns import Combiner, TableColumn, first_of_tables
+from distrain.embeddings.fixed import FixedTables
+from distrain.embeddings.host_memory import empty
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import Route, Traffic
+from distrain.embeddings.sparse_optimizer import SparseOptimizer
+from distrain.embeddings.store import PLACEMENTS, Store
 
 __all__ = [
-    "PLACEMENTS",
+    "CanonicalTensor",
+    "Combiner",
     "EmbeddingCollection",
+    "FixedTables",
+    "PLACEMENTS",
     "Peers",
     "Route",
     "SparseOptimizer",
+    "Store",
     "TableColumn",
     "TouchedRows",
     "Traffic",
+    "canonical_state",
+    "canonical_weights",
+    "empty",
+    "first_of_tables",
 ]

@@ -1,4 +1,4 @@
-"""Tables, and what optimizers remember of them, in a form that no placement shows in.
+"""Tables and their optimizer state in a form that does not depend on placements and ranks.
 
 The canonical tensor of a group has the rows of its tables one after another, in the order of the
 columns (a shared table where its first column is): what one rank alone holds as that group's
@@ -17,8 +17,8 @@ from torch import Tensor
 from distrain.embeddings.collection import EmbeddingCollection
 from distrain.embeddings.columns import first_of_tables
 from distrain.embeddings.host_memory import empty
-from distrain.embeddings.optimizers import SparseOptimizer
 from distrain.embeddings.peers import Peers
+from distrain.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.embeddings.store import Store
 
 
@@ -47,8 +47,6 @@ class CanonicalTensor:
 
     Attributes:
         shape: `[rows, dim]`, or `[rows]` for what is kept once per row.
-        dtype: As the ranks hold it.
-        peers: Who shares the rows.
         runs: Where they are, in order.
     """
 
@@ -64,15 +62,10 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def read(self, rows: slice, *, everywhere: bool = False) -> Tensor | None:
-        """Some neighbouring rows; a collective operation if the tensor is `shared`.
+        """Some neighbouring rows, `[rows, ...]` on the CPU; collective if the tensor is `shared`.
 
-        Args:
-            rows: From row to row, without a step; the same on every rank.
-            everywhere: Whether every rank gets them, or rank 0 alone.
-
-        Returns:
-            The rows on the CPU, `[rows, ...]`, which may be a view of the live values; `None` on
-            the ranks that do not get them.
+        `rows` has no step and is the same on every rank. The result may be a view of the live
+        values; it is `None` on all ranks but the first, unless rows are wanted `everywhere`.
         """
         parts = list(self._parts(rows))
         wanted = everywhere or self.peers.rank == 0
@@ -92,27 +85,20 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def write(self, rows: slice, values: Tensor) -> None:
-        """Take this rank's rows out of some neighbouring ones; no communication.
-
-        Args:
-            rows: From row to row, without a step.
-            values: `[rows, ...]`, all of them, on the CPU.
-        """
+        """Write this rank's share of neighbouring rows out of all of them; no communication."""
         for part in self._parts(rows):
             local, kept = part.store.local_part(part.keys)
             part.values[local] = values[part.place][kept].to(part.values.device)
 
     @torch.no_grad()
     def write_rows(self, rows: Tensor, values: Tensor) -> None:
-        """Take this rank's rows out of some that may lie anywhere; no communication.
+        """Write this rank's share of rows that may lie anywhere; no communication.
 
-        Args:
-            rows: `[n]`, int64, distinct, on the CPU.
-            values: `[n, ...]`, on the CPU.
+        `rows` is `[n]`, int64, distinct; `values` is `[n, ...]`; both lie on the CPU.
         """
         for run in self.runs:
             inside = (rows >= run.start) & (rows < run.stop)
-            mine, local = run.store.local_rows(rows[inside] - run.start + run.first_key)
+            mine, local = run.store.local_rows_of(rows[inside] - run.start + run.first_key)
             if len(local):
                 own = values[inside][mine].to(run.values.device, run.values.dtype)
                 run.values[local.to(run.values.device)] = own
@@ -151,21 +137,14 @@ class CanonicalTensor:
 
 
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
-    """The weights in canonical form: `weights.GROUP`, `[rows of the group, dim]`.
-
-    Good until the next step of training.
-    """
+    """The weights in canonical form, `weights.GROUP`: good until the next step of training."""
     tables.settle()
     weights = [weight.data for weight in tables.weights]
     return {f"weights.{group}": _canonical(tables, group, weights) for group in _groups(tables)}
 
 
-def canonical_memory(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:
-    """What an optimizer remembers in canonical form: `GROUP.NAME`.
-
-    `[rows of the group, dim]` for what it keeps once per value, `[rows of the group]` for what it
-    keeps once per row.
-    """
+def canonical_state(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:
+    """An optimizer's state in canonical form, `GROUP.NAME`: `[rows, dim]`, or `[rows]` per row."""
     tables, state = optimizer.embeddings, optimizer.state_dict()
     names = sorted({name.partition(".")[2] for name in state} - {""})
     return {

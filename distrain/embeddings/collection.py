@@ -5,21 +5,21 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+import xxhash
 from torch import Tensor, nn
 
 from distrain.batch import Ragged
+from distrain.embeddings import kernels
 from distrain.embeddings.columns import TableColumn, first_of_tables
 from distrain.embeddings.host_memory import HostMemory, empty
-from distrain.embeddings.initial import draw_tables
-from distrain.embeddings.layout import make_stores, placement_words
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import Route, Traffic
 from distrain.embeddings.row_cache import RowCache
-from distrain.embeddings.store import Store
-from distrain.embeddings.store_weights import StoreWeights
+from distrain.embeddings.store import Store, StoreWeights, column_placements, make_stores
 from distrain.errors import InputError
 
 DEFAULT_CACHE_BYTES = 1 << 30
+_DRAWN_VALUES = 1 << 18  # at a time, of this rank's own
 
 
 class TouchedRows(NamedTuple):
@@ -58,7 +58,7 @@ class EmbeddingCollection(nn.Module):
 
     Each value of a table is drawn uniformly from `-1/sqrt(cardinality) .. 1/sqrt(cardinality)`,
     the rule of facebookresearch/dlrm (`create_emb`). It depends on the generator's state, the
-    table's name, the row and the place in the row alone (`initial.py`), so the tables are the same
+    table's name, the row and the place in the row alone (`_draw`), so the tables are the same
     on any number of ranks, whatever the placement.
 
     Args:
@@ -66,18 +66,15 @@ class EmbeddingCollection(nn.Module):
         placements: For each column "replicated" (all ranks hold all rows), "row_wise" (each row
             lives on one rank) or "host_cached" (row-wise in the host's memory, with recently used
             rows on the device); `None` for all replicated. A rank alone holds everything. Columns
-            of one table have one word.
-        peers: Who shares the tables.
+            of one table have one placement.
         generator: Where the initial values come from; `None` for torch's default generator.
         dtype: Of the weights: float32, bfloat16 or float64.
         cache_bytes: What the weights of host-cached tables may take on the device. Stores share it
-            by their sizes. An optimizer's memory comes on top, in proportion.
+            by their sizes. An optimizer's state comes on top, in proportion.
 
     Attributes:
-        columns: As given.
         tables: Of each table the first column that is looked up in it, in the columns' order.
         groups: For each group, the positions of its columns in `columns`.
-        stores: The stores, group by group.
         weights: For each store, `[rows on this rank, dim]`.
         route_peers: Like `peers`; give it a process group of its own to route ahead in a thread.
 
@@ -106,17 +103,17 @@ class EmbeddingCollection(nn.Module):
         self.tables = first_of_tables(self.columns)
         self.peers = self.route_peers = peers or Peers()
         self._memory = HostMemory()
-        words = placement_words(self.columns, placements, self.peers.num_ranks)
+        placed = column_placements(self.columns, placements, self.peers.num_ranks)
         dims = sorted({column.dim for column in self.columns})
         self.groups = tuple(
             tuple(i for i, column in enumerate(self.columns) if column.dim == dim) for dim in dims
         )
-        self.stores = tuple(make_stores(self.columns, self.groups, words, self.peers))
+        self.stores = tuple(make_stores(self.columns, self.groups, placed, self.peers))
         self.weights = StoreWeights(
             nn.Parameter(empty((store.num_local_rows, store.dim), dtype), requires_grad=False)
             for store in self.stores
         )
-        draw_tables(self, generator)
+        self._draw(generator)
         self.stores = tuple(self._cached(cache_bytes))
         # torch has not annotated its hooks.
         self.register_state_dict_pre_hook(self._settle_before)  # type: ignore[no-untyped-call]
@@ -207,12 +204,7 @@ class EmbeddingCollection(nn.Module):
     def expand(
         self, route: Route, rows: Sequence[Tensor], part: slice | None = None
     ) -> tuple[Tensor, ...]:
-        """The embeddings of a batch, or of part of it.
-
-        Args:
-            route: The batch's.
-            rows: From `fetch`.
-            part: Which of the batch's rows, as a slice without a step; `None` for all.
+        """The embeddings of a batch, or of `part` of its rows, a slice without a step.
 
         Returns:
             For each group `[rows, columns of the group, dim]`. Where gradients are enabled, each
@@ -242,7 +234,6 @@ class EmbeddingCollection(nn.Module):
         """Add up the gradients of each distinct row, in the order of the batch's rows.
 
         Args:
-            route: The batch's.
             grads: For each group the gradient of what `expand` returned; `None` counts as zeros.
             part: Which of the batch's rows they belong to; `None` for all.
             into: Sums of earlier parts, which are added to; `None` begins with zeros.
@@ -316,6 +307,23 @@ class EmbeddingCollection(nn.Module):
                     start = int(store.starts[table])
                     return number, slice(start, start + column.cardinality)
         raise KeyError(name)
+
+    @torch.no_grad()
+    def _draw(self, generator: torch.Generator | None) -> None:
+        """Draw the initial values of this rank's rows by the rule of the class, from one seed."""
+        seed = int(torch.randint(2**63 - 1, (), generator=generator))
+        for column in self.tables:
+            key = xxhash.xxh3_64_intdigest(f"{seed}/{column.table_name}".encode())
+            number, keys = self.keys_of_table(column.name)
+            store, weight = self.stores[number], self.weights[number]
+            sharing = store.peers.num_ranks if store.spread else 1
+            step = sharing * max(1, _DRAWN_VALUES // column.dim)
+            for start in range(keys.start, keys.stop, step):
+                mine, kept = store.local_part(slice(start, min(start + step, keys.stop)))
+                first = start - keys.start + kept.start
+                stop = first + (mine.stop - mine.start) * sharing
+                rows = torch.arange(first, stop, sharing, device=weight.device)
+                kernels.draw(key, rows, column.cardinality**-0.5, weight[mine])
 
     def _cached(self, cache_bytes: int) -> Iterator[Store]:
         """The stores, with caches where they are wanted."""

@@ -15,7 +15,6 @@ class TableColumn:
     """One categorical column, and the table that it is looked up in.
 
     Attributes:
-        name: The column.
         cardinality: Its ids lie in `0 .. cardinality-1`, which is also the table's row count.
         dim: The width of its embeddings.
         combiner: For a column of lists, how the embeddings of a row's ids become one; a row

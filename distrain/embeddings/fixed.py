@@ -15,8 +15,7 @@ A step::
     ...                                         # loss, backward
     fixed.update(route, [leaf.grad for leaf in embedded], lr, scale)
 
-`update` is `apply(exchange(route, collect(route, grads)), lr, scale)`, which are there for those
-who look at the sums in between, such as clipping. For a rank alone on a GPU it is one kernel.
+Who looks at the sums in between, such as for clipping, calls `collect`, `exchange` and `apply`.
 
 To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate,
 and call the verbs on these. `num_steps` counts on the device; see `read_steps` and `write_steps`.
@@ -24,17 +23,91 @@ A batch of another number of rows needs another graph, or a call outside of it: 
 `max_rows`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from distrain.embeddings import kernels_fixed
+from distrain.embeddings import kernels
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
-from distrain.embeddings.fixed_route import FixedRoute, Router
-from distrain.embeddings.optimizers import SparseOptimizer, rounding_seed
-from distrain.embeddings.segments import Rates, Rule
+from distrain.embeddings.kernels import Rates, Segments, segments_of
+from distrain.embeddings.peers import Peers
+from distrain.embeddings.sparse_optimizer import SparseOptimizer, rounding_seed
+from distrain.embeddings.store import Store
 from distrain.errors import InputError
+
+_MOST_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class FixedStoreRoute:
+    """A batch's route through the tables of one store.
+
+    Attributes:
+        keys: `[columns, rows]`, int32 or int64: which row of the weight each id means.
+        own: Which of these are the same, with room for `capacity` rows.
+        sources: `[columns * rows]`, int64: for each of `own.order` where its gradient lies in
+            `[rows * columns, dim]`.
+        union: Which of the ranks' `own.keys`, rank after rank, are the same; `None` for a rank
+            alone.
+    """
+
+    keys: Tensor
+    own: Segments
+    sources: Tensor
+    union: Segments | None
+
+
+@dataclass(frozen=True)
+class FixedRoute:
+    """A batch's route through all tables, store by store."""
+
+    num_rows: int
+    stores: tuple[FixedStoreRoute, ...]
+
+
+class Router:
+    """Makes the routes of one store, for batches of at most `max_rows` rows on any rank.
+
+    The store is replicated, without columns of lists. `places` is each column's place in its group,
+    `[columns]`, int64, on the device; `capacity` is the most rows that a batch can touch.
+    """
+
+    def __init__(self, store: Store, max_rows: int, device: torch.device):
+        self._store = store
+        self._max_rows = max_rows
+        self.capacity = self._capacity(1)
+        # Made once: a tensor made of Python's numbers in a step would be a copy that waits.
+        # Keys in int32, where they fit, are faster to sort.
+        dtype = torch.int32 if store.num_rows <= _MOST_INT32 else torch.int64
+        self._starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)
+        self._flat = torch.tensor(store.flat, device=device)
+        self.places = torch.tensor(store.places, device=device)
+
+    def route(self, ids: Tensor, peers: Peers) -> FixedStoreRoute:
+        """See `FixedTables.route`."""
+        is_all = len(self._flat) == ids.shape[1]
+        by_column = ids.T if is_all else ids.T.index_select(0, self._flat)
+        keys = (by_column + self._starts).contiguous()
+        num_columns, num_rows = keys.shape
+        own = segments_of(keys.reshape(-1), self.capacity, self._store.num_rows)
+        rows, columns = own.order % max(1, num_rows), own.order // max(1, num_rows)
+        union = None
+        if peers.num_ranks > 1:
+            sent = own.keys.to(self._starts.dtype)
+            every = torch.cat(peers.gather_rows(sent, [self.capacity] * peers.num_ranks))
+            union = segments_of(every, self._capacity(peers.num_ranks), self._store.num_rows)
+        return FixedStoreRoute(keys, own, rows * num_columns + columns, union)
+
+    def _capacity(self, num_ranks: int) -> int:
+        most = self._max_rows * num_ranks
+        num_columns = Counter(self._store.table_of)
+        return sum(
+            min(most * num_columns[number], table.cardinality)
+            for number, table in enumerate(self._store.tables)
+        )
 
 
 class FixedTables:
@@ -45,7 +118,7 @@ class FixedTables:
 
     Args:
         tables: On their device; all columns replicated, with one id per row.
-        optimizer: Theirs. Its memory is used and updated, its `num_steps` is not.
+        optimizer: Theirs. Its state is used and updated, its `num_steps` is not.
         max_rows: The most rows a batch has, on any rank.
         dtype: Of what `lookup` returns; `None` for what the tables compute in.
 
@@ -71,11 +144,10 @@ class FixedTables:
         self._dtype = dtype
         self._device = tables.weights[0].device
         self.num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
-        self._rule = Rule(optimizer.kind, optimizer.eps, optimizer.betas)
         self._routers = [Router(store, max_rows, self._device) for store in tables.stores]
         # The live tensors: loading a state copies into them.
         state = optimizer.state_dict()
-        self._memory = [
+        self._state_tensors = [
             tuple(values for name, values in state.items() if name.startswith(f"{number}."))
             for number in range(len(tables.stores))
         ]
@@ -116,7 +188,7 @@ class FixedTables:
             dtype = self._dtype or values_dtype(weight)
             out = torch.empty(shape, dtype=dtype, device=weight.device)
             with torch.no_grad():
-                kernels_fixed.lookup(weight, own.keys, router.places, out)
+                kernels.lookup(weight, own.keys, router.places, out)
             leaves.append(out.requires_grad_(torch.is_grad_enabled()))
         return tuple(leaves)
 
@@ -125,7 +197,6 @@ class FixedTables:
         """Add up the gradients of each distinct row, in the order of the batch's rows.
 
         Args:
-            route: The batch's.
             grads: For each group the gradient of what `lookup` returned; `None` counts as zeros.
 
         Returns:
@@ -134,7 +205,7 @@ class FixedTables:
         return tuple(
             weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))
             if grad is None
-            else kernels_fixed.sum_segments(_as_rows(grad), own.sources, own.own)
+            else kernels.sum_segments(_as_rows(grad), own.sources, own.own)
             for weight, own, grad in zip(self.tables.weights, route.stores, grads, strict=True)
         )
 
@@ -151,7 +222,7 @@ class FixedTables:
             if own.union is None
             else TouchedRows(
                 own.union.keys,
-                kernels_fixed.sum_segments(self._all(own_sums), own.union.order, own.union),
+                kernels.sum_segments(self._all(own_sums), own.union.order, own.union),
             )
             for own, own_sums in zip(route.stores, sums, strict=True)
         )
@@ -163,15 +234,14 @@ class FixedTables:
         """Update the touched rows.
 
         Args:
-            touched: From `exchange`.
             lr: The learning rate; a scalar on the device where a graph shall not keep its value.
-            scale: Factor on the gradients, likewise.
+            scale: Factor on the gradients; as a scalar on the device for a graph.
         """
         self.num_steps.add_(1)
         for number, rows in enumerate(touched):
-            weight, memory = self._state(number)
+            weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
-            kernels_fixed.update(self._rule, weight, memory, rows.keys, rows.grads, rates)
+            kernels.update_padded(self.optimizer.rule, weight, state, rows.keys, rows.grads, rates)
 
     @torch.no_grad()
     def update(
@@ -188,14 +258,14 @@ class FixedTables:
         self.num_steps.add_(1)
         for number, (own, grad) in enumerate(zip(route.stores, grads, strict=True)):
             assert grad is not None
-            weight, memory = self._state(number)
+            weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
-            kernels_fixed.sum_and_update(
-                self._rule, weight, memory, _as_rows(grad), own.sources, own.own, rates
+            kernels.sum_and_update(
+                self.optimizer.rule, weight, state, _as_rows(grad), own.sources, own.own, rates
             )
 
     def read_steps(self) -> None:
-        """Tell the optimizer how many steps were made, as before saving; waits for the device."""
+        """Set the optimizer's number of steps, as before saving; waits for the device."""
         self.optimizer.num_steps = int(self.num_steps)
 
     def write_steps(self) -> None:
@@ -208,12 +278,12 @@ class FixedTables:
         return torch.cat(peers.gather_rows(rows, [len(rows)] * peers.num_ranks))
 
     def _state(self, number: int) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return self.tables.weights[number], self._memory[number]
+        return self.tables.weights[number], self._state_tensors[number]
 
     def _rates(self, lr: Tensor | float, scale: Tensor | float, dim: int) -> Rates:
         rate, scale = self._scalar(lr), self._scalar(scale)
-        if self._rule.kind == "adam":
-            beta1, beta2 = self._rule.betas
+        if self.optimizer.corrects_bias:
+            beta1, beta2 = self.optimizer.rule.betas
             steps = self.num_steps.double()
             rate = rate * ((1 - beta2**steps).sqrt() / (1 - beta1**steps))
         # The seed is linear in the number of steps, and int64 wraps around as the formula does.

@@ -12,12 +12,8 @@ from torch import distributed as dist
 class Peers:
     """A rank among those that share the tables. `Peers()` is a rank alone.
 
-    Each method is a collective operation: every rank calls it, in the same order.
-
-    Attributes:
-        rank: This rank, `0 .. num_ranks-1`.
-        num_ranks: How many share the tables.
-        group: Their process group; `None` for the default one.
+    Each method is a collective operation: every rank calls it, in the same order. `group` is their
+    process group; `None` is the default one.
     """
 
     rank: int = 0
@@ -25,26 +21,14 @@ class Peers:
     group: dist.ProcessGroup | None = None
 
     def gather_counts(self, counts: Tensor) -> Tensor:
-        """Every rank's counts, on the host.
+        """Every rank's counts, `[num_ranks, *counts.shape]`, on the CPU; this waits for a GPU.
 
-        Args:
-            counts: int64, of the same shape on all ranks, on the device of the backend.
-
-        Returns:
-            `[num_ranks, *counts.shape]`, on the CPU. On a GPU this waits for the device.
+        `counts` is int64, of one shape on all ranks, on the device of the backend.
         """
         return self._all_gather(counts).cpu()
 
     def gather_rows(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        """Every rank's rows.
-
-        Args:
-            rows: `[lengths[rank], ...]`, of the same type and inner shape on all ranks.
-            lengths: How many rows each rank has.
-
-        Returns:
-            For each rank `[lengths[r], ...]`.
-        """
+        """Every rank's rows: `[lengths[r], ...]` for each rank r, of one type and inner shape."""
         most = max(lengths)
         if most == 0:
             return [rows] * self.num_ranks
@@ -68,13 +52,7 @@ class Peers:
     def exchange_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """Give each rank its rows, get this rank's from each.
 
-        Args:
-            rows: `[sum(send), ...]`: those for rank 0, then those for rank 1, ...
-            send: How many rows go to each rank.
-            receive: How many rows come from each rank.
-
-        Returns:
-            `[sum(receive), ...]`: those of rank 0, then those of rank 1, ...
+        `rows` is `[sum(send), ...]` and the result `[sum(receive), ...]`, both in rank order.
         """
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         dist.all_to_all_single(
@@ -92,11 +70,7 @@ class Peers:
         return total
 
     def count_up(self, counts: Tensor) -> Tensor:
-        """The sum of integers over the ranks; no order of additions changes it.
-
-        Args:
-            counts: int64, of the same shape on all ranks, on the device of the backend.
-        """
+        """The sum of int64 `counts` over the ranks; no order of additions changes it."""
         if self.num_ranks == 1:
             return counts
         total = counts.clone()

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
-from distrain.embeddings.kernels import Grouping
-from distrain.embeddings.keys import add_parts, keys_of, segments_of
+from distrain.embeddings.kernels import Grouping, add_parts, keys_of, part_segments
 from distrain.embeddings.peers import Peers
 
 
@@ -23,19 +22,18 @@ class ReplicatedRoute:
     Attributes:
         keys: `[u]`, int64: the rows of the weight that this rank looks up.
         touched: `[v]`, int64: those that any rank looks up.
-        numbers: For each rank `[u of that rank]`, int32: where its rows stand in `touched`. Empty
+        inverse: For each rank `[u of that rank]`, int32: where its rows stand in `touched`. Empty
             for a rank alone.
-        sent_ids_bytes: What this rank sent to make the route.
     """
 
     keys: Tensor
     touched: Tensor
-    numbers: tuple[Tensor, ...] = ()
+    inverse: tuple[Tensor, ...] = ()
     sent_ids_bytes: int = 0
 
     def sent_bytes(self, row_bytes: int) -> int:
-        """What the step sends on this rank, for rows of so many bytes."""
-        others = max(0, len(self.numbers) - 1)
+        """Bytes that this rank sends in the step, for rows of `row_bytes`."""
+        others = max(0, len(self.inverse) - 1)
         return self.sent_ids_bytes + others * len(self.keys) * row_bytes
 
     @property
@@ -47,10 +45,7 @@ class ReplicatedRoute:
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRoute:
     """Learn which rows the other ranks look up; a collective operation.
 
-    Args:
-        grouping: This rank's distinct ids.
-        starts: `[columns]`, int64, on the CPU: where each column's table begins in the weight.
-        peers: Who shares the tables.
+    `starts` says where each column's table begins in the weight: `[columns]`, int64, on the CPU.
     """
     keys = keys_of(grouping, starts)
     if peers.num_ranks == 1:
@@ -58,10 +53,10 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRo
     counts = peers.gather_counts(grouping.counts.to(keys.device))  # [ranks, columns]
     lengths = counts.sum(1).tolist()
     ids = peers.gather_rows(grouping.ids, lengths)
-    union = kernels.unique(torch.cat(ids), *segments_of(counts))
+    union = kernels.unique(torch.cat(ids), *part_segments(counts))
     sent = (peers.num_ranks - 1) * (8 * counts.shape[1] + 4 * len(keys))
     return ReplicatedRoute(
-        keys, keys_of(union, starts), tuple(torch.split(union.numbers, lengths)), sent
+        keys, keys_of(union, starts), tuple(torch.split(union.inverse, lengths)), sent
     )
 
 
@@ -71,19 +66,10 @@ def fetch(weight: Tensor, route: ReplicatedRoute, peers: Peers) -> Tensor:
 
 
 def exchange(sums: Tensor, route: ReplicatedRoute, peers: Peers) -> tuple[Tensor, Tensor]:
-    """Add the ranks' sums, in rank order.
-
-    Args:
-        sums: `[u, dim]`: of this rank's gradients.
-        route: The batch's.
-        peers: Who shares the tables.
-
-    Returns:
-        The rows to update `[v]`, and the sums over all ranks `[v, dim]`.
-    """
+    """Add the ranks' sums `[u, dim]` in rank order: the rows to update `[v]`, and `[v, dim]`."""
     if peers.num_ranks == 1:
         return route.touched, sums
-    parts = peers.gather_rows(sums, [len(numbers) for numbers in route.numbers])
+    parts = peers.gather_rows(sums, [len(own) for own in route.inverse])
     total = sums.new_zeros(len(route.touched), sums.shape[1])
-    add_parts(parts, route.numbers, total)
+    add_parts(parts, route.inverse, total)
     return route.touched, total

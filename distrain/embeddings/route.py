@@ -1,4 +1,4 @@
-"""What a batch's ids mean for the tables: which rows, whose they are, what goes where.
+"""The route of a batch's ids: the rows that they mean, the owners, what is sent to whom.
 
 A route depends on ids alone, not on what is in the tables, so it can be made while earlier batches
 still train. It is then all that a step needs to know: fetching, expanding, collecting and
@@ -23,11 +23,11 @@ class ListRoute:
     """How the ids of a list column become one embedding a row.
 
     Attributes:
-        numbers: `[ids]`, int32: which distinct row each id means.
+        inverse: `[ids]`, int32: which distinct row each id means.
         offsets: `[rows + 1]`, int32: where each row's ids begin.
     """
 
-    numbers: Tensor
+    inverse: Tensor
     offsets: Tensor
 
     @property
@@ -40,10 +40,10 @@ class ListRoute:
         num_rows = len(self.offsets) - 1
         start, stop, _ = rows.indices(num_rows)
         if (start, stop) == (0, num_rows):
-            return self  # and need not wait for a GPU to tell where ids begin and end
+            return self  # and need not wait for a GPU to find where ids begin and end
         bounds = self.offsets[start : stop + 1]
         first, last = int(bounds[0]), int(bounds[-1])
-        return ListRoute(self.numbers[first:last], bounds - first)
+        return ListRoute(self.inverse[first:last], bounds - first)
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class StoreRoute:
     """A batch's route through the tables of one store.
 
     Attributes:
-        numbers: `[flat columns, rows]`, int32: which distinct row each id means.
+        inverse: `[flat columns, rows]`, int32: which distinct row each id means.
         lists: The same for each of its list columns.
         num_distinct: u, how many distinct rows the batch looks up.
         rows: Where those rows are, and how they and their gradients travel.
     """
 
-    numbers: Tensor
+    inverse: Tensor
     lists: tuple[ListRoute, ...]
     num_distinct: int
     rows: RowsRoute
@@ -68,8 +68,6 @@ class Traffic:
     """What a step looks up and sends, on one rank.
 
     Attributes:
-        lookups: Ids looked up.
-        distinct: Distinct rows among them.
         updated: Rows that this rank updates.
         sent_bytes: What this rank gives to others: ids, rows, sums of gradients.
     """
@@ -90,13 +88,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Route:
-    """A batch's route through all tables.
-
-    Attributes:
-        num_rows: Rows of the batch.
-        stores: One for each store.
-        traffic: What the step will look up and send.
-    """
+    """A batch's route through all tables, store by store, and the traffic of its step."""
 
     num_rows: int
     stores: tuple[StoreRoute, ...]
@@ -106,12 +98,8 @@ class Route:
 def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Where each table's ids lie when those of the columns stand one after another.
 
-    Args:
-        table_of: For each column its table, numbered from 0 without gaps.
-        lengths: For each column how many ids it has.
-
-    Returns:
-        Offsets and counts, `[tables, most columns of a table]`, int64: empty segments fill up.
+    `table_of` numbers each column's table from 0 without gaps; `lengths` says how many ids it has.
+    Offsets and counts are `[tables, most columns of a table]`, int64: empty segments fill up.
 
     >>> offsets, counts = table_segments([0, 1, 0], [5, 5, 3])
     >>> offsets.tolist(), counts.tolist()

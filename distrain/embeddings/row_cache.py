@@ -1,9 +1,9 @@
 """A table in the host's memory whose recently used rows lie on the device.
 
-Rows come to the device when a batch needs them, and go back, with what the optimizer remembers of
-them, when others need their place. Which go is decided by a clock's hand: it sweeps over the
-places, passes by those that were used since it last came, and takes the others ("second chance"). A
-step costs what its batch touches here too, never the table or the cache.
+Rows come to the device when a batch needs them. They go back, with their optimizer state, when
+others need their place. A clock's hand decides which go: it sweeps over the places, passes by those
+that were used since it last came, and takes the others ("second chance"). A step costs what its
+batch touches here too, never the table or the cache.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,12 @@ from distrain.errors import SpecError
 _SMALLEST_SWEEP = 4096
 
 
-@dataclass(frozen=True)
+@dataclass
 class CacheTraffic:
     """What a cache did since it was made.
 
-    Attributes:
-        asked: Rows that batches needed.
-        loaded: Those among them that had to come from the host.
-        written_back: Rows that went back because others needed their place.
+    Of the rows that batches `asked` for, those `loaded` had to come from the host. Those
+    `written_back` went there because others needed their place.
     """
 
     asked: int = 0
@@ -34,13 +32,7 @@ class CacheTraffic:
 class RowCache:
     """The places on the device, and which row lies in each.
 
-    Args:
-        num_rows: Of the table.
-        capacity: Places on the device.
-
-    Attributes:
-        capacity: As given, or `num_rows` if that is less.
-        traffic: What it did so far.
+    There are `capacity` places, or `num_rows` if that is less.
 
     >>> table = torch.arange(6.0).view(6, 1)
     >>> cache = RowCache(num_rows=6, capacity=3)
@@ -60,11 +52,9 @@ class RowCache:
         self._reset(torch.device("cpu"))
 
     def attach(self, host: Tensor) -> int:
-        """Take care of one more tensor with a row for each row of the table; returns its number.
+        """Cache one more tensor `[num_rows, ...]` on the CPU; returns its number.
 
-        Args:
-            host: `[num_rows, ...]` on the CPU. Its rows that lie on the device are stale there
-                until `settle`.
+        Its rows that lie on the device are stale on the host until `settle`.
         """
         self.settle()
         self._hosts.append(host)
@@ -75,15 +65,9 @@ class RowCache:
         return self._values[number]
 
     def admit(self, rows: Tensor) -> Tensor:
-        """Make sure that rows lie on the device.
+        """Bring distinct rows `[v]`, int64, to the device; waits for a GPU.
 
-        Waits for the device, if that is a GPU.
-
-        Args:
-            rows: `[v]`, int64, distinct, on the device.
-
-        Returns:
-            Their places, `[v]`, int64; good until the next call.
+        Returns their places, `[v]`, int64, which are good until the next call.
 
         Raises:
             SpecError: There are fewer places than rows.
@@ -109,10 +93,8 @@ class RowCache:
         found = self._place_of[rows].long()
         self._pinned[found] = False
         self._used[found] = True
-        before = self.traffic
-        self.traffic = CacheTraffic(
-            before.asked + len(rows), before.loaded + len(missing), before.written_back
-        )
+        self.traffic.asked += len(rows)
+        self.traffic.loaded += len(missing)
         return found
 
     def places(self, rows: Tensor) -> Tensor:
@@ -134,14 +116,10 @@ class RowCache:
         self._reset(self._row_at.device, empty=True)
 
     def _reset(self, device: torch.device, *, empty: bool = False) -> None:
-        self._values = (
-            []
-            if empty
-            else [
-                torch.empty((self.capacity, *host.shape[1:]), dtype=host.dtype, device=device)
-                for host in self._hosts
-            ]
-        )
+        self._values = [
+            torch.empty((self.capacity, *host.shape[1:]), dtype=host.dtype, device=device)
+            for host in ([] if empty else self._hosts)
+        ]
         self._place_of = torch.full((self._num_rows,), -1, dtype=torch.int32, device=device)
         self._row_at = torch.full((self.capacity,), -1, dtype=torch.int64, device=device)
         self._used = torch.zeros(self.capacity, dtype=torch.bool, device=device)
@@ -150,7 +128,7 @@ class RowCache:
         self._hand = 0
 
     def _free_places(self, count: int) -> Tensor:
-        """So many places that no row of this batch lies at, in the order of the hand's sweep."""
+        """`count` places without a row of this batch, in the order of the hand's sweep."""
         found: list[Tensor] = []
         while count > 0:
             width = min(self.capacity, max(_SMALLEST_SWEEP, 2 * count))
@@ -178,10 +156,7 @@ class RowCache:
             host[rows_on_host] = values[places].cpu()
         self._dirty[places] = False
         if count:
-            before = self.traffic
-            self.traffic = CacheTraffic(
-                before.asked, before.loaded, before.written_back + len(places)
-            )
+            self.traffic.written_back += len(places)
 
     def _load(self, rows: Tensor, places: Tensor) -> None:
         rows_on_host = rows.cpu()

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
-from distrain.embeddings.kernels import Grouping
-from distrain.embeddings.keys import add_parts, keys_of, segments_of
+from distrain.embeddings.kernels import Grouping, add_parts, keys_of, part_segments
 from distrain.embeddings.peers import Peers
 
 
 @dataclass(frozen=True)
 class RowWiseRoute:
-    """Whose a batch's distinct rows are.
+    """The owners of a batch's distinct rows.
 
     Attributes:
         by_owner: `[u]`, int64: this rank's distinct rows in the order in which they are asked for:
@@ -31,8 +30,7 @@ class RowWiseRoute:
             for rank 0 first.
         wanted: How many rows each rank asks of this one.
         touched: `[v]`, int64: the distinct ones among them.
-        numbers: For each rank, int32: where the rows it asked for stand in `touched`.
-        rank: This rank.
+        inverse: For each rank, int32: where the rows it asked for stand in `touched`.
         sent_ids_bytes: What this rank sent to make the route.
     """
 
@@ -42,12 +40,12 @@ class RowWiseRoute:
     requested: Tensor
     wanted: tuple[int, ...]
     touched: Tensor
-    numbers: tuple[Tensor, ...]
+    inverse: tuple[Tensor, ...]
     rank: int
     sent_ids_bytes: int
 
     def sent_bytes(self, row_bytes: int) -> int:
-        """What the step sends on this rank, for rows of so many bytes: rows, then sums."""
+        """Bytes that this rank sends in the step, for rows of `row_bytes`: rows, then sums."""
         away = sum(self.asked) + sum(self.wanted) - self.asked[self.rank] - self.wanted[self.rank]
         return self.sent_ids_bytes + away * row_bytes
 
@@ -67,12 +65,9 @@ def num_local_rows(num_rows: int, peers: Peers) -> int:
 
 
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute:
-    """Tell the owners which rows this rank needs; a collective operation.
+    """Ask the owners for the rows that this rank needs; a collective operation.
 
-    Args:
-        grouping: This rank's distinct ids.
-        starts: `[columns]`, int64, on the CPU: where each column's keys begin.
-        peers: Who shares the tables.
+    `starts` says where each column's keys begin: `[columns]`, int64, on the CPU.
     """
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
@@ -87,7 +82,7 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
     # Rows of the owner's weight fit into int32, whatever the number of keys.
     local = torch.div(keys[by_owner], num_ranks, rounding_mode="floor").int()
     requested = peers.exchange_rows(local, send, receive)
-    union = kernels.unique(requested, *segments_of(wanted))
+    union = kernels.unique(requested, *part_segments(wanted))
     arrival = torch.empty_like(by_owner)
     arrival[by_owner] = torch.arange(len(by_owner), device=keys.device)
     away = len(keys) - send[peers.rank]
@@ -98,7 +93,7 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
         requested=requested.long(),
         wanted=tuple(receive),
         touched=union.ids.long(),
-        numbers=tuple(torch.split(union.numbers, receive)),
+        inverse=tuple(torch.split(union.inverse, receive)),
         rank=peers.rank,
         sent_ids_bytes=4 * away + 8 * (num_ranks - 1) * num_ranks * num_columns,
     )
@@ -112,17 +107,11 @@ def fetch(weight: Tensor, route: RowWiseRoute, peers: Peers) -> Tensor:
 
 
 def exchange(sums: Tensor, route: RowWiseRoute, peers: Peers) -> tuple[Tensor, Tensor]:
-    """Bring the sums to the rows' owners, which add them in rank order; collective.
+    """Bring the sums `[u, dim]` to the rows' owners, which add them in rank order; collective.
 
-    Args:
-        sums: `[u, dim]`: of this rank's gradients.
-        route: The batch's.
-        peers: Who shares the tables.
-
-    Returns:
-        The rows of the own weight to update `[v]`, and their sums over all ranks `[v, dim]`.
+    Returns the rows of the own weight to update `[v]`, and their sums over all ranks `[v, dim]`.
     """
     arrived = peers.exchange_rows(kernels.gather(sums, route.by_owner), route.asked, route.wanted)
     total = sums.new_zeros(len(route.touched), sums.shape[1])
-    add_parts(torch.split(arrived, list(route.wanted)), route.numbers, total)
+    add_parts(torch.split(arrived, list(route.wanted)), route.inverse, total)
     return route.touched, total

@@ -1,18 +1,19 @@
 """The tables of one width and one placement: one weight, and the verbs of a step on it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.batch import Ragged
-from distrain.embeddings import kernels, kernels_torch, replicated, row_wise
-from distrain.embeddings.columns import TableColumn
+from distrain.embeddings import kernels, replicated, row_wise
+from distrain.embeddings.columns import TableColumn, first_of_tables
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import (
     ListRoute,
@@ -22,6 +23,9 @@ from distrain.embeddings.route import (
     table_segments,
 )
 from distrain.embeddings.row_cache import RowCache
+from distrain.errors import InputError
+
+PLACEMENTS = ("replicated", "row_wise", "host_cached")
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,13 @@ class Store:
     Attributes:
         placement: "replicated", "row_wise" or "host_cached".
         flat: Its columns with one id per row, as positions among all columns.
-        lists: Its columns of lists, likewise.
+        lists: Its columns of lists, as positions among all columns.
         columns: `flat`, then `lists`.
         tables: The first of `columns` of each table.
         table_of: For each of `columns`, which of `tables` it is looked up in.
         places: For each of `columns`, its place among the columns of its group.
         canonical_starts: For each of `tables`, where it begins among all tables of the group in the
             collection's order, whatever their placement.
-        peers: Who shares the rows.
         cache: Of a host-cached store: the rows that lie on the device.
     """
 
@@ -87,14 +90,7 @@ class Store:
         return list(accumulate((table.cardinality for table in self.tables), initial=0))
 
     def local_part(self, keys: slice) -> tuple[slice, slice]:
-        """Which of neighbouring keys this rank holds.
-
-        Args:
-            keys: From key to key, without a step.
-
-        Returns:
-            The slice of the weight that holds them, and where they stand among `keys`.
-        """
+        """The keys that this rank holds, as a slice of the weight and as one of `keys`."""
         if not self.spread:
             return keys, slice(0, keys.stop - keys.start)
         ranks, rank = self.peers.num_ranks, self.peers.rank
@@ -102,26 +98,15 @@ class Store:
         count = max(0, -(-(keys.stop - first) // ranks))
         return slice(first // ranks, first // ranks + count), slice(first - keys.start, None, ranks)
 
-    def local_rows(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Which of some keys this rank holds.
-
-        Args:
-            keys: `[n]`, int64, in any order.
-
-        Returns:
-            `[n]`, bool: whether it does; and for those that it does, their rows of the weight.
-        """
+    def local_rows_of(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether this rank holds each of `keys`, `[n]`, int64; and the weight's rows of those."""
         if not self.spread:
             return torch.ones_like(keys, dtype=torch.bool), keys
         mine = keys % self.peers.num_ranks == self.peers.rank
         return mine, keys[mine] // self.peers.num_ranks
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
-        """Which rows of the group's tables, in the collection's order, rows of the weight are.
-
-        Args:
-            rows: int64: rows of the weight on this rank, as `TouchedRows` has them.
-        """
+        """The places of this rank's weight's rows among the group's rows in canonical order."""
         if self.cache is not None:
             rows = self.cache.rows_at(rows)
         keys = rows
@@ -135,26 +120,24 @@ class Store:
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
         """Find out which rows are needed; a collective operation where ranks share the tables.
 
-        Args:
-            ids: `[flat columns, rows]`, int32, contiguous.
-            lists: The list columns.
-            peers: Who shares the rows; the process group may be another than that of the values.
+        `ids` is `[flat columns, rows]`, int32, contiguous. The process group of `peers` may be
+        another than that of the values.
         """
         lengths = [ids.shape[1]] * len(self.flat) + [len(ragged.values) for ragged in lists]
         offsets, counts = table_segments(self.table_of, lengths)
         together = torch.cat([ids.reshape(-1), *(r.values for r in lists)]) if lists else ids
         grouping = kernels.unique(together.reshape(-1), offsets, counts)
-        flat_numbers = grouping.numbers[: ids.numel()].view(ids.shape)
-        list_numbers = torch.split(
-            grouping.numbers[ids.numel() :], [len(ragged.values) for ragged in lists]
+        flat_inverse = grouping.inverse[: ids.numel()].view(ids.shape)
+        list_inverse = torch.split(
+            grouping.inverse[ids.numel() :], [len(ragged.values) for ragged in lists]
         )
         routed = tuple(
-            ListRoute(numbers, ragged.offsets)
-            for numbers, ragged in zip(list_numbers, lists, strict=True)
+            ListRoute(inverse, ragged.offsets)
+            for inverse, ragged in zip(list_inverse, lists, strict=True)
         )
         make = row_wise.make_route if self.spread else replicated.make_route
         rows: RowsRoute = make(grouping, self.starts, peers)
-        return StoreRoute(flat_numbers, routed, len(grouping.ids), rows)
+        return StoreRoute(flat_inverse, routed, len(grouping.ids), rows)
 
     def fetch(self, weight: Tensor, route: StoreRoute) -> Tensor:
         """The distinct rows' values, `[u, dim]`."""
@@ -172,24 +155,20 @@ class Store:
         return replicated.fetch(weight, rows, self.peers)
 
     def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
-        """Write the embeddings of some of the batch's rows to their places in the group's tensor.
+        """Write the embeddings of a part of the batch's rows to their places in the group's tensor.
 
-        Args:
-            rows: From `fetch`.
-            route: The batch's.
-            part: Which of the batch's rows.
-            out: `[rows of the part, columns of the group, dim]`.
+        `out` is `[rows of the part, columns of the group, dim]`.
         """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
         if num_flat:
-            kernels.expand(rows, route.numbers[:, part], places[:num_flat], out)
+            kernels.expand(rows, route.inverse[:, part], places[:num_flat], out)
         for place, column, whole in zip(
             self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
         ):
             own = whole.part(part)
             mode = "mean" if column.combiner == "mean" else "sum"
-            pooled = functional.embedding_bag(own.numbers, rows, own.offsets[:-1], mode=mode)
+            pooled = functional.embedding_bag(own.inverse, rows, own.offsets[:-1], mode=mode)
             if column.combiner == "sqrtn":
                 pooled *= _factors(own.lengths, column.combiner, pooled.dtype)
             out[:, place] = pooled
@@ -197,19 +176,15 @@ class Store:
     def collect(self, grads: Tensor, route: StoreRoute, part: slice, sums: Tensor) -> None:
         """Add the gradients of some of the batch's rows to the sums of their distinct rows.
 
-        Args:
-            grads: `[rows of the part, columns of the group, dim]`.
-            route: The batch's.
-            part: Which of the batch's rows.
-            sums: `[u, dim]`, added to.
+        `grads` is `[rows of the part, columns of the group, dim]`; `sums`, `[u, dim]`, is added to.
         """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
         for turn in self._turns:
-            own_numbers = route.numbers[:, part]
+            own_inverse = route.inverse[:, part]
             if len(turn) < num_flat:
-                own_numbers = own_numbers[turn]
-            kernels.collect(grads, own_numbers, places[turn], sums)
+                own_inverse = own_inverse[turn]
+            kernels.collect(grads, own_inverse, places[turn], sums)
         for place, column, whole in zip(
             self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
         ):
@@ -217,10 +192,10 @@ class Store:
             of_row = grads[:, place]
             if column.combiner != "sum":
                 of_row = of_row * _factors(own.lengths, column.combiner, of_row.dtype)
-            of_id = of_row.repeat_interleave(own.lengths, dim=0, output_size=len(own.numbers))
+            of_id = of_row.repeat_interleave(own.lengths, dim=0, output_size=len(own.inverse))
             kernels.collect(
                 of_id.unsqueeze(1),
-                own.numbers.unsqueeze(0),
+                own.inverse.unsqueeze(0),
                 torch.zeros(1, dtype=torch.int64),
                 sums,
             )
@@ -249,10 +224,97 @@ class Store:
         return turns
 
     def traffic(self, route: StoreRoute, value_bytes: int) -> Traffic:
-        """What a step on this route looks up and sends, for values of so many bytes."""
-        lookups = route.numbers.numel() + sum(len(own.numbers) for own in route.lists)
+        """What a step on this route looks up and sends, for values of `value_bytes`."""
+        lookups = route.inverse.numel() + sum(len(own.inverse) for own in route.lists)
         sent = route.rows.sent_bytes(self.dim * value_bytes)
         return Traffic(lookups, route.num_distinct, route.rows.num_updated, sent)
+
+
+class StoreWeights(nn.ParameterList):
+    """One parameter for each store."""
+
+    def __init__(self, weights: Iterable[nn.Parameter]):
+        super().__init__(weights)
+        self._on_host: set[int] = set()
+
+    def stay_on_host(self, weight: nn.Parameter) -> None:
+        """Leave this one where it is when the model is moved to a device."""
+        self._on_host.add(id(weight))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        own = dict(self._parameters)
+        moving = {name: p for name, p in own.items() if id(p) not in self._on_host}
+        self._parameters.clear()
+        self._parameters.update(moving)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        moved = dict(self._parameters)
+        self._parameters.clear()
+        # In their order again, which is that of the stores.
+        self._parameters.update({name: moved.get(name, p) for name, p in own.items()})
+        return self
+
+
+def column_placements(
+    columns: Sequence[TableColumn], placements: Sequence[str] | None, num_ranks: int
+) -> tuple[str, ...]:
+    """Each column's placement; one rank holds everything, whatever its placement is called.
+
+    Raises:
+        ValueError: There are more or fewer placements than columns.
+        InputError: One is unknown, or a table's columns have different ones.
+    """
+    placed = ("replicated",) * len(columns) if placements is None else tuple(placements)
+    if len(placed) != len(columns):
+        raise ValueError(f"{len(placed)} placements for {len(columns)} tables")
+    first: dict[str, tuple[str, str]] = {}
+    for column, placement in zip(columns, placed, strict=True):
+        if placement not in PLACEMENTS:
+            raise InputError(
+                f"unknown placement {placement!r}", hint=f"Allowed: {', '.join(PLACEMENTS)}."
+            )
+        other, other_placement = first.setdefault(column.table_name, (column.name, placement))
+        if placement != other_placement:
+            raise InputError(
+                f"{other!r} and {column.name!r} share the table {column.table_name!r}, which "
+                f"cannot be both {other_placement} and {placement}"
+            )
+    if num_ranks > 1:
+        return placed
+    return tuple("replicated" if placement == "row_wise" else placement for placement in placed)
+
+
+def make_stores(
+    columns: Sequence[TableColumn],
+    groups: Sequence[Sequence[int]],
+    placed: Sequence[str],
+    peers: Peers,
+) -> Iterator[Store]:
+    """The stores, group by group."""
+    for group in groups:
+        of_group = first_of_tables(columns[i] for i in group)
+        starts = accumulate((table.cardinality for table in of_group), initial=0)
+        start_of = dict(zip((table.table_name for table in of_group), starts, strict=False))
+        for placement in PLACEMENTS:
+            flat = tuple(i for i in group if placed[i] == placement and columns[i].combiner is None)
+            lists = tuple(
+                i for i in group if placed[i] == placement and columns[i].combiner is not None
+            )
+            if not flat + lists:
+                continue
+            own = tuple(columns[i] for i in flat + lists)
+            tables = first_of_tables(own)
+            number_of = {table.table_name: number for number, table in enumerate(tables)}
+            yield Store(
+                placement=placement,
+                flat=flat,
+                lists=lists,
+                columns=own,
+                tables=tables,
+                table_of=tuple(number_of[column.table_name] for column in own),
+                places=tuple(group.index(i) for i in flat + lists),
+                canonical_starts=tuple(start_of[table.table_name] for table in tables),
+                peers=peers,
+            )
 
 
 def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:
@@ -262,5 +324,5 @@ def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tenso
     """
     counts = lengths.clamp(min=1).to(dtype)
     if combiner == "sqrtn":
-        counts = kernels_torch.sqrt(counts)
+        counts = kernels.sqrt(counts)
     return counts.reciprocal().unsqueeze(1)

@@ -1,9 +1,8 @@
-"""Raw Criteo files to training parquet, on Dask: read, fit, write.
+"""Raw files to training parquet, on Dask: read, fit, write.
 
 No torch here, and no dataframe library: Arrow and NumPy inside the tasks.
 """
 
-from distrain.etl.bad_lines import BadLine, BadLineTally
 from distrain.etl.column_group import ColumnGroup
 from distrain.etl.operators import (
     Categorify,
@@ -14,12 +13,10 @@ from distrain.etl.operators import (
     Normalize,
     Vocabulary,
 )
-from distrain.etl.output_schema import output_schema
 from distrain.etl.prepare import prepare
-from distrain.etl.presets import criteo_workflow
-from distrain.etl.raw_lines import TextLayout
+from distrain.etl.raw_lines import BadLine, BadLineTally, TextLayout
 from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
-from distrain.etl.workflow import Workflow
+from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
 
 __all__ = [
     "BadLine",

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.etl.lists import Lists, holds_lists
-from distrain.etl.operators import Categorify, FittedOperator, ListSlice, Operator
-from distrain.etl.operators.base import concrete
+from distrain.etl.operators import (
+    OPERATORS,
+    Categorify,
+    FittedOperator,
+    ListSlice,
+    Operator,
+    Vocabulary,
+    concrete,
+)
 
 
 @dataclass(frozen=True)
@@ -65,15 +74,10 @@ class ColumnGroup:
         return last.domain if isinstance(last, Categorify) else None
 
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
-        """The states of one operator, from some rows.
+        """The states of one operator from some rows, by column, or by domain if that is learnt.
 
-        Args:
-            operator: Its place; those before it are fitted.
-            columns: Some of the group's; all of them if they share a domain.
-            table: The rows.
-
-        Returns:
-            By column, or by domain if that is what is learnt.
+        The operators before place `operator` are fitted. `columns` are some of the group's; all of
+        them if they share a domain.
         """
         to_fit = cast(FittedOperator, self.operators[operator])
         states = {}
@@ -93,3 +97,82 @@ class ColumnGroup:
         """What was learnt, by column, whether it is by column or by domain."""
         shared = None if self.domain is None else learnt.get(self.domain)
         return {column: learnt.get(column, shared) for column in columns}
+
+    def training_values(self, column: str, values: pa.Array) -> pa.Array:
+        """One column's values after all operators, as int32 or float32 (or lists), without gaps.
+
+        Raises:
+            DataError: A value cannot be used, or an operator is not fitted.
+        """
+        for operator in self.operators:
+            if isinstance(operator, FittedOperator) and not operator.is_fitted(column):
+                raise DataError(
+                    f"{operator.kind} was not fitted",
+                    where={"column": column},
+                    hint="Fit it first.",
+                )
+        target = pa.int32() if self.is_categorical else pa.float32()
+        values = self.transform(column, values)
+        if not holds_lists(values.type):
+            return _cast(column, values, target)
+        lists = Lists.of(values)
+        try:
+            items = _cast(column, lists.items, target)
+        except DataError as error:
+            item = error.where.get("row")
+            if isinstance(item, int):
+                error.where["row"] = lists.row_of(item)
+            raise
+        return replace(lists, items=items).to_arrow(nullable_items=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The columns and operators as JSON values."""
+        operators = [{"kind": operator.kind, **operator.to_json()} for operator in self.operators]
+        return {"columns": list(self.columns), "operators": operators}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], categories: Path) -> ColumnGroup:
+        """The inverse of `to_json`, with the vocabularies found in the folder `categories`.
+
+        Raises:
+            KeyError, TypeError: A field is missing or unknown.
+        """
+        columns = tuple(document["columns"])
+        operators = [_operator(entry, columns, categories) for entry in document["operators"]]
+        return cls(columns, tuple(operators))
+
+
+def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
+    if values.null_count:
+        raise DataError(
+            f"{values.null_count} values are missing after the last operator",
+            where={"column": column},
+            hint="Put FillMissing into the column's operators.",
+        )
+    values = values.cast(target, safe=False)
+    if pa.types.is_floating(target):
+        finite = np.isfinite(values.to_numpy(zero_copy_only=False))
+        if not finite.all():
+            raise DataError(
+                "a value is NaN or infinite as float32",
+                where={"column": column, "row": int(np.argmin(finite))},
+                hint="Put FillMissing or Clip into the column's operators.",
+            )
+    return values
+
+
+def _operator(document: Mapping[str, Any], columns: tuple[str, ...], categories: Path) -> Operator:
+    settings = {key: value for key, value in document.items() if key != "kind"}
+    kind = OPERATORS.get(document["kind"])
+    if kind is None:
+        raise DataError(f"unknown operator {document['kind']!r} in the saved workflow")
+    if kind is Categorify:
+        domain = settings.get("domain")
+        settings["vocabularies"] = (
+            {column: Vocabulary.load(categories, column) for column in columns}
+            if domain is None
+            else dict.fromkeys(columns, Vocabulary.load(categories, domain))
+        )
+    make = getattr(kind, "from_json", None)
+    operator: Operator = kind(**settings) if make is None else make(settings)
+    return operator

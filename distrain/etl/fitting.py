@@ -53,27 +53,16 @@ def fit_on_cluster(
 ) -> tuple[Workflow, dict[str, int]]:
     """Fit every operator on these parts.
 
-    Vocabularies are written where they are made, straight into `categories`, and don't pass
-    through the calling process.
-
-    Args:
-        workflow: What to fit.
-        parts: The training rows; at least one.
-        runner: Where tasks run.
-        categories: An existing folder that workers and this process share.
-        on_progress: Called with tasks done, tasks in all, rows seen.
-
-    Returns:
-        The workflow, fitted but for its vocabularies, and the cardinality of each categorical
-        column.
+    Vocabularies are written where they are made, straight into `categories`, and don't pass through
+    the calling process. Returns the workflow, fitted but for its vocabularies, and the cardinality
+    of each categorical column.
     """
-    passes = [_units(workflow, stages) for stages in workflow.fit_passes()]
+    passes = list(workflow.fit_passes())
     runs = _runs(parts)
-    counter = _Counter(sum(len(units) for units in passes), runs, on_progress)
+    counter = _Counter(sum(len(_units(workflow, p)) for p in passes), runs, on_progress)
     cardinalities: dict[str, int] = {}
-    for number in range(len(passes)):
-        # Made again: the operators before may have been fitted by the pass before.
-        units = _units(workflow, list(workflow.fit_passes())[number])
+    for stages in passes:
+        units = _units(workflow, stages)  # with what the pass before has fitted
         finished = _fit_pass(units, runs, runner, str(categories), counter)
         for unit, fitted in zip(units, finished, strict=True):
             if isinstance(unit.operator, Categorify):

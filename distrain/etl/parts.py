@@ -59,11 +59,7 @@ def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list
 
 
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
-    """Some columns of a part's rows.
-
-    Raises:
-        DataError: The file is gone or damaged.
-    """
+    """Some columns of a part's rows."""
     with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:
         table = file.read_row_groups(list(part.row_groups), list(columns), use_threads=False)
     return table.slice(part.skip_rows, part.num_rows).select(list(columns))
@@ -71,11 +67,7 @@ def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
 
 @contextmanager
 def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
-    """An open `pyarrow.parquet.ParquetFile`.
-
-    Raises:
-        DataError: It is missing, cut short or damaged.
-    """
+    """An open `pyarrow.parquet.ParquetFile`; one that cannot be read is a `DataError`."""
     place = {"file": path, **(where or {})}
     try:
         if os.path.exists(path):  # Arrow reads local files itself, without Python's lock.
@@ -115,11 +107,8 @@ def located(part: Part) -> Iterator[None]:
 def write_parquet(table: pa.Table, path: Path, **settings: Any) -> None:
     """Write a file that appears whole, in a folder that must exist.
 
-    The folder is not made: when a run was given up, its tasks still on their way must not bring
-    its folder back.
-
-    Raises:
-        OutputError: It could not be written.
+    The folder is not made: when a run was given up, its tasks still on their way must not bring its
+    folder back.
     """
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     with translated_errors(path):

@@ -25,16 +25,14 @@ from pathlib import Path
 from distributed import Client
 
 from distrain.errors import DataError, InputError
-from distrain.etl.bad_lines import BadLineTally
 from distrain.etl.fitting import fit_on_cluster
-from distrain.etl.output_schema import output_schema
 from distrain.etl.parts import Part, split_parts
-from distrain.etl.presets import criteo_workflow
+from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
 from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
-from distrain.etl.workflow import CATEGORIES, Workflow
+from distrain.etl.workflow import CATEGORIES, Workflow, criteo_workflow, output_schema
 from distrain.storage import InputFile, check_writable, list_inputs, whole_dir
 
 
@@ -47,9 +45,8 @@ def prepare(
     """Prepare training files on a Dask cluster.
 
     Args:
-        request: What to prepare.
         client: The cluster's client; its workers see `request.out`'s file system.
-        on_progress: Told how far each phase is.
+        on_progress: Called with the progress of each phase.
         finish: Called with the folder when rows and schema are written, before it gets its name;
             it may write the rows of `train` and `valid` anew, to other files.
 
@@ -62,7 +59,10 @@ def prepare(
     valid_files = list_inputs(request.valid) if request.valid else []
     _refuse_shared_files(files, valid_files)
     _refuse_prepared_rows([*files, *valid_files])
-    workflow = _starting_workflow(request)
+    if request.saved_workflow is not None:
+        workflow = Workflow.load(request.saved_workflow)
+    else:
+        workflow = request.workflow or criteo_workflow()
     if request.overwrite or not request.out.exists():
         check_writable(request.out.absolute().parent)
     # Absolute: workers may have another working directory.
@@ -218,12 +218,6 @@ class _Run:
         )
         for name in ("schema.pbtxt", "schema.json"):
             schema.save(self._folder / name)
-
-
-def _starting_workflow(request: PrepRequest) -> Workflow:
-    if request.saved_workflow is not None:
-        return Workflow.load(request.saved_workflow)
-    return request.workflow or criteo_workflow()
 
 
 def _refuse_shared_files(files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> None:

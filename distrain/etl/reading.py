@@ -1,27 +1,24 @@
-"""Inputs to parts: text is staged, parquet is looked at."""
+"""Inputs to parts: text is staged, parquet is inspected by its footers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+import pyarrow as pa
+
 from distrain.errors import DataError
-from distrain.etl.bad_lines import BadLineTally
-from distrain.etl.parquet_inputs import (
-    InspectedFile,
-    check_category_types,
-    check_same_shape,
-    inspect_parquet,
-)
-from distrain.etl.parts import Part
-from distrain.etl.raw_lines import RAW_COLUMNS
+from distrain.etl.lists import holds_lists
+from distrain.etl.operators import category_type
+from distrain.etl.parts import Part, readable_parquet
+from distrain.etl.raw_lines import RAW_COLUMNS, BadLineTally
 from distrain.etl.request import PrepRequest
-from distrain.etl.staging import StagedText, stage_text
+from distrain.etl.staging import StagedText, TextRange, plan_ranges, stage_text
 from distrain.etl.tasks import TaskRunner
-from distrain.etl.text_blocks import TextRange, plan_ranges
 from distrain.etl.workflow import Workflow
+from distrain.schema import LABEL
 from distrain.storage import InputFile, open_input
 
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -33,6 +30,7 @@ _FOREIGN = {
     b"ORC": "ORC",
 }
 PARQUET = "parquet"
+_LISTS, _FLAT = "lists", "single values"
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,7 @@ class ReadInputs:
 
 
 def detect_format(path: str) -> str | None:
-    """`parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes.
-
-    Raises:
-        DataError: It is something else, or cannot be read.
-    """
+    """`parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes."""
     with open_input(path) as handle:
         head = handle.read(8)
     for magic, name in _FOREIGN.items():
@@ -91,16 +85,8 @@ def read_inputs(
 ) -> ReadInputs:
     """Stage text, look at parquet, in input order.
 
-    Args:
-        files: The inputs, in order.
-        request: How to read them.
-        workflow: Says which columns are needed.
-        runner: Where tasks run.
-        staging: An existing folder for the staging files, shared with the workers.
-        on_progress: Called with tasks done, tasks in all, rows so far.
-
-    Raises:
-        DataError: A file, a column, a type or a line that cannot be used.
+    `staging` is an existing folder for the staging files, shared with the workers. `on_progress`
+    gets tasks done, tasks in all, and rows so far.
     """
     tasks = [task for number, file in enumerate(files) for task in _tasks(number, file, request)]
     _check_text_columns(tasks, workflow)
@@ -117,18 +103,19 @@ def read_inputs(
     arguments = [(*task, request, columns, str(staging)) for task in tasks]
     results = runner.run("read", _read_one, arguments, count)
     parts = [part for result in results for part in result.parts]
-    types = [
-        (file.path, r.category_types if isinstance(r, InspectedFile) else _text_types(workflow))
+    text_types = dict.fromkeys(workflow.categorical, "int64")
+    flat = dict.fromkeys(workflow.columns, _FLAT)
+    found = [
+        (file.path, r.shapes, r.category_types)
+        if isinstance(r, InspectedFile)
+        else (file.path, flat, text_types)
         for (_, _, file, _), r in zip(tasks, results, strict=True)
     ]
-    is_flat = dict.fromkeys(workflow.columns, False)
-    check_same_shape(
-        [
-            (file.path, r.holds_lists if isinstance(r, InspectedFile) else is_flat)
-            for (_, _, file, _), r in zip(tasks, results, strict=True)
-        ]
-    )
-    return ReadInputs(tuple(parts), _tally(tasks, results), check_category_types(types))
+    hint = "Write the files anew with one of the two."
+    _same_in_all([(path, shapes) for path, shapes, _ in found], hint)
+    hint = "Raw Criteo text counts as int64; prepare such files separately."
+    types = _same_in_all([(path, types) for path, _, types in found], hint)
+    return ReadInputs(tuple(parts), _tally(tasks, results), types)
 
 
 _Task = tuple[int, int, InputFile, TextRange | None]
@@ -168,10 +155,6 @@ def _read_one(
     return stage_text(text, request.layout, request.skip_bad_lines, request.block_bytes, stem)
 
 
-def _text_types(workflow: Workflow) -> dict[str, str]:
-    return dict.fromkeys(workflow.categorical, "int64")
-
-
 def _tally(tasks: Sequence[_Task], results: Sequence[StagedText | InspectedFile]) -> BadLineTally:
     total = BadLineTally()
     pairs = zip(tasks, results, strict=True)
@@ -182,3 +165,121 @@ def _tally(tasks: Sequence[_Task], results: Sequence[StagedText | InspectedFile]
                 total = total.merged(result.bad_lines.shifted(file.path, lines))
                 lines += result.num_lines
     return total
+
+
+@dataclass(frozen=True)
+class InspectedFile:
+    """A parquet input that can be used.
+
+    Attributes:
+        parts: Its row groups, small neighbours together.
+        category_types: `int64` or `string`, by categorical column; of lists, what their items are.
+        shapes: `lists` or `single values`, by column.
+    """
+
+    parts: tuple[Part, ...]
+    category_types: dict[str, str]
+    shapes: dict[str, str]
+
+
+def inspect_parquet(
+    path: str, columns: Sequence[str], categorical: Sequence[str], part_rows: int
+) -> InspectedFile:
+    """Check one file's columns and types and cut it into parts of about `part_rows` rows.
+
+    A `DataError` names all columns that are missing or of an unusable type.
+    """
+    with readable_parquet(path) as file:
+        schema = file.schema_arrow
+        rows = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+    mistakes = {}
+    types: dict[str, str] = {}
+    for column in (LABEL, *columns):
+        mistake = _mistake(schema, column, column in categorical)
+        if mistake:
+            mistakes[column] = mistake
+        elif column in categorical:
+            types[column] = category_type(_of_item(schema.field(column).type))
+    if mistakes:
+        raise _unusable(path, schema.names, mistakes, len(columns) + 1)
+    shapes = {c: _LISTS if holds_lists(schema.field(c).type) else _FLAT for c in columns}
+    return InspectedFile(tuple(_parts(path, rows, part_rows)), types, shapes)
+
+
+def _same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
+    """What each column holds, which must be the same in all files."""
+    first: dict[str, tuple[str, str]] = {}
+    for path, columns in files:
+        for column, found in columns.items():
+            known_path, known = first.setdefault(column, (path, found))
+            if known != found:
+                raise DataError(
+                    f"the column holds {found} here and {known} in an earlier file",
+                    where={"column": column, "file": path, "earlier file": known_path},
+                    hint=hint,
+                )
+    return {column: found for column, (_, found) in first.items()}
+
+
+def _unusable(
+    path: str, held: Sequence[str], mistakes: Mapping[str, str], num_wanted: int
+) -> DataError:
+    """Of a table of another kind it says what the table is, not what each column lacks."""
+    missing = [column for column, mistake in mistakes.items() if mistake == "missing"]
+    if len(missing) <= num_wanted // 2:
+        return DataError(
+            f"{len(mistakes)} of {num_wanted} columns cannot be used",
+            where={"file": path, **{f"column {c}": m for c, m in mistakes.items()}},
+            hint="Rename or convert the columns, or leave the file out.",
+        )
+    return DataError(
+        f"another table than the workflow is for: {len(missing)} of its {num_wanted} columns are "
+        "missing",
+        where={"file": path, "columns here": _some(held), "columns missing": _some(missing)},
+        hint="`distrain prep` fits the columns of Criteo's logs. For a table of your own write a "
+        "Workflow in Python and call distrain.etl.prepare, as docs/data.md shows; what holds ids "
+        "and finite numbers already needs a schema only, and trains as it is.",
+    )
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _mistake(schema: pa.Schema, column: str, is_categorical: bool) -> str | None:
+    if column not in schema.names:
+        return "missing"
+    dtype = schema.field(column).type
+    if column != LABEL:
+        dtype = _of_item(dtype)
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    is_integer = pa.types.is_integer(dtype)
+    if is_categorical:
+        text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
+        return None if is_integer or text else f"{dtype}, not integer or string"
+    if is_integer or pa.types.is_floating(dtype):
+        return None
+    if column == LABEL and pa.types.is_boolean(dtype):
+        return None
+    return f"{dtype}, not a number"
+
+
+def _of_item(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if holds_lists(dtype) else dtype
+
+
+def _parts(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
+    parts: list[Part] = []
+    groups: list[int] = []
+    first_row = num_rows = 0
+    for group, group_rows in enumerate(rows):
+        if groups and num_rows + group_rows > part_rows:
+            parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
+            first_row, num_rows, groups = first_row + num_rows, 0, []
+        groups.append(group)
+        num_rows += group_rows
+    if num_rows:
+        parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
+    return parts

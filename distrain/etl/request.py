@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import InputError
-from distrain.etl.bad_lines import BadLineTally
-from distrain.etl.raw_lines import TextLayout
+from distrain.etl.raw_lines import BadLineTally, TextLayout
 from distrain.etl.workflow import Workflow
 
 BLOCK_BYTES = 64 << 20
@@ -115,8 +114,6 @@ class PrepResult:
     """What was prepared.
 
     Attributes:
-        out: The folder.
-        train: `out/train`.
         valid: `out/valid`, or `None` without validation rows.
         bad_lines: The lines that were left out.
         cardinalities: By categorical column.

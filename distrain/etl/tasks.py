@@ -25,11 +25,8 @@ _FEWEST_IN_FLIGHT = 4
 class TaskRunner:
     """Runs tasks for one run.
 
-    At most three tasks per worker thread are in flight, so the scheduler never holds many; when
-    one fails the others are cancelled.
-
-    Args:
-        client: The cluster's client; not asynchronous.
+    At most three tasks per worker thread are in flight, so the scheduler never holds many; when one
+    fails the others are cancelled.
     """
 
     def __init__(self, client: Client):
@@ -43,17 +40,10 @@ class TaskRunner:
         arguments: Sequence[tuple[Any, ...]],
         on_done: Callable[[int, Any], None] | None = None,
     ) -> list[Any]:
-        """The results of `function(*a)` for each `a` of `arguments`, in their order.
+        """The results of `function(*a)` on workers for each `a` of `arguments`, in their order.
 
-        Args:
-            name: How the tasks are called in Dask's dashboard.
-            function: Runs on a worker.
-            arguments: One tuple per task.
-            on_done: Called with a task's place and its result.
-
-        Raises:
-            DistrainError: What a task raised.
-            ClusterError: Workers died while they ran a task, or the cluster went away.
+        `name` is the tasks' name in Dask's dashboard; `on_done` gets a task's place and its result.
+        Raises what a task raised, and a `ClusterError` if workers died or the cluster went away.
         """
         results: list[Any] = [None] * len(arguments)
 

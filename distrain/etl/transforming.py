@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from distrain.errors import DataError
 from distrain.etl.lists import holds_lists
-from distrain.etl.operators.base import concrete
+from distrain.etl.operators import concrete
 from distrain.etl.parts import Part, located, read_part, write_parquet
 from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
@@ -21,7 +21,7 @@ from distrain.schema import LABEL
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """What became of one part.
+    """The file written of one part.
 
     Attributes:
         num_rows: How many rows were written.
@@ -39,10 +39,6 @@ def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: i
 
     The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
     LZ4, column statistics, a checksum per page.
-
-    Raises:
-        DataError: A value cannot be used.
-        OutputError: The file could not be written.
     """
     workflow = _load_workflow(workflow_dir)
     table = read_part(part, (LABEL, *workflow.columns))

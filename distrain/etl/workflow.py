@@ -11,30 +11,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.etl.column_group import ColumnGroup
-from distrain.etl.lists import Lists, holds_lists
-from distrain.etl.operators import Categorify, FittedOperator, Vocabulary
-from distrain.etl.operators.categorify import category_type
-from distrain.etl.workflow_json import VERSION, group_from_json, group_to_json, read_document
-from distrain.schema import LABEL
+from distrain.etl.operators import (
+    Categorify,
+    Clip,
+    FillMissing,
+    FittedOperator,
+    LogOp,
+    Normalize,
+    Vocabulary,
+    category_type,
+)
+from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL, ColumnSchema, Schema, Tags
 from distrain.storage import whole_file
 
 FILE = "workflow.json"
 CATEGORIES = "categories"
+VERSION = 1
 
 
 @dataclass(frozen=True)
 class FitStage:
-    """One operator to fit, with what its columns go through before.
-
-    Attributes:
-        group: The place of the group in the workflow.
-        operator: The place of the operator in the group.
-    """
+    """One operator to fit: the group's place in the workflow, and the operator's in the group."""
 
     group: int
     operator: int
@@ -107,13 +108,9 @@ class Workflow:
         return found
 
     def check_category_types(self, types: Mapping[str, str]) -> None:
-        """Check that columns hold what their saved vocabularies hold.
+        """Raise a `DataError` unless columns hold what their saved vocabularies hold.
 
-        Args:
-            types: `int64` or `string`, by categorical column.
-
-        Raises:
-            DataError: One does not, or columns of one domain hold different things.
+        `types` are `int64` or `string`, by categorical column; of a domain's columns the same.
         """
         first: dict[str, str] = {}
         for column, domain in self.domains.items():
@@ -187,22 +184,11 @@ class Workflow:
             arrays.append(table[LABEL])
             fields.append(table.schema.field(LABEL))
         for group in self.groups:
-            target = pa.int32() if group.is_categorical else pa.float32()
             for column in group.columns:
-                self._require_fitted(group, column)
-                values = _finished(column, group.transform(column, table[column]), target)
+                values = group.training_values(column, table[column])
                 arrays.append(values)
                 fields.append(pa.field(column, values.type, nullable=False))
         return pa.table(arrays, schema=pa.schema(fields))
-
-    def _require_fitted(self, group: ColumnGroup, column: str) -> None:
-        for operator in group.operators:
-            if isinstance(operator, FittedOperator) and not operator.is_fitted(column):
-                raise DataError(
-                    f"{operator.kind} was not fitted",
-                    where={"column": column},
-                    hint="Fit it first.",
-                )
 
     def save(self, folder: str | Path) -> None:
         """Write `workflow.json` and `categories/` into a folder, made if missing.
@@ -218,7 +204,7 @@ class Workflow:
 
     def save_document(self, folder: Path) -> None:
         """Write `workflow.json` only, for vocabularies that were written where they were made."""
-        document = {"version": VERSION, "groups": [group_to_json(g) for g in self.groups]}
+        document = {"version": VERSION, "groups": [group.to_json() for group in self.groups]}
         with whole_file(folder / FILE) as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
             (folder / CATEGORIES).mkdir(exist_ok=True)
@@ -231,9 +217,11 @@ class Workflow:
             DataError: A file is missing, damaged, or of a newer version.
         """
         folder = Path(folder)
-        document = read_document(folder / FILE)
+        document = _read_document(folder / FILE)
         try:
-            groups = tuple(group_from_json(g, folder / CATEGORIES) for g in document["groups"])
+            groups = tuple(
+                ColumnGroup.from_json(group, folder / CATEGORIES) for group in document["groups"]
+            )
         except (KeyError, TypeError) as error:
             raise DataError(
                 f"not a workflow document: {error!r}", where={"file": str(folder / FILE)}
@@ -241,34 +229,68 @@ class Workflow:
         return cls(groups)
 
 
-def _finished(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
-    if not holds_lists(values.type):
-        return _finished_values(column, values, target)
-    lists = Lists.of(values)
+def _read_document(file: Path) -> dict[str, Any]:
+    """The content of `workflow.json`."""
     try:
-        items = _finished_values(column, lists.items, target)
-    except DataError as error:
-        item = error.where.get("row")
-        if isinstance(item, int):
-            error.where["row"] = lists.row_of(item)
-        raise
-    return replace(lists, items=items).to_arrow(nullable_items=False)
-
-
-def _finished_values(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
-    if values.null_count:
+        document = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
         raise DataError(
-            f"{values.null_count} values are missing after the last operator",
-            where={"column": column},
-            hint="Put FillMissing into the column's operators.",
+            "the saved workflow cannot be read",
+            where={"file": str(file), "cause": str(error)},
+            hint="Give the `workflow` folder that `distrain prep` wrote.",
+        ) from None
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        found = document.get("version") if isinstance(document, dict) else None
+        raise DataError(
+            f"the saved workflow has version {found}, not {VERSION}", where={"file": str(file)}
         )
-    values = values.cast(target, safe=False)
-    if pa.types.is_floating(target):
-        finite = np.isfinite(values.to_numpy(zero_copy_only=False))
-        if not finite.all():
-            raise DataError(
-                "a value is NaN or infinite as float32",
-                where={"column": column, "row": int(np.argmin(finite))},
-                hint="Put FillMissing or Clip into the column's operators.",
+    return document
+
+
+def output_schema(
+    workflow: Workflow,
+    cardinalities: dict[str, int],
+    embedding_dim: int | None = None,
+    list_lengths: Mapping[str, tuple[int, int]] | None = None,
+) -> Schema:
+    """The schema of what `workflow` writes: label, then its columns in order.
+
+    Args:
+        cardinalities: Cardinality of each categorical column.
+        embedding_dim: Width of their embeddings; `None` leaves it open.
+        list_lengths: Least and greatest length, by column that holds lists.
+    """
+    columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
+    domains = workflow.domains
+    for name in workflow.columns:
+        column = ColumnSchema(name, "float32", (Tags.CONTINUOUS,))
+        if name in workflow.categorical:
+            tags, cardinality = (Tags.CATEGORICAL,), cardinalities[name]
+            column = ColumnSchema(name, "int32", tags, cardinality, embedding_dim)
+        if domains.get(name, name) != name:
+            column = replace(column, properties={"domain": domains[name]})
+        if list_lengths and name in list_lengths:
+            least, greatest = list_lengths[name]
+            column = replace(
+                column,
+                is_list=True,
+                is_ragged=least != greatest or not greatest,
+                value_count=(least, greatest or None),
             )
-    return values
+        columns.append(column)
+    return Schema(tuple(columns))
+
+
+def criteo_workflow(
+    freq_threshold: int = 6, max_size: int = 10_000_000, num_buckets: int = 0
+) -> Workflow:
+    """Criteo's columns: logarithms of the counts, normalised; ids of the categories.
+
+    Args:
+        freq_threshold: Keep only categories seen at least this often.
+        max_size: Keep at most this many per column; 0 keeps all.
+        num_buckets: Spread the others over so many ids; 0 means one id.
+    """
+    numbers = (FillMissing(0), Clip(min=0), LogOp(), Normalize())
+    categories = (Categorify(freq_threshold, max_size, num_buckets),)
+    return Workflow((ColumnGroup(CONTINUOUS, numbers), ColumnGroup(CATEGORICAL, categories)))

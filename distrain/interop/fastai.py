@@ -44,14 +44,17 @@ def data_loaders(
         SpecError: A dataset has list columns or a weight, which fastai's models and losses do not
             take, or no target.
     """
-    loaders = [LoaderDL(_tabular(loader, target_dtype), bs=None) for loader in (train, *valid)]
+    for loader in (train, *valid):
+        _refuse_what_fastai_has_no_place_for(loader.dataset)
+    item = TabularItem(target_dtype)
+    loaders = [LoaderDL(loader.map(item), bs=None) for loader in (train, *valid)]
     return DataLoaders(*loaders, path=path, device=train.device or torch.device("cpu"))
 
 
 class LoaderDL(DataLoader):  # type: ignore[misc]
     """fastai's `DataLoader` over a loader whose items are `(ids, numbers, target)`.
 
-    fastai keeps the iterator of an epoch that is left early; this lets go of it, which ends the
+    fastai keeps the iterator of an epoch that is left early; this class drops it, which ends the
     loader's threads.
     """
 
@@ -85,11 +88,6 @@ class TabularItem:
         target = batch.labels if len(batch.label_names) > 1 else batch.label
         assert target is not None
         return batch.categorical, batch.continuous, target.to(self.target_dtype)
-
-
-def _tabular(loader: Loader, target_dtype: torch.dtype) -> Loader:
-    _refuse_what_fastai_has_no_place_for(loader.dataset)
-    return loader.map(TabularItem(target_dtype))
 
 
 def _refuse_what_fastai_has_no_place_for(dataset: Dataset) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import keras
 
 from distrain.errors import SpecError
-from distrain.interop.named import NamedInputs
-from distrain.loader import EpochIterator, Loader
-from distrain.loader.options import whole_number
+from distrain.interop.named_inputs import NamedInputs
+from distrain.loader import EpochIterator, Loader, whole_number
 
 
 class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
@@ -21,25 +20,23 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         valid = KerasDataset(Loader(Dataset("criteo/valid"), batch_size=65536, shuffle="none"))
         model.fit(train, validation_data=valid, epochs=2)
 
-    Every epoch of `fit` is the loader's next one, in an order of its own, with the loader's number
-    of steps and its smaller last batch. The loader's threads read ahead; they end with the epoch.
-    Keras permutes the numbers of batches by default (`fit(shuffle=True)`): that changes nothing
-    here, since rows are shuffled already and batches come in the loader's order. Where it has to
-    build something, Keras looks at a batch before the first epoch, which uses up an epoch's number.
+    Every epoch of `fit` is the loader's next one, in another order, with the loader's number of
+    steps and its smaller last batch. The loader's threads read ahead and end with the epoch.
+    `fit(shuffle=True)`, Keras' default, changes nothing: batches come in the loader's order, whose
+    rows are shuffled. To build a model, Keras takes a batch before the first epoch, which uses up
+    an epoch's number.
 
     With `steps_per_epoch` below `len(dataset)`, each epoch of `fit` begins a new one of the loader
     and leaves it early. An epoch that a callback or an exception cut off ends when the next one
     begins, with `close()`, or when the dataset is dropped.
 
     Args:
-        loader: What to read; it is left as it is, and epochs begin with its number 0.
+        loader: The loader, which is not changed; epochs begin with number 0. The attribute
+            `loader` is the stream that is read, with its `stats`.
         inputs: `"columns"`: a dict of `[rows]` by column name, for inputs of shape `()` or `(1,)`;
             `"matrices"`: `{"categorical": [rows, columns], "continuous": [rows, columns]}`.
         list_lengths: One length for all list columns or one for each, `[rows, length]`; the
             schema's greatest length where it has one.
-
-    Attributes:
-        loader: The stream that is read, with its `stats`.
 
     Raises:
         SpecError: Keras runs on another backend, or the inputs cannot be made; see `NamedInputs`.
@@ -73,9 +70,6 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         Returns:
             `(inputs, target)`; without target or with weight `(inputs,)` or
             `(inputs, target, weight)`.
-
-        Raises:
-            DataError: A file cannot be read or holds an unusable value.
         """
         if self._running is None:
             self._running = self.loader.epoch(self._next_epoch)
@@ -87,7 +81,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return item
 
     def on_epoch_begin(self) -> None:
-        """Leave an epoch that was cut off; Keras calls this."""
+        """End an epoch that was cut off; Keras calls this."""
         self._leave_epoch()
 
     def on_epoch_end(self) -> None:
@@ -95,16 +89,12 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._leave_epoch()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next epoch that begins this one of the loader's.
-
-        Raises:
-            SpecError: `epoch` is negative.
-        """
+        """Make the next epoch that begins this one, 0 or more, of the loader's."""
         self._leave_epoch()
         self._next_epoch = whole_number("epoch", epoch, 0)
 
     def close(self) -> None:
-        """End what is running and let go of memory; may be called again."""
+        """End the running epoch and free memory; may be called again."""
         self._leave_epoch()
         self.loader.close()
 

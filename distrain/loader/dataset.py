@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from distrain.errors import DataError, SchemaError
-from distrain.loader.byte_size import parse_bytes
-from distrain.partition import PARQUET_SUFFIXES, Table, parts_of, read_footers
-from distrain.partition.columns import Wanted, wanted_columns
-from distrain.schema import Schema
-from distrain.schema.files import find_schema, find_schema_beside
-from distrain.storage import list_inputs
+from distrain.loader.options import parse_bytes
+from distrain.partition import (
+    PARQUET_SUFFIXES,
+    Table,
+    WantedColumn,
+    parts_of,
+    read_footers,
+    wanted_columns,
+)
+from distrain.schema import Schema, find_schema_beside
+from distrain.storage import is_remote, list_inputs
 
 CELL_BYTES = 4
 
 
 class Dataset:
-    """The row groups of a table, checked as far as footers tell, and the columns to read.
+    """The row groups of a table, checked as far as footers show, and the columns to read.
 
     It is small, knows no open files, and can be pickled.
 
@@ -26,22 +32,21 @@ class Dataset:
         schema: Says what the columns are; or a file or folder to load it from; `None` looks beside
             the files and in the folder above, where `distrain prep` writes it.
         part_size: Row groups of a file are kept together up to this size in memory (bytes, or text
-            like `"128MiB"`) when parts are shuffled; `None` takes each row group for itself.
+            like `"128MiB"`) when parts are shuffled; `None` makes each row group a part.
         hive: Whether folders named `key=value` give columns.
-        need_label: Whether to read targets and the weight; if not, batches have none.
+        need_label: Whether to read targets and the weight.
         fill_null_id: What a null in a categorical column becomes; `None` refuses nulls.
         fill_null_value: What a null in a continuous column becomes; `None` refuses nulls.
 
     Attributes:
         table: The row groups, and the table's fingerprint.
-        schema: The schema.
         columns: The columns that batches hold, in order.
-        part_rows: Up to how many rows the row groups of a part have; `None`: one row group a part.
+        part_rows: The most rows of a part; `None` if each row group is a part.
         parts: The row groups of each part, by their numbers in the table.
 
     Raises:
-        DataError: What footers can tell is wrong with the files; see `read_footers`.
-        SchemaError: There is no schema, it has no features, or it does not fit what is asked for.
+        DataError: Footers show that the files cannot be used; see `read_footers`.
+        SchemaError: There is no schema, it has no features, or it does not fit the options.
     """
 
     def __init__(
@@ -59,21 +64,13 @@ class Dataset:
         if not patterns:
             raise DataError("no files are named", hint="Name files, folders, globs or URLs.")
         found = schema if isinstance(schema, Schema) else _load_schema(patterns, schema)
-        table = read_footers(
-            patterns,
-            found,
-            need_label=need_label,
-            hive=hive,
-            fill_null_id=fill_null_id,
-            fill_null_value=fill_null_value,
-        )
-        columns = wanted_columns(
-            found,
-            need_label=need_label,
-            fill_null_id=fill_null_id,
-            fill_null_value=fill_null_value,
-        )
-        self._set(table, found, columns, part_size)
+        options: dict[str, Any] = {
+            "need_label": need_label,
+            "fill_null_id": fill_null_id,
+            "fill_null_value": fill_null_value,
+        }
+        table = read_footers(patterns, found, hive=hive, **options)
+        self._set(table, found, wanted_columns(found, **options), part_size)
 
     @classmethod
     def of(
@@ -88,12 +85,8 @@ class Dataset:
     ) -> Dataset:
         """A dataset over footers that were read before, with the same schema and options."""
         dataset = cls.__new__(cls)
-        columns = wanted_columns(
-            schema,
-            need_label=need_label,
-            fill_null_id=fill_null_id,
-            fill_null_value=fill_null_value,
-        )
+        fills: dict[str, Any] = {"fill_null_id": fill_null_id, "fill_null_value": fill_null_value}
+        columns = wanted_columns(schema, need_label=need_label, **fills)
         dataset._set(table, schema, columns, part_size)
         return dataset
 
@@ -101,7 +94,7 @@ class Dataset:
         self,
         table: Table,
         schema: Schema,
-        columns: tuple[Wanted, ...],
+        columns: tuple[WantedColumn, ...],
         part_size: int | str | None,
     ) -> None:
         self.table = table
@@ -131,16 +124,15 @@ class Dataset:
 
 def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
     if given is not None:
-        if "://" in str(given):
+        if is_remote(given):
             raise SchemaError(
                 "schemas are read from local files only",
                 where={"file": given},
                 hint="Copy it here and name the copy.",
             )
-        path = Path(given)
-        return Schema.load(find_schema(path) if path.is_dir() else path)
+        return Schema.load(given)
     first = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)[0].path
-    if "://" in first:
+    if is_remote(first):
         raise SchemaError(
             "there is no schema, and none is looked for beside files that are not local",
             where={"file": first},

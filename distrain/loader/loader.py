@@ -5,21 +5,25 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
-from distrain.loader.backends import new_backend, shared_reader
-from distrain.loader.blocks import BatchLayout, BlockPool
-from distrain.loader.choose import ReaderChoice, choose_reader
 from distrain.loader.dataset import Dataset
-from distrain.loader.delivery import Transform
-from distrain.loader.device import new_delivery, new_streams, resolve_device, thread_set_up
-from distrain.loader.epoch import EpochIterator
-from distrain.loader.lists import list_limits
+from distrain.loader.delivery import (
+    EpochIterator,
+    EpochWork,
+    LoaderStats,
+    StatsRecorder,
+    Transform,
+    new_delivery,
+    new_streams,
+    resolve_device,
+    thread_set_up,
+)
+from distrain.loader.filling import BatchLayout, BlockPool, epoch_chunks, list_limits
 from distrain.loader.memory import LoaderMemory, memory_of
 from distrain.loader.options import (
     CacheOptions,
@@ -27,9 +31,7 @@ from distrain.loader.options import (
     rows_over_all_ranks,
     whole_number,
 )
-from distrain.loader.producer import EpochWork
-from distrain.loader.schedule import epoch_chunks
-from distrain.loader.stats import LoaderStats, StatsRecorder
+from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
 from distrain.partition import EpochPlan
 
 _RUN_TIME_STATE = ("_stats", "_pool", "_reader", "_running", "_streams", "_set_up_thread")
@@ -62,30 +64,28 @@ class Loader(IterableDataset[Any]):
             which a rank decodes every row group and holds its whole share of an epoch; `"none"`
             keeps the order of the files within each lane (with one lane, the order of the files).
             `True` means `"chunk"`, `False` `"none"`.
-        seed: Of the order of rows, 0 or more.
+        seed: Seed of the order of rows, 0 or more.
         lanes: How many spans an epoch is cut into; the number of ranks must divide it.
-        rank: Which rank this is, from 0.
-        num_ranks: Of how many.
+        rank: This rank, from 0.
+        num_ranks: Number of ranks.
         device: Where batches go; `None` leaves them on the host. Copies to a GPU run beside the
             consumer's work, on a stream of their own.
         drop_last: Whether a last step with fewer rows is left out.
         parts_per_chunk: Parts whose rows are shuffled together.
-        prefetch_batches: How many finished batches may wait for the consumer.
-        decode_threads: How many row groups are decoded at a time.
+        prefetch_batches: Number of finished batches that may wait for the consumer.
+        decode_threads: Number of row groups that are decoded at a time.
         reader: `"auto"`, `"arrow"`, `"packed"` or `"cudf"`; see `reader_choice`.
-        cache: A folder on a local disk that keeps decoded row groups for later epochs; `None` does
-            without.
-        cache_size: What the folder may grow to, in bytes or like `"50GB"`.
-        transforms: Functions applied to each batch, one after another, in the loader's thread and
-            before it goes to the device.
+        cache: A folder on a local disk that keeps decoded row groups for later epochs.
+        cache_size: The most that the folder may hold, in bytes or like `"50GB"`.
+        transforms: Functions applied to each batch, in order, in the loader's thread and before it
+            goes to the device.
         pin_memory: Whether batches that stay on the host lie in page-locked memory; ignored where
             there is no GPU.
         gpu_memory_fraction: How much of a GPU's memory the reader `cudf` may use to decode; batches
             come on top of it.
-        max_list_length: How many items of a list column's rows are kept at most, the first ones, by
-            column; others keep all.
-        retry_s: How long to read a row group again, with growing pauses, where its storage does not
-            answer (timeouts, resets, overload), before that ends the epoch; 0 tries once.
+        max_list_length: The most items that are kept of each list, the first ones, by column.
+        retry_s: How long a row group is read again, with growing pauses, where its storage does not
+            answer (timeouts, resets, overload), before the epoch ends; 0 tries once.
 
     Raises:
         SpecError: A number is out of its range, `max_list_length` names no column of lists, the
@@ -161,7 +161,7 @@ class Loader(IterableDataset[Any]):
         self._list_limits = list_limits(dataset.columns, max_list_length)
         self._transforms = tuple(transforms)
         self._begin = (0, 0)  # epoch and step of the next `iter`
-        self._position = (0, 0)  # of the batch after the last one given
+        self._position = (0, 0)  # epoch and step after the last batch given
         self._set_up_run_time_state()
 
     def _set_up_run_time_state(self) -> None:
@@ -200,17 +200,17 @@ class Loader(IterableDataset[Any]):
         return self.num_steps
 
     def rows_in_step(self, step: int) -> int:
-        """Rows of a step, over all ranks: what a loss that is summed is divided by."""
+        """Rows of a step, over all ranks: divide a summed loss by it."""
         return self._plan.rows_in_step(step)
 
     @property
     def stats(self) -> LoaderStats:
-        """What this loader has done so far, over all its epochs."""
+        """Counts and times of this loader so far, over all its epochs."""
         return self._stats.read()
 
     @property
     def memory(self) -> LoaderMemory:
-        """What this loader holds at most on the host while it prepares one epoch."""
+        """The most that this loader holds on the host while it prepares one epoch."""
         on_gpu = self.device is not None and self.device.type == "cuda"
         return memory_of(
             self.dataset,
@@ -222,7 +222,7 @@ class Loader(IterableDataset[Any]):
     def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator:
         """Start to prepare an epoch's batches, from `start_step` on; close the result after use.
 
-        What comes before `start_step` is not read.
+        Rows before `start_step` are not read.
 
         Raises:
             ValueError: `epoch` is negative, or `start_step` not in `0 .. num_steps`.
@@ -236,12 +236,9 @@ class Loader(IterableDataset[Any]):
             plan=self._plan,
             chunks=epoch_chunks(self.dataset, options, epoch),
             row_groups=self.dataset.table.row_groups,
-            rank=options.rank,
-            num_ranks=options.num_ranks,
-            seed=None if options.shuffle == "none" else options.seed,
+            options=options,
             epoch=epoch,
             start_step=start_step,
-            decode_threads=options.decode_threads,
             new_backend=partial(
                 new_backend,
                 self.reader_choice.name,
@@ -289,7 +286,7 @@ class Loader(IterableDataset[Any]):
         self._begin = self._position = (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, as plain values: enough to go on after the last batch given.
+        """The position after the last batch that was handed out, as plain values.
 
         It does not depend on the rank, and may be loaded with any number of ranks.
         """
@@ -306,7 +303,7 @@ class Loader(IterableDataset[Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next `iter(loader)` go on where another loader stood.
+        """Make the next `iter(loader)` go on from the position of another loader.
 
         Raises:
             SpecError: The state is of other data, or of a loader with another order of rows.
@@ -348,7 +345,7 @@ class Loader(IterableDataset[Any]):
             return next(batches)
 
     def close(self) -> None:
-        """End all epochs that are running, and let go of memory; may be called again."""
+        """End all epochs that are running, and free memory; may be called again."""
         for iterator in list(self._running):
             iterator.close()
         self._pool.clear()
@@ -356,12 +353,7 @@ class Loader(IterableDataset[Any]):
     def __enter__(self) -> Loader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

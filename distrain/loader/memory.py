@@ -1,6 +1,6 @@
-"""What a loader holds at most in host memory: numbers to numbers, nothing is read.
+"""The most that a loader holds in host memory, computed without reading rows.
 
-Rows wait in open batches: the batch of a step is given its memory when the first row for it is
+Rows wait in open batches: the batch of a step gets its memory when the first row for it is
 decoded. With S lanes, W ranks, B rows in a global batch, chunks of at most G rows and T decoding
 threads, a rank serves c = S/W lanes. It works at step s.
 
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distrain.loader.dataset import CELL_BYTES, Dataset
+from distrain.loader.filling import Load, epoch_chunks, plan_loads
 from distrain.loader.options import LoaderOptions
 from distrain.partition import EpochPlan
 
@@ -44,17 +45,17 @@ _ORDER_BYTES_PER_ROW = 24
 class LoaderMemory:
     """The most that one rank's loader holds on the host for one epoch.
 
-    Lists are not in it: how long they are, nobody knows before they are read. Nor are Arrow's and
-    Python's own memory, what readers keep of footers (8 bytes a row group of long ones), or what
-    the consumer keeps.
+    It leaves out lists, whose length is unknown before they are read, memory of Arrow and Python
+    themselves, footers that readers keep (8 bytes a row group of long ones), and batches that the
+    consumer keeps.
 
     Attributes:
-        batches: How many batches are open, finished, or with the consumer.
-        batch_rows: Rows of each.
-        blocks_bytes: Their flat columns; of pinned memory, torch's rounding included.
-        decode_bytes: Row groups between reading and laying out, one a thread.
-        order_bytes: Permutations of chunks while they are dealt, one a thread.
-        schedule_bytes: The table's row groups, and when the epoch loads which.
+        batches: Batches that are open, finished, or with the consumer.
+        batch_rows: Rows of each batch.
+        blocks_bytes: Bytes of the batches' flat columns; of pinned memory as torch rounds them up.
+        decode_bytes: Bytes of decoded row groups, one a thread.
+        order_bytes: Bytes of permutations of chunks while they are dealt, one a thread.
+        schedule_bytes: Bytes of the table's row groups and of the epoch's schedule.
     """
 
     batches: int
@@ -66,7 +67,7 @@ class LoaderMemory:
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """The sum of all bytes."""
         return self.blocks_bytes + self.decode_bytes + self.order_bytes + self.schedule_bytes
 
 
@@ -82,13 +83,10 @@ def memory_of(
     """The most that a loader with these options holds.
 
     Args:
-        dataset: What it loads.
-        options: How.
         reader: Its reader's name: packed files hold 4 bytes a value.
         pinned: Whether blocks are page-locked; by default what the options say.
         decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default 8 a
             column, the most that there can be.
-        compressed_group_bytes: Compressed bytes of the largest row group, if known.
     """
     if decoded_row_bytes is None:
         cell_bytes = CELL_BYTES if reader == "packed" else _WIDEST_CELL_BYTES
@@ -120,23 +118,16 @@ def memory_bound(
 ) -> LoaderMemory:
     """The same from numbers alone, of a table that need not be there.
 
-    Args:
-        num_rows: Rows of the table.
-        row_bytes: Bytes of a row in a batch.
-        options: The loader's.
-        chunk_rows: Rows of the largest chunk.
-        group_rows: Rows of the largest row group.
-        pinned: Whether blocks are page-locked.
-        decoded_row_bytes: Bytes of a decoded row.
-        compressed_group_bytes: Compressed bytes of the largest row group; 0 if unknown.
-        num_groups: Row groups of the table.
+    `row_bytes` counts a row in a batch, `decoded_row_bytes` a decoded one; `compressed_group_bytes`
+    are those of the largest row group, 0 if unknown.
     """
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
     threads = options.decode_threads
     steps = open_steps(plan, lanes, chunk_rows, threads)
     batches = min(plan.num_steps, steps + options.prefetch_batches + _CONSUMER_BATCHES)
-    batch_rows = _most_rank_rows(plan, lanes)
+    # The most rows of one step on a rank: each of its lanes may have one more than another.
+    batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
     block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
     if pinned:
         block_bytes = 1 << (row_bytes * batch_rows - 1).bit_length()  # as torch rounds it
@@ -177,7 +168,45 @@ def open_steps(plan: EpochPlan, lanes: int, chunk_rows: int, decode_threads: int
     return min(plan.num_steps, 2 + (rows_ahead * plan.lanes - 1) // plan.global_batch_size)
 
 
-def _most_rank_rows(plan: EpochPlan, lanes: int) -> int:
-    """The most rows of one step on a rank: each of its lanes may have one more than another."""
-    rounds, rest = divmod(min(plan.global_batch_size, plan.num_rows), plan.lanes)
-    return rounds * lanes + min(lanes, rest)
+def batches_held(
+    dataset: Dataset, options: LoaderOptions, *, consumer_batches: int, num_steps: int
+) -> int:
+    """The most batches that have memory at a time in the first epoch, for a slow consumer.
+
+    `memory_of` bounds it for any order of chunks. This follows the epoch's own order, often to half
+    of that. When the batches up to some step are finished, as many row groups as there are threads
+    have been loaded beyond what these needed. Every batch that a row of these went to is open;
+    beside them there are the finished ones in the queue, and those that the consumer keeps.
+
+    Args:
+        consumer_batches: Batches that the consumer keeps, including the one that it works on.
+        num_steps: The most batches that the consumer takes.
+    """
+    plan = EpochPlan(len(dataset), options.lanes, options.global_batch_size, options.drop_last)
+    chunks = epoch_chunks(dataset, options, 0)
+    schedule = plan_loads(plan, chunks, plan.lanes_of_rank(options.rank, options.num_ranks))
+    loads = (load for load in schedule for _ in chunks[load.chunk].row_groups)
+    finished = options.prefetch_batches + consumer_batches
+    opened = np.zeros(plan.num_steps, bool)
+    most = num_open = 0
+    ahead: list[Load] = []
+
+    def load_more() -> None:
+        nonlocal num_open
+        while len(ahead) < options.decode_threads and (load := next(loads, None)) is not None:
+            ahead.append(load)
+            for piece in load.pieces:
+                first = plan.step_of(piece.lane, piece.offset)
+                end = plan.step_of(piece.lane, piece.offset + piece.stop - piece.start - 1) + 1
+                num_open += int(np.count_nonzero(~opened[first:end]))
+                opened[first:end] = True
+
+    load_more()
+    # The queue fills while the consumer is still at its first batch.
+    for step in range(min(plan.num_steps, num_steps + options.prefetch_batches)):
+        while ahead and ahead[0].step <= step:
+            ahead.pop(0)
+            load_more()
+        num_open -= int(opened[step])
+        most = max(most, num_open + min(step + 1, finished))
+    return most

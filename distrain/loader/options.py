@@ -1,16 +1,18 @@
-"""A loader's numbers, checked."""
+"""A loader's options, checked, and sizes as people write them."""
 
 from __future__ import annotations
 
 import operator
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from distrain.errors import SpecError
-from distrain.loader.byte_size import parse_bytes
 from distrain.partition import SHUFFLES
 
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _LEAST = {
     "global_batch_size": 1,
     "seed": 0,
@@ -25,7 +27,7 @@ _LEAST = {
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """What a rank's stream depends on, apart from the data; see `Loader` for each."""
+    """The options that a rank's stream depends on; see `Loader` for each."""
 
     global_batch_size: int
     shuffle: str
@@ -41,11 +43,7 @@ class LoaderOptions:
 
     @classmethod
     def checked(cls, *, shuffle: str | bool, **options: Any) -> LoaderOptions:
-        """The options, if they can be used.
-
-        Raises:
-            SpecError: One is out of its range.
-        """
+        """The options, if each is in its range."""
         mode = ("chunk" if shuffle else "none") if isinstance(shuffle, bool) else shuffle
         if mode not in SHUFFLES:
             raise SpecError(f"unknown shuffle {mode!r}", hint=f"Allowed: {', '.join(SHUFFLES)}.")
@@ -64,11 +62,7 @@ class LoaderOptions:
 def rows_over_all_ranks(
     batch_size: int | None, global_batch_size: int | None, num_ranks: int
 ) -> int:
-    """The global batch size, from whichever of the two is given.
-
-    Raises:
-        SpecError: Both or none are given, or a number is out of its range.
-    """
+    """The global batch size, from whichever of the two is given."""
     if (batch_size is None) == (global_batch_size is None):
         raise SpecError(
             "give either batch_size or global_batch_size",
@@ -97,18 +91,14 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Where decoded row groups are kept, and how many bytes of them."""
+    """The folder of cached row groups, and the most bytes in it."""
 
     directory: str
     max_bytes: int
 
     @classmethod
     def of(cls, directory: str | None, size: int | str) -> CacheOptions | None:
-        """The options, or `None` without a folder.
-
-        Raises:
-            SpecError: The folder's name is that of a file, or the size is none.
-        """
+        """The options, or `None` without a folder."""
         if directory is None:
             return None
         if os.path.exists(directory) and not os.path.isdir(directory):
@@ -118,3 +108,21 @@ class CacheOptions:
                 hint="Name a folder on a local disk; it is made if it is missing.",
             )
         return cls(str(directory), parse_bytes(size))
+
+
+def parse_bytes(size: int | str) -> int:
+    """A number of bytes.
+
+    Raises:
+        SpecError: It is no positive size, or its unit is unknown.
+
+    >>> parse_bytes("128 MiB"), parse_bytes("1.5GB"), parse_bytes(4096)
+    (134217728, 1500000000, 4096)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(size))
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None or float(match[1]) * unit < 1:
+        raise SpecError(
+            f"{size!r} is no size in bytes", hint="Write it like 134217728, 128MiB or 1.5GB."
+        )
+    return int(float(match[1]) * unit)

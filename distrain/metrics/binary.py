@@ -113,7 +113,10 @@ class BinaryMetrics:
         """
         metrics = cls()
         for document in documents:
-            _check_format(document)
+            for key, ours in _FORMAT.items():
+                found = document.get(key)
+                if found != ours:
+                    raise ValueError(f"not a state of binary metrics: {key} is {found!r}")
         try:
             add_packed(metrics.negatives, [document["negatives"] for document in documents])
             add_packed(metrics.positives, [document["positives"] for document in documents])
@@ -123,12 +126,6 @@ class BinaryMetrics:
         except (KeyError, TypeError) as error:
             raise ValueError(f"damaged state of binary metrics: {error!r}") from None
         return metrics
-
-
-def _check_format(document: Mapping[str, Any]) -> None:
-    for key, ours in _FORMAT.items():
-        if document.get(key) != ours:
-            raise ValueError(f"not a state of binary metrics: {key} is {document.get(key)!r}")
 
 
 def _check(logits: Floats, labels: np.ndarray[Any, Any]) -> None:

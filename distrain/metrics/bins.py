@@ -49,9 +49,6 @@ def pack_counts(counts: Counts) -> dict[str, str]:
     the time that zlib takes over all of them, and the scheduler reads every rank's reports. A
     distance is one byte; a longer way has steps of 255 to bins with the count 0. Counts are the
     narrowest unsigned integers that hold them. Both are in base64.
-
-    Args:
-        counts: int64 `[NUM_BINS]`, none negative.
     """
     held = np.flatnonzero(counts)
     distances = np.diff(held, prepend=-1)
@@ -67,10 +64,6 @@ def pack_counts(counts: Counts) -> dict[str, str]:
 
 def add_packed(into: Counts, documents: Sequence[Mapping[str, str]]) -> None:
     """Add to counts what `pack_counts` gave, of many at once: NumPy takes its time per call.
-
-    Args:
-        into: int64 `[NUM_BINS]`.
-        documents: Packed counts.
 
     Raises:
         ValueError: A document does not hold counts of ascending bins below `NUM_BINS`. What was

@@ -29,7 +29,7 @@ class ItemLists(NamedTuple):
 
     @property
     def users(self) -> Ids:
-        """Whose each value is: the user's place, `[values]`."""
+        """The user of each value, `[values]`."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 

@@ -121,11 +121,7 @@ def average_precision(negatives: Counts, positives: Counts) -> tuple[float, floa
     return value, max(float(high.sum() / total) - value, value - float(low.sum() / total), 0.0)
 
 
-def _lower_sum(
-    above: Doubles,
-    negatives_until: Doubles,
-    p: Doubles,
-) -> Doubles:
+def _lower_sum(above: Doubles, negatives_until: Doubles, p: Doubles) -> Doubles:
     # Without negatives so far every precision is 1; log1p would divide 0 by 0 there.
     before = np.where(negatives_until > 0, above + negatives_until, 1.0)
     return p - negatives_until * np.log1p(p / before)

@@ -8,9 +8,9 @@ import torch
 
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.errors import ModelError
-from distrain.models.block import Block
+from distrain.models.blocks import Block
 from distrain.models.click import ClickModel, Network
-from distrain.models.heads.task import Task
+from distrain.models.heads import Task
 from distrain.models.inputs import InputBlock
 
 
@@ -26,13 +26,7 @@ class TableFactory(Protocol):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a model shall be made of.
-
-    Attributes:
-        inputs: The tables and columns.
-        body: Blocks, not attached yet.
-        task: What it is trained for, not attached yet.
-    """
+    """The parts that a model is made of; `body` and `task` are not attached yet."""
 
     inputs: InputBlock
     body: Block
@@ -41,11 +35,8 @@ class Blueprint:
     def build(self, *, seed: int, make_tables: TableFactory = EmbeddingCollection) -> ClickModel:
         """Make the model on the CPU; the same arguments give bitwise the same parameters.
 
-        Torch's global random state is neither read nor changed.
-
-        Args:
-            seed: Of all initial parameters.
-            make_tables: Decides where the tables' rows live; their values do not depend on it.
+        Torch's global random state is neither read nor changed. `make_tables` decides where the
+        tables' rows live; their values do not depend on it.
 
         Raises:
             ModelError: A block cannot take what the one before gives.
@@ -62,8 +53,7 @@ class Blueprint:
     def check(self) -> int:
         """Refuse what cannot be built, without memory for parameters; uses the blueprint up.
 
-        Returns:
-            Values of all dense parameters.
+        Returns the number of values of all dense parameters.
 
         Raises:
             ModelError: A block cannot take what the one before gives, or a layer has more values
@@ -72,11 +62,7 @@ class Blueprint:
         return sum(parameter.numel() for parameter in self.outline().parameters())
 
     def outline(self) -> Network:
-        """The network on torch's device `meta`: shapes and types, no values; uses the blueprint up.
-
-        Raises:
-            ModelError: As of `check`.
-        """
+        """The network on torch's device `meta`, without values; uses the blueprint up."""
         try:
             with torch.device("meta"):
                 return self._network()

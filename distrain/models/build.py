@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from distrain.embeddings import EmbeddingCollection
-from distrain.embeddings.columns import Combiner
+from distrain.embeddings import Combiner, EmbeddingCollection
 from distrain.models.blueprint import Blueprint, TableFactory
 from distrain.models.click import ClickModel
 from distrain.models.zoo import MODELS

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from distrain.batch import Batch, Ragged
 from distrain.embeddings import EmbeddingCollection
-from distrain.models.block import Block
-from distrain.models.heads.task import Task
+from distrain.models.blocks import Block
+from distrain.models.heads import Task
 from distrain.models.inputs import InputBlock
 from distrain.models.shapes import Features
 
@@ -15,10 +15,8 @@ from distrain.models.shapes import Features
 class Network(nn.Module):
     """A model without its tables: `(embedded, continuous) -> output`.
 
-    Args:
-        body: Attached to the shape of the inputs.
-        task: Attached to the body.
-        takes_continuous: Whether the continuous columns reach the body.
+    `task` is attached to `body`, and `body` to the shape of the inputs, whose continuous columns it
+    gets if `takes_continuous`.
     """
 
     def __init__(self, body: Block, task: Task, takes_continuous: bool = True):
@@ -38,15 +36,10 @@ class ClickModel(nn.Module):
     """Embedding tables and a network that turns their values into what a task needs.
 
     The two are apart because they train apart: `dense` by a torch optimizer (and behind
-    `DistributedDataParallel`, where there are ranks), the tables by a `SparseOptimizer`.
-
-    Args:
-        inputs: Says which tables there are, and which ids they are looked up with.
-        embeddings: Those tables.
-        dense: The network above them.
+    `DistributedDataParallel`, where there are ranks), the tables by a `SparseOptimizer`. `inputs`
+    says which tables there are, and which ids they are looked up with.
 
     Attributes:
-        task: What the model is trained for.
         continuous_names: The continuous columns, in the order that `dense` expects.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 
-from distrain.embeddings.columns import Combiner
+from distrain.embeddings import Combiner
 from distrain.errors import ModelError, SpecError
 from distrain.models.blueprint import Blueprint
 from distrain.schema import Schema
@@ -53,12 +53,10 @@ def custom(schema: Schema, spec: CustomSpec, combiners: Mapping[str, Combiner]) 
 
 
 def check_function(name: str, *, here: bool) -> None:
-    """Raise now if the function of a job spec could not be had.
+    """Raise now if the function of a job spec, named there as `name`, could not be had.
 
-    Args:
-        name: As the spec names it.
-        here: Whether this process itself will build the model, and may have been handed the
-            function; other processes can only import it.
+    `here` says that this process itself will build the model, and may have been handed the
+    function; other processes can only import it.
 
     Raises:
         SpecError: Its package is not allowed, or it cannot be imported.

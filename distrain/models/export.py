@@ -1,11 +1,22 @@
-"""A model as one plain torch module, for scoring where distrain is not: torch.export and ONNX.
+"""Exports of a model, for scoring without distrain: torch.export and ONNX.
 
 While a model trains, its tables live apart from its network, behind routes and exchanges. To score
 rows, plain lookups do. `ScoringModel` has the model's weights, and nothing but torch's own
-operations on tensors, so torch's compiler and exporters take it.
+operations on tensors, so torch's compiler and exporters take it. `write_export` writes a folder:
+
+    model.pt2                   torch: an exported program, for `torch.export.load`
+    model.onnx, model.onnx.data onnx: the graph, and its weights
+    inputs.json                 both: inputs, outputs, and the schema's columns in order
 """
 
+import contextlib
+import json
+import logging
+import warnings
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +24,21 @@ from torch.export import Dim, ExportedProgram
 from torch.nn import functional
 
 from distrain.batch import Batch, Ragged
-from distrain.embeddings import EmbeddingCollection
-from distrain.embeddings.columns import TableColumn
-from distrain.embeddings.store import Store
-from distrain.errors import ModelError
+from distrain.embeddings import EmbeddingCollection, Store, TableColumn
+from distrain.errors import InputError, ModelError
 from distrain.models.click import ClickModel
+from distrain.models.saved import SavedModel
+from distrain.schema import ColumnSchema
+from distrain.storage import whole_dir
+
+Form = Literal["torch", "onnx"]
+FORMS: tuple[Form, ...] = get_args(Form)
+TORCH_FILE = "model.pt2"
+ONNX_FILE = "model.onnx"
+INPUTS_FILE = "inputs.json"
+# Loggers of libraries that export, whose messages are for their own developers.
+_NOISY = ("torch.onnx", "onnxscript", "onnx_ir")
+_LIST_PARTS = ("values", "lengths")
 
 
 class ScoringModel(nn.Module):
@@ -92,9 +113,6 @@ class ScoringModel(nn.Module):
         return ({0: rows}, {0: rows}, varying) if varying else ({0: rows}, {0: rows})
 
 
-_LIST_PARTS = ("values", "lengths")
-
-
 def export_program(model: ScoringModel) -> ExportedProgram:
     """The model as torch's exported program, for any number of rows from 1; ids are int64.
 
@@ -165,3 +183,113 @@ def _lookups(tables: EmbeddingCollection) -> Iterator[_Lookup]:
     tables.settle()
     for store, weight in zip(stores, tables.weights, strict=True):
         yield _Lookup(tables, store, weight)
+
+
+def write_export(path: str | Path, saved: SavedModel, to: Form, *, replace: bool = False) -> None:
+    """Write a saved model, what `load_model` gave, in a form that needs no distrain.
+
+    `path` is a folder that does not exist yet, unless `replace` is true.
+
+    Raises:
+        OutputError: The folder exists and `replace` is false, or it could not be written.
+        InputError: The libraries that write ONNX are not installed.
+        ModelError: torch cannot export the model.
+    """
+    model = ScoringModel(saved.model)
+    if to == "onnx":
+        _check_onnx()
+    with whole_dir(path, replace=replace) as folder:
+        with _quiet(), _translated_errors(to):
+            if to == "torch":
+                torch.export.save(export_program(model), folder / TORCH_FILE)
+            else:
+                _write_onnx(folder / ONNX_FILE, model)
+        text = json.dumps(_described(model, saved), indent=2)
+        (folder / INPUTS_FILE).write_text(text + "\n")
+
+
+def _write_onnx(file: Path, model: ScoringModel) -> None:
+    with torch.no_grad():
+        program = torch.onnx.export(
+            model,
+            model.example(),
+            dynamic_shapes=model.dynamic_shapes(),
+            input_names=list(model.input_names),
+            output_names=["logits"],
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    # The weights beside it: a file of this format itself ends at 2 GiB.
+    program.save(file, external_data=True)
+
+
+def _described(model: ScoringModel, saved: SavedModel) -> dict[str, Any]:
+    inputs, schema = saved.model.inputs, saved.schema
+    described: list[dict[str, Any]] = [
+        {
+            "name": "categorical",
+            "dtype": "int64",
+            "shape": ["rows", len(inputs.categorical_names)],
+            "columns": [_column(schema[name]) for name in inputs.categorical_names],
+        },
+        {
+            "name": "continuous",
+            "dtype": "float32",
+            "shape": ["rows", len(inputs.continuous_names)],
+            "columns": [_column(schema[name]) for name in inputs.continuous_names],
+        },
+    ]
+    for name, part in zip(inputs.list_names, range(2, len(model.input_names), 2), strict=True):
+        for number, size in enumerate((f"ids of {name}", "rows")):
+            entry = {"name": model.input_names[part + number], "dtype": "int64", "shape": [size]}
+            described.append(entry | {"columns": [_column(schema[name])]})
+    output = {"name": "logits", "dtype": "float32", "shape": ["rows"]}
+    return {"inputs": described, "outputs": [output], "model": saved.spec.model_dump(mode="json")}
+
+
+def _column(column: ColumnSchema) -> Mapping[str, Any]:
+    if column.cardinality is None:
+        return {"name": column.name}
+    return {"name": column.name, "cardinality": column.cardinality}
+
+
+def _check_onnx() -> None:
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"the libraries that write ONNX are missing: {', '.join(missing)}",
+            hint="pip install 'distrain[onnx]'",
+        )
+
+
+@contextlib.contextmanager
+def _translated_errors(to: Form) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        # torch's exporters raise errors of many kinds for what they cannot follow.
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise ModelError(
+            f"torch could not export the model: {type(error).__name__}: {first}",
+            where={"to": to},
+            hint="Its blocks may use what torch.export cannot follow, such as data-dependent ifs.",
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporters' messages to their own developers."""
+    loggers = [logging.getLogger(name) for name in _NOISY]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from distrain.batch import Batch, Ragged
-from distrain.embeddings import TableColumn
-from distrain.embeddings.columns import Combiner
+from distrain.embeddings import Combiner, TableColumn
 from distrain.errors import SchemaError
-from distrain.models.block import Block, Chain
+from distrain.models.blocks import Block, Chain, HashedCross
 from distrain.models.shapes import Column, Columns, Group
 from distrain.schema import ColumnSchema, Schema, Tags
-
-if TYPE_CHECKING:
-    from distrain.models.blocks.hashed_cross import HashedCross
 
 
 @dataclass(frozen=True)
@@ -87,8 +82,8 @@ class InputBlock:
         self.columns = tuple(table.column for table in tables)
         self._tables = tuple(table for table in tables if table.column.combiner is None)
         self._lists = {t.column.name: t.source for t in tables if isinstance(t.source, str)}
-        told = {t.source: t.column.combiner for t in reversed(tables) if t.column.combiner}
-        self.combiners = {name: told.get(name, "mean") for name in self.list_names}
+        known = {t.source: t.column.combiner for t in reversed(tables) if t.column.combiner}
+        self.combiners = {name: known.get(name, "mean") for name in self.list_names}
         taken = tuple(features.continuous) if continuous else ()
         self.shape = Columns(
             _groups(tables), tuple(Column(c.name, c.tags) for c in taken), made_by="InputBlock"
@@ -110,9 +105,8 @@ class InputBlock:
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
         """What a batch looks up.
 
-        Returns:
-            Ids for the flat columns in their order, `[rows, flat columns]`, int32, and those of
-            the list columns by the names of their tables.
+        That is ids for the flat columns in their order, `[rows, flat columns]`, int32, and those of
+        the list columns by the names of their tables.
         """
         lists = batch.lists
         if any(table != source for table, source in self._lists.items()):
@@ -126,8 +120,8 @@ class InputBlock:
         """Raise if the batch's columns are not the model's.
 
         Raises:
-            SchemaError: The batch has other columns, or the same ones in another order (of list
-                columns, which are found by name, any order will do).
+            SchemaError: The batch has other columns, or the same ones in another order (but list
+                columns, which are found by name, may have any order).
         """
         for kind, given, needed in (
             ("categorical", batch.categorical_names, self.categorical_names),

@@ -22,14 +22,9 @@ class OneWriter:
                 ...             # rank 0 writes, and may fail
 
     If rank 0 fails, its error leaves its `with`, and a `DistError` that quotes it leaves the
-    others': they lost a peer, and the cause is told by who knows it. One exchange of 8 bytes for
-    each `go_on` is the price.
-
-    Args:
-        peers: Who takes part.
-        device: Where their backend wants tensors.
-        collective: Whether the others bring anything. If not, nothing is exchanged, and rank 0's
-            fate is its own.
+    others': they lost a peer, and rank 0 reports the cause. One exchange of 8 bytes for each
+    `go_on`, on the backend's `device`, is the price. If the others bring nothing, `collective` is
+    false: then nothing is exchanged, and rank 0's fate is its own.
 
     Attributes:
         writes: Whether this rank is the one that writes.
@@ -42,11 +37,7 @@ class OneWriter:
         self._collective = collective and peers.num_ranks > 1
 
     def go_on(self) -> None:
-        """Say on rank 0, and hear on the others, that rank 0 is well; a collective operation.
-
-        Raises:
-            torch.distributed.DistError: It is not.
-        """
+        """Say on rank 0, and hear on the others, that rank 0 is well; if not, a `DistError`."""
         if self._collective:
             problem = self._share(b"")
             if problem:

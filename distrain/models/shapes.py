@@ -18,11 +18,8 @@ from distrain.errors import ModelError
 class Column:
     """An input column, or one of the tables over it.
 
-    Attributes:
-        name: Of the column in the schema.
-        tags: As in the schema.
-        part: Which part of the model its table is for, such as "wide"; "" for the main one and for
-            continuous columns.
+    `part` names the part of the model that its table is for, such as "wide"; it is "" for the main
+    one and for continuous columns.
     """
 
     name: str
@@ -79,9 +76,7 @@ class Group:
 class Columns:
     """Embeddings and continuous columns, by name; the value is `Features`.
 
-    Attributes:
-        groups: Embeddings, one tensor a group, as `EmbeddingCollection.lookup` gives them.
-        continuous: The columns of the matrix of continuous values.
+    The embeddings are one tensor a group, as `EmbeddingCollection.lookup` gives them.
     """
 
     groups: tuple[Group, ...]
@@ -118,12 +113,7 @@ Shape = Flat | Vectors | Columns | Branches
 
 
 class Features(NamedTuple):
-    """The value of `Columns`.
-
-    Attributes:
-        embedded: For each group `[rows, columns of the group, dim]`.
-        continuous: `[rows, continuous columns]`.
-    """
+    """The value of `Columns`: for each group `[rows, its columns, dim]`, and continuous columns."""
 
     embedded: tuple[Tensor, ...]
     continuous: Tensor
@@ -159,22 +149,14 @@ def flat(value: Value) -> Tensor:
 
 
 def some_width(shape: Shape, who: str) -> int:
-    """The width of a shape laid flat.
-
-    Raises:
-        ModelError: It is 0: there is nothing to take.
-    """
+    """The width of a shape laid flat; a `ModelError` if it is 0, for there is nothing to take."""
     if shape.width == 0:
         raise ModelError(f"{who} has nothing to take: {shape.made_by} gives {shape}")
     return shape.width
 
 
 def vectors_of(shape: Shape, who: str) -> Vectors:
-    """The shape of a row's vectors, where all are equally wide: of `stacked`.
-
-    Raises:
-        ModelError: They are not.
-    """
+    """The shape of `stacked`, a row's vectors; a `ModelError` if they are not equally wide."""
     if isinstance(shape, Vectors):
         return shape
     if isinstance(shape, Columns) and len(shape.groups) == 1 and not shape.continuous:

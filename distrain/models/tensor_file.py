@@ -18,7 +18,7 @@ import torch
 import xxhash
 from torch import Tensor
 
-from distrain.embeddings.host_memory import empty
+from distrain.embeddings import empty
 from distrain.errors import DataError
 from distrain.models.one_writer import OneWriter
 
@@ -96,7 +96,7 @@ def write_tensors(
         after_slab: Called on every rank after each slab.
 
     Returns:
-        Each tensor's XXH3 checksum of 64 bits in hexadecimal, on the rank that writes.
+        On the rank that writes each tensor's XXH3 checksum of 64 bits in hexadecimal.
 
     Raises:
         OSError: It could not be written.
@@ -130,11 +130,7 @@ def write_tensors(
 class TensorFile:
     """Reads such a file in slabs, so that it is never held beside what is made of it.
 
-    Args:
-        path: The file.
-
     Attributes:
-        path: As given.
         dtypes: Of each tensor.
         shapes: Of each tensor.
 
@@ -167,10 +163,7 @@ class TensorFile:
         }
 
     def read_into(self, name: str, target: Tensor | Slabs) -> str:
-        """Copy a tensor of the target's shape into it, converted to its dtype.
-
-        Returns:
-            The checksum of what was read, as in `write_tensors`.
+        """Copy a tensor into a target of its shape, converted to its dtype; returns its checksum.
 
         Raises:
             DataError: The file ends too early or cannot be read.

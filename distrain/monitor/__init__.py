@@ -1,1 +1,9 @@
-"""What a scheduler shows of its jobs."""
+"""Serves a scheduler's jobs: JSON over HTTP, Prometheus metrics, pages in Dask's dashboard."""
+
+from distrain.monitor.attach import ensure_monitor, install, watch
+
+__all__ = [
+    "ensure_monitor",
+    "install",
+    "watch",
+]

@@ -7,10 +7,11 @@ without a token, it refuses websockets that pages of other sites open.
 
 import hmac
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import dask
 from distributed import node
@@ -18,32 +19,20 @@ from distributed.http.routing import RoutingApplication
 from tornado import web
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
-from distrain.monitor.origin import is_foreign_websocket
-from distrain.monitor.token import token_of_environment
+from distrain.cluster import token_of_environment
 
-OPEN_PATHS = frozenset({"/health"})
+_OPEN_PATHS = frozenset({"/health"})
 _PARAMETER = "token"
 
 
 def install_access() -> None:
-    """Guard the servers that start later in this process, where the environment has a token.
-
-    Raises:
-        ClusterError: It cannot be used: see `token_of_environment`.
-    """
+    """Guard the servers that start later in this process, where the environment has a token."""
     token_of_environment()
     node.RoutingApplication = GuardedApplication
 
 
 def guard_running(application: RoutingApplication) -> None:
-    """Guard a server that is running already; again: no effect.
-
-    Args:
-        application: What it routes its requests through.
-
-    Raises:
-        ClusterError: The environment's token cannot be used: see `token_of_environment`.
-    """
+    """Guard a running server, given the application that routes its requests; again: no effect."""
     token = token_of_environment()
     if not (isinstance(application, GuardedApplication) or "find_handler" in vars(application)):
         # The server holds this very object, so it must stay, with another way to find handlers.
@@ -54,11 +43,7 @@ def guard_running(application: RoutingApplication) -> None:
 
 
 class Guard:
-    """Who may pass.
-
-    Args:
-        token: What they must know.
-    """
+    """Decides by the token which requests may pass."""
 
     def __init__(self, token: str):
         self._token = token.encode()
@@ -67,14 +52,14 @@ class Guard:
         digest = hmac.new(self._token, b"distrain dashboard", "sha256").hexdigest()
         self.cookie_name, self.cookie_value = f"distrain-{digest[:8]}", digest[8:]
 
-    def knows(self, told: str) -> bool:
-        """Whether this is the token; takes as long either way."""
-        return hmac.compare_digest(told.encode(), self._token)
+    def is_token(self, given: str) -> bool:
+        """Whether this is the token, compared in constant time."""
+        return hmac.compare_digest(given.encode(), self._token)
 
     def lets_pass(self, headers: HTTPHeaders) -> bool:
         """Whether a request's headers have the token, or the cookie."""
-        scheme, _, told = headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.knows(told.strip()):
+        scheme, _, given = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.is_token(given.strip()):
             return True
         try:
             cookies = SimpleCookie(headers.get("Cookie", ""))
@@ -88,7 +73,7 @@ class Guard:
     def has_token_in_url(self, request: HTTPServerRequest) -> bool:
         """Whether a request has the token among its URL's parameters."""
         query = parse_qsl(request.query, errors="replace")
-        return any(name == _PARAMETER and self.knows(value) for name, value in query)
+        return any(name == _PARAMETER and self.is_token(value) for name, value in query)
 
 
 class GuardedApplication(RoutingApplication):  # type: ignore[misc]  # distributed is untyped
@@ -113,7 +98,7 @@ def _find_handler(
 ) -> Any:
     if "Upgrade" in request.headers and is_foreign_websocket(request.headers, _allowed_origins()):
         return application.get_handler_delegate(request, _ForeignPage)
-    if guard is None or request.path in OPEN_PATHS or guard.lets_pass(request.headers):
+    if guard is None or request.path in _OPEN_PATHS or guard.lets_pass(request.headers):
         return find_handler(request, **options)
     if request.method == "GET" and guard.has_token_in_url(request):
         return application.get_handler_delegate(request, _Welcome, {"guard": guard})
@@ -121,7 +106,7 @@ def _find_handler(
 
 
 def _allowed_origins() -> Sequence[str]:
-    """What Bokeh and Dask were told; Dask's own default, all, does not count."""
+    """Hosts that the settings of Bokeh and Dask allow, without Dask's default of all hosts."""
     from bokeh.settings import settings
 
     of_bokeh: list[str] = settings.allowed_ws_origin()
@@ -167,13 +152,8 @@ class _Welcome(web.RequestHandler):
 
     def get(self) -> None:
         secure = "https" in (self.request.protocol, self.request.headers.get("X-Forwarded-Proto"))
-        self.set_cookie(
-            self._guard.cookie_name,
-            self._guard.cookie_value,
-            httponly=True,
-            samesite="Lax",
-            secure=secure,
-        )
+        name, value = self._guard.cookie_name, self._guard.cookie_value
+        self.set_cookie(name, value, httponly=True, samesite="Lax", secure=secure)
         self.set_header("Referrer-Policy", "no-referrer")
         self.set_header("Cache-Control", "no-store")
         rest = [pair for pair in parse_qsl(self.request.query) if pair[0] != _PARAMETER]
@@ -181,3 +161,31 @@ class _Welcome(web.RequestHandler):
         here = "./" + self.request.path.rpartition("/")[2]
         self.set_status(302)
         self.set_header("Location", here + (f"?{urlencode(rest)}" if rest else ""))
+
+
+def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
+    """Whether a page of another site asks for a websocket; `allowed` are patterns of hosts.
+
+    A browser sends a scheduler's cookie with a websocket that any page opens, so that such a page
+    could read the dashboard as its visitor. It also says which page asks, as `Origin`.
+
+    >>> asked = {"Upgrade": "websocket", "Host": "s:8787"}
+    >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://s:8787"}))
+    False
+    >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://elsewhere"}))
+    True
+    >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://elsewhere"}), ["elsewhere"])
+    False
+    """
+    origin = headers.get("Origin") or headers.get("Sec-Websocket-Origin")
+    if origin is None or headers.get("Upgrade", "").lower() != "websocket":
+        return False
+    try:
+        asking = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return True
+    # A proxy that replaces the host sends the original one; no page can set either.
+    ours = [headers.get("Host", ""), *headers.get("X-Forwarded-Host", "").split(",")]
+    if asking in {host.strip().lower() for host in ours} - {""}:
+        return False
+    return not any(fnmatchcase(asking, pattern.lower()) for pattern in allowed)

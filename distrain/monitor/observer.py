@@ -1,38 +1,32 @@
-"""Watches the coordinator inside the scheduler and keeps what its jobs told."""
+"""Watches the coordinator inside the scheduler and keeps the histories of its jobs."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from distrain.coordinator.job import Job
-from distrain.coordinator.messages import Reported, Stimulus, Tick
-from distrain.coordinator.plugin import CoordinatorPlugin
-from distrain.coordinator.states import JobState
-from distrain.events import Event
-from distrain.monitor.documents import (
+from distrain.documents import (
     Gpu,
+    JobHistory,
     Watched,
     job_document,
     job_summary,
     jobs_document,
     metrics_document,
 )
-from distrain.monitor.job_history import JobHistory
+from distrain.events import Event
+from distrain.jobs import JobState
+from distrain.machine import Job, Reported, Stimulus, Tick
+from distrain.scheduler import CoordinatorPlugin
 
 EXTENSION = "distrain-monitor"
-"""What the monitor is called among the scheduler's extensions."""
+"""The monitor's name among the scheduler's extensions."""
 
 log = logging.getLogger("distrain.monitor")
 
 
 class Monitor:
-    """What is known of all jobs of one coordinator; pages and handlers ask it for documents.
-
-    Args:
-        coordinator: The one that it watches.
-        clock: Tells the unix time.
-    """
+    """Histories of all jobs of one coordinator; pages and handlers ask it for documents."""
 
     def __init__(self, coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.time):
         self.coordinator = coordinator
@@ -40,29 +34,27 @@ class Monitor:
         self._clock = clock
         self._entries_seen: dict[str, int] = {}
         self._moves_seen: dict[str, int] = {}
-        self._failed: set[object] = set()  # where it failed: as many as there are such places
-        self._restless: set[str] = set()  # jobs that have not ended
+        self._failed: set[object] = set()  # places in the code that failed
+        self._alive: set[str] = set()  # jobs that have not ended
 
     def handled(self, stimulus: Stimulus) -> None:
-        """The coordinator has taken something in."""
+        """The coordinator has handled a stimulus."""
         try:
             match stimulus:
                 case Reported():
                     self._reported(stimulus.job_id, stimulus.attempt, stimulus.event)
                 case Tick():
                     self._look_around()
-                case _:
-                    pass
-        except Exception as error:  # a mistake in what watches must not touch who works
+        except Exception as error:  # an error in the monitor must not end the jobs
             if (where := _place(error)) not in self._failed:
-                self._failed.add(where)  # it is told once
+                self._failed.add(where)  # logged once
                 log.exception("the monitor failed; training goes on")
 
     def forgot(self, job_id: str) -> None:
-        """The coordinator knows this job no more."""
+        """The coordinator has removed this job."""
         for mapping in (self.histories, self._entries_seen, self._moves_seen):
             mapping.pop(job_id, None)
-        self._restless.discard(job_id)
+        self._alive.discard(job_id)
 
     def job_ids(self) -> list[str]:
         """All jobs, the newest first."""
@@ -85,11 +77,7 @@ class Monitor:
         return job_document(self._watched(job_id), all_ranks=all_ranks)
 
     def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
-        """The document of a job's curves; `None` if unknown.
-
-        Raises:
-            ValueError: `since` is no cursor.
-        """
+        """The document of a job's curves; `None` if unknown, `ValueError` if `since` is none."""
         known = self._knows(job_id)
         return metrics_document(self.histories[job_id], since) if known else None
 
@@ -119,11 +107,11 @@ class Monitor:
 
     def _gpu(self, worker: str) -> Gpu | None:
         state = self.coordinator.scheduler.workers.get(worker)
-        told = state.metrics.get("gpu") if state is not None else None
-        if not told:
+        gpu = state.metrics.get("gpu") if state is not None else None
+        if not gpu:
             return None
         total = (state.extra.get("gpu") or {}).get("memory-total")
-        return Gpu(told.get("utilization"), told.get("memory-used"), total)
+        return Gpu(gpu.get("utilization"), gpu.get("memory-used"), total)
 
     def _reported(self, job_id: str, attempt: int, event: Event) -> None:
         job = self.coordinator.machine.jobs.get(job_id)
@@ -149,7 +137,7 @@ class Monitor:
             for job_id in [job_id for job_id in jobs if job_id not in self.histories]:
                 self._history(job_id, jobs[job_id], now_s)
                 self._take_progress(job_id, now_s)  # it may be older than this monitor
-        for job_id in list(self._restless):
+        for job_id in list(self._alive):
             self._follow_states(job_id, jobs[job_id], now_s)
 
     def _history(self, job_id: str, job: Job, now_s: float) -> JobHistory:
@@ -157,7 +145,7 @@ class Monitor:
             waited_s = time.monotonic() - job.submitted_s
             self.histories[job_id] = JobHistory(now_s - waited_s)
             self.histories[job_id].move(job.attempt, JobState.PENDING, now_s - waited_s)
-            self._restless.add(job_id)
+            self._alive.add(job_id)
         return self.histories[job_id]
 
     def _follow_states(self, job_id: str, job: Job, now_s: float) -> None:
@@ -165,10 +153,14 @@ class Monitor:
         if len(job.history) == seen:
             return
         self._moves_seen[job_id] = len(job.history)
+        history, to_unix_s = self.histories[job_id], now_s - time.monotonic()
         for move in job.history[seen:]:
-            self.histories[job_id].move(move.attempt, move.new, now_s, move.why)
+            # The two clocks are read one after the other: a job that starts in the moment of its
+            # submission would start before it.
+            at_s = max(history.state_since_s, move.at_s + to_unix_s)
+            history.move(move.attempt, move.new, at_s, move.why)
         if job.state.is_final:
-            self._restless.discard(job_id)
+            self._alive.discard(job_id)
 
 
 def _place(error: Exception) -> object:

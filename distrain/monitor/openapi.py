@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from distrain.coordinator.states import JobState
-from distrain.monitor.job_history import RANK, TRAIN, VALID
-from distrain.monitor.series import Column
-from distrain.monitor.token import TOKEN_VARIABLE
+from distrain.cluster import TOKEN_VARIABLE
+from distrain.documents import RANK, TRAIN, VALID, Column
+from distrain.jobs import JobState
 from distrain.version import __version__
 
 Schema = dict[str, Any]
@@ -16,9 +15,24 @@ WHOLE: Schema = {"type": "integer"}
 NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 
+_JOB_ID: Schema = {"name": "job_id", "in": "path", "required": True, "schema": TEXT}
+_RANKS: Schema = {
+    "name": "ranks",
+    "in": "query",
+    "description": "Of more than 64 ranks the slowest, those around the median and the fastest; or "
+    "`all`.",
+    "schema": {"type": "string", "enum": ["shown", "all"], "default": "shown"},
+}
+_SINCE: Schema = {
+    "name": "since",
+    "in": "query",
+    "description": "The last answer's `cursor`: only newer points come. Without: all of them.",
+    "schema": TEXT,
+}
+
 
 def openapi_document() -> dict[str, Any]:
-    """What there is to ask for, and what comes."""
+    """The paths and the schemas of their answers."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -31,10 +45,8 @@ def openapi_document() -> dict[str, Any]:
         "security": [{}, {"token": []}],
         "paths": {
             "/distrain/jobs": _get("All jobs, the newest first", "Jobs"),
-            "/distrain/jobs/{job_id}": _get("One job", "Job", _job_id(), _ranks()),
-            "/distrain/jobs/{job_id}/metrics": _get(
-                "A job's curves", "Metrics", _job_id(), _since()
-            ),
+            "/distrain/jobs/{job_id}": _get("One job", "Job", _JOB_ID, _RANKS),
+            "/distrain/jobs/{job_id}/metrics": _get("A job's curves", "Metrics", _JOB_ID, _SINCE),
         },
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -69,11 +81,11 @@ def _schemas() -> dict[str, Schema]:
         ),
         "Metrics": _object(
             {
-                "cursor": _told(TEXT, "What to pass as `since` next."),
-                "restart": _told(FLAG, "Replace all points that you have; else append these."),
-                "train": _columns(TRAIN),
+                "cursor": _described(TEXT, "What to pass as `since` next."),
+                "restart": _described(FLAG, "Replace all points that you have; else append these."),
+                "train": _columns((*TRAIN, Column("stall_pct"))),
                 "valid": _columns(VALID),
-                "ranks": _told(
+                "ranks": _described(
                     {"type": "object", "additionalProperties": _columns(RANK)},
                     "By rank; of more than 64 ranks: `slowest`, `median` and `fastest`.",
                 ),
@@ -88,7 +100,7 @@ def _summary() -> dict[str, Schema]:
         "name": TEXT,
         "tags": {"type": "object", "additionalProperties": TEXT},
         "state": {"enum": [str(state) for state in JobState]},
-        "reason": _told(_maybe(TEXT), "One word for why it ended badly."),
+        "reason": _described(_maybe(TEXT), "One word for why it ended badly."),
         "message": _maybe(TEXT),
         "why_pending": TEXT,
         "attempt": WHOLE,
@@ -98,13 +110,13 @@ def _summary() -> dict[str, Schema]:
         "epoch": _maybe(WHOLE),
         "rows_total": WHOLE,
         "total_rows": _maybe(WHOLE),
-        "rows_per_s": _told(
+        "rows_per_s": _described(
             _maybe(NUMBER),
             "Of the last report while it runs, of all reports when it has ended; else null.",
         ),
-        "loss": _told(_maybe(NUMBER), "Mean log loss in nats of the rows of the last report."),
+        "loss": _described(_maybe(NUMBER), "Mean log loss in nats of the rows of the last report."),
         "auc": _maybe(NUMBER),
-        "auc_bound": _told(
+        "auc_bound": _described(
             _maybe(NUMBER),
             "The exact AUC of the rows that were scored lies within +- this; `auc` is counted in "
             "a histogram. It says nothing about other rows.",
@@ -112,13 +124,17 @@ def _summary() -> dict[str, Schema]:
         "valid_loss": _maybe(NUMBER),
         "valid_auc": _maybe(NUMBER),
         "valid_auc_bound": _maybe(NUMBER),
-        "stall_pct": _told(_maybe(NUMBER), "Wall time spent waiting for data, of the mean rank."),
+        "stall_mean_pct": _described(
+            _maybe(NUMBER), "Wall time spent waiting for data, mean of ranks."
+        ),
+        "stall_max_pct": _described(_maybe(NUMBER), "The same of the rank that waited longest."),
+        "stall_pct": _described(_maybe(NUMBER), "An older name of `stall_mean_pct`."),
         "elapsed_s": NUMBER,
         "eta_s": _maybe(NUMBER),
         "submitted_s": NUMBER,
         "restarts": WHOLE,
         "checkpoints": WHOLE,
-        "checkpoints_failed": _told(WHOLE, "Checkpoints that could not be written."),
+        "checkpoints_failed": _described(WHOLE, "Checkpoints that could not be written."),
         "run_dir": TEXT,
     }
 
@@ -129,7 +145,7 @@ def _detail() -> dict[str, Schema]:
         "spec": {"type": "object", "description": "The job spec as resolved."},
         "ranks": _list(_ref("Rank")),
         "timeline": _list(_ref("Moment")),
-        "slowest": _told(_maybe(_object(slowest)), "By own work: see a rank's `step_time_s`."),
+        "slowest": _described(_maybe(_object(slowest)), "By own work: see a rank's `step_time_s`."),
         "model_path": _maybe(TEXT),
         "reader": _maybe(TEXT),
         "parameters": _maybe(WHOLE),
@@ -144,18 +160,18 @@ def _rank() -> dict[str, Schema]:
         "host": _maybe(TEXT),
         "pid": _maybe(WHOLE),
         "device": _maybe(TEXT),
-        "doing": _told(TEXT, "A phase, `setup`, or how it ended."),
+        "doing": _described(TEXT, "A phase, `setup`, or how it ended."),
         "waiting_for": {"enum": ["", "peers", "reader", "storage"]},
         "step": WHOLE,
         "rows_per_s": _maybe(NUMBER),
-        "step_time_s": _told(
+        "step_time_s": _described(
             _maybe(NUMBER),
             "Its own work per step, without `exchange`, in which ranks also wait for slower ones.",
         ),
-        "seconds": _told(by_phase, "Wall time by phase, in its last report."),
-        "total_seconds": _told(by_phase, "Wall time by phase, in this attempt."),
+        "seconds": _described(by_phase, "Wall time by phase, in its last report."),
+        "total_seconds": _described(by_phase, "Wall time by phase, in this attempt."),
         "stall_pct": _maybe(NUMBER),
-        "memory": _told(
+        "memory": _described(
             {"type": "object", "additionalProperties": WHOLE},
             "What its process held at its last report: `host_bytes`, and on a GPU `device_bytes`.",
         ),
@@ -176,21 +192,6 @@ def _json(description: str, schema: str) -> Schema:
     return {"description": description, "content": {"application/json": {"schema": _ref(schema)}}}
 
 
-def _job_id() -> Schema:
-    return {"name": "job_id", "in": "path", "required": True, "schema": TEXT}
-
-
-def _ranks() -> Schema:
-    told = "Of more than 64 ranks the slowest, those around the median and the fastest; or `all`."
-    values = {"type": "string", "enum": ["shown", "all"], "default": "shown"}
-    return {"name": "ranks", "in": "query", "description": told, "schema": values}
-
-
-def _since() -> Schema:
-    told = "The last answer's `cursor`: only newer points come. Without: all of them."
-    return {"name": "since", "in": "query", "description": told, "schema": TEXT}
-
-
 def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -203,7 +204,7 @@ def _maybe(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _told(schema: Schema, description: str) -> Schema:
+def _described(schema: Schema, description: str) -> Schema:
     return {**schema, "description": description}
 
 

@@ -5,8 +5,9 @@ rank while its job runs. What waits in the queue is only counted.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily as CounterFamily
@@ -15,30 +16,66 @@ from prometheus_client.core import HistogramMetricFamily as HistogramFamily
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from distrain.coordinator.states import JobState
-from distrain.monitor.documents import Watched, eta_s
+from distrain.documents import SHOWN_RANKS, Watched, eta_s
+from distrain.jobs import JobState
 from distrain.monitor.observer import Monitor
-from distrain.monitor.prometheus_ranks import add_known, ranks_of
 
-LIVE_JOBS = 100
+_LIVE_JOBS = 100
 ENDED_JOBS = 20
 
 JOB = ("job_id",)
-SPLITS = ("job_id", "split")
+RANK = ("job_id", "rank")
+
+_SCORES = (
+    ("loss", "distrain_job_loss_nats", "Mean log loss of the last report"),
+    ("auc", "distrain_job_auc_ratio", "Area under the ROC curve"),
+    ("auc_bound", "distrain_job_auc_bound_ratio",
+     "How far binning may put the AUC off that of the same rows sorted; no confidence interval"),
+)  # fmt: skip
+_SINGLE_VALUES: tuple[tuple[Any, str, str, Callable[[Watched], float | None]], ...] = (
+    (GaugeFamily, "distrain_job_progress_timestamp_seconds",
+     "When a rank last took a step, or the job changed its state, in unix time",
+     lambda job: job.history.progressed_s),
+    (GaugeFamily, "distrain_job_ranks", "Ranks of the job",
+     lambda job: len(job.view.pids) or job.view.num_ranks),
+    (CounterFamily, "distrain_job_restarts",
+     "Attempts that ended early and were followed by others",
+     lambda job: len(job.view.restarts)),
+    (CounterFamily, "distrain_job_rows", "Rows trained, also in steps that were taken again",
+     lambda job: job.history.rows_trained),
+    (GaugeFamily, "distrain_job_rows_per_second", "Rows trained per second",
+     lambda job: job.history.rows_per_s),
+    (GaugeFamily, "distrain_job_steps_done", "Steps taken that count",
+     lambda job: job.history.step),
+    (GaugeFamily, "distrain_job_steps_planned", "Steps the job will take",
+     lambda job: job.view.num_steps),
+    (GaugeFamily, "distrain_job_eta_seconds",
+     "How much longer a running job takes at its speed of late, validations included", eta_s),
+    (CounterFamily, "distrain_job_checkpoints", "Checkpoints written",
+     lambda job: job.view.checkpoints.count),
+    (CounterFamily, "distrain_job_checkpoint_write_seconds",
+     "How long writing checkpoints took, while training went on",
+     lambda job: job.view.checkpoints.write_s),
+    (CounterFamily, "distrain_job_checkpoint_stall_seconds",
+     "How long training stood still for checkpoints, on rank 0",
+     lambda job: job.view.checkpoints.stood_still_s),
+    (GaugeFamily, "distrain_job_checkpoint_bytes", "Size of the last checkpoint",
+     lambda job: job.history.checkpoint_bytes),
+    (GaugeFamily, "distrain_job_checkpoint_timestamp_seconds",
+     "When the last checkpoint was whole, in unix time",
+     lambda job: job.history.checkpoint_s),
+)  # fmt: skip
+"""Values of each job; an unknown one is left out."""
 
 
 class JobsCollector(Collector):
-    """Turns what a monitor knows into metrics whenever somebody asks.
-
-    Attributes:
-        monitor: The one that is asked; `None` before there is a scheduler.
-    """
+    """Makes metrics of a monitor's jobs at each scrape; none before there is a monitor."""
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: it is not asked before there is a job."""
+        """Nothing, so that registering does not collect."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -47,13 +84,12 @@ class JobsCollector(Collector):
             return
         jobs = list(self.monitor.watched())
         yield from _all(jobs)
-        shown = shown_jobs(jobs)
+        shown = _shown_jobs(jobs)
         yield from _lives(shown)
-        yield from _progress(shown)
-        yield from _checkpoints(shown)
+        yield from _single_values(shown)
         yield from _scores(shown)
         yield from _times(shown)
-        yield from ranks_of(shown)
+        yield from _ranks_of(shown)
 
 
 def export(monitor: Monitor) -> None:
@@ -66,36 +102,27 @@ def export(monitor: Monitor) -> None:
 _collector = JobsCollector()
 
 
-def shown_jobs(jobs: Iterable[Watched]) -> list[Watched]:
-    """Those that have series of their own.
-
-    Args:
-        jobs: The newest first.
-    """
-    jobs = list(jobs)
+def _shown_jobs(jobs: list[Watched]) -> list[Watched]:
+    """The jobs that have series of their own, of all jobs, the newest first."""
     live = (job for job in jobs if not job.view.state.is_final and job.view.attempt > 0)
     ended = (job for job in jobs if job.view.state.is_final)
-    return [*islice(live, LIVE_JOBS), *islice(ended, ENDED_JOBS)]
+    return [*islice(live, _LIVE_JOBS), *islice(ended, ENDED_JOBS)]
 
 
 def _all(jobs: list[Watched]) -> Iterator[Metric]:
     count = Counter(job.view.state for job in jobs)
-    family = GaugeFamily(
-        "distrain_jobs", "Jobs that the scheduler knows, by state", labels=["state"]
-    )
+    about = "Jobs that the scheduler knows, by state"
+    family = GaugeFamily("distrain_jobs", about, labels=["state"])
     for state in JobState:
         family.add_metric([str(state)], count[state])
     yield family
-    waits_s = [job.now_s - job.history.state_since_s for job in jobs if _is_pending(job)]
+    pending = [job for job in jobs if job.view.state is JobState.PENDING]
+    waits_s = [job.now_s - job.history.state_since_s for job in pending]
     yield GaugeFamily(
         "distrain_jobs_longest_pending_seconds",
         "How long that pending job has waited that waits longest; 0 if none is pending",
         value=max([0.0, *waits_s]),
     )
-
-
-def _is_pending(job: Watched) -> bool:
-    return job.view.state is JobState.PENDING
 
 
 def _lives(jobs: list[Watched]) -> Iterator[Metric]:
@@ -110,15 +137,6 @@ def _lives(jobs: list[Watched]) -> Iterator[Metric]:
         "When a job ended, in unix time",
         labels=["job_id", "state", "reason"],
     )
-    moved = GaugeFamily(
-        "distrain_job_progress_timestamp_seconds",
-        "When a rank last took a step, or the job changed its state, in unix time",
-        labels=JOB,
-    )
-    ranks = GaugeFamily("distrain_job_ranks", "Ranks of the job", labels=JOB)
-    restarts = CounterFamily(
-        "distrain_job_restarts", "Attempts that ended early and were followed by others", labels=JOB
-    )
     for job in jobs:
         view, job_id = job.view, job.view.job_id
         info.add_metric([job_id, view.name], 1)
@@ -127,78 +145,25 @@ def _lives(jobs: list[Watched]) -> Iterator[Metric]:
         if view.state.is_final:
             labels = [job_id, str(view.state), view.reason or ""]
             ended.add_metric(labels, job.history.state_since_s)
-        moved.add_metric([job_id], job.history.progressed_s)
-        ranks.add_metric([job_id], len(view.pids) or view.num_ranks)
-        restarts.add_metric([job_id], len(view.restarts))
-    yield from (info, state, ended, moved, ranks, restarts)
+    yield from (info, state, ended)
 
 
-def _progress(jobs: list[Watched]) -> Iterator[Metric]:
-    rows = CounterFamily(
-        "distrain_job_rows", "Rows trained, also in steps that were taken again", labels=JOB
-    )
-    speed = GaugeFamily("distrain_job_rows_per_second", "Rows trained per second", labels=JOB)
-    steps = GaugeFamily("distrain_job_steps_done", "Steps taken that count", labels=JOB)
-    planned = GaugeFamily("distrain_job_steps_planned", "Steps the job will take", labels=JOB)
-    left = GaugeFamily(
-        "distrain_job_eta_seconds",
-        "How much longer a running job takes at its speed of late, validations included",
-        labels=JOB,
-    )
-    for job in jobs:
-        job_id = [job.view.job_id]
-        rows.add_metric(job_id, job.history.rows_trained)
-        steps.add_metric(job_id, job.history.step)
-        add_known(planned, job_id, job.view.num_steps)
-        add_known(left, job_id, eta_s(job))
-        add_known(speed, job_id, job.history.rows_per_s)
-    yield from (rows, speed, steps, planned, left)
-
-
-def _checkpoints(jobs: list[Watched]) -> Iterator[Metric]:
-    saved = CounterFamily("distrain_job_checkpoints", "Checkpoints written", labels=JOB)
-    write = CounterFamily(
-        "distrain_job_checkpoint_write_seconds",
-        "How long writing checkpoints took, while training went on",
-        labels=JOB,
-    )
-    stood = CounterFamily(
-        "distrain_job_checkpoint_stall_seconds",
-        "How long training stood still for checkpoints, on rank 0",
-        labels=JOB,
-    )
-    size = GaugeFamily("distrain_job_checkpoint_bytes", "Size of the last checkpoint", labels=JOB)
-    at = GaugeFamily(
-        "distrain_job_checkpoint_timestamp_seconds",
-        "When the last checkpoint was whole, in unix time",
-        labels=JOB,
-    )
-    for job in jobs:
-        job_id, told = [job.view.job_id], job.view.checkpoints
-        saved.add_metric(job_id, told.count)
-        write.add_metric(job_id, told.write_s)
-        stood.add_metric(job_id, told.stood_still_s)
-        add_known(size, job_id, job.history.checkpoint_bytes)
-        add_known(at, job_id, job.history.checkpoint_s)
-    yield from (saved, write, stood, size, at)
+def _single_values(jobs: list[Watched]) -> Iterator[Metric]:
+    for kind, name, about, value_of in _SINGLE_VALUES:
+        family = kind(name, about, labels=JOB)
+        for job in jobs:
+            _add_known(family, [job.view.job_id], value_of(job))
+        yield family
 
 
 def _scores(jobs: list[Watched]) -> Iterator[Metric]:
-    loss = GaugeFamily("distrain_job_loss_nats", "Mean log loss of the last report", labels=SPLITS)
-    auc = GaugeFamily("distrain_job_auc_ratio", "Area under the ROC curve", labels=SPLITS)
-    bound = GaugeFamily(
-        "distrain_job_auc_bound_ratio",
-        "How far binning may put the AUC off that of the same rows sorted; no confidence interval",
-        labels=SPLITS,
-    )
-    for job in jobs:
-        for record in (job.history.last_train, job.history.last_valid):
-            if record is not None:
-                labels = [job.view.job_id, record.split]
-                add_known(loss, labels, record.loss)
-                add_known(auc, labels, record.auc)
-                add_known(bound, labels, record.auc_bound)
-    yield from (loss, auc, bound)
+    for score, name, about in _SCORES:
+        family = GaugeFamily(name, about, labels=("job_id", "split"))
+        for job in jobs:
+            for record in (job.history.last_train, job.history.last_valid):
+                if record is not None:
+                    _add_known(family, [job.view.job_id, record.split], getattr(record, score))
+        yield family
 
 
 def _times(jobs: list[Watched]) -> Iterator[Metric]:
@@ -219,3 +184,95 @@ def _times(jobs: list[Watched]) -> Iterator[Metric]:
         buckets = [("+Inf" if s == float("inf") else f"{s:g}", n) for s, n in times.cumulative()]
         steps.add_metric([job.view.job_id], buckets, times.sum_s)
     yield from (phases, steps)
+
+
+def _ranks_of(jobs: Iterable[Watched]) -> Iterator[Metric]:
+    """All families of the ranks of those jobs that run."""
+    running = [job for job in jobs if job.view.state is JobState.RUNNING]
+    yield from _work(running)
+    yield from _memory(running)
+    yield from _gpus(running)
+
+
+def _add_known(family: GaugeFamily, labels: Sequence[str], value: float | None) -> None:
+    """Add a series, unless nothing is known."""
+    if value is not None:
+        family.add_metric(labels, value)
+
+
+def _work(jobs: Iterable[Watched]) -> Iterator[Metric]:
+    step = GaugeFamily(
+        "distrain_rank_step_duration_seconds",
+        "A rank's own work per step, without waits for other ranks",
+        labels=RANK,
+    )
+    speed = GaugeFamily("distrain_rank_rows_per_second", "Rows trained per second", labels=RANK)
+    stall = GaugeFamily(
+        "distrain_rank_data_wait_ratio", "Share of wall time spent waiting for data", labels=RANK
+    )
+    for job in jobs:
+        job_id, history = job.view.job_id, job.history
+        if len(history.now) > SHOWN_RANKS:
+            for name, series in history.ranks.items():
+                if not name.isdecimal():
+                    _add_known(step, [job_id, name], series.tail().get("step_time_s"))
+                    _add_known(speed, [job_id, name], series.tail().get("rows_per_s"))
+            continue
+        for rank, now in sorted(history.now.items()):
+            _add_known(step, [job_id, str(rank)], now.step_time_s)
+            _add_known(speed, [job_id, str(rank)], now.rows_per_s)
+            _add_known(stall, [job_id, str(rank)], _share(now.stall_pct))
+    yield from (step, speed, stall)
+
+
+def _memory(jobs: Iterable[Watched]) -> Iterator[Metric]:
+    family = GaugeFamily(
+        "distrain_rank_memory_bytes",
+        "Memory that a rank's process holds: host, or device (tensors on its GPU)",
+        labels=(*RANK, "kind"),
+    )
+    for job in jobs:
+        for kind in ("host", "device"):
+            held = {r: now.memory.get(f"{kind}_bytes") for r, now in job.history.now.items()}
+            for rank, size_bytes in _bounded(held).items():
+                family.add_metric([job.view.job_id, rank, kind], size_bytes)
+    yield family
+
+
+def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
+    busy = GaugeFamily(
+        "distrain_rank_gpu_utilisation_ratio",
+        "Share of time in which the rank's GPU ran a kernel, as NVML reports",
+        labels=RANK,
+    )
+    used = GaugeFamily(
+        "distrain_rank_gpu_memory_used_bytes",
+        "Memory of the rank's GPU in use by all processes, as NVML reports",
+        labels=RANK,
+    )
+    total = GaugeFamily(
+        "distrain_rank_gpu_memory_total_bytes", "Memory of the rank's GPU", labels=RANK
+    )
+    for job in jobs:
+        gpus = {rank: job.gpus.get(place.worker) for rank, place in job.places.items()}
+        known = {rank: gpu for rank, gpu in gpus.items() if gpu is not None}
+        for family, values in (
+            (busy, {rank: _share(gpu.utilisation_pct) for rank, gpu in known.items()}),
+            (used, {rank: gpu.memory_used_bytes for rank, gpu in known.items()}),
+            (total, {rank: gpu.memory_total_bytes for rank, gpu in known.items()}),
+        ):
+            for rank, value in _bounded(values).items():
+                family.add_metric([job.view.job_id, rank], value)
+    yield from (busy, used, total)
+
+
+def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
+    """What is known, by rank; of more than `SHOWN_RANKS`, the `least` and the `greatest`."""
+    known = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
+    if len(known) <= SHOWN_RANKS:
+        return known
+    return {"least": min(known.values()), "greatest": max(known.values())}
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100

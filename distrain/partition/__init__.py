@@ -1,31 +1,53 @@
-"""Parquet footers to lanes: which rows each rank trains on at each step of an epoch.
+"""Turns parquet footers into lanes: which rows each rank trains on at each step of an epoch.
 
-`footers` finds the row groups and every mistake that footers can tell; `table` keeps them; `parts`
-joins small ones; `order` lays the row groups of an epoch out as one line of rows; `plan` cuts the
-line into lanes and deals them to steps. The last three are pure functions from numbers to numbers.
+`footers` finds the row groups and checks all that footers show; `table` keeps them; `order` joins
+small ones to parts and lays the row groups of an epoch out as one line of rows; `plan` cuts the
+line into lanes and deals them to steps, `pieces` says which chunks a lane goes through. The last
+three are pure functions of numbers.
 """
 
 from distrain.partition.footers import PARQUET_SUFFIXES, read_footers
-from distrain.partition.order import SHUFFLES, Chunk, Chunks, chunk_order, row_permutation
-from distrain.partition.parts import Parts, parts_of
+from distrain.partition.lazy_sequence import LazySequence
+from distrain.partition.order import (
+    SHUFFLES,
+    Chunk,
+    Chunks,
+    Parts,
+    chunk_order,
+    parts_of,
+    row_permutation,
+)
 from distrain.partition.pieces import Piece, Pieces, lane_pieces
 from distrain.partition.plan import EpochPlan
 from distrain.partition.table import RowGroup, Table
+from distrain.partition.wanted_columns import (
+    WantedColumn,
+    column_of_leaf,
+    type_problem,
+    value_problem,
+    wanted_columns,
+)
 
 __all__ = [
-    "PARQUET_SUFFIXES",
-    "RowGroup",
-    "Table",
-    "read_footers",
-    "SHUFFLES",
     "Chunk",
     "Chunks",
-    "chunk_order",
-    "row_permutation",
-    "Parts",
-    "parts_of",
     "EpochPlan",
+    "LazySequence",
+    "PARQUET_SUFFIXES",
+    "Parts",
     "Piece",
     "Pieces",
+    "RowGroup",
+    "SHUFFLES",
+    "Table",
+    "WantedColumn",
+    "chunk_order",
+    "column_of_leaf",
     "lane_pieces",
+    "parts_of",
+    "read_footers",
+    "row_permutation",
+    "type_problem",
+    "value_problem",
+    "wanted_columns",
 ]

@@ -1,34 +1,43 @@
-"""Parquet footers: the row groups of a table, and every mistake that footers can tell."""
+"""Parquet footers: the row groups of a table, and every problem that footers show."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import date
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING
 
 from distrain.errors import DataError, Unavailable
-from distrain.partition.columns import Wanted, wanted_columns
-from distrain.partition.footer_checks import column_problems
 from distrain.partition.hive import Constants, ambiguous_columns, read_constants
 from distrain.partition.table import RowGroup, Table
+from distrain.partition.wanted_columns import (
+    WantedColumn,
+    type_hint,
+    type_problem,
+    value_problem,
+    wanted_columns,
+)
 from distrain.schema import Schema
 from distrain.storage import (
     InputFile,
     first_line,
+    is_transient,
     list_inputs,
-    may_pass,
     open_input,
-    patiently,
-    stop_when,
+    size_as_version,
+    stop_retrying_when,
+    version_in,
+    with_retries,
 )
-from distrain.storage.identity import size_as_version, version_told
 
 if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
+    from pyarrow import Schema as ArrowSchema
+    from pyarrow.parquet import ColumnChunkMetaData, FileMetaData, ParquetFile
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _MOST_LISTED = 5
@@ -55,16 +64,16 @@ def read_footers(
     fill_null_value: float | None = None,
     retry_s: float = 0.0,
 ) -> Table:
-    """Find the row groups of a table and check all that footers can tell.
+    """Find the row groups of a table and check all that footers show.
 
     Args:
         patterns: Paths, folders, globs or URLs, as `distrain.storage.list_inputs` takes them.
         schema: Names the columns (tags categorical, continuous, target, weight), the cardinalities
             and which columns hold lists.
-        need_label: Whether the target columns, and the weight column if the schema has one, must be
-            there.
+        need_label: Whether the target columns, and the weight column if the schema has one, are
+            required.
         hive: Whether folders that are named `key=value` give the files below them a column of one
-            value (see `distrain.partition.hive`). Without it, such names mean nothing.
+            value (see `distrain.partition.hive`).
         fill_null_id: What a null id becomes; `None` refuses nulls.
         fill_null_value: What a null value becomes; `None` refuses nulls.
         retry_s: How long to try again where the storage does not answer, for each file.
@@ -105,39 +114,42 @@ def read_footers(
 
 
 def _read_all(
-    files: Sequence[InputFile], wanted: Sequence[Wanted], hive: bool, retry_s: float
+    files: Sequence[InputFile], wanted: Sequence[WantedColumn], hive: bool, retry_s: float
 ) -> list[_Footer]:
     over = threading.Event()
     readers = ThreadPoolExecutor(
-        min(_READERS, len(files)), "footers", initializer=stop_when, initargs=(over.is_set,)
+        min(_READERS, len(files)),
+        "footers",
+        initializer=stop_retrying_when,
+        initargs=(over.is_set,),
     )
 
     def read(file: InputFile) -> _Footer:
         once = partial(_read_footer, file, wanted, hive)
-        return patiently(once, {"file": file.path}, retry_s)
+        return with_retries(once, {"file": file.path}, retry_s)
 
     try:
         return list(readers.map(read, files))
-    finally:  # also where somebody presses Ctrl-C while they wait
+    finally:  # also after Ctrl-C during a wait
         over.set()
         readers.shutdown(cancel_futures=True)
 
 
-def _read_footer(file: InputFile, wanted: Sequence[Wanted], hive: bool) -> _Footer:
+def _read_footer(file: InputFile, wanted: Sequence[WantedColumn], hive: bool) -> _Footer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with open_input(file.path) as handle, pq.ParquetFile(handle) as parquet:
-            told = version_told(getattr(handle, "details", None) or {})
+            version = version_in(getattr(handle, "details", None) or {})
             footer = _checked_footer(file, parquet, wanted, hive)
-            return replace(footer, version=told or size_as_version(file.size_bytes))
+            return replace(footer, version=version or size_as_version(file.size_bytes))
     except Unavailable:
         raise
     except DataError as missing:
         return _Footer(file, (), (), (missing,))
     except Exception as error:
-        if may_pass(error):
+        if is_transient(error):
             raise Unavailable(
                 f"could not read the footer: {first_line(error)}", where={"file": file.path}
             ) from error
@@ -152,7 +164,7 @@ def _read_footer(file: InputFile, wanted: Sequence[Wanted], hive: bool) -> _Foot
 
 
 def _checked_footer(
-    file: InputFile, parquet: ParquetFile, wanted: Sequence[Wanted], hive: bool
+    file: InputFile, parquet: ParquetFile, wanted: Sequence[WantedColumn], hive: bool
 ) -> _Footer:
     metadata, schema = parquet.metadata, parquet.schema_arrow
     constants, keys, problems = read_constants(file.path, wanted) if hive else ((), (), [])
@@ -204,3 +216,96 @@ def _raise_problems(problems: Sequence[DataError]) -> None:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_DAY_0 = date(1970, 1, 1).toordinal()
+
+
+def column_problems(
+    file: str, metadata: FileMetaData, schema: ArrowSchema, wanted: Sequence[WantedColumn]
+) -> Iterator[DataError]:
+    """Each column's first problem in a file, if it has one."""
+    leaves = _leaves(metadata)
+    for column in wanted:
+        where = {"file": file, "column": column.name}
+        if schema.get_field_index(column.name) < 0:
+            yield _missing(column, schema.names, where)
+            continue
+        kind = schema.field(column.name).type
+        mismatch = type_problem(column, kind)
+        if mismatch:
+            yield DataError(mismatch, where=where, hint=type_hint(column, kind))
+            continue
+        leaf = _leaf_of(leaves, column)
+        problem = None if leaf is None else _statistics_problem(file, metadata, leaf, column)
+        if problem:
+            yield problem
+
+
+def _missing(column: WantedColumn, names: Sequence[str], where: Mapping[str, object]) -> DataError:
+    near = get_close_matches(column.name, names, n=1)
+    return DataError(
+        f"column {column.name!r} is missing",
+        where=where,
+        hint=f"Did you mean {near[0]!r}?" if near else f"The file has: {', '.join(names[:50])}.",
+    )
+
+
+def _leaves(metadata: FileMetaData) -> list[tuple[str, bool]]:
+    """The path of each leaf column, and whether it holds lists."""
+    leaves = (metadata.schema.column(index) for index in range(metadata.num_columns))
+    return [(leaf.path, leaf.max_repetition_level > 0) for leaf in leaves]
+
+
+def _leaf_of(leaves: Sequence[tuple[str, bool]], column: WantedColumn) -> int | None:
+    """The file's leaf column that holds the values; `None` if that is ambiguous."""
+    found = [
+        index
+        for index, (path, repeated) in enumerate(leaves)
+        if repeated == column.is_list
+        # A list's leaf is `tags.list.element`, `tags.bag.array_element`, ... by its writer.
+        and (path == column.name or (repeated and path.startswith(f"{column.name}.")))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _statistics_problem(
+    file: str, metadata: FileMetaData, leaf: int, column: WantedColumn
+) -> DataError | None:
+    for group in range(metadata.num_row_groups):
+        chunk: ColumnChunkMetaData = metadata.row_group(group).column(leaf)
+        if not chunk.is_stats_set:
+            continue
+        found = _null_problem(chunk, column) or _range_problem(chunk, column)
+        if found:
+            message, hint = found
+            where = {"file": file, "row group": group, "column": column.name}
+            return DataError(message, where=where, hint=hint)
+    return None
+
+
+def _null_problem(chunk: ColumnChunkMetaData, column: WantedColumn) -> tuple[str, str] | None:
+    statistics = chunk.statistics
+    # Writers count empty lists among the nulls, so only the reader of lists finds nulls.
+    if column.fill_null is not None or column.is_list:
+        return None
+    if not statistics.has_null_count or not statistics.null_count:
+        return None
+    message = f"column {column.name!r} has {statistics.null_count} nulls"
+    return message, "Fill the missing values when the table is prepared."
+
+
+def _range_problem(chunk: ColumnChunkMetaData, column: WantedColumn) -> tuple[str, str] | None:
+    statistics = chunk.statistics
+    if not statistics.has_min_max:
+        return None
+    bounds = [_number(bound) for bound in (statistics.min, statistics.max)]
+    problems = (value_problem(column, bound) for bound in bounds if bound is not None)
+    return next((problem for problem in problems if problem), None)
+
+
+def _number(bound: object) -> float | int | None:
+    if isinstance(bound, date):
+        return bound.toordinal() - _DAY_0
+    # Arrow leaves the statistics of float16 undecoded.
+    return bound if isinstance(bound, (int, float)) else None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from distrain.errors import DataError
-from distrain.partition.columns import Wanted, value_problem
+from distrain.partition.wanted_columns import WantedColumn, value_problem
 
 Constants = tuple[tuple[str, int | float], ...]
 
@@ -18,13 +18,10 @@ _TRUTHS = {"true": 1, "false": 0}
 
 
 def folder_values(path: str) -> tuple[tuple[str, str], ...]:
-    """What the folders straight above a file say, outermost first.
+    """Keys and values of the folders directly above a file, outermost first, URL-decoded.
 
-    Only the unbroken run of `key=value` folders that ends at the file counts: where a table lies
-    says nothing about its rows.
-
-    Args:
-        path: A local path or a URL. Keys and values are URL-decoded (`%2F` is a slash).
+    Only the unbroken run of `key=value` folders that ends at the file counts: folders above the
+    table say nothing about its rows.
 
     >>> folder_values("s3://runs/try=3/clicks/day=7/name=a%20b/part-0.parquet")
     (('day', '7'), ('name', 'a b'))
@@ -39,24 +36,19 @@ def folder_values(path: str) -> tuple[tuple[str, str], ...]:
 
 
 def read_constants(
-    path: str, wanted: Sequence[Wanted]
+    path: str, wanted: Sequence[WantedColumn]
 ) -> tuple[Constants, tuple[str, ...], list[DataError]]:
-    """The wanted columns that a file's folders give.
+    """The wanted columns in the names of a file's folders.
 
-    Args:
-        path: The file.
-        wanted: The columns to look for; other keys are of no interest.
-
-    Returns:
-        The columns' values in the order of `wanted` (integers for ids, floats for others), the
-        names of all wanted columns among the keys, and what is wrong with any of them.
+    Returns the columns' values in the order of `wanted` (integers for ids, floats for others), the
+    names of all wanted columns among the keys, and the problems of any of them.
     """
-    said = folder_values(path)
+    pairs = folder_values(path)
     constants: list[tuple[str, int | float]] = []
     problems: list[DataError] = []
-    columns = [column for column in wanted if any(key == column.name for key, _ in said)]
+    columns = [column for column in wanted if any(key == column.name for key, _ in pairs)]
     for column in columns:
-        texts = {text for key, text in said if key == column.name}
+        texts = {text for key, text in pairs if key == column.name}
         value = _constant(column, texts)
         if isinstance(value, _Problem):
             where = {"file": path, "column": column.name}
@@ -67,7 +59,7 @@ def read_constants(
 
 
 def ambiguous_columns(path: str, keys: Sequence[str], names: Sequence[str]) -> Iterator[DataError]:
-    """Complain about columns that are given by folders as well as by the file itself."""
+    """An error for each column that is in a folder's name and in the file itself."""
     for key in keys:
         if key in names:
             yield DataError(
@@ -83,8 +75,8 @@ class _Problem(NamedTuple):
     hint: str
 
 
-def _constant(column: Wanted, texts: set[str]) -> int | float | _Problem:
-    """Parse what folders say of a column."""
+def _constant(column: WantedColumn, texts: set[str]) -> int | float | _Problem:
+    """A column's value from the texts in folders' names."""
     name = repr(column.name)
     if column.is_list:
         return _Problem(
@@ -97,12 +89,12 @@ def _constant(column: Wanted, texts: set[str]) -> int | float | _Problem:
             "Move the file below one folder of that name.",
         )
     (text,) = texts
-    if text == NULL and column.fill is None:
+    if text == NULL and column.fill_null is None:
         return _Problem(
             f"column {name} is null in the name of a folder ({NULL})",
             "Leave that folder out, or fill nulls.",
         )
-    value = column.fill if text == NULL else _parse(column, text)
+    value = column.fill_null if text == NULL else _parse(column, text)
     if value is None:
         needed = "an integer id" if column.kind == "id" else "a number"
         return _Problem(
@@ -115,15 +107,15 @@ def _constant(column: Wanted, texts: set[str]) -> int | float | _Problem:
     return int(value) if column.kind == "id" else float(value)
 
 
-def _parse(column: Wanted, text: str) -> int | float | None:
-    """The number that a text spells; `None` if it spells none."""
+def _parse(column: WantedColumn, text: str) -> int | float | None:
+    """The number in a text; `None` if it is none."""
     truth = _TRUTHS.get(text.lower())
     if truth is not None:
         return truth
     if column.kind == "id":
         return int(text) if _INTEGER.fullmatch(text) else None
     try:
-        # Python reads `1_000` as a number, which nobody else does.
+        # Only Python reads `1_000` as a number.
         return None if "_" in text else float(text)
     except ValueError:
         return None

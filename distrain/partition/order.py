@@ -1,11 +1,11 @@
 """The order of an epoch: row groups to one line of rows.
 
-The line is chunks one after another. A chunk is some row groups, whose rows are permuted by (seed,
-epoch, chunk). How row groups come to chunks is told by `shuffle`:
+The line is a sequence of chunks. A chunk is some row groups, whose rows are permuted by (seed,
+epoch, chunk). `shuffle` says how row groups form chunks:
 
 - `"none"`: in the order of the files; rows keep their order as well.
-- `"chunk"`: a part is a row group, or several of a file that stay together (see `parts`). Parts are
-  permuted by (seed, epoch), and every `parts_per_chunk` of them in a row form a chunk.
+- `"chunk"`: a part is a row group, or several of a file that stay together (see `parts_of`). Parts
+  are permuted by (seed, epoch), and every `parts_per_chunk` consecutive ones form a chunk.
 - `"full"`: one chunk holds all row groups in the order of the files, so the line is a uniform
   permutation of all rows.
 
@@ -15,15 +15,87 @@ from release to release, but not what `Generator` makes of them (its NEP 19). A 
 after an upgrade finds the same order.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import SpecError
-from distrain.partition.on_demand import OnDemand
-from distrain.partition.parts import Parts
+from distrain.partition.lazy_sequence import LazySequence
+
+if TYPE_CHECKING:
+    from distrain.partition.table import RowGroup
+
+
+class Parts(LazySequence[tuple[int, ...]]):
+    """The row groups of each part, in 4 bytes a part.
+
+    `bounds` are the first row group of each part, and the number of row groups.
+    """
+
+    def __init__(self, bounds: NDArray[np.int32]):
+        self.bounds = bounds
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
+        """Parts from lists of row groups.
+
+        Raises:
+            ValueError: They are not the row groups in their order.
+        """
+        if list(chain.from_iterable(parts)) != list(range(num_groups)):
+            raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
+        return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def _make(self, place: int) -> tuple[int, ...]:
+        return tuple(range(int(self.bounds[place]), int(self.bounds[place + 1])))
+
+
+def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Parts:
+    """Join neighbouring row groups of a file to parts of at most `part_rows` rows.
+
+    Small row groups cost a reader more per row than large ones, and shuffling mixes the rows of
+    small ones less. From the first row group on, each joins the part before it if both lie in the
+    same file and the part has room; so a row group larger than `part_rows` is a part by itself.
+
+    Args:
+        part_rows: The most rows of a part that has several row groups; `None` joins none.
+
+    Returns:
+        For each part its row groups, as places in `row_groups`: each place once, in order.
+
+    Raises:
+        SpecError: `part_rows` is less than 1.
+
+    >>> from distrain.partition import RowGroup
+    >>> parts_of([RowGroup("a", 0, 4), RowGroup("a", 1, 5), RowGroup("b", 0, 1)], part_rows=10)
+    Parts(((0, 1), (2,)))
+    """
+    if part_rows is not None and part_rows < 1:
+        raise SpecError(f"part_rows is {part_rows}, not 1 or more")
+    if part_rows is None:
+        return Parts(np.arange(len(row_groups) + 1, dtype=np.int32))
+    begins = np.fromiter(_begins(row_groups, part_rows), np.int32)
+    return Parts(np.append(begins, np.int32(len(row_groups))))
+
+
+def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
+    """The first row group of each part."""
+    rows_of_part = 0
+    file = None
+    for place, group in enumerate(row_groups):
+        rows_of_part += group.num_rows
+        if group.file != file or rows_of_part > part_rows:
+            yield place
+            file, rows_of_part = group.file, group.num_rows
+
 
 SHUFFLES = ("none", "chunk", "full")
 
@@ -32,7 +104,7 @@ class Chunk(NamedTuple):
     """Row groups whose rows are shuffled together.
 
     Attributes:
-        row_groups: Which row groups, in the order in which their rows are laid down.
+        row_groups: The row groups' numbers, in the order of their rows in the chunk.
         start: The chunk's first row on the epoch's line.
         num_rows: Rows of all its row groups.
     """
@@ -42,11 +114,11 @@ class Chunk(NamedTuple):
     num_rows: int
 
 
-class Chunks(OnDemand[Chunk]):
+class Chunks(LazySequence[Chunk]):
     """The chunks of an epoch, in its order: 4 bytes a row group and 12 a chunk.
 
     Attributes:
-        starts: Each chunk's first row on the epoch's line, and how many rows there are.
+        starts: Each chunk's first row on the epoch's line, and the number of rows.
     """
 
     def __init__(
@@ -76,9 +148,6 @@ def chunk_order(
     """The chunks of an epoch, in the order of its line.
 
     Args:
-        num_rows_per_group: Rows of each row group, in file order.
-        seed: The job's seed, 0 or more.
-        epoch: Which epoch, from 0.
         shuffle: `"chunk"` permutes the parts; `"none"` keeps the order of the files; `"full"` puts
             all row groups into one chunk, whatever the parts.
         parts_per_chunk: Parts of a chunk (the last chunk may have fewer).
@@ -119,9 +188,6 @@ def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray
     """The order of a chunk's rows: place `i` of the chunk holds its row `result[i]`.
 
     Args:
-        num_rows: Rows of the chunk.
-        seed: The job's seed, 0 or more.
-        epoch: Which epoch, from 0.
         chunk: The chunk's number in the epoch's order, from 0.
 
     Returns:

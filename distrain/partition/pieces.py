@@ -1,10 +1,10 @@
-"""Which parts of which chunks a lane goes through, and in which order.
+"""The pieces of chunks that a lane goes through, in its order.
 
 Neighbouring lanes share the chunk that their border cuts. Even lanes go through their chunks from
 the first to the last, odd lanes from the last to the first. So the two lanes at a border come to
-the shared chunk at the same time, both at the start of the epoch or both at its end, and whoever
-serves both needs it once; otherwise one lane's rows of it would have to be kept for a whole epoch,
-or be decoded again. Within a chunk, every lane keeps the chunk's order.
+the shared chunk at the same time, both at the start of the epoch or both at its end, and a rank
+that serves both needs it once; otherwise one lane's rows of it would have to be kept for a whole
+epoch, or be decoded again. Within a chunk, every lane keeps the chunk's order.
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.partition.on_demand import OnDemand
+from distrain.partition.lazy_sequence import LazySequence
 from distrain.partition.order import Chunks
 from distrain.partition.plan import EpochPlan
 
@@ -21,11 +21,10 @@ class Piece(NamedTuple):
     """Consecutive rows of a chunk, in its shuffled order, that belong to one lane.
 
     Attributes:
-        lane: Which lane.
-        chunk: Which chunk, by its number in the epoch's order.
-        start: The first of its rows in the chunk.
-        stop: One past the last.
-        offset: How many rows the lane gives before these.
+        chunk: The chunk's number in the epoch's order.
+        start: The first row, in the chunk.
+        stop: One past the last row.
+        offset: The number of rows that the lane gives before these.
     """
 
     lane: int
@@ -35,7 +34,7 @@ class Piece(NamedTuple):
     offset: int
 
 
-class Pieces(OnDemand[Piece]):
+class Pieces(LazySequence[Piece]):
     """Pieces in 20 or 40 bytes each.
 
     Attributes:

@@ -27,13 +27,9 @@ _IntT = TypeVar("_IntT", int, NDArray[np.int64])
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """How the rows of one epoch are dealt to lanes, steps and ranks.
+    """How an epoch's N rows are dealt to S lanes, to steps of B rows over all ranks, and to ranks.
 
-    Attributes:
-        num_rows: Rows of the epoch, N.
-        lanes: How many spans the epoch is cut into, S.
-        global_batch_size: Rows of a step over all ranks, B.
-        drop_last: Whether a last step with fewer than B rows is left out.
+    `drop_last` leaves out a last step with fewer than B rows.
 
     >>> plan = EpochPlan(num_rows=10, lanes=3, global_batch_size=4)
     >>> plan.num_steps, plan.rows_in_step(2)
@@ -77,19 +73,19 @@ class EpochPlan:
     def lane_span(self, lane: int) -> tuple[int, int]:
         """The lane's first row on the line, and one past its last."""
         self._check_lane(lane)
-        return self._lane_start(lane), self._lane_start(lane + 1)
+        return self.rows_below(lane, self.num_rows), self.rows_below(lane + 1, self.num_rows)
 
     def lane_rows_before(self, lane: int, step: int) -> int:
         """How many rows the lane gives in the steps before `step`, `0 <= step <= num_steps`."""
         self._check_lane(lane)
         taken = min(step * self.global_batch_size, self.num_rows)
-        return -((lane - taken) // self.lanes)
+        return self.rows_below(lane + 1, taken) - self.rows_below(lane, taken)
 
     def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
         """The lane's rows of a step: the first, and one past the last.
 
-        They are counted from the start of the lane's span on, in the order in which the lane gives
-        its rows; where on the line these are, `lane_pieces` tells.
+        They are counted from the start of the lane's span, in the order in which the lane gives its
+        rows; `lane_pieces` says where on the line they are.
 
         Raises:
             ValueError: There is no such lane or step.
@@ -100,7 +96,7 @@ class EpochPlan:
         return start + before, start + self.lane_rows_before(lane, step + 1)
 
     def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
-        """The step that takes row `offset` (from 0) of the lane; of one or of many."""
+        """The step that takes row `offset` (from 0) of the lane."""
         return (offset * self.lanes + lane) // self.global_batch_size
 
     def lanes_of_rank(self, rank: int, num_ranks: int) -> range:
@@ -128,20 +124,20 @@ class EpochPlan:
         lanes = self.lanes_of_rank(rank, num_ranks)
         start = step * self.global_batch_size
         stop = start + self.rows_in_step(step)
-        of_lanes = [
-            self._taken_below(stop, lane) - self._taken_below(start, lane)
+        below, up_to = (
+            self.rows_below(lane, stop) - self.rows_below(lane, start)
             for lane in (lanes.start, lanes.stop)
-        ]
-        return of_lanes[1] - of_lanes[0]
+        )
+        return up_to - below
 
-    def _taken_below(self, taken: int, lane: int) -> int:
-        """How many of the epoch's first `taken` rows come from the lanes below `lane`."""
+    def rows_below(self, lane: int, taken: _IntT) -> _IntT:
+        """How many of the epoch's first `taken` rows come from the lanes below `lane`.
+
+        Which rows a lane, a step or a rank gets follows from this number alone.
+        """
         rounds, rest = divmod(taken, self.lanes)
-        return rounds * lane + min(rest, lane)
-
-    def _lane_start(self, lane: int) -> int:
-        share, rest = divmod(self.num_rows, self.lanes)
-        return lane * share + min(lane, rest)
+        # The last two terms are the lesser of `rest` and `lane`, for a number and for an array.
+        return rounds * lane + rest - (rest - lane) * (rest > lane)
 
     def _check_lane(self, lane: int) -> None:
         if not 0 <= lane < self.lanes:

@@ -1,4 +1,4 @@
-"""A table: its row groups in little memory, and how one process hands it to another."""
+"""A table: its row groups in little memory, and its bytes for another process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.partition.hive import Constants
-from distrain.partition.on_demand import OnDemand
+from distrain.partition.lazy_sequence import LazySequence
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RowGroup:
         num_rows: Its rows, at least 1.
         constants: Columns that are not in the file, since the names of its folders give one value
             for all rows: integers for ids, floats for others.
-        version: What the file was when its footer was read; "" if nobody knows.
+        version: The file's version when its footer was read; "" if unknown.
     """
 
     file: str
@@ -34,13 +34,14 @@ class RowGroup:
     constants: Constants = ()
     version: str = field(default="", compare=False)
 
+    @property
+    def where(self) -> dict[str, object]:
+        """File and row group, for an error's `where`."""
+        return {"file": self.file, "row group": self.index}
 
-class RowGroups(OnDemand[RowGroup]):
-    """Row groups in 16 bytes each.
 
-    Args:
-        groups: The row groups; those of a file stand together.
-    """
+class RowGroups(LazySequence[RowGroup]):
+    """Row groups in 16 bytes each; those of a file stand together."""
 
     def __init__(self, groups: Iterable[RowGroup]):
         files: list[tuple[str, Constants, str]] = []
@@ -88,7 +89,7 @@ class Table:
 
     Attributes:
         row_groups: In the order of the files, without empty ones.
-        fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group
+        fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group,
             the types of the columns that are used, and the columns that its folders give. It does
             not depend on where the files lie otherwise, and it does not read their rows.
     """
@@ -114,11 +115,11 @@ class Table:
     def to_bytes(self) -> bytes:
         """The table, for `from_bytes` in another process."""
         groups = self.compact
-        told = json.dumps({"fingerprint": self.fingerprint, "files": groups._files})
+        header = json.dumps({"fingerprint": self.fingerprint, "files": groups._files})
         content = io.BytesIO()
         np.savez_compressed(
             content,
-            told=np.frombuffer(told.encode(), np.uint8),
+            told=np.frombuffer(header.encode(), np.uint8),
             files=groups._numbers,
             indices=groups._indices,
             rows=groups._num_rows,
@@ -134,14 +135,14 @@ class Table:
         """
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                told = json.loads(arrays["told"].tobytes())
+                header = json.loads(arrays["told"].tobytes())
                 groups = RowGroups(())
                 groups._files = [
                     (file, tuple((name, value) for name, value in constants), version)
-                    for file, constants, version in told["files"]
+                    for file, constants, version in header["files"]
                 ]
                 groups._numbers = arrays["files"]
                 groups._indices, groups._num_rows = arrays["indices"], arrays["rows"]
-            return cls(groups, told["fingerprint"])
+            return cls(groups, header["fingerprint"])
         except Exception as error:  # a zip file can be damaged in many ways
             raise ValueError(f"no table: {error}") from error

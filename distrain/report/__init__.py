@@ -1,28 +1,13 @@
-"""What a run leaves for people: the files of its run directory."""
+"""Draws runs: curves, the report page, comparisons."""
 
-from distrain.report.recorder import (
-    RunInUse,
-    RunRecorder,
-    open_run,
-    reopen_run,
-    take_over_run,
-)
-from distrain.report.run_file import RunFile, read_records, read_run, read_summary
-from distrain.report.standing import Standing, read_standing
-from distrain.report.summary import Summary, summarise
+from distrain.report.comparison import Comparison, compare, write_comparison
+from distrain.report.figures import draw_curves
+from distrain.report.run_page import write_report
 
 __all__ = [
-    "RunFile",
-    "RunInUse",
-    "RunRecorder",
-    "Standing",
-    "Summary",
-    "open_run",
-    "read_records",
-    "read_run",
-    "read_standing",
-    "read_summary",
-    "reopen_run",
-    "summarise",
-    "take_over_run",
+    "Comparison",
+    "compare",
+    "draw_curves",
+    "write_comparison",
+    "write_report",
 ]

@@ -1,32 +1,64 @@
-"""The figures of reports and comparisons, as bytes of SVG or PNG."""
+"""Figures of runs: the curves beside a run's files, those of reports and of comparisons."""
 
 import io
+import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrain.report.curves import new_figure
-from distrain.report.panels import (
+from distrain.jobs import Record
+from distrain.report.axes import (
     ALONG_LABELS,
     Along,
     draw_bars,
     draw_group_rows,
-    draw_learning_rate,
+    draw_line,
     draw_metric,
     draw_reliability,
     draw_shares,
-    draw_speed,
     fit_range,
     millions,
     minutes,
     thinned,
 )
-from distrain.report.run_data import RunData
+from distrain.runs import RunData
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RESTART_COLOUR, CHECKPOINT_COLOUR = "#d1495b", "#66a182"
-RUN_COLOURS = ("#3b6fb6", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#4d4d4d", "#b08968")
+_RESTART_COLOUR, _CHECKPOINT_COLOUR = "#d1495b", "#66a182"
+_ROWS_PER_S = "rows/s, all ranks"
+_RUN_COLOURS = ("#3b6fb6", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#4d4d4d", "#b08968")
+
+
+def new_figure(width_in: float, height_in: float) -> "Figure":
+    """An empty figure that needs no screen; sizes in inches."""
+    # Where the home folder takes no cache, matplotlib says so in two lines on every start.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
+    """Write loss, AUC with its bound, rows/s and shares of time as a PNG, whatever its name."""
+    figure = new_figure(11, 7)
+    train = [record for record in records if record.split == "train"]
+    valid = [record for record in records if record.split == "valid"]
+    figure.suptitle(title, parse_math=False)
+    loss, auc, speed, share = figure.subplots(2, 2).flatten()
+    draw_metric(loss, train, valid, "loss", "log loss [nats]")
+    fit_range(loss, [train], valid, "loss")
+    draw_metric(auc, train, valid, "auc", "AUC")
+    draw_line(speed, train, "rows_per_s", _ROWS_PER_S)
+    draw_shares(share, train)
+    for axes in (loss, auc, speed, share):
+        axes.set_xlabel("rows trained [millions]")
+        axes.grid(alpha=0.25)
+    figure.savefig(path, format="png", dpi=110)
 
 
 def run_figures(data: RunData) -> dict[str, "Figure"]:
@@ -34,16 +66,20 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
     figures: dict[str, Figure] = {}
     if data.records:
         figures["loss"] = _pair(data, _draw_loss)
-        figures["auc"] = _pair(data, _draw_auc)
-    told = next((r.reliability for r in reversed(data.valid) if r.reliability), None)
-    if told:
-        figures["reliability"] = _reliability(told)
+        figures["auc"] = _pair(
+            data, lambda axes, d, x: draw_metric(axes, d.train, d.valid, "auc", "AUC", x)
+        )
+    reliability = next((r.reliability for r in reversed(data.valid) if r.reliability), None)
+    if reliability:
+        figures["reliability"] = _reliability(reliability)
     if any(record.lr is not None for record in data.train):
         figures["learning-rate"] = _pair(
-            data, lambda axes, d, x: draw_learning_rate(axes, d.train, x)
+            data, lambda axes, d, x: draw_line(axes, d.train, "lr", "learning rate", x)
         )
     if data.train:
-        figures["rows-per-second"] = _pair(data, lambda axes, d, x: draw_speed(axes, d.train, x))
+        figures["rows-per-second"] = _pair(
+            data, lambda axes, d, x: draw_line(axes, d.train, "rows_per_s", _ROWS_PER_S, x)
+        )
         figures["time-over-rows"] = _shares(data)
         figures["time-by-rank"] = _bars(data)
         if data.restarts or data.checkpoint_steps():
@@ -56,8 +92,8 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
     figure = new_figure(11, 7)
     loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
     for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):
-        colour = RUN_COLOURS[number % len(RUN_COLOURS)]
-        style = "-" if number < len(RUN_COLOURS) else "--"
+        colour = _RUN_COLOURS[number % len(_RUN_COLOURS)]
+        style = "-" if number < len(_RUN_COLOURS) else "--"
         scored = data.valid or data.train
         for axes, records, name in (
             (loss, data.train, "loss"),
@@ -76,7 +112,7 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
     loss.set_ylabel("log loss [nats], train")
     valid_loss.set_ylabel("log loss [nats], valid")
     auc.set_ylabel("AUC, valid or else train")
-    speed.set_ylabel("rows/s, all ranks")
+    speed.set_ylabel(_ROWS_PER_S)
     fit_range(loss, [data.train for data in runs], (), "loss")
     for axes in (loss, valid_loss, auc, speed):
         axes.set_xlabel(ALONG_LABELS[millions])
@@ -85,17 +121,8 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
     return figure
 
 
-def as_svg(figure: "Figure") -> bytes:
-    """A figure with its letters as text, the same bytes for the same figure."""
-    return _saved(figure, "svg")
-
-
-def as_png(figure: "Figure") -> bytes:
-    """A figure as pixels."""
-    return _saved(figure, "png")
-
-
-def _saved(figure: "Figure", form: str) -> bytes:
+def image_of(figure: "Figure", form: str) -> bytes:
+    """A figure as `svg` (its text as text, the same bytes for the same figure) or as `png`."""
     import matplotlib
 
     buffer = io.BytesIO()
@@ -110,9 +137,9 @@ def _pair(data: RunData, draw: Any) -> "Figure":
     figure = new_figure(11, 3.4)
     for axes, along in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
         draw(axes, data, along)
-        for setback in data.restarts:
-            place = _place(data, setback.get("step") or 0, along)
-            axes.axvline(place, color=RESTART_COLOUR, linewidth=0.8, linestyle=":")
+        for restart in data.restarts:
+            place = _place(data, restart.get("step") or 0, along)
+            axes.axvline(place, color=_RESTART_COLOUR, linewidth=0.8, linestyle=":")
         axes.set_xlabel(ALONG_LABELS[along])
         axes.grid(alpha=0.25)
     return figure
@@ -123,15 +150,11 @@ def _draw_loss(axes: Any, data: RunData, along: Along) -> None:
     fit_range(axes, [data.train], data.valid, "loss", along)
 
 
-def _draw_auc(axes: Any, data: RunData, along: Along) -> None:
-    draw_metric(axes, data.train, data.valid, "auc", "AUC", along)
-
-
-def _reliability(told: Mapping[str, Sequence[float]]) -> "Figure":
+def _reliability(groups: Mapping[str, Sequence[float]]) -> "Figure":
     figure = new_figure(11, 3.4)
     left, right = figure.subplots(1, 2)
-    draw_reliability(left, told)
-    draw_group_rows(right, told)
+    draw_reliability(left, groups)
+    draw_group_rows(right, groups)
     for axes in (left, right):
         axes.grid(alpha=0.25)
     return figure
@@ -162,8 +185,8 @@ def _timeline(data: RunData) -> "Figure":
     figure = new_figure(11, 1.7)
     axes = figure.subplots()
     lanes = (
-        ("checkpoints", data.checkpoint_steps(), CHECKPOINT_COLOUR, "|"),
-        ("restarts", [s.get("step") or 0 for s in data.restarts], RESTART_COLOUR, "x"),
+        ("checkpoints", data.checkpoint_steps(), _CHECKPOINT_COLOUR, "|"),
+        ("restarts", [s.get("step") or 0 for s in data.restarts], _RESTART_COLOUR, "x"),
     )
     for row, (_, steps, colour, mark) in enumerate(lanes):
         places = [_place(data, step, minutes) for step in steps]

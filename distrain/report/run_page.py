@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from distrain.coordinator.merging import stall_pct
-from distrain.report.figures import as_png, as_svg, run_figures
-from distrain.report.page import escaped, page, paragraph, section, svg_image, table, verbatim
-from distrain.report.run_data import BROKEN_OFF, RUNNING, RunData, read_run_data
-from distrain.report.wording import bounded, bytes_size, count, duration, number, percent
-from distrain.spec.document import dump_yaml
+from distrain.progress import stall_pct
+from distrain.report.figures import image_of, run_figures
+from distrain.report.markup import escaped, page, paragraph, section, svg_image, table, verbatim
+from distrain.runs import BROKEN_OFF, RUNNING, RunData, read_run_data
+from distrain.spec import dump_yaml
 from distrain.storage import whole_file
 from distrain.version import __version__
+from distrain.wording import UNKNOWN, bounded, byte_size, count, duration, number, percent
 
 _FIGURE_TITLES = {
     "loss": "Log loss",
@@ -26,15 +27,12 @@ _FIGURE_TITLES = {
 
 
 def write_report(root: Path, out: Path, *, with_pngs: bool = False) -> list[Path]:
-    """Write a run's report.
+    """Write the report of the run in `root`, and return the files that were written.
 
     Args:
         root: The run directory.
         out: The HTML file.
         with_pngs: Whether to write each figure beside it as well, as `STEM-FIGURE.png`.
-
-    Returns:
-        The files; each appears whole.
 
     Raises:
         InputError: It is no run directory, or cannot be read.
@@ -43,31 +41,32 @@ def write_report(root: Path, out: Path, *, with_pngs: bool = False) -> list[Path
     data = read_run_data(root)
     figures = run_figures(data)
     pictures = [
-        section(_FIGURE_TITLES[name], svg_image(as_svg(figure), _FIGURE_TITLES[name]))
+        section(_FIGURE_TITLES[name], svg_image(image_of(figure, "svg"), _FIGURE_TITLES[name]))
         for name, figure in figures.items()
     ]
     written = []
     if with_pngs:
         for name, figure in figures.items():
             written.append(out.with_name(f"{out.stem}-{name}.png"))
-            _write(written[-1], as_png(figure))
-    sections = [*_head(data), _outcome(data), *pictures, *_tables(data)]
+            _write(written[-1], image_of(figure, "png"))
+    outcome = section("Outcome", table(outcome_rows(data)))
+    sections = [*_head(data), outcome, *pictures, *_tables(data)]
     _write(out, page(f"Run {data.name}", sections).encode())
     return [out, *written]
 
 
 def outcome_rows(data: RunData) -> list[tuple[str, str]]:
-    """A run's figures, as people read them: those of its records while it runs."""
+    """A run's figures as text; while it runs, those of its records."""
     summary, last = data.summary, data.train[-1] if data.train else None
     scored = data.valid[-1] if data.valid else last
-    rows = [
+    return [
         ("state", data.state),
         ("ranks", count(data.spec.resources.num_ranks)),
         ("steps", count(last.step if last else 0)),
         ("rows trained", count(last.rows_total if last else 0)),
         ("wall time", duration(last.elapsed_s if last else None)),
         ("rows/s", count(_speed(data))),
-        ("waiting for data", percent(_stall(data))),
+        ("waiting for data", _stall(data)),
         ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
         ("AUC", bounded(scored.auc, scored.auc_bound) if scored else "-"),
         ("log loss", number(scored.loss) if scored else "-"),
@@ -77,12 +76,11 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("restarts", count(len(data.restarts))),
         ("checkpoints", _checkpoints(summary.get("checkpoints", {}))),
     ]
-    return rows
 
 
-def _checkpoints(told: Mapping[str, Any]) -> str:
-    text = count(told.get("count"))
-    return f"{text} written, {count(told['failed'])} failed" if told.get("failed") else text
+def _checkpoints(saved: Mapping[str, Any]) -> str:
+    text = count(saved.get("count"))
+    return f"{text} written, {count(saved['failed'])} failed" if saved.get("failed") else text
 
 
 def _head(data: RunData) -> Iterable[str]:
@@ -108,19 +106,15 @@ def _stood(data: RunData) -> str:
     return f"; attempt {data.summary['attempts']} was {data.summary['state']}"
 
 
-def _outcome(data: RunData) -> str:
-    return section("Outcome", table(outcome_rows(data)))
-
-
 def _tables(data: RunData) -> Iterable[str]:
     if data.restarts:
-        told = [
+        restarts = [
             (s.get("attempt"), s.get("step"), duration(s.get("after_s")), s.get("reason"),
-             _first_line(s.get("message")))
+             (s.get("message") or "").partition("\n")[0])
             for s in data.restarts
         ]  # fmt: skip
         header = ("attempt", "after step", "after", "reason", "message")
-        yield section("Restarts", table(told, header))
+        yield section("Restarts", table(restarts, header))
     yield section("Data", table(_data_rows(data)))
     yield section("Hardware", *_hardware(data))
     environment = data.run.environment
@@ -156,7 +150,7 @@ def _hardware(data: RunData) -> Iterable[str]:
         [
             ("CPU of the command's machine", environment.get("cpu", "-")),
             ("its cores", environment.get("cores", "-")),
-            ("its memory", bytes_size(environment.get("memory_bytes"))),
+            ("its memory", byte_size(environment.get("memory_bytes"))),
         ]
     )
     places: Sequence[Mapping[str, Any]] = data.summary.get("places", ())
@@ -170,8 +164,8 @@ def _hardware(data: RunData) -> Iterable[str]:
             place.get("host", "-"),
             place.get("device", "-"),
             place.get("hardware") or "-",
-            bytes_size(_at(peaks, rank, {}).get("host_bytes")),
-            bytes_size(_at(peaks, rank, {}).get("device_bytes") or None),
+            byte_size(_at(peaks, rank, {}).get("host_bytes")),
+            byte_size(_at(peaks, rank, {}).get("device_bytes") or None),
             percent(_at(stalls, rank, None)),
         )
         for rank, place in enumerate(places)
@@ -181,7 +175,7 @@ def _hardware(data: RunData) -> Iterable[str]:
                   "waiting for data")  # fmt: skip
         yield table(ranks, header)
     else:
-        yield paragraph("Where the ranks run is told when all have started.", "muted")
+        yield paragraph("The places of ranks are known when all ranks have started.", "muted")
 
 
 def _speed(data: RunData) -> float | None:
@@ -192,21 +186,16 @@ def _speed(data: RunData) -> float | None:
     return sum(rows for rows, _ in speeds) / took_s if took_s else None
 
 
-def _stall(data: RunData) -> float | None:
+def _stall(data: RunData) -> str:
     by_rank = data.summary.get("stall_pct") or ()
     if data.ended and by_rank:
-        return float(max(by_rank))
+        return f"mean {percent(fmean(by_rank))}, max {percent(max(by_rank))}"
     seconds = data.mean_seconds()
-    return stall_pct(seconds) if any(seconds.values()) else None
+    return f"mean {percent(stall_pct(seconds))}" if any(seconds.values()) else UNKNOWN
 
 
 def _at(values: Sequence[Any], index: int, default: Any) -> Any:
     return values[index] if index < len(values) else default
-
-
-def _first_line(text: object) -> str:
-    lines = str(text or "").splitlines()
-    return lines[0] if lines else ""
 
 
 def _write(path: Path, data: bytes) -> None:

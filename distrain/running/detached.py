@@ -1,4 +1,4 @@
-"""A job that goes on without the command that submitted it: leave it, and follow it again."""
+"""Jobs that run without the command that submitted them: submit one, follow one."""
 
 import time
 from collections.abc import Callable
@@ -8,73 +8,63 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.errors import InputError, OutputError
+from distrain.report import draw_curves
 from distrain.run_paths import RunPaths
-from distrain.running.progress import Progress
-from distrain.running.recording import PatientRecorder
+from distrain.running.recording import RetryingRecorder
+from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
-from distrain.running.run import Run, show_jobs
+from distrain.running.run import Run, after_submission
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from distrain.coordinator.listing import Listing
-    from distrain.coordinator.view import Entry, JobView
-    from distrain.report import RunRecorder, Summary
+    from distrain.jobs import Entry, JobView, Listing
+    from distrain.runs import RunRecorder, Summary
 
 TAKE_OVER_S = 5.0
-"""How often a viewer looks whether the command has left that keeps the run directory."""
+"""How often a follower looks whether the command that keeps the run directory has left."""
 
 
 def submit(run: Run, progress: Progress, on_queued: Callable[[], None] = lambda: None) -> None:
     """Check a job, make its run directory, queue it, and leave it to its cluster.
 
     Args:
-        run: With the address of a cluster, and no sinks: those are fed by who follows a job.
-        progress: Is told what happens.
+        run: Must have a scheduler's address, and no sinks: who follows a job feeds those.
+        progress: Reports what happens.
         on_queued: Called as soon as the cluster has the job.
 
     Raises:
-        DistrainError: The inputs cannot be used, or the scheduler does not answer; then nothing
-            was submitted.
+        DistrainError: A check failed, or the scheduler does not answer; nothing was submitted.
     """
-    from distrain.cluster import open_cluster
-    from distrain.coordinator.handle import JobHandle
-    from distrain.report import open_run, reopen_run
+    from distrain.cluster import ClusterRequest, open_cluster
+    from distrain.submission import JobHandle
 
     assert run.scheduler is not None
     checked = run.check()
-    from distrain.train.inputs import hand_on  # late: it loads torch
+    from distrain.train.data import hand_on  # late: it loads torch
 
     for note in checked.notes:
         progress.say(f"note: {note}")
-    with open_cluster(scheduler=run.scheduler) as client:
-        new = run.resumed is None
-        recorder = (
-            open_run(run.run_dir, run.spec, run.job_id)
-            if new
-            else reopen_run(run.run_dir, run.spec)
-        )
-        with recorder, ExitStack() as unless_submitted:
-            if new:
-                unless_submitted.callback(recorder.forget)
-            hand_on(checked.inputs, run.spec, recorder.paths.tables)
-            job = JobHandle(client, run.job_id)
-            unless_submitted.pop_all()  # from here on the scheduler may have the job
-            queued = job.submit(run.spec, run.run_dir, run.first_attempt)
-            on_queued()
-            if not queued:
-                progress.say("the job is there already, as it was submitted")
-                recorder.same_job()
-            elif run.resumed is not None:
-                recorder.catch_up()
-            show_jobs(client, progress)
-            view = job.view()
-            try:
-                recorder.add(view)  # how the run stands, with what earlier commands left
-                if view.state.is_final:
-                    recorder.finish(view)
-            except OutputError as error:  # whoever attaches writes it
-                progress.say(f"warning: {error}")
+    with (
+        open_cluster(ClusterRequest(run.scheduler)) as client,
+        run.open_recorder() as recorder,
+        ExitStack() as unless_submitted,
+    ):
+        if run.resumed is None:
+            unless_submitted.callback(recorder.forget)
+        hand_on(checked.inputs, run.spec, recorder.paths.tables)
+        job = JobHandle(client, run.job_id)
+        unless_submitted.pop_all()  # from here on the scheduler may have the job
+        is_new = job.submit(run.spec, run.run_dir, run.first_attempt)
+        on_queued()
+        after_submission(run, is_new, recorder, client, progress)
+        view = job.view()
+        try:
+            recorder.add(view)  # how the run stands, with what earlier commands left
+            if view.state.is_final:
+                recorder.finish(view, draw_curves)
+        except OutputError as error:  # whoever attaches writes it
+            progress.say(f"warning: {error}")
 
 
 def attach(
@@ -86,24 +76,24 @@ def attach(
 ) -> "Summary":
     """Follow a job to its end as `train` does, and keep its run directory up to date.
 
-    The directory gets what is new, and what happened while nobody looked, as far as the scheduler,
-    or the ranks' kept reports, still tell it. If another command keeps it, or it is not on this
-    machine or cannot be written, the job is only shown; when that command leaves, this one goes on
-    with the directory. Leaving, say by Ctrl-C, leaves the job alone.
+    The directory gets what is new, and what happened while nobody followed the job, as far as the
+    scheduler or the ranks' kept reports still hold it. If another command keeps the directory, or
+    it is not on this machine or cannot be written, the job is only shown; when that command leaves,
+    this one goes on with the directory. An exception, such as Ctrl-C's, leaves the job alone.
 
     Args:
-        client: Of the job's scheduler.
-        job: As the scheduler lists it; it may have ended.
-        run_dir: Where its run directory lies on this machine.
+        client: A client of the job's scheduler.
+        job: The job as the scheduler lists it; it may have ended.
+        run_dir: The run directory on this machine.
         progress: Shows the job.
-        on_summary: Gets the summary of a job that ended, also of one that ended badly.
+        on_summary: Called with the summary of a job that ended, also of one that ended badly.
 
     Raises:
         InputError: The directory holds another run.
         JobError: The job ended badly.
     """
-    from distrain.coordinator.handle import JobHandle, raise_for_state
-    from distrain.coordinator.states import Reason
+    from distrain.jobs import Reason
+    from distrain.submission import JobHandle, raise_for_state
 
     paths = RunPaths(run_dir)
     with _Follower(paths, job, progress) as follower:
@@ -130,9 +120,9 @@ class _Follower:
         self._job_id = job.job_id
         self._say = progress.say
         self._recorder: RunRecorder | None = None
-        self._recording: PatientRecorder | None = None
+        self._recording: RetryingRecorder | None = None
         self._waits = False  # for the command that keeps the directory
-        self._told: list[Entry] = []
+        self._unwritten: list[Entry] = []
         self._missed = 0
         self._begin(job)
 
@@ -143,11 +133,11 @@ class _Follower:
         self._let_go()
 
     def add(self, view: "JobView") -> None:
-        """Write down what is new in a view."""
+        """Write what is new in a view."""
         if self._recording is not None:
             self._recording.add(view)
             return
-        self._told += view.progress
+        self._unwritten += view.progress
         self._missed += view.missed
         is_due = self._waits and time.monotonic() >= self._look_at_s
         if is_due and not view.state.is_final and self._takes_over_now():
@@ -156,22 +146,21 @@ class _Follower:
 
     def finish(self, view: "JobView") -> "Summary":
         """Finish the directory of a job that has ended, unless another command does, or has."""
-        from distrain.report import summarise
-        from distrain.report.history import History
+        from distrain.runs import History, summarise
 
         if self._waits and self._takes_over_now():
             self._write_all(view)
         if self._recorder is not None:
             try:
-                return self._recorder.finish(view)
+                return self._recorder.finish(view, draw_curves)
             except OutputError as error:
                 if view.reason is None:
                     raise
                 self._say(f"warning: {error}")
                 return self._recorder.sum_up(view)
         history = History()
-        history.add(self._told)
-        return self._told_by_others(view) or summarise(view, history.records)
+        history.add(self._unwritten)
+        return self._others_summary(view) or summarise(view, history.records)
 
     def _begin(self, job: "Listing") -> None:
         if not self._paths.run.is_file():
@@ -189,8 +178,8 @@ class _Follower:
                 self._say(f"warning: {error}\n  nothing is written: the job is only shown")
 
     def _take_over(self) -> bool:
-        """Become the one who writes the run directory, unless another command is."""
-        from distrain.report import RunInUse, take_over_run
+        """Become the writer of the run directory, unless another command is."""
+        from distrain.runs import RunInUse, take_over_run
 
         self._look_at_s = time.monotonic() + TAKE_OVER_S
         try:
@@ -198,11 +187,11 @@ class _Follower:
         except RunInUse:
             return False
         self._recorder, self._waits = recorder, False
-        self._recording = PatientRecorder(recorder, self._say)
+        self._recording = RetryingRecorder(recorder, self._say)
         return True
 
     def _takes_over_now(self) -> bool:
-        """The same, of a directory that the other command may have finished, or removed."""
+        """`_take_over` of a directory that the other command may have finished or removed."""
         try:
             if not self._take_over():
                 return False
@@ -221,14 +210,14 @@ class _Follower:
         self._recorder = self._recording = None
 
     def _write_all(self, view: "JobView") -> None:
-        """Write down all that was told until now."""
+        """Write all entries until now."""
         assert self._recording is not None
-        self._recording.add(replace(view, progress=tuple(self._told), missed=self._missed))
-        self._told = []
+        self._recording.add(replace(view, progress=tuple(self._unwritten), missed=self._missed))
+        self._unwritten = []
 
-    def _told_by_others(self, view: "JobView") -> "Summary | None":
-        """The summary that another command has written."""
-        from distrain.report import Summary, read_summary
+    def _others_summary(self, view: "JobView") -> "Summary | None":
+        """The summary that another command has written, if it is that of this view."""
+        from distrain.runs import Summary, read_summary
 
         if not (self._paths.run.is_file() and _is_finished(self._paths)):
             return None

@@ -1,4 +1,4 @@
-"""Keeps a run directory up to date that may take no records for a while."""
+"""Keeps a run directory up to date, also one whose disk is full for a while."""
 
 import time
 from collections.abc import Callable
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 from distrain.errors import OutputError
 
 if TYPE_CHECKING:
-    from distrain.coordinator.view import Entry, JobView
-    from distrain.report import RunRecorder
+    from distrain.jobs import Entry, JobView
+    from distrain.runs import RunRecorder
 
 FULL_DISK_S = 60.0
-"""How long a run directory may take no records until its job is stopped. A rank that fills the same
-disk with its model leaves room again when it fails, and its account of that says more."""
+"""How long writing to a run directory may fail until its job is stopped. A rank that fills the same
+disk with its model leaves room again when it fails, and its own error says more."""
 
 
-class PatientRecorder:
-    """A recorder whose disk may be full for a while: what could not be written is written later.
+class RetryingRecorder:
+    """Writes to a run directory, and writes later what could not be written.
 
     Args:
-        recorder: Writes.
-        say: Is told when that fails for the first time.
-        limit_s: How long it may fail; `None`: to the job's end.
+        recorder: The run directory's recorder.
+        say: Called with a warning when writing begins to fail.
+        limit_s: How long writing may fail; `None` for until the job's end.
     """
 
     def __init__(
@@ -33,13 +33,9 @@ class PatientRecorder:
         self._failing_since_s: float | None = None
 
     def add(self, view: "JobView") -> "list[Entry]":
-        """Take in what is new in a view.
+        """Write what is new in a view; returns it as `RunRecorder.add` does, nothing on failure.
 
-        Returns:
-            As `RunRecorder.add`; nothing while it fails.
-
-        Raises:
-            OutputError: It has failed for too long, and the job has not ended.
+        An error is raised if writing has failed for too long, and the job has not ended.
         """
         try:
             fresh = self._recorder.add(view)

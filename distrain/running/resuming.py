@@ -1,4 +1,4 @@
-"""What `train --resume` finds in a run directory, and whether it can go on from there."""
+"""What a run directory holds to go on with, and whether a job can go on from there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.errors import InputError
 from distrain.spec import JobSpec, with_absolute_paths
+from distrain.storage import is_remote
 
 if TYPE_CHECKING:
-    from distrain.checkpoint import CheckpointPlace, Entry
-    from distrain.train.inputs import Inputs
+    from distrain.checkpoint import CheckpointDir, CheckpointEntry
+    from distrain.train.data import Inputs
 
 
 _LONGER = ("train.epochs=", "train.max_steps=", "train.early_stopping")
-"""What takes a run that has succeeded further."""
+"""Overrides that let a run go on that has succeeded."""
 
 
 @dataclass(frozen=True)
@@ -24,39 +25,28 @@ class Resumption:
     Attributes:
         first_attempt: The number of its next attempt: events and files of older ones stay apart.
         newest: Its newest whole checkpoint; `None` if it has none and begins anew.
-        damaged: What could not be used of its checkpoints, as people should read it.
+        damaged: Which of its checkpoints cannot be used and why, in words.
     """
 
     first_attempt: int
-    newest: "Entry | None"
+    newest: "CheckpointEntry | None"
     damaged: tuple[str, ...] = ()
 
     @property
     def step(self) -> int | None:
-        """Steps that its checkpoint holds."""
+        """The step of its newest checkpoint."""
         return None if self.newest is None else self.newest.step
 
     def check(self, spec: JobSpec, inputs: "Inputs") -> None:
-        """Refuse to go on with another spec or other data than the checkpoint's.
-
-        Raises:
-            SpecError: Fields differ on which the training depends.
-            DataError: The data is another.
-        """
-        from distrain.train.resume_check import check_resumable
+        """Refuse to go on with another spec or other data than the checkpoint's."""
+        from distrain.train.saving import check_resumable
 
         if self.newest is not None:
             check_resumable(self.newest.values, spec, inputs, self.newest.name)
 
 
 def how_to_resume(run_dir: Path, scheduler: str | None, step: int | None) -> str:
-    """The command that goes on with a run, as a hint.
-
-    Args:
-        run_dir: The run.
-        scheduler: Where it ran; `None` for a local cluster.
-        step: Steps that its last checkpoint holds, if that is known.
-    """
+    """A hint with the command that goes on with a run, from a checkpoint of `step` if known."""
     at = f" --scheduler {scheduler}" if scheduler else ""
     since = "its last checkpoint" if step is None else f"the checkpoint of step {step}"
     return f"Go on from {since}: distrain train --resume {run_dir}{at}"
@@ -65,26 +55,23 @@ def how_to_resume(run_dir: Path, scheduler: str | None, step: int | None) -> str
 def find_run(
     root: Path, overrides: Sequence[str], *, without_checkpoint: bool = False
 ) -> tuple[str, JobSpec, Resumption]:
-    """The job whose run a directory holds, as it is to go on.
+    """The job whose run a directory holds: its id, the spec to go on with, where it was left.
 
     Args:
         root: The run directory.
         overrides: Fields of the spec to be set, as `SECTION.FIELD=VALUE`.
-        without_checkpoint: Whether it may begin anew if its checkpoints are not found.
-
-    Returns:
-        Its id, its spec with the overrides and with absolute paths, and where it was left.
+        without_checkpoint: Whether the run may begin anew if its checkpoints are not found.
 
     Raises:
         InputError: There is no run, or one that has succeeded, or its checkpoints are not where
             they should be.
-        DataError: Its checkpoints cannot be looked at.
+        DataError: Its checkpoints cannot be read.
     """
-    from distrain.report import read_run, read_standing, read_summary
     from distrain.run_paths import RunPaths
+    from distrain.runs import read_run_and_spec, read_status, read_summary
 
     paths = RunPaths(root)
-    run, spec = read_run(root, overrides)
+    run, spec = read_run_and_spec(root, overrides)
     summary = read_summary(paths) or {}
     longer = any(word.startswith(_LONGER) for word in overrides)
     if summary.get("state") == "succeeded" and not longer:
@@ -94,16 +81,16 @@ def find_run(
             hint=_how_to_train_longer(spec, summary.get("stopped_early") is not None, root),
         )
 
-    from distrain.train.saving import checkpoint_place
+    from distrain.train.saving import checkpoint_dir
 
-    record = read_standing(paths) or summary
-    told = dict(record.get("checkpoints") or {})
+    record = read_status(paths) or summary
+    saved = dict(record.get("checkpoints") or {})
     was_relative = _is_relative(spec.checkpoint.dir)
-    spec = with_absolute_paths(_as_it_was(spec, told))
-    place = checkpoint_place(spec, paths, run.job_id, resumed=True)
+    spec = with_absolute_paths(_as_it_was(spec, saved))
+    place = checkpoint_dir(spec, paths, run.job_id, resumed=True)
     entries = place.list()
-    if not entries and not without_checkpoint and (told.get("count") or was_relative):
-        raise _none_found(root, place, told, was_relative)
+    if not entries and not without_checkpoint and (saved.get("count") or was_relative):
+        raise _none_found(root, place, saved, was_relative)
     attempts = [*paths.attempts(), *(entry.attempt for entry in entries)]
     last = max(1, record.get("attempts") or 0, *attempts)  # it had one, whatever is left of it
     newest = entries[0] if entries else None
@@ -128,16 +115,16 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
 
 
 def _is_relative(place: str | None) -> bool:
-    return place is not None and "://" not in place and not place.startswith(("/", "~"))
+    return place is not None and not is_remote(place) and not place.startswith(("/", "~"))
 
 
-def _as_it_was(spec: JobSpec, told: Mapping[str, Any]) -> JobSpec:
-    """A spec whose relative `checkpoint.dir`, as older versions kept it, is where it then was.
+def _as_it_was(spec: JobSpec, saved: Mapping[str, Any]) -> JobSpec:
+    """A spec whose relative `checkpoint.dir`, as older versions kept it, is made absolute.
 
-    That was relative to the directory of a command that is gone, but the run tells where its last
-    checkpoint lay.
+    It was relative to the directory of a command that is gone, but the run's status names the path
+    of its last checkpoint.
     """
-    place, last = spec.checkpoint.dir, told.get("path")
+    place, last = spec.checkpoint.dir, saved.get("path")
     if place is None or not _is_relative(place) or not last or not Path(last).is_absolute():
         return spec
     then = Path(last).parent
@@ -148,17 +135,17 @@ def _as_it_was(spec: JobSpec, told: Mapping[str, Any]) -> JobSpec:
 
 
 def _none_found(
-    root: Path, place: "CheckpointPlace", told: Mapping[str, Any], was_relative: bool
+    root: Path, place: "CheckpointDir", saved: Mapping[str, Any], was_relative: bool
 ) -> InputError:
     where: dict[str, object] = {"run": root, "looked in": place.url}
-    if told.get("path"):
-        where["its last checkpoint was"] = told["path"]
+    if saved.get("path"):
+        where["its last checkpoint was"] = saved["path"]
     if place.damaged:
         where["found there"] = "; ".join(place.damaged)
     hint = "Set checkpoint.dir to where they lie now"
     if was_relative:
         hint += ", or repeat this in the directory in which the run was started"
-    count = told.get("count")
+    count = saved.get("count")
     return InputError(
         f"the run wrote {count} checkpoints, and none that is whole is found"
         if count

@@ -1,18 +1,17 @@
 """One job from its spec to a finished run directory."""
 
-import signal
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.errors import ClusterError, OutputError, Terminated
-from distrain.running.preflight import Checked, preflight
-from distrain.running.progress import Progress
-from distrain.running.recording import FULL_DISK_S, PatientRecorder
+from distrain.errors import ClusterError, OutputError, Terminated, on_sigterm
+from distrain.reasons import Reason
+from distrain.report import draw_curves
+from distrain.running.checks import Checked, preflight
+from distrain.running.recording import FULL_DISK_S, RetryingRecorder
+from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
 from distrain.spec import JobSpec, with_absolute_paths
 
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from distrain.coordinator.view import JobView
-    from distrain.report import RunRecorder, Summary
+    from distrain.jobs import JobView
     from distrain.running.resuming import Resumption
+    from distrain.runs import RunRecorder, Summary
     from distrain.sinks import Feeds, Sink
 
 
@@ -32,16 +31,13 @@ _COMMAND = "the command that submitted it"
 
 @dataclass(frozen=True)
 class Run:
-    """One run to be made.
+    """A run to be made.
 
     Attributes:
-        spec: The job.
-        run_dir: Where its files go.
-        job_id: Its id.
         scheduler: The cluster's address; `None` for a local cluster or the inline backend.
         dashboard_address: Where a local cluster's dashboard listens.
-        resumed: What it goes on from; `None` for a new one.
-        sinks: Who else gets its entries: words as `distrain.sinks.open_sink` takes, or sinks.
+        resumed: Where an earlier run was left; `None` for a new run.
+        sinks: Where its records go as well: words that `distrain.sinks.open_sink` takes, or sinks.
     """
 
     spec: JobSpec
@@ -58,7 +54,7 @@ class Run:
         return 1 if self.resumed is None else self.resumed.first_attempt
 
     def check(self) -> Checked:
-        """Check it before anything starts; see `preflight`."""
+        """Check the job before anything starts; see `preflight`."""
         return preflight(
             self.spec,
             job_id=self.job_id,
@@ -68,36 +64,40 @@ class Run:
             sinks=self.sinks,
         )
 
+    def open_recorder(self) -> "RunRecorder":
+        """Make the run directory, or open that of the earlier run."""
+        from distrain.runs import open_run, reopen_run
+
+        if self.resumed is None:
+            return open_run(self.run_dir, self.spec, self.job_id)
+        return reopen_run(self.run_dir, self.spec)
+
 
 def train(
     run: Run, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
 ) -> "Summary":
-    """Check the inputs, train, and keep the run directory up to date.
+    """Check a job, train it, and keep its run directory up to date.
 
     Args:
-        run: What to train.
-        progress: Is told how it goes.
-        on_summary: Gets the summary of a job that ended, also of one that ended badly.
+        run: The run.
+        progress: Reports how it goes.
+        on_summary: Called with the summary of a job that ended, also of one that ended badly.
 
     Raises:
-        DistrainError: The inputs cannot be used, or the job ended badly; in the latter case the
-            run directory holds a summary that says so.
+        DistrainError: A check failed, or the job ended badly; in the latter case the run directory
+            holds a summary that says so.
     """
-    from distrain.coordinator.handle import raise_for_state
-    from distrain.report import open_run, reopen_run
+    from distrain.submission import raise_for_state
 
     run = replace(run, spec=with_absolute_paths(run.spec), run_dir=run.run_dir.expanduser())
     checked = run.check()
-    from distrain.train.inputs import hand_on  # late: it loads torch
+    from distrain.train.data import hand_on  # late: it loads torch
 
     for note in checked.notes:
         progress.say(f"note: {note}")
     feeds = _feeds(run, progress)
-    if run.resumed is None:
-        recorder = open_run(run.run_dir, run.spec, run.job_id)
-    else:
-        recorder = reopen_run(run.run_dir, run.spec)
-    recording = PatientRecorder(recorder, progress.say, FULL_DISK_S)
+    recorder = run.open_recorder()
+    recording = RetryingRecorder(recorder, progress.say, FULL_DISK_S)
 
     def on_view(view: "JobView") -> None:
         fresh = recording.add(view)
@@ -111,11 +111,12 @@ def train(
         hand_on(checked.inputs, run.spec, recorder.paths.tables)
         with progress:
             view = _run_to_end(run, recorder, progress, on_view, unless_submitted.pop_all)
-        if view.state.is_final and not view.checkpoints.count and view.reason != "CoordinatorLost":
+        is_lost = view.reason == Reason.COORDINATOR_LOST
+        if view.state.is_final and not view.checkpoints.count and not is_lost:
             _release_place(run)
         feeds.ends(view.state.value)
         try:
-            summary = recorder.finish(view)
+            summary = recorder.finish(view, draw_curves)
         except OutputError as error:
             if view.reason is None:
                 raise
@@ -131,15 +132,15 @@ def train(
 
 
 def _release_place(run: Run) -> None:
-    """Let others have the place of a run that ended without any checkpoint."""
-    from distrain.checkpoint import release_place
+    """Release the place of checkpoints of a run that ended without any."""
+    from distrain.checkpoint import release_dir
     from distrain.run_paths import RunPaths
-    from distrain.train.saving import checkpoint_place
+    from distrain.train.saving import checkpoint_dir
 
     resumed = run.resumed is not None
-    place = checkpoint_place(run.spec, RunPaths(run.run_dir), run.job_id, resumed=resumed)
-    with suppress(OSError):  # seen from here or not: whoever is refused is told of the claim
-        release_place(place)
+    place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id, resumed=resumed)
+    with suppress(OSError):  # a claim that stays is named in the error of who is refused
+        release_dir(place)
 
 
 def _feeds(run: Run, progress: Progress) -> "Feeds":
@@ -160,20 +161,20 @@ def _run_to_end(
     """Run a job; `on_submitting` is called before a scheduler, or this process, may have it."""
     root = recorder.paths.root
     if run.spec.resources.backend == "inline":
-        from distrain.coordinator.inline import run_inline
+        from distrain.submission import run_inline
 
         on_submitting()
         return run_inline(run.spec, root, run.job_id, on_view, run.first_attempt)
-    from distrain.cluster import open_cluster
-    from distrain.coordinator.handle import JobHandle
+    from distrain.cluster import ClusterRequest, open_cluster
+    from distrain.submission import JobHandle
 
-    progress.say(f"connecting to {run.scheduler}" if run.scheduler else "starting the cluster")
-    with open_cluster(
-        scheduler=run.scheduler,
-        num_workers=run.spec.resources.num_ranks,
+    request = ClusterRequest(
+        run.scheduler,
+        run.spec.resources.num_ranks,
         device=run.spec.resources.device,
         dashboard_address=run.dashboard_address,
-    ) as client:
+    )
+    with open_cluster(request, progress.say) as client:
         progress.say(f"Dask dashboard: {client.dashboard_link}")
         job = JobHandle(client, run.job_id)
         seen = 0
@@ -184,29 +185,36 @@ def _run_to_end(
             seen = view.next_record
 
         on_submitting()
-        with _terminated_is_interrupted():
+        with on_sigterm():
             is_new = job.submit(run.spec, root, run.first_attempt)
             try:
-                if not is_new:
-                    progress.say("the job is there already, as it was submitted: watching it")
-                    recorder.same_job()
-                elif run.resumed is not None:
-                    recorder.catch_up()
-                show_jobs(client, progress)
+                after_submission(run, is_new, recorder, client, progress)
                 return job.watch(show)
             except OutputError as error:  # the run directory takes no more records
                 job.cancel(f"{_COMMAND} cannot write its run directory: {error.message}")
                 raise
             except KeyboardInterrupt as interrupt:
                 progress.say("stopping the job (Ctrl-C again leaves it to itself)")
-                told = "received SIGTERM" if isinstance(interrupt, Terminated) else "got Ctrl-C"
-                job.cancel(f"{_COMMAND} {told} on host {socket.gethostname()}")
+                why = "received SIGTERM" if isinstance(interrupt, Terminated) else "got Ctrl-C"
+                job.cancel(f"{_COMMAND} {why} on host {socket.gethostname()}")
                 return job.watch(show, since=seen)
 
 
+def after_submission(
+    run: Run, is_new: bool, recorder: "RunRecorder", client: "Client", progress: Progress
+) -> None:
+    """Prepare the run directory for what the scheduler holds of the job, and show its jobs."""
+    if not is_new:
+        progress.say("the scheduler has the job already, as it was submitted")
+        recorder.same_job()
+    elif run.resumed is not None:
+        recorder.catch_up()
+    show_jobs(client, progress)
+
+
 def show_jobs(client: "Client", progress: Progress) -> None:
-    """Let a scheduler that was started without the preload show its jobs, too."""
-    from distrain.monitor.late import ensure_monitor
+    """Install the monitor in a scheduler that was started without the preload."""
+    from distrain.monitor import ensure_monitor
 
     try:
         ensure_monitor(client)
@@ -214,28 +222,11 @@ def show_jobs(client: "Client", progress: Progress) -> None:
         progress.say(f"warning: {error}")
 
 
-@contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C, so that a command that is told to end does so in order."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _how_to_go_on(run: Run, view: "JobView") -> str | None:
-    """The command that resumes a job, if there is something to resume it from."""
+    """A hint with the command that resumes a job, if there is something to resume it from."""
     saved = view.checkpoints.step
     if saved is None and run.resumed is not None:
         saved = run.resumed.step
-    if saved is None and view.reason != "CoordinatorLost":
+    if saved is None and view.reason != Reason.COORDINATOR_LOST:
         return None
     return how_to_resume(run.run_dir, run.scheduler, saved)

@@ -1,16 +1,18 @@
-"""What each column of a table means."""
+"""What each column of a table means; Merlin's schema files, read and written."""
 
-from distrain.schema.column import ColumnSchema
+from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL, criteo_schema
+from distrain.schema.files import find_schema, find_schema_beside
 from distrain.schema.schema import Schema
-from distrain.schema.tags import Tags
 
 __all__ = [
     "CATEGORICAL",
     "CONTINUOUS",
-    "LABEL",
     "ColumnSchema",
+    "LABEL",
     "Schema",
     "Tags",
     "criteo_schema",
+    "find_schema",
+    "find_schema_beside",
 ]

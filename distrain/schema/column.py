@@ -1,25 +1,44 @@
-"""One column."""
+"""One column: its name, type and meaning."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from distrain.errors import SchemaError
 
+
+class Tags(StrEnum):
+    """The tags that Merlin's tools write, and `weight`; any other lower-case word is allowed."""
+
+    CATEGORICAL = "categorical"
+    CONTINUOUS = "continuous"
+    LIST = "list"
+    SEQUENCE = "sequence"
+    TEXT = "text"
+    TOKENIZED = "tokenized"
+    EMBEDDING = "embedding"
+    TIME = "time"
+    ID = "id"
+    USER = "user"
+    ITEM = "item"
+    SESSION = "session"
+    CONTEXT = "context"
+    USER_ID = "user_id"
+    ITEM_ID = "item_id"
+    SESSION_ID = "session_id"
+    TARGET = "target"
+    BINARY = "binary"
+    BINARY_CLASSIFICATION = "binary_classification"
+    MULTI_CLASS_CLASSIFICATION = "multi_class_classification"
+    REGRESSION = "regression"
+    WEIGHT = "weight"
+
+
 DTYPES = (
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "string",
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "string"),
 )
 
 MAX_NAME_LENGTH = 1_000
@@ -60,32 +79,22 @@ class ColumnSchema:
                 f"a column's name has {len(self.name):,} characters, and {MAX_NAME_LENGTH:,} are "
                 f"the most; it begins with {self.name[:40]!r}"
             )
+        where = {"column": self.name}
         if self.dtype is not None and self.dtype not in DTYPES:
-            raise SchemaError(
-                f"unknown dtype {self.dtype!r}",
-                where={"column": self.name},
-                hint=f"Allowed: {', '.join(DTYPES)}.",
-            )
-        if self.cardinality is not None and self.cardinality < 1:
-            raise SchemaError(
-                f"cardinality {self.cardinality} is not positive", where={"column": self.name}
-            )
-        if self.embedding_dim is not None and self.embedding_dim < 1:
-            raise SchemaError(
-                f"embedding_dim {self.embedding_dim} is not positive", where={"column": self.name}
-            )
+            hint = f"Allowed: {', '.join(DTYPES)}."
+            raise SchemaError(f"unknown dtype {self.dtype!r}", where=where, hint=hint)
+        for size in ("cardinality", "embedding_dim"):
+            value = getattr(self, size)
+            if value is not None and value < 1:
+                raise SchemaError(f"{size} {value} is not positive", where=where)
         if isinstance(self.tags, str):
-            raise SchemaError(
-                f"tags are a list of words, not the text {self.tags!r}", where={"column": self.name}
-            )
+            raise SchemaError(f"tags are a list of words, not the text {self.tags!r}", where=where)
         object.__setattr__(self, "tags", tuple(dict.fromkeys(str(tag) for tag in self.tags)))
         if self.value_count is not None:
             object.__setattr__(self, "value_count", tuple(self.value_count))
             if len(self.value_count) != 2:
-                raise SchemaError(
-                    f"value_count is a least and a greatest length, not {self.value_count}",
-                    where={"column": self.name},
-                )
+                message = f"value_count is a least and a greatest length, not {self.value_count}"
+                raise SchemaError(message, where=where)
 
     def __hash__(self) -> int:
         return hash((self.name, self.dtype, self.tags, self.cardinality, self.embedding_dim))
@@ -120,3 +129,88 @@ class ColumnSchema:
     def has_tag(self, tag: str) -> bool:
         """Whether the column carries `tag`."""
         return str(tag) in self.tags
+
+
+def check_names(columns: Sequence[ColumnSchema]) -> None:
+    """Raise if two columns have one name."""
+    counts = Counter(column.name for column in columns)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
+    if repeated:
+        raise SchemaError(f"columns named more than once: {', '.join(repeated)}")
+
+
+def columns_to_json(columns: Sequence[ColumnSchema]) -> list[dict[str, Any]]:
+    """The fields of each column that are not at their defaults, as JSON values."""
+    empty = asdict(ColumnSchema("-"))
+    return [
+        {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(column).items()
+            if key == "name" or value != empty[key]
+        }
+        for column in columns
+    ]
+
+
+def columns_from_json(document: Mapping[str, Any]) -> tuple[ColumnSchema, ...]:
+    """The columns of a document `{"columns": columns_to_json(columns)}`, checked."""
+    try:
+        items = list(document["columns"])
+        unknown = sorted({key for item in items for key in item} - _JSON_FIELDS.keys())
+        if unknown:
+            raise SchemaError(
+                f"unknown fields of a column: {', '.join(map(repr, unknown))}",
+                hint=f"Allowed: {', '.join(sorted(_JSON_FIELDS))}.",
+            )
+        for item in items:
+            _check_types(item)
+        columns = tuple(ColumnSchema(**item) for item in items)
+    except (KeyError, TypeError) as error:
+        raise SchemaError(f"not a schema document: {error!r:.200}") from None
+    check_names(columns)
+    return columns
+
+
+def _check_types(item: Mapping[str, Any]) -> None:
+    """Raise if a value in a document's column is not of its field's type."""
+    if not isinstance(item, Mapping):
+        raise TypeError(f"a column is a mapping, not {item!r:.80}")
+    for key, value in item.items():
+        needed, fits = _JSON_FIELDS[key]
+        if not fits(value):
+            text = repr(value) if not isinstance(value, list | dict) else type(value).__name__
+            raise SchemaError(
+                f"not a schema document: {key} is {text:.80}, not {needed}",
+                where={"column": f"{item.get('name')!r:.80}"},
+            )
+
+
+def _is_size(value: object) -> bool:
+    return value is None or (type(value) is int and abs(value) < 2**63)
+
+
+def _is_bool(value: object) -> bool:
+    return type(value) is bool
+
+
+_JSON_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "name": ("a text", lambda value: isinstance(value, str)),
+    "dtype": ("a text", lambda value: value is None or isinstance(value, str)),
+    "tags": (
+        "a list of words",
+        lambda value: isinstance(value, list | tuple) and all(isinstance(v, str) for v in value),
+    ),
+    "cardinality": ("a whole number below 2**63", _is_size),
+    "embedding_dim": ("a whole number below 2**63", _is_size),
+    "is_list": ("true or false", _is_bool),
+    "is_ragged": ("true or false", _is_bool),
+    "value_count": (
+        "a least and a greatest length",
+        lambda value: (
+            value is None
+            or (isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_size, value)))
+        ),
+    ),
+    "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
+}
+"""The type of each field of a column in a document, in words and as a test."""

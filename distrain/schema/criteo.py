@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from distrain.schema.column import ColumnSchema
+from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.schema import Schema
-from distrain.schema.tags import Tags
 
 LABEL = "label"
 CONTINUOUS = tuple(f"I{i}" for i in range(1, 14))

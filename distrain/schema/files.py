@@ -1,21 +1,29 @@
-"""Schema files: Merlin's `schema.pbtxt` and `schema.json`, and our own JSON.
+"""Schema files: Merlin's `schema.pbtxt` and `schema.json`, and JSON in a form of our own.
 
-All three are read; `*.pbtxt` and `*.json` are written the way Merlin reads them.
+All three are read; `*.pbtxt` and `*.json` are written in Merlin's forms.
 """
 
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from distrain.errors import SchemaError
-from distrain.schema import json_form, text_form
-from distrain.schema.column import ColumnSchema
+from distrain.schema.column import ColumnSchema, columns_from_json
 from distrain.schema.merlin import column_of, feature_of
-from distrain.schema.messages import FEATURE, SHARED_DOMAINS, Feature, Kind
-from distrain.schema.schema import Schema
+from distrain.schema.messages import (
+    FEATURE,
+    SHARED_DOMAINS,
+    Feature,
+    FieldKind,
+    read_json,
+    read_text,
+    snake_case,
+    write_json,
+    write_text,
+)
 from distrain.schema.textproto import Field, parse, render
 from distrain.storage import whole_file
 
@@ -23,52 +31,47 @@ _log = logging.getLogger(__name__)
 
 _Where: TypeAlias = dict[str, object]
 _Entry: TypeAlias = tuple[str, Any, _Where]  # field's name, unread message, place
-_Reader: TypeAlias = Callable[[Any, Mapping[str, Kind]], Feature]
+_Reader: TypeAlias = Callable[[Any, Mapping[str, FieldKind]], Feature]
 
 _NAMES_IN_FOLDER = ("schema.pbtxt", "schema.json", ".merlin/schema.json")
 _FORMATS_HINT = "Known are Merlin's text format (*.pbtxt) and JSON (*.json)."
 
 
-def load_schema(path: str | Path) -> Schema:
-    """Read a schema; the file's name says the format.
+def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
+    """The columns of a schema file, or of the one in a folder; the file's name says the format.
 
     Top-level domains (`string_domain`, ...) become part of the columns that refer to them. Other
-    top-level entries describe no column; they are left out, and a warning is logged. A feature that
-    stands there twice, the same way, counts once, with a warning.
+    top-level entries describe no column: they are left out, with a warning. Two equal entries of
+    one feature count once, with a warning.
 
-    Raises:
-        SchemaError: The file is missing, its ending unknown, or its content unreadable; the error
-            names the file, and the line or the feature.
+    An error names the file, and the line or the feature.
     """
     path = Path(path)
-    if path.exists():  # or the ending of a mistyped path would be told first
+    if path.is_dir():
+        path = find_schema(path)
+    if path.exists():  # a mistyped path is a missing file first
         _check_ending(path)
     with _placed({"file": path}):
         text = _read(path)
         try:
             if path.suffix == ".pbtxt":
-                return _assembled(_text_entries(text), _read_text, path)
+                return _assembled(_text_entries(text), _read_feature, path)
             document = _json_document(text)
             if "columns" in document:
-                return Schema.from_json(document)
-            return _assembled(_json_entries(document), json_form.read, path)
+                return columns_from_json(document)
+            return _assembled(_json_entries(document), read_json, path)
         except RecursionError:
             raise SchemaError("nested too deeply to be a schema") from None
 
 
-def save_schema(schema: Schema, path: str | Path) -> None:
-    """Write a schema, whole or not at all; the file's name says the format.
-
-    Raises:
-        SchemaError: The name's ending is not a known format, or a column cannot be written in it.
-        OutputError: The file could not be written.
-    """
+def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
+    """Write a schema, whole or not at all; the file's name says the format."""
     path = Path(path)
     _check_ending(path)
     form = _as_text if path.suffix == ".pbtxt" else _as_json
     with _placed({"file": path}):
         try:
-            text = form([feature_of(column) for column in schema])
+            text = form([feature_of(column) for column in columns])
         except ValueError as error:  # a lone surrogate in a name, a NaN as a bound
             raise SchemaError(f"the schema cannot be written: {error}") from None
     with whole_file(path) as partial:
@@ -129,8 +132,8 @@ def _read(path: Path) -> str:
         raise SchemaError("the schema file is not UTF-8 text", where={"line": line}) from None
 
 
-def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> Schema:
-    """The schema of a file's top-level entries."""
+def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[ColumnSchema, ...]:
+    """The columns of a file's top-level entries."""
     features: list[tuple[_Where, Feature]] = []
     shared: dict[str, tuple[str, Feature]] = {}
     left_out: set[str] = set()
@@ -161,7 +164,7 @@ def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> Schema:
     if repeated:
         twice = ", ".join(sorted(repeated))
         _log.warning("%s: these stand there twice, the same way, and count once: %s", path, twice)
-    return Schema(tuple(columns.values()))
+    return tuple(columns.values())
 
 
 @contextlib.contextmanager
@@ -178,15 +181,15 @@ def _text_entries(text: str) -> Iterator[_Entry]:
         yield field.key, field, {"line": field.line}
 
 
-def _read_text(field: Field, kinds: Mapping[str, Kind]) -> Feature:
-    message: Feature = text_form.read([field], {field.key: dict(kinds)})[field.key]
+def _read_feature(field: Field, kinds: Mapping[str, FieldKind]) -> Feature:
+    message: Feature = read_text([field], {field.key: dict(kinds)})[field.key]
     return message
 
 
 def _json_entries(document: dict[str, Any]) -> Iterator[_Entry]:
     for key, items in document.items():
         for number, item in enumerate(items if isinstance(items, list) else [items], start=1):
-            yield json_form.snake(key), item, {key: _label(number, item)}
+            yield snake_case(key), item, {key: _label(number, item)}
 
 
 def _label(number: int, item: Any) -> str:
@@ -209,9 +212,9 @@ def _json_document(text: str) -> dict[str, Any]:
 
 
 def _as_text(features: list[Feature]) -> str:
-    return render(text_form.write({"feature": features}, {"feature": [FEATURE]}))
+    return render(write_text({"feature": features}, {"feature": [FEATURE]}))
 
 
 def _as_json(features: list[Feature]) -> str:
-    document = json_form.write({"feature": features}, {"feature": [FEATURE]})
+    document = write_json({"feature": features}, {"feature": [FEATURE]})
     return json.dumps(document, indent=2, allow_nan=False) + "\n"

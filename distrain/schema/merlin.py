@@ -28,32 +28,30 @@ the property `distrain`, which wins on reading.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 from distrain.errors import SchemaError
-from distrain.schema.column import ColumnSchema
-from distrain.schema.merlin_read import annotated, natural_column
-from distrain.schema.merlin_write import natural_feature
-from distrain.schema.messages import Feature
+from distrain.schema.column import ColumnSchema, Tags
+from distrain.schema.messages import (
+    DTYPE_OF_TYPE,
+    PRESENCE,
+    SHARED_DOMAINS,
+    UNKNOWN,
+    Feature,
+    fits,
+)
 from distrain.schema.struct_codec import decode_struct, encode_struct
 
 _EXACT = "distrain"
 
 
 def column_of(feature: Feature, shared: Mapping[str, tuple[str, Feature]]) -> ColumnSchema:
-    """The column that a feature describes.
-
-    Args:
-        feature: The message.
-        shared: The file's domains that features refer to: name to (kind, message).
-
-    Raises:
-        SchemaError: It has no name, or its values contradict each other.
-    """
-    properties = annotated(feature.get("annotation", {}))
+    """The column of a feature; `shared` holds the file's domains by name: (kind, message)."""
+    properties = _annotated(feature.get("annotation", {}))
     exact = properties.pop(_EXACT, "{}")
-    column = natural_column(feature, properties, shared)
+    column = _natural_column(feature, properties, shared)
     try:
         return replace(column, **json.loads(exact))
     except (TypeError, ValueError) as error:
@@ -63,13 +61,9 @@ def column_of(feature: Feature, shared: Mapping[str, tuple[str, Feature]]) -> Co
 
 
 def feature_of(column: ColumnSchema) -> Feature:
-    """The feature that describes a column; `column_of` gives the equal column.
-
-    Raises:
-        SchemaError: A property or name has no form in a Merlin file.
-    """
+    """The feature that describes a column; `column_of` gives the equal column."""
     try:
-        feature, properties = natural_feature(column)
+        feature, properties = _natural_feature(column)
         properties.pop(_EXACT, None)
         feature["annotation"]["extra_metadata"] = [_as_struct(properties)]
         read_back = column_of(feature, {})
@@ -91,3 +85,223 @@ def feature_of(column: ColumnSchema) -> Feature:
 def _as_struct(properties: Feature) -> Feature:
     # Through the bytes and back, so that text and JSON files lose exactly the same.
     return decode_struct(encode_struct(properties))
+
+
+_TYPE_NAMES = {"1": "BYTES", "2": "INT", "3": "FLOAT"}
+_KNOWN_TYPES = ("0", "TYPE_UNKNOWN", *_TYPE_NAMES, *_TYPE_NAMES.values())
+
+
+def _natural_column(
+    feature: Feature, properties: Feature, shared: Mapping[str, tuple[str, Feature]]
+) -> ColumnSchema:
+    """The column that a feature's fields and its annotated properties (taken over) describe."""
+    name = feature.get("name", "")
+    if not name:
+        raise SchemaError("a feature without a name")
+    tags = list(feature.get("annotation", {}).get("tag", ()))
+    kind, domain = _domain(feature, shared)
+    if domain.get("is_categorical") and Tags.CATEGORICAL not in tags:
+        tags.append(Tags.CATEGORICAL)
+    sizes = _embedding_sizes(properties)
+    cardinality = sizes.get("cardinality")
+    if Tags.CATEGORICAL in tags and kind == "int_domain" and domain.get("max", 0) > 0:
+        cardinality = max(domain["max"] + 1, cardinality or 0)
+    _keep_domain(properties, name, kind, domain, cardinality)
+    if "presence" in feature:
+        properties["presence"] = {k: v for k, v in feature["presence"].items() if k in PRESENCE}
+    dtype = _dtype(feature, properties)
+    value_count, is_list, is_ragged = _lengths(feature, properties)
+    unknown = dict(_unknown_fields(feature))
+    if unknown:
+        previous = properties.get(UNKNOWN)
+        properties[UNKNOWN] = {**previous, **unknown} if isinstance(previous, dict) else unknown
+    return ColumnSchema(
+        name,
+        dtype,
+        tuple(tags),
+        cardinality=cardinality,
+        embedding_dim=sizes.get("dimension"),
+        is_list=is_list,
+        is_ragged=is_ragged,
+        value_count=value_count,
+        properties=properties,
+    )
+
+
+def _annotated(annotation: Feature) -> Feature:
+    """The properties of a feature: packed, or (an old way) as JSON in a comment."""
+    properties: Feature = {}
+    comments = []
+    for comment in annotation.get("comment", ()):
+        try:
+            document = json.loads(comment)
+        except ValueError:
+            document = None
+        if isinstance(document, dict):
+            properties |= document
+        else:
+            comments.append(comment)
+    if comments:
+        properties["comment"] = comments
+    for packed in annotation.get("extra_metadata", ()):
+        properties |= packed
+    return {key: _tidy(value) for key, value in properties.items()}
+
+
+def _tidy(value: Any) -> Any:
+    """Whole numbers as integers: a Struct knows doubles only."""
+    if isinstance(value, dict):
+        return {key: _tidy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_tidy(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
+        return int(value)
+    return value
+
+
+def _domain(
+    feature: Feature, shared: Mapping[str, tuple[str, Feature]]
+) -> tuple[str | None, Feature]:
+    for kind in SHARED_DOMAINS:
+        if kind in feature:
+            return kind, feature[kind]
+    name = feature.get("domain")
+    return shared.get(name, (None, {"name": name})) if name else (None, {})
+
+
+def _keep_domain(
+    properties: Feature, name: str, kind: str | None, domain: Feature, cardinality: int | None
+) -> None:
+    if domain.get("name", "") not in ("", name):
+        properties["domain"] = domain["name"]
+    if kind == "string_domain":
+        properties["string_domain"] = domain.get("value", [])
+    implied = {}
+    if kind == "int_domain" and cardinality is not None:
+        implied = {"min": 0, "max": cardinality - 1}
+    for bound in ("min", "max"):
+        if bound in domain and domain[bound] != implied.get(bound):
+            properties[bound] = domain[bound]
+
+
+def _embedding_sizes(properties: Feature) -> dict[str, int]:
+    """Take cardinality and dimension out of the properties; what else is there stays."""
+    sizes = properties.get("embedding_sizes")
+    if not isinstance(sizes, dict):
+        return {}
+    taken = {
+        key: sizes.pop(key)
+        for key in ("cardinality", "dimension")
+        if fits(sizes.get(key), "int") and sizes[key] > 0
+    }
+    if not sizes:
+        del properties["embedding_sizes"]
+    return taken
+
+
+def _dtype(feature: Feature, properties: Feature) -> str | None:
+    kind = feature.get("type", "")
+    kind = _TYPE_NAMES.get(kind, kind)
+    if kind == "BYTES":
+        properties.pop("dtype_item_size", None)
+        return "string"
+    if kind in ("INT", "FLOAT"):
+        size = properties.pop("dtype_item_size", None)
+        return (
+            DTYPE_OF_TYPE.get((kind, size if isinstance(size, int) else 64))
+            or DTYPE_OF_TYPE[kind, 64]
+        )
+    return None
+
+
+def _lengths(
+    feature: Feature, properties: Feature
+) -> tuple[tuple[int | None, int | None] | None, bool, bool]:
+    """Value count, is_list and is_ragged; the annotation, where it speaks, is taken at its word."""
+    count = feature.get("value_count")
+    length = _fixed_length(feature)
+    if count is None and length is not None:
+        count = {"min": length, "max": length}
+    least, greatest = (count.get("min"), count.get("max") or None) if count else (None, None)
+    listed = bool(least or greatest)
+    is_list = properties.pop("is_list", listed)
+    is_ragged = properties.pop("is_ragged", listed and least != greatest)
+    return (least, greatest) if count is not None else None, bool(is_list), bool(is_ragged)
+
+
+def _fixed_length(feature: Feature) -> int | None:
+    """The length that a shape of one dimension gives to lists; length 1 is a scalar."""
+    dims = feature.get("shape", {}).get("dim", ())
+    size: int = dims[0].get("size", 0) if len(dims) == 1 else 0
+    return size if size > 1 else None
+
+
+def _unknown_fields(message: Feature, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What no field of a column holds, by dotted path."""
+    if message.get("type", "INT") not in _KNOWN_TYPES:
+        yield "type", message["type"]
+    if "shape" in message and _fixed_length(message) is None:
+        yield "shape", message["shape"]
+    for key, value in message.items():
+        if key == UNKNOWN:
+            yield from ((path + name, item) for name, item in value.items())
+        elif isinstance(value, dict):
+            yield from _unknown_fields(value, f"{path}{key}.")
+
+
+_TYPES = {
+    "bool": ("INT", 8),
+    "string": ("BYTES", None),
+    **{dtype: kind for kind, dtype in DTYPE_OF_TYPE.items()},
+    **{f"u{dtype}": kind for kind, dtype in DTYPE_OF_TYPE.items() if kind[0] == "INT"},
+}
+
+
+def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
+    """The feature without its properties, and those that must be annotated."""
+    properties = dict(column.properties)
+    feature: Feature = {"name": column.name, "annotation": {"tag": list(column.tags)}}
+    if column.value_count is not None:
+        bounds = zip(("min", "max"), column.value_count, strict=True)
+        feature["value_count"] = {key: bound for key, bound in bounds if bound is not None}
+    if column.dtype is not None:
+        feature["type"], size = _TYPES[column.dtype]
+        if size is not None:
+            properties["dtype_item_size"] = size
+    feature |= _domain_message(column, properties)
+    if fits(properties.get("presence"), PRESENCE):
+        feature["presence"] = dict(properties.pop("presence"))
+    comments: Any = properties.get("comment")
+    # One that looks like JSON would be read as properties: that was Merlin's first way.
+    if fits(comments, ["string"]) and not any(c.lstrip().startswith("{") for c in comments):
+        feature["annotation"]["comment"] = properties.pop("comment")
+    properties |= {"is_list": column.is_list, "is_ragged": column.is_ragged}
+    if column.embedding_dim is not None:
+        sizes = {"cardinality": column.cardinality, "dimension": column.embedding_dim}
+        properties["embedding_sizes"] = {
+            key: size for key, size in sizes.items() if size is not None
+        }
+    return feature, properties
+
+
+def _domain_message(column: ColumnSchema, properties: Feature) -> Feature:
+    """The domain's field, made of what it takes out of the properties."""
+    own_name = properties.get("domain")
+    named = isinstance(own_name, str) and own_name != ""
+    name = properties.pop("domain") if named else column.name
+    if fits(properties.get("string_domain"), ["string"]):
+        return {"string_domain": {"name": name, "value": properties.pop("string_domain")}}
+    is_float = (column.dtype or "").startswith("float")
+    kind = "float_domain" if is_float else "int_domain"
+    bounds = {
+        bound: properties.pop(bound)
+        for bound in ("min", "max")
+        if fits(properties.get(bound), "float" if is_float else "int")
+    }
+    if not is_float and column.cardinality is not None:
+        bounds.setdefault("max", column.cardinality - 1)
+        categorical = {"is_categorical": Tags.CATEGORICAL in column.tags}
+        return {kind: {"name": name, **bounds, **categorical}}
+    if bounds or (named and column.dtype not in (None, "string")):
+        return {kind: {"name": name, **bounds}}
+    return {"domain": name} if named else {}

@@ -1,16 +1,21 @@
 """An ordered set of columns."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from distrain.errors import SchemaError
-from distrain.schema.column import ColumnSchema
-from distrain.schema.tags import Tags
+from distrain.schema.column import (
+    ColumnSchema,
+    Tags,
+    check_names,
+    columns_from_json,
+    columns_to_json,
+)
+from distrain.schema.files import read_columns, write_columns
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
-        repeated = sorted(name for name, count in Counter(self.names).items() if count > 1)
-        if repeated:
-            raise SchemaError(f"columns named more than once: {', '.join(repeated)}")
+        check_names(self.columns)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -140,13 +143,7 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         """The schema as JSON values: every field of every column that is not at its default."""
-        empty = asdict(ColumnSchema("-"))
-        return {
-            "columns": [
-                {k: _jsonable(v) for k, v in asdict(c).items() if k == "name" or v != empty[k]}
-                for c in self.columns
-            ]
-        }
+        return {"columns": columns_to_json(self.columns)}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Schema":
@@ -155,97 +152,27 @@ class Schema:
         Raises:
             SchemaError: A field is unknown or unusable.
         """
-        allowed = {field.name for field in fields(ColumnSchema)}
-        try:
-            items = list(document["columns"])
-            unknown = sorted({key for item in items for key in item} - allowed)
-            if unknown:
-                raise SchemaError(
-                    f"unknown fields of a column: {', '.join(map(repr, unknown))}",
-                    hint=f"Allowed: {', '.join(sorted(allowed))}.",
-                )
-            for item in items:
-                _check_types(item)
-            return cls(tuple(ColumnSchema(**item) for item in items))
-        except (KeyError, TypeError) as error:
-            raise SchemaError(f"not a schema document: {error!r:.200}") from None
+        return cls(columns_from_json(document))
 
     @classmethod
     def load(cls, path: str | Path) -> "Schema":
-        """Read a schema; the file's name says the format (`*.pbtxt`, `*.json`).
+        """Read a schema file (`*.pbtxt`, `*.json`), or the one in a folder (see `find_schema`).
 
         Raises:
             SchemaError: The file is missing, its format unknown, or its content unreadable.
         """
-        from distrain.schema.files import load_schema
-
-        return load_schema(Path(path))
+        return cls(read_columns(path))
 
     def save(self, path: str | Path) -> None:
         """Write the schema, whole or not at all; the file's name says the format.
 
         Raises:
-            SchemaError: The name's ending is not a known format.
-            OutputError: It could not be written.
+            SchemaError: The name's ending is not a known format, or a column cannot be written.
+            OutputError: The file could not be written.
         """
-        from distrain.schema.files import save_schema
-
-        save_schema(self, Path(path))
-
-
-def _check_types(item: Mapping[str, Any]) -> None:
-    """Refuse a column of a document whose values are of other types than its fields.
-
-    Raises:
-        SchemaError: It has such a value; the column and the field are named.
-    """
-    if not isinstance(item, Mapping):
-        raise TypeError(f"a column is a mapping, not {item!r:.80}")
-    for field, value in item.items():
-        needed, fits = _JSON_FIELDS[field]
-        if not fits(value):
-            text = repr(value) if not isinstance(value, list | dict) else type(value).__name__
-            raise SchemaError(
-                f"not a schema document: {field} is {text:.80}, not {needed}",
-                where={"column": f"{item.get('name')!r:.80}"},
-            )
-
-
-def _is_size(value: object) -> bool:
-    return value is None or (type(value) is int and abs(value) < 2**63)
-
-
-def _is_bool(value: object) -> bool:
-    return type(value) is bool
-
-
-_JSON_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "name": ("a text", lambda value: isinstance(value, str)),
-    "dtype": ("a text", lambda value: value is None or isinstance(value, str)),
-    "tags": (
-        "a list of words",
-        lambda value: isinstance(value, list | tuple) and all(isinstance(v, str) for v in value),
-    ),
-    "cardinality": ("a whole number below 2**63", _is_size),
-    "embedding_dim": ("a whole number below 2**63", _is_size),
-    "is_list": ("true or false", _is_bool),
-    "is_ragged": ("true or false", _is_bool),
-    "value_count": (
-        "a least and a greatest length",
-        lambda value: (
-            value is None
-            or (isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_size, value)))
-        ),
-    ),
-    "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
-}
-"""What a document may hold for each field of a column, in words and as a test."""
+        write_columns(self.columns, path)
 
 
 def _some(names: Sequence[str], most: int = 50) -> str:
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _jsonable(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -38,11 +38,7 @@ def encode_struct(document: Mapping[str, Any]) -> bytes:
 
 
 def decode_struct(data: bytes) -> dict[str, Any]:
-    """Parse a serialised Struct; every number arrives as a float.
-
-    Raises:
-        ValueError: The bytes are not a Struct.
-    """
+    """Parse a serialised Struct, or raise a `ValueError`; every number arrives as a float."""
     document: dict[str, Any] = {}
     for number, entry in _fields(data):
         if number != 1 or not isinstance(entry, bytes):

@@ -50,13 +50,8 @@ _PRINTED = dict(zip(b"\n\r\t\"'\\", (r"\n", r"\r", r"\t", r"\"", r"\'", r"\\"), 
 
 
 def parse(text: str) -> list[Field]:
-    """Read the fields of a message.
-
-    Raises:
-        SchemaError: The text is not in the format; the error names the line.
-    """
-    parser = _Parser(_tokens(text))
-    return parser.fields(closing="")
+    """Read the fields of a message; a `SchemaError` names the line that is not in the format."""
+    return _Parser(_tokens(text)).fields(closing="")
 
 
 def render(fields: Sequence[Field], indent: str = "") -> str:

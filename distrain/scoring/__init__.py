@@ -1,15 +1,15 @@
-"""Scores of a saved model: parquet in, parquet or metrics out."""
+"""Scores and metrics of a saved model on parquet files."""
 
 from distrain.scoring.evaluation import Groups, check_group, evaluate_groups, evaluate_saved
-from distrain.scoring.job import PredictRequest, PredictResult, check_request, predict
+from distrain.scoring.prediction import PredictRequest, PredictResult, check_request, predict
 
 __all__ = [
     "Groups",
-    "check_group",
-    "evaluate_groups",
-    "evaluate_saved",
     "PredictRequest",
     "PredictResult",
+    "check_group",
     "check_request",
+    "evaluate_groups",
+    "evaluate_saved",
     "predict",
 ]

@@ -10,11 +10,10 @@ import pyarrow as pa
 import torch
 
 from distrain.loader import Dataset, Loader
-from distrain.metrics import BinaryReport
-from distrain.metrics.grouped import GroupedReport, grouped_auc
+from distrain.metrics import BinaryReport, GroupedReport, grouped_auc
 from distrain.models import SavedModel
 from distrain.scoring.side_columns import check_side_columns, common_type, side_columns
-from distrain.train.evaluate import evaluate, rank_scores, scored_batches
+from distrain.train.loop import count_scores, evaluate, scored_batches
 
 MAX_AUC_BOUND = 1e-3
 SHOWN_GROUPS = 20
@@ -28,7 +27,7 @@ class Groups:
     """AUC within the groups of a column.
 
     Attributes:
-        column: Its name.
+        column: The column's name.
         report: The groups' figures, numbered as `names`.
         names: The column's values, null among them if there are nulls.
     """
@@ -67,30 +66,26 @@ def evaluate_saved(
     max_auc_bound: float = MAX_AUC_BOUND,
     on_progress: OnProgress | None = None,
 ) -> BinaryReport:
-    """Every metric of a saved model on labelled rows.
+    """Every metric of a saved model on the CPU, on labelled rows, `batch_rows` at once.
 
-    Args:
-        saved: The model, on the CPU.
-        dataset: The rows.
-        batch_rows: Rows scored at once.
-        max_auc_bound: Where the bins' bound on the AUC or the average precision is wider, the rows
-            are scored once more and ordered by their scores.
-        on_progress: Told of each batch.
+    Where the bins' bound on the AUC or the average precision is wider than `max_auc_bound`, the
+    rows are scored once more and ordered by their scores. `on_progress` is called before each batch
+    and at the end.
 
     Raises:
         ModelError: A logit is not finite.
         DataError: The rows cannot be used.
     """
     loader, device = _in_order(dataset, batch_rows), torch.device("cpu")
-    told = _batch_counter(dataset, "scoring", batch_rows, on_progress)
-    report = evaluate(saved.model, loader, device, told).compute()
-    told()
+    count = _batch_counter(dataset, "scoring", batch_rows, on_progress)
+    report = evaluate(saved.model, loader, device, count).compute()
+    count()
     bounds = (report.auc_bound or 0.0, report.average_precision_bound or 0.0)
     if max(bounds) <= max_auc_bound:
         return report
-    told = _batch_counter(dataset, "ordering", batch_rows, on_progress)
-    ranked = rank_scores(saved.model, loader, device, told)
-    told()
+    count = _batch_counter(dataset, "ordering", batch_rows, on_progress)
+    ranked = count_scores(saved.model, loader, device, count)
+    count()
     auc, precision = ranked.auc(), ranked.average_precision()
     assert auc is not None  # the bins had both classes
     assert precision is not None
@@ -126,32 +121,23 @@ def evaluate_groups(
     """The AUC of a saved model within the groups that a column of the files makes.
 
     It holds a score, a label and a group number of every row: 13 bytes a row, three times as much
-    while they are sorted.
-
-    Args:
-        saved: The model, on the CPU.
-        dataset: The rows.
-        column: Any column of the files whose values can be compared; null is a value.
-        batch_rows: Rows scored at once.
-        on_progress: Told of each batch.
-
-    Raises:
-        DataError: As of `check_group`.
+    while they are sorted. `column` is any column that `check_group` takes; null is a value. The
+    other arguments are those of `evaluate_saved`.
     """
     files, schema = _files(dataset), pa.schema([(column, check_group(dataset, column))])
     loader = _in_order(dataset, batch_rows)
     values: list[pa.Array] = []
     scores: list[np.ndarray[Any, Any]] = []
     labels: list[np.ndarray[Any, Any]] = []
-    told = _batch_counter(dataset, "grouping", batch_rows, on_progress)
-    batches = scored_batches(saved.model, loader, torch.device("cpu"), told)
+    count = _batch_counter(dataset, "grouping", batch_rows, on_progress)
+    batches = scored_batches(saved.model, loader, torch.device("cpu"), count)
     for piece, (logits, targets) in zip(
         side_columns(files, [column], batch_rows, schema), batches, strict=True
     ):
         values.append(piece.column(0).dictionary_encode())
         scores.append(logits.float().numpy())
         labels.append(targets.numpy() != 0)
-    told()
+    count()
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     held, groups = np.unique(groups, return_inverse=True)
@@ -172,7 +158,7 @@ def _in_order(dataset: Dataset, batch_rows: int) -> Loader:
 def _batch_counter(
     dataset: Dataset, phase: str, batch_rows: int, on_progress: OnProgress | None
 ) -> Callable[[], None]:
-    """Tells how many rows are done; to be called before each batch, and after the last one."""
+    """Reports the rows done; to be called before each batch, and after the last one."""
     rows, done = len(dataset), -batch_rows
 
     def count() -> None:

@@ -1,4 +1,4 @@
-"""Columns of parquet files beside those that a model reads, in step with its batches."""
+"""Columns of parquet files that no model reads, in step with the batches of those that it does."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,16 +15,10 @@ def side_columns(
     batch_rows: int,
     schema: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of all rows of some files, in the files' order.
+    """Columns of all rows of parquet files, in order, in pieces of `batch_rows` (the last: fewer).
 
-    Args:
-        files: Parquet files: paths or URLs.
-        columns: Which columns; without any, nothing is read.
-        batch_rows: Rows of each piece; the last may have fewer.
-        schema: The types that all files' columns get; `None`: as they are, the same in all.
-
-    Raises:
-        DataError: A value does not fit into its type.
+    Without columns, nothing is read. All files' columns get the types of `schema`; by default they
+    have the same types already.
     """
     if not columns:
         return
@@ -60,15 +54,9 @@ def _as(schema: pa.Schema, piece: pa.RecordBatch, file: str) -> pa.RecordBatch:
 
 
 def check_side_columns(file: str, columns: Sequence[str], purpose: str) -> None:
-    """Look whether a file has some columns.
+    """Raise a `DataError` if a parquet file lacks one of some columns.
 
-    Args:
-        file: A parquet file: a path or URL.
-        columns: Their names.
-        purpose: What they are for, such as `to keep`; for the message.
-
-    Raises:
-        DataError: It lacks one.
+    `purpose` is for the message, such as `to keep`.
     """
     if not columns:
         return
@@ -84,15 +72,10 @@ def check_side_columns(file: str, columns: Sequence[str], purpose: str) -> None:
 
 
 def common_type(files: Sequence[str], column: str) -> pa.DataType:
-    """A type that a column of single values has in all files, or that all of them fit into.
+    """The type that a column of single values has in all files, or that all of them fit into.
 
-    Args:
-        files: Parquet files that have the column: paths or URLs.
-        column: Its name.
-
-    Raises:
-        DataError: It holds lists or structs, or values that cannot be compared, such as numbers in
-            one file and strings in another.
+    Values that cannot be compared, such as numbers in one file and strings in another, are a
+    `DataError`, and so are lists and structs.
     """
     common = pa.schema([(column, pa.null())])
     for file in files:

@@ -1,23 +1,22 @@
-"""What a sink is told, and what it does with it. Pure."""
+"""The interface of sinks, and the values that they get. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from distrain.coordinator.view import Entry, Record
+from distrain.jobs import Entry, Record
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Whose entries a sink gets.
+    """The run whose entries a sink gets.
 
     Attributes:
-        job_id: The job.
-        name: Its name, from its spec.
-        run_dir: Its files.
-        tags: Its labels, from its spec.
-        parameters: Its spec in one level: `train.optimizer.lr` and its value.
+        name: The job's name in its spec.
+        run_dir: The run directory.
+        tags: The labels in the spec.
+        parameters: The spec in one level: `train.optimizer.lr` and its value.
     """
 
     job_id: str
@@ -35,9 +34,10 @@ class Stamped(NamedTuple):
 
 
 class Sink(Protocol):
-    """Keeps a run's entries somewhere. All is called in one thread, which is the sink's own.
+    """Keeps a run's entries somewhere. All methods are called in one thread of the sink's own.
 
-    What raises here never reaches the training: entries are lost, and the command says so.
+    An error that a method raises never reaches the training: entries are lost, which the command
+    reports.
     """
 
     def open(self, facts: RunFacts) -> None:
@@ -59,7 +59,9 @@ def scalars(record: Record) -> dict[str, float]:
     """
     names = ("rows_total", "rows_per_s", "loss", "normalised_entropy", "auc", "auc_bound", "lr")
     values = {f"{record.split}/{name}": getattr(record, name) for name in names}
-    values[f"{record.split}/stall_pct"] = record.stall_max_pct
+    values[f"{record.split}/stall_mean_pct"] = record.stall_mean_pct
+    values[f"{record.split}/stall_max_pct"] = record.stall_max_pct
+    values[f"{record.split}/stall_pct"] = record.stall_max_pct  # its name before there were two
     for phase, seconds in (record.seconds or {}).items():
         values[f"seconds/{phase}"] = seconds
     return {name: value for name, value in values.items() if value is not None}

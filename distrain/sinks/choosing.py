@@ -1,4 +1,4 @@
-"""Sinks by the words of the command line."""
+"""Opens sinks by their names on the command line."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -10,10 +10,7 @@ from distrain.sinks.base import Sink
 
 
 def open_sink(word: str) -> Sink:
-    """The sink that a word of the command line names.
-
-    Args:
-        word: `tensorboard`, `tensorboard:FOLDER`, `mlflow` or `mlflow:URI`.
+    """The sink of `tensorboard`, `tensorboard:FOLDER`, `mlflow` or `mlflow:URI`.
 
     Raises:
         InputError: There is no such sink, or the package that it needs is not installed.
@@ -37,7 +34,7 @@ def open_sink(word: str) -> Sink:
 
 
 def open_sinks(given: Iterable[str | Sink]) -> dict[str, Sink]:
-    """Sinks by name; those that are none yet, by their words.
+    """Sinks by name; strings are opened as by `open_sink`.
 
     Raises:
         InputError: As `open_sink`.

@@ -2,8 +2,8 @@
 
 The command that watches a job puts entries into the queues and never waits for them. When a queue
 is full, its sink is behind by more than any server's hiccup: new entries are lost until it moves.
-When a sink raises, the entries of that call are lost. Either is told once, and again at the end,
-with their number.
+When a sink raises, the entries of that call are lost. Either is reported once, and again at the
+end, with the number of entries.
 """
 
 import logging
@@ -11,9 +11,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 
-from distrain.coordinator.view import Entry, Record, Resumed
+from distrain.jobs import Entry
 from distrain.sinks.base import RunFacts, Sink, Stamped
 
 CAPACITY = 1024
@@ -26,14 +25,12 @@ log = logging.getLogger(__name__)
 
 
 class Feeds:
-    """All sinks of one run.
+    """All sinks of one run, by name.
 
     Args:
-        sinks: By name.
-        facts: Whose entries they get.
-        say: Tells people a line.
+        say: Prints a line for people.
         capacity: Entries that may wait for one sink.
-        last_entries_s: How long to wait for all of them at the end.
+        last_entries_s: How long to wait for all sinks at the end.
     """
 
     def __init__(
@@ -47,7 +44,6 @@ class Feeds:
         self._feeds = [_Feed(name, sink, facts, capacity) for name, sink in sinks.items()]
         self._say = say
         self._last_entries_s = last_entries_s
-        self._fresh = _Fresh()
         self._state = "failed"  # unless somebody says how it ended
 
     def __enter__(self) -> "Feeds":
@@ -55,22 +51,15 @@ class Feeds:
             feed.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Pass entries on; returns at once."""
-        if not self._feeds:
-            return
-        fresh = [Stamped(entry, time.time()) for entry in self._fresh.of(entries)]
+        """Pass new entries on, as `RunRecorder.add` returns them; this never waits."""
+        stamped = [Stamped(entry, time.time()) for entry in entries]
         for feed in self._feeds:
-            feed.put(fresh)
-            self._tell(feed.news())
+            feed.put(stamped)
+            self._warn(feed.news())
 
     def ends(self, state: str) -> None:
         """Say how the job ended: `succeeded`, `failed` or `cancelled`."""
@@ -83,10 +72,10 @@ class Feeds:
         until_s = time.monotonic() + self._last_entries_s
         for feed in self._feeds:
             feed.join(max(0.0, until_s - time.monotonic()))
-            self._tell(feed.verdict())
+            self._warn(feed.verdict())
         self._feeds = []
 
-    def _tell(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         if text:
             self._say(f"warning: {text}")
 
@@ -107,7 +96,7 @@ class _Feed:
         self._dropped = 0  # by the thread that puts
         self._lost = 0  # by the sink's
         self._trouble = ""
-        self._told = False
+        self._warned = False
         # A sink that hangs must not keep the command from ending.
         self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
 
@@ -134,23 +123,23 @@ class _Feed:
         self._thread.join(timeout_s)
 
     def news(self) -> str:
-        """What should be told now; once."""
-        if self._told or not (self._trouble or self._dropped):
+        """The warning to print now, once; "" without one."""
+        if self._warned or not (self._trouble or self._dropped):
             return ""
-        self._told = True
+        self._warned = True
         if self._trouble:
             return f"sink {self.name} failed; entries may be lost: {self._trouble}"
         return f"sink {self.name} does not keep up, and loses entries"
 
     def verdict(self) -> str:
-        """What should be told at the end: nothing, if all is kept."""
+        """The warning to print at the end; "" if no entry was lost."""
         lost = self._dropped + self._lost
         if self._thread.is_alive():
             lost += self._waiting.qsize() + self._taken
             return f"sink {self.name} did not come to its end; up to {lost} entries are lost"
         if lost:
             return f"sink {self.name}: {lost} entries were lost: {self._trouble or _SLOW}"
-        return "" if self._told else self.news()
+        return "" if self._warned else self.news()
 
     def _run(self) -> None:
         opened = False
@@ -178,32 +167,13 @@ class _Feed:
             except queue.Empty:
                 return entries
 
-    def _guarded(self, act: Callable[..., None], *told: object) -> bool:
+    def _guarded(self, act: Callable[..., None], *values: object) -> bool:
         """Whether it went well. Whatever a tool raises, also to leave, ends here."""
         try:
-            act(*told)
+            act(*values)
         except BaseException as error:
             log.debug("sink %s", self.name, exc_info=True)
             first_line = (str(error) or repr(error)).splitlines()[0]
             self._trouble = self._trouble or f"{type(error).__name__}: {first_line}"
             return False
         return True
-
-
-class _Fresh:
-    """Leaves out records that came before: a checkpoint's step may be reported twice."""
-
-    def __init__(self) -> None:
-        self._steps: dict[str, int] = {}
-
-    def of(self, entries: Iterable[Entry]) -> list[Entry]:
-        fresh: list[Entry] = []
-        for entry in entries:
-            if isinstance(entry, Resumed):
-                self._steps = {s: min(step, entry.step) for s, step in self._steps.items()}
-            elif isinstance(entry, Record):
-                if entry.step <= self._steps.get(entry.split, -1):
-                    continue
-                self._steps[entry.split] = entry.step
-            fresh.append(entry)
-        return fresh

@@ -4,7 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from distrain.coordinator.view import Notice, Record, Resumed
+from distrain.jobs import AttemptStarted, Notice, Record
+from distrain.run_paths import RunPaths
 from distrain.sinks.base import RunFacts, Stamped, scalars
 
 if TYPE_CHECKING:
@@ -12,9 +13,7 @@ if TYPE_CHECKING:
 
 NEEDS = "mlflow"
 EXPERIMENT_VARIABLE = "MLFLOW_EXPERIMENT_NAME"
-JOB_TAG = "distrain.job_id"
-STORE = "mlflow.db"
-"""In the run directory, where nothing says where runs are kept."""
+_JOB_TAG = "distrain.job_id"
 
 _STATUS = {"succeeded": "FINISHED", "cancelled": "KILLED"}
 _METRICS_A_CALL, _PARAMETERS_A_CALL, _LONGEST_VALUE = 1000, 100, 500
@@ -43,20 +42,20 @@ class MLflowTracking:
         from mlflow.tracking import is_tracking_uri_set
 
         beside = self._uri is None and not is_tracking_uri_set()
-        root = facts.run_dir.absolute()
-        client = MlflowClient(f"sqlite:///{root / STORE}" if beside else self._uri)
+        paths = RunPaths(facts.run_dir.absolute())
+        client = MlflowClient(f"sqlite:///{paths.mlflow_store}" if beside else self._uri)
         name = os.environ.get(EXPERIMENT_VARIABLE, "distrain")
         experiment = client.get_experiment_by_name(name)
-        artifacts = (root / "mlflow").as_uri() if beside else None
+        artifacts = paths.mlflow_artifacts.as_uri() if beside else None
         number = (
             experiment.experiment_id if experiment else client.create_experiment(name, artifacts)
         )
-        known = client.search_runs([number], f"tags.`{JOB_TAG}` = '{facts.job_id}'", max_results=1)
+        known = client.search_runs([number], f"tags.`{_JOB_TAG}` = '{facts.job_id}'", max_results=1)
         if known:
             self._run_id = known[0].info.run_id
             client.update_run(self._run_id, status="RUNNING")
         else:
-            tags = {**facts.tags, JOB_TAG: facts.job_id, "distrain.run_dir": str(facts.run_dir)}
+            tags = {**facts.tags, _JOB_TAG: facts.job_id, "distrain.run_dir": str(facts.run_dir)}
             made = client.create_run(number, tags=tags, run_name=facts.job_id)
             self._run_id = made.info.run_id
             fields = [
@@ -79,7 +78,7 @@ class MLflowTracking:
                     Metric(name, float(value), round(1000 * at_s), entry.step)
                     for name, value in scalars(entry).items()
                 ]
-            elif isinstance(entry, Resumed):
+            elif isinstance(entry, AttemptStarted):
                 self._open_client.set_tag(self._run_id, "distrain.attempt", entry.attempt)
             elif isinstance(entry, Notice):
                 self._open_client.set_tag(self._run_id, "distrain.notice", entry.text)

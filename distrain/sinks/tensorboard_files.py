@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.coordinator.view import Record, Resumed
+from distrain.jobs import AttemptStarted, Record
+from distrain.run_paths import RunPaths
 from distrain.sinks.base import RunFacts, Stamped, scalars
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ NEEDS = "tensorboard"
 class TensorBoardFiles:
     """Writes each record's figures as scalars over steps, and the spec as text.
 
-    An attempt that goes on from a checkpoint starts a file that tells TensorBoard to drop the
+    An attempt that goes on from a checkpoint starts a file that makes TensorBoard drop the
     points after it.
 
     Args:
@@ -30,7 +31,7 @@ class TensorBoardFiles:
 
     def open(self, facts: RunFacts) -> None:
         """Choose the folder and write the spec."""
-        self._into = facts.run_dir / "tensorboard" if self._folder is None else self._folder
+        self._into = self._folder or RunPaths(facts.run_dir).tensorboard
         rows = [f"| {name} | {value} |" for name, value in facts.parameters.items()]
         table = "\n".join(["| field | value |", "|---|---|", *rows])
         writer = self._begin()
@@ -40,7 +41,7 @@ class TensorBoardFiles:
     def write(self, entries: Sequence[Stamped]) -> None:
         """Write records; make the points void that an attempt takes again."""
         for entry, at_s in entries:
-            if isinstance(entry, Resumed):
+            if isinstance(entry, AttemptStarted):
                 self._begin(entry.step + 1)
             elif isinstance(entry, Record):
                 for name, value in scalars(entry).items():

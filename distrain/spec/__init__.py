@@ -1,6 +1,8 @@
 """The job spec: the one frozen document that travels from the command line to every rank."""
 
-from distrain.spec.load import load_spec, parse_spec
+from distrain.spec.explain import explain_all, shown
+from distrain.spec.fields import LARGEST, Combiner
+from distrain.spec.load import dump_yaml, load_spec, parse_spec, parse_yaml
 from distrain.spec.models import (
     CrossSpec,
     CustomSpec,
@@ -16,11 +18,13 @@ from distrain.spec.models import (
     TwoTowerSpec,
     WideDeepSpec,
 )
-from distrain.spec.paths import with_absolute_paths
+from distrain.spec.paths import with_absolute_paths, with_home
+from distrain.spec.presets import PRESETS
 from distrain.spec.sections import (
     CheckpointSpec,
     DataSpec,
     DeadlinesSpec,
+    EarlyStoppingSpec,
     EmbeddingsSpec,
     EvaluateSpec,
     JobSpec,
@@ -30,10 +34,12 @@ from distrain.spec.sections import (
     RestartSpec,
     ScheduleSpec,
     TrainSpec,
+    ValidationMetric,
 )
 
 __all__ = [
     "CheckpointSpec",
+    "Combiner",
     "CrossSpec",
     "CustomSpec",
     "DataSpec",
@@ -43,13 +49,16 @@ __all__ = [
     "DeepFmSpec",
     "DlrmCrossSpec",
     "DlrmSpec",
+    "EarlyStoppingSpec",
     "EmbeddingsSpec",
     "EvaluateSpec",
     "JobSpec",
+    "LARGEST",
     "MlpSpec",
     "ModelSpec",
     "NcfSpec",
     "OptimizerSpec",
+    "PRESETS",
     "QueueSpec",
     "ResourcesSpec",
     "RestartSpec",
@@ -57,8 +66,14 @@ __all__ = [
     "TabularSpec",
     "TrainSpec",
     "TwoTowerSpec",
+    "ValidationMetric",
     "WideDeepSpec",
+    "dump_yaml",
+    "explain_all",
     "load_spec",
     "parse_spec",
+    "parse_yaml",
+    "shown",
     "with_absolute_paths",
+    "with_home",
 ]

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 
 from distrain.spec.models import ModelSpec
 from distrain.spec.sections import JobSpec
-from distrain.storage.urls import without_secrets
+from distrain.storage import without_secrets
 
 LONGEST_VALUE = 80
 """Characters of an offending value that are shown."""
@@ -28,25 +28,25 @@ def explain_all(errors: Sequence[Any]) -> list[str]:
     """One line for each of pydantic's errors (`ValidationError.errors()`)."""
     inner = {item["loc"][:-1] for item in errors}
     # A list whose only item is wrong is, to pydantic, too short as well.
-    told = [e for e in errors if not (e["type"] == "too_short" and e["loc"] in inner)]
-    return [_explain(item) for item in told]
+    kept = [e for e in errors if not (e["type"] == "too_short" and e["loc"] in inner)]
+    return [_explain(item) for item in kept]
 
 
 def _explain(item: Any) -> str:
     loc = list(item["loc"])
     if loc[:1] == ["model"] and len(loc) > 1:
         del loc[1]  # pydantic puts the union's tag there: model.dlrm.top means model.top
-    path = ".".join(_key(part) for part in loc)
+    path, kinds = ".".join(_key(part) for part in loc), ", ".join(_model_kinds())
     match item["type"]:
         case "extra_forbidden":
             return f"{path}: {_unknown_key(str(loc[-1]), _keys_of(item['loc'][:-1]))}"
         case "missing":
             return f"{path}: required, but missing"
         case "union_tag_not_found":
-            return f"{path}.kind: required, but missing (allowed: {_kinds()})"
+            return f"{path}.kind: required, but missing (allowed: {kinds})"
         case "union_tag_invalid":
             given = shown(item["input"].get("kind"))
-            return f"{path}.kind: {given} is no model (allowed: {_kinds()})"
+            return f"{path}.kind: {given} is no model (allowed: {kinds})"
         case "too_short":
             return f"{path}: needs at least {item['ctx']['min_length']} item"
         case "too_long":
@@ -82,10 +82,6 @@ def _unknown_key(key: str, allowed: list[str]) -> str:
     near = get_close_matches(key, allowed, n=1, cutoff=0.5)
     guess = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown key{guess} (allowed: {', '.join(allowed)})"
-
-
-def _kinds() -> str:
-    return ", ".join(_model_kinds())
 
 
 def _model_kinds() -> dict[str, Any]:

@@ -1,14 +1,15 @@
-"""From YAML or JSON text, with overrides, to a JobSpec; mistakes are collected, then told."""
+"""From YAML or JSON text, with overrides, to a JobSpec; all mistakes are reported together."""
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from distrain.errors import SpecError
-from distrain.spec.document import parse_yaml, read_document
 from distrain.spec.explain import explain_all
 from distrain.spec.sections import JobSpec
-from distrain.storage.urls import without_secrets
+from distrain.storage import without_secrets
 
 
 def load_spec(path: str | Path, overrides: Iterable[str] = ()) -> JobSpec:
@@ -85,3 +86,106 @@ def _override(document: dict[str, Any], assignment: str) -> str | None:
     except ValueError as error:
         return f"cannot set {path} to {text!r}: {error}"
     return None
+
+
+_WRITES_ONE = "`distrain init` writes one."
+
+# What PyYAML raises for text that it cannot read: besides its own errors, whatever its
+# constructors stumble over (a month 13, `!!bool perhaps`, a nesting deeper than the stack).
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+# A number of YAML 1.2 that YAML 1.1, and so PyYAML, takes for a text: 1e-3, 2.5E4.
+_EXPONENT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z")
+_FLOAT_TAG, _FIRST_CHARACTERS = "tag:yaml.org,2002:float", list("-+.0123456789")
+
+
+def read_document(path: Path) -> object:
+    """Read a YAML file, or a JSON file if its name ends in `.json`."""
+    where = {"file": str(path)}
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SpecError(
+            "no such job spec", where=where, hint=f"Check the path; {_WRITES_ONE}"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError(
+            f"cannot read the job spec: {reason}",
+            where=where,
+            hint=f"A job spec is a file of YAML or JSON; {_WRITES_ONE}",
+        ) from None
+    try:
+        return _parse_json(text) if path.suffix == ".json" else parse_yaml(text)
+    except ValueError as error:
+        hint = f"Is that the job spec? {_WRITES_ONE}"
+        raise SpecError(str(error), where=where, hint=hint) from None
+
+
+def parse_yaml(text: str) -> Any:
+    """One YAML document as plain values.
+
+    >>> parse_yaml("{lr: 0.5, widths: [8, 4]}")
+    {'lr': 0.5, 'widths': [8, 4]}
+    >>> parse_yaml("{lr: 1e-3, name: '1e-3'}")
+    {'lr': 0.001, 'name': '1e-3'}
+
+    Raises:
+        ValueError: It is not YAML, or a mapping names a key twice.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            # Here, since later PyYAML puts the keys of `<<` merges beside the mapping's own.
+            node = super().compose_mapping_node(anchor)
+            named = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            _refuse_repeats(named, f" (line {node.start_mark.line + 1} on)")
+            return node
+
+    Loader.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
+    try:
+        return yaml.load(text, Loader)
+    except _RepeatedKey:
+        raise
+    except (yaml.YAMLError, *_UNREADABLE) as error:
+        raise ValueError(f"not YAML: {error}") from None
+
+
+def dump_yaml(document: object) -> str:
+    r"""Plain values as text that `parse_yaml` reads as the same.
+
+    >>> dump_yaml({"lr": 0.001, "name": "1e-3"})
+    "lr: 0.001\nname: '1e-3'\n"
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
+    return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
+
+
+class _RepeatedKey(ValueError):
+    """A mapping names a key twice."""
+
+
+def _parse_json(text: str) -> Any:
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        _refuse_repeats([key for key, _ in pairs])
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=mapping)
+    except _RepeatedKey:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def _refuse_repeats(keys: list[str], place: str = "") -> None:
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise _RepeatedKey(f"a mapping{place} names {', '.join(twice)} twice")

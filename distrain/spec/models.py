@@ -7,9 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from distrain.spec.base import Depth, PositiveInt, Real, Section, Widths
+from distrain.spec.fields import Depth, PositiveInt, Real, Section, Widths
 
 Dropout = Annotated[Real, Field(ge=0, lt=1)]
+Width = Annotated[PositiveInt, Field(description="Width of every embedding.")]
+WidthOrOwn = Annotated[
+    PositiveInt | None,
+    Field(description="Width of every embedding; null takes each column's own from the schema."),
+]
+Structure = Annotated[
+    Literal["stacked", "parallel"],
+    Field(description="Whether the MLP is above the crosses or beside them."),
+]
 
 
 class CrossSpec(Section):
@@ -23,9 +32,7 @@ class MlpSpec(Section):
     """A multi-layer perceptron over embeddings and continuous columns."""
 
     kind: Literal["mlp"] = Field("mlp", description="The model's name.")
-    embedding_dim: PositiveInt | None = Field(
-        16, description="Width of every embedding; null takes each column's own from the schema."
-    )
+    embedding_dim: WidthOrOwn = 16
     hidden: Widths = Field((128, 128, 128), description="Widths of the hidden layers.")
 
 
@@ -33,9 +40,7 @@ class TabularSpec(Section):
     """fastai's TabularModel: embeddings and continuous columns, all layers with batch norm."""
 
     kind: Literal["tabular"] = Field("tabular", description="The model's name.")
-    embedding_dim: PositiveInt | None = Field(
-        None, description="Width of every embedding; null takes each column's own from the schema."
-    )
+    embedding_dim: WidthOrOwn = None
     hidden: Widths = Field((512, 256), description="Widths of the hidden layers.")
     dropout: Dropout = Field(0.0, description="After each hidden layer.")
     embedding_dropout: Dropout = Field(0.0, description="On the embeddings.")
@@ -48,7 +53,7 @@ class DlrmSpec(Section):
     """DLRM: bottom MLP, pairwise dot interaction, top MLP."""
 
     kind: Literal["dlrm"] = Field("dlrm", description="The model's name.")
-    embedding_dim: PositiveInt = Field(16, description="Width of every embedding.")
+    embedding_dim: Width = 16
     bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
     top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
 
@@ -57,7 +62,7 @@ class DlrmCrossSpec(Section):
     """DLRM beside a wide part: a linear model of hashed crosses."""
 
     kind: Literal["dlrm_cross"] = Field("dlrm_cross", description="The model's name.")
-    embedding_dim: PositiveInt = Field(16, description="Width of every embedding.")
+    embedding_dim: Width = 16
     bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
     top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
     crosses: tuple[CrossSpec, ...] = Field(description="The wide part's columns.", min_length=1)
@@ -67,38 +72,30 @@ class DcnSpec(Section):
     """Deep and cross network (version 1): vector crosses beside or below an MLP."""
 
     kind: Literal["dcn"] = Field("dcn", description="The model's name.")
-    embedding_dim: PositiveInt | None = Field(
-        16, description="Width of every embedding; null takes each column's own from the schema."
-    )
+    embedding_dim: WidthOrOwn = 16
     cross_depth: Depth = Field(3, description="Cross layers.")
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
-    structure: Literal["stacked", "parallel"] = Field(
-        "parallel", description="Whether the MLP is above the crosses or beside them."
-    )
+    structure: Structure = "parallel"
 
 
 class DcnV2Spec(Section):
     """Deep and cross network, version 2: crosses with a matrix, of low rank if wanted."""
 
     kind: Literal["dcn_v2"] = Field("dcn_v2", description="The model's name.")
-    embedding_dim: PositiveInt | None = Field(
-        16, description="Width of every embedding; null takes each column's own from the schema."
-    )
+    embedding_dim: WidthOrOwn = 16
     cross_depth: Depth = Field(3, description="Cross layers.")
     low_rank: PositiveInt | None = Field(
         None, description="Rank of each cross layer's matrix; null: a full one."
     )
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
-    structure: Literal["stacked", "parallel"] = Field(
-        "stacked", description="Whether the MLP is above the crosses or beside them."
-    )
+    structure: Structure = "stacked"
 
 
 class DeepFmSpec(Section):
     """DeepFM: a factorisation machine and an MLP over the same embeddings."""
 
     kind: Literal["deepfm"] = Field("deepfm", description="The model's name.")
-    embedding_dim: PositiveInt = Field(16, description="Width of every embedding.")
+    embedding_dim: Width = 16
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     dropout: Dropout = Field(0.0, description="After each hidden layer.")
 
@@ -107,9 +104,7 @@ class WideDeepSpec(Section):
     """Wide & Deep: a linear model of columns and hashed crosses, and an MLP."""
 
     kind: Literal["wide_deep"] = Field("wide_deep", description="The model's name.")
-    embedding_dim: PositiveInt | None = Field(
-        16, description="Width of every embedding; null takes each column's own from the schema."
-    )
+    embedding_dim: WidthOrOwn = 16
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     crosses: tuple[CrossSpec, ...] = Field((), description="The wide part's crosses.")
 
@@ -118,9 +113,7 @@ class TwoTowerSpec(Section):
     """Two towers: an MLP over the user's columns, one over the item's, their dot product."""
 
     kind: Literal["two_tower"] = Field("two_tower", description="The model's name.")
-    embedding_dim: PositiveInt | None = Field(
-        16, description="Width of every embedding; null takes each column's own from the schema."
-    )
+    embedding_dim: WidthOrOwn = 16
     tower: Widths = Field((64, 32), description="Layer widths of each tower.", min_length=1)
     task: Literal["binary", "retrieval"] = Field(
         "binary",

@@ -6,6 +6,7 @@ from typing import Any
 
 from distrain.errors import SpecError
 from distrain.spec.sections import JobSpec
+from distrain.storage import is_remote
 
 PATHS = (
     "data.train",
@@ -53,11 +54,8 @@ def absolute(path: str) -> str:
 
     >>> absolute("s3://bucket/run"), absolute("/data/./day_*")
     ('s3://bucket/run', '/data/day_*')
-
-    Raises:
-        ValueError: It begins with `~` and the name of no user.
     """
-    if "://" in path or not path.strip():
+    if is_remote(path) or not path.strip():
         return path
     return str(Path(with_home(path)).absolute())
 

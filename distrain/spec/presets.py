@@ -1,4 +1,4 @@
-"""Job specs to begin with: functions that return one."""
+"""Job specs to begin with, made for a folder that `distrain prep` wrote and a number of ranks."""
 
 from collections.abc import Callable
 
@@ -13,14 +13,7 @@ from distrain.spec.sections import (
 
 
 def criteo_mlp(data: str, num_ranks: int = 1) -> JobSpec:
-    """The MLP of NVTabular's notebook "Scaling Criteo: Training with TensorFlow".
-
-    Embeddings of 16, hidden layers of 128, 128 and 128, SGD, batches of 65,536.
-
-    Args:
-        data: The folder that `distrain prep` made.
-        num_ranks: Replicas that train together.
-    """
+    """The MLP of NVTabular's notebook "Scaling Criteo: Training with TensorFlow"."""
     return JobSpec(
         name="criteo-mlp",
         data=_prepared(data),
@@ -31,12 +24,7 @@ def criteo_mlp(data: str, num_ranks: int = 1) -> JobSpec:
 
 
 def criteo_dlrm(data: str, num_ranks: int = 1) -> JobSpec:
-    """A small DLRM: embeddings of 16, bottom 128-64, top 64-128-256, Adagrad.
-
-    Args:
-        data: The folder that `distrain prep` made.
-        num_ranks: Replicas that train together.
-    """
+    """A small DLRM: embeddings of 16, bottom 128-64, top 64-128-256, Adagrad."""
     return JobSpec(
         name="criteo-dlrm",
         data=_prepared(data),

@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from distrain.errors import DataError
-from distrain.spec.base import (
+from distrain.optimizers import OPTIMIZERS, OptimizerKind
+from distrain.spec.fields import (
     LARGEST,
     Combiner,
     DecayRate,
@@ -19,7 +20,7 @@ from distrain.spec.base import (
     Whole,
 )
 from distrain.spec.models import ModelSpec
-from distrain.storage.urls import check_url
+from distrain.storage import check_url
 
 
 def _check_url(url: str) -> None:
@@ -107,10 +108,10 @@ class DataSpec(Section):
 class OptimizerSpec(Section):
     """The optimizer of dense and embedding parameters alike."""
 
-    kind: Literal["sgd", "adagrad", "rowwise_adagrad", "adam"] = Field(
+    kind: OptimizerKind = Field(
         "adagrad",
-        description="For embeddings each has its sparse form (adam: lazy Adam). "
-        "`rowwise_adagrad` keeps one sum per embedding row, a dim-th of Adagrad's memory; dense "
+        description="For embeddings each has its sparse form (adam, adamw: lazy Adam). "
+        "`rowwise_adagrad` keeps one sum per embedding row, a dim-th of Adagrad's state; dense "
         "parameters get Adagrad.",
     )
     lr: Real = Field(0.01, gt=0, description="Peak learning rate.")
@@ -118,6 +119,21 @@ class OptimizerSpec(Section):
         None, gt=0, description="Added to denominators; null takes torch's default."
     )
     betas: tuple[DecayRate, DecayRate] = Field((0.9, 0.999), description="Adam's decay rates.")
+    weight_decay: Real | None = Field(
+        None,
+        ge=0,
+        description="Of `adamw`: each step also takes `lr * weight_decay` of every dense "
+        "parameter; rows of tables do not decay. Null takes torch's default, 0.01.",
+    )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> "OptimizerSpec":
+        takers = [k for k, facts in OPTIMIZERS.items() if "weight_decay" in facts.dense_options]
+        if self.weight_decay is not None and self.kind not in takers:
+            raise ValueError(
+                f"weight_decay has no effect on {self.kind}; it is an option of {', '.join(takers)}"
+            )
+        return self
 
 
 class ScheduleSpec(Section):
@@ -171,7 +187,7 @@ class TrainSpec(Section):
     init_strict: bool = Field(
         True,
         description="Whether all of `init_from` must fit; false: what does not keeps its initial "
-        "values, and the run tells which.",
+        "values, and the run reports which.",
     )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()

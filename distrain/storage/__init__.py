@@ -1,9 +1,14 @@
-"""Where bytes come from and how outputs appear: whole, or not at all."""
+"""Inputs and folders on any filesystem; outputs that appear whole or not at all."""
 
-from distrain.storage.folder import FileReader, FileWriter, Folder
-from distrain.storage.folders import open_folder
+from distrain.storage.folder import (
+    PAGE_BYTES,
+    FileReader,
+    FileWriter,
+    Folder,
+    open_folder,
+)
+from distrain.storage.identity import file_identity, size_as_version, version_in
 from distrain.storage.inputs import InputFile, list_inputs, open_input
-from distrain.storage.local_folder import PAGE_BYTES
 from distrain.storage.outputs import (
     check_free,
     check_place,
@@ -12,30 +17,39 @@ from distrain.storage.outputs import (
     whole_dir,
     whole_file,
 )
-from distrain.storage.patience import first_line, is_waiting, patiently, stop_when
-from distrain.storage.transient import may_pass
-from distrain.storage.urls import check_url, without_secrets
+from distrain.storage.retrying import (
+    first_line,
+    is_retrying,
+    is_transient,
+    stop_retrying_when,
+    with_retries,
+)
+from distrain.storage.urls import check_url, is_remote, without_secrets
 
 __all__ = [
-    "PAGE_BYTES",
     "FileReader",
     "FileWriter",
     "Folder",
     "InputFile",
+    "PAGE_BYTES",
     "check_free",
     "check_place",
     "check_url",
     "check_writable",
+    "file_identity",
     "first_line",
-    "is_waiting",
+    "is_remote",
+    "is_retrying",
+    "is_transient",
     "list_inputs",
-    "may_pass",
     "open_folder",
     "open_input",
-    "patiently",
-    "stop_when",
+    "size_as_version",
+    "stop_retrying_when",
     "translated_errors",
+    "version_in",
     "whole_dir",
     "whole_file",
+    "with_retries",
     "without_secrets",
 ]

@@ -1,4 +1,4 @@
-"""What tells one version of a file from another."""
+"""Identities of files, which change when their content is written anew."""
 
 from __future__ import annotations
 
@@ -8,34 +8,24 @@ from datetime import datetime
 from typing import Any
 
 from distrain.errors import DataError
+from distrain.storage.urls import is_remote
 
-# What filesystems of fsspec call it: S3, GCS, Azure, HTTP, HDFS, SFTP, ... A time counts only where
-# nothing better is told: MinIO tells milliseconds in a listing, and seconds of a single file.
+# Keys in the file information of fsspec's filesystems: S3, GCS, Azure, HTTP, HDFS, SFTP, ... A time
+# counts only where there is no checksum: MinIO gives milliseconds in a listing, and seconds for a
+# single file.
 _MARK_KEYS = ("ETag", "etag", "md5Hash", "md5", "crc32c", "generation")
-_TIME_KEYS = (
-    "LastModified",
-    "last_modified",
-    "updated",
-    "modificationTime",
-    "modified",
-    "mtime",
-)
+_TIME_KEYS = ("LastModified", "last_modified", "updated", "modificationTime", "modified", "mtime")
 
 
 def file_identity(path: str) -> str | None:
-    """A file's name, size and version.
+    """A text of a file's name, size and version, which differs after the file was changed.
 
-    Args:
-        path: A local path, or a URL as fsspec takes it, whose server is asked each time.
-
-    Returns:
-        A text that is another one after the file was changed; `None` if its server says neither a
-        checksum nor a time.
+    A remote file's server is asked each time. `None` if it reports neither a checksum nor a time.
 
     Raises:
         OSError: There is no such file, or its server cannot be asked.
     """
-    if "://" in path:
+    if is_remote(path):
         return _remote_identity(path)
     status = os.stat(path)
     return repr((os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ino))
@@ -49,14 +39,14 @@ def _remote_identity(url: str) -> str | None:
         info = fs.info(path)
     except (OSError, DataError):
         raise
-    except Exception as error:  # remote filesystems raise what they like
+    except Exception as error:  # remote filesystems have exceptions of their own
         raise OSError(f"{type(error).__name__}: {error}") from error
-    version = version_told(info)
+    version = version_in(info)
     return repr((url, version)) if version else None
 
 
 def size_as_version(size_bytes: int) -> str:
-    """What is known of a local file's version on every machine: copies differ in their times.
+    """A local file's version that is the same on every machine: copies differ in their times.
 
     >>> size_as_version(13)
     '13 bytes'
@@ -64,10 +54,10 @@ def size_as_version(size_bytes: int) -> str:
     return f"{size_bytes} bytes"
 
 
-def version_told(info: Mapping[str, Any]) -> str | None:
-    """The size and version in what a remote filesystem says of a file; `None` if none is told.
+def version_in(info: Mapping[str, Any]) -> str | None:
+    """The version in a remote filesystem's information about a file; `None` if it has none.
 
-    It is the same whether a listing of the folder said it or the server was asked for the file.
+    It is the same whether the information comes from a listing of the folder or of the file alone.
     """
     for keys in (_MARK_KEYS, _TIME_KEYS):
         versions = [(key, _plain(info[key])) for key in keys if info.get(key)]

@@ -10,21 +10,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from distrain.errors import DataError, DistrainError, Unavailable
-from distrain.storage.patience import first_line, patiently
-from distrain.storage.transient import may_pass
-from distrain.storage.urls import check_url
+from distrain.storage.retrying import first_line, is_transient, with_retries
+from distrain.storage.urls import check_url, is_remote
 
 _LOOK = "Check the path or the URL."
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """One input file.
-
-    Attributes:
-        path: A local path, or a URL as fsspec takes it.
-        size_bytes: Its size.
-    """
+    """One input file, by its local path or its URL as fsspec takes it."""
 
     path: str
     size_bytes: int
@@ -35,16 +29,14 @@ def list_inputs(
 ) -> list[InputFile]:
     """List the files that patterns name, in the order of the patterns, sorted within each.
 
-    A file that several patterns name is listed once, where the first of them names it.
-
-    Numbers in names are sorted as numbers: `day_2` comes before `day_10`.
-
-    A folder is listed with its subfolders; a glob that matches folders only lists those. Names
-    that begin with `.` or `_` are left out unless a pattern spells them.
+    A file that several patterns name is listed once, where the first of them names it. Numbers in
+    names are sorted as numbers: `day_2` comes before `day_10`. A folder is listed with its
+    subfolders; a glob that matches folders only lists those. Names that begin with `.` or `_` are
+    left out unless a pattern spells them.
 
     Args:
         patterns: Paths, folders, globs or URLs.
-        suffixes: What a file's name may end in when a folder is listed; all files if empty.
+        suffixes: Allowed endings of names in a listed folder; all files if empty.
         retry_s: How long to try again where the storage does not answer.
 
     Raises:
@@ -53,7 +45,9 @@ def list_inputs(
     """
     found: list[InputFile] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        matches = patiently(partial(_list, pattern, tuple(suffixes)), {"path": pattern}, retry_s)
+        matches = with_retries(
+            partial(_matches, pattern, tuple(suffixes)), {"path": pattern}, retry_s
+        )
         if not matches:
             raise _nothing(pattern, suffixes)
         found += matches
@@ -68,19 +62,14 @@ def list_inputs(
     return found
 
 
-def _list(pattern: str, suffixes: tuple[str, ...]) -> list[InputFile]:
-    with _translated(pattern):
-        return _matches(pattern, suffixes)
-
-
 def _once(files: Sequence[InputFile]) -> list[InputFile]:
-    """Each file where it comes first, whatever way its folder is written or linked to."""
+    """Each file once, in its first place, whatever way its folder is written or linked to."""
     real: dict[str, str] = {}
     first: dict[tuple[str, str], InputFile] = {}
     for file in files:
         folder, _, name = file.path.rpartition("/")
         if folder not in real:
-            real[folder] = folder if "://" in folder else os.path.realpath(folder)
+            real[folder] = folder if is_remote(folder) else os.path.realpath(folder)
         first.setdefault((real[folder], name), file)
     return list(first.values())
 
@@ -115,21 +104,21 @@ def open_input(path: str) -> IO[bytes]:
 
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
-    """Tell what a filesystem raises as a `DataError`, or as `Unavailable` what may pass."""
+    """Raise a filesystem's errors as `DataError`, transient ones as `Unavailable`."""
     check_url(path)
     try:
         yield
     except DistrainError:
         raise
-    except Exception as error:  # remote filesystems raise what they like
-        told = _told(error, path)
-        # The translation of these says it all.
-        raise told from (error if told.hint == _LOOK or isinstance(told, Unavailable) else None)
+    except Exception as error:  # remote filesystems have exceptions of their own
+        ours = _translation(error, path)
+        # The other translations say everything that the cause does.
+        raise ours from (error if ours.hint == _LOOK or isinstance(ours, Unavailable) else None)
 
 
-def _told(error: Exception, path: str) -> DistrainError:
+def _translation(error: Exception, path: str) -> DistrainError:
     where = {"file": path}
-    if may_pass(error):
+    if is_transient(error):
         message = f"cannot open the file now: {first_line(error)}"
         return Unavailable(message, where=where, hint="Check its server and the network.")
     match error:
@@ -148,14 +137,15 @@ def _told(error: Exception, path: str) -> DistrainError:
 def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[InputFile]:
     from fsspec.core import url_to_fs
 
-    if not pattern.strip():
-        raise ValueError("the path is empty")
-    fs, path = url_to_fs(pattern)
-    local = "file" in fs.protocol if isinstance(fs.protocol, tuple) else fs.protocol == "file"
-    files = [
-        _input_file(info, info["name"] if local else str(fs.unstrip_protocol(info["name"])))
-        for info in _look_up(fs, path, suffixes)
-    ]
+    with _translated(pattern):
+        if not pattern.strip():
+            raise ValueError("the path is empty")
+        fs, path = url_to_fs(pattern)
+        local = "file" in fs.protocol if isinstance(fs.protocol, tuple) else fs.protocol == "file"
+        files = [
+            _input_file(info, info["name"] if local else str(fs.unstrip_protocol(info["name"])))
+            for info in _look_up(fs, path, suffixes)
+        ]
     return sorted(files, key=lambda file: (_numbers_apart(file.path), file.path))
 
 
@@ -173,7 +163,7 @@ def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, An
     if not any(mark in path for mark in "*?["):
         return []
     fixed, spelled = _before_the_first_mark(path)
-    found_paths = fs.glob(path, detail=True, **_telling(fs))
+    found_paths = fs.glob(path, detail=True, **_raising(fs))
     infos = [_followed(fs, info) for info in found_paths.values()]
     if not spelled.startswith((".", "_")):
         infos = [info for info in infos if not _is_hidden(info["name"], fixed)]
@@ -191,14 +181,14 @@ def _info(fs: Any, path: str) -> dict[str, Any] | None:
     try:
         info: dict[str, Any] = fs.info(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        if may_pass(error):
+        if is_transient(error):
             raise
         return None
     return info
 
 
-def _telling(fs: Any) -> dict[str, str]:
-    """Have fsspec tell of folders that could not be listed, instead of leaving them out."""
+def _raising(fs: Any) -> dict[str, str]:
+    """Arguments with which fsspec raises for folders that it cannot list; else it skips them."""
     from fsspec.implementations.local import LocalFileSystem
 
     return {"on_error": "raise"} if isinstance(fs, LocalFileSystem) else {}
@@ -207,7 +197,7 @@ def _telling(fs: Any) -> dict[str, str]:
 def _list_folder(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
     return [
         _followed(fs, info)
-        for info in fs.find(folder, detail=True, **_telling(fs)).values()
+        for info in fs.find(folder, detail=True, **_raising(fs)).values()
         if info["type"] != "directory"
         and info["name"].endswith(suffixes or "")
         and not _is_hidden(info["name"], folder)
@@ -215,7 +205,7 @@ def _list_folder(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[dict[s
 
 
 def _followed(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """What a link leads to; a listing tells of the link itself."""
+    """A link's target; a listing describes the link itself."""
     if info["type"] in ("file", "directory"):
         return info
     try:

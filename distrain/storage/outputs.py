@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from distrain.errors import OutputError
+from distrain.storage.urls import is_remote
 
 _HINTS = {
     errno.ENOSPC: "The disk is full: free some space or choose another place.",
@@ -31,7 +32,7 @@ _HINTS = {
 
 @contextlib.contextmanager
 def translated_errors(path: str | Path) -> Iterator[None]:
-    """Turn an `OSError` raised inside into an `OutputError` that names `path` and a mend."""
+    """Raise an `OSError` inside as an `OutputError` that names `path` and a remedy."""
     try:
         yield
     except OSError as error:
@@ -51,7 +52,6 @@ def whole_file(path: str | Path, *, make_folder: bool = True) -> Iterator[Path]:
     `path` is as it was.
 
     Args:
-        path: The final name.
         make_folder: Whether to make the folder if it is missing. A task that writes into a folder
             of its caller's must not: it would bring a folder back that its caller has given up.
 
@@ -59,16 +59,16 @@ def whole_file(path: str | Path, *, make_folder: bool = True) -> Iterator[Path]:
         OutputError: It could not be written (disk full, no permission, ...).
     """
     final = Path(path)
-    refuse_url(final)
-    partial = _partial_name(final)
+    _refuse_url(final)
+    partial = partial_name(final)
     try:
         with translated_errors(final):
             if make_folder:
                 final.parent.mkdir(parents=True, exist_ok=True)
             yield partial
-            _sync(partial)
+            sync_path(partial)
             partial.rename(final)
-            _sync(final.parent)
+            sync_path(final.parent)
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -78,60 +78,46 @@ def whole_file(path: str | Path, *, make_folder: bool = True) -> Iterator[Path]:
 def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to fill; on success sync its files and rename it to `path`.
 
-    Errors that name a file in the temporary folder are told with its final name instead. After an
-    error the folder gets another name before it is removed, so that tasks which are still writing
-    into it cannot make new files there.
-
-    Args:
-        path: The final name.
-        replace: Whether an existing folder may be replaced.
+    Errors name a file in the temporary folder by its final name. After an error the folder gets
+    another name before it is removed, so that tasks which are still writing into it cannot make new
+    files there.
 
     Raises:
         OutputError: `path` exists and `replace` is false, or is not a folder, or writing failed.
     """
     final = Path(path)
-    partial = _partial_name(final)
+    partial = partial_name(final)
     try:
         with translated_errors(final):
             check_free(final, replace)
             partial.mkdir(parents=True)
             yield partial
             for file in sorted(partial.rglob("*")):
-                _sync(file)
-            _sync(partial)
+                sync_path(file)
+            sync_path(partial)
             if replace:
                 _swap(partial, final)
             else:
                 partial.rename(final)  # fails if somebody else was faster
-            _sync(final.parent)
+            sync_path(final.parent)
     except OutputError as error:
         where = {k: str(v).replace(str(partial), str(final)) for k, v in error.where.items()}
         if where == {k: str(v) for k, v in error.where.items()}:
             raise
         raise OutputError(error.message, where=where, hint=error.hint) from error.__cause__
     finally:
-        _remove_for_good(partial)
+        removed = partial.with_name(f"{partial.name}-removed")
+        with contextlib.suppress(OSError):
+            partial.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
 
-def _remove_for_good(partial: Path) -> None:
-    removed = partial.with_name(f"{partial.name}-removed")
-    with contextlib.suppress(OSError):
-        partial.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)
-
-
-def refuse_url(path: str | Path) -> None:
-    """Raise if an output's path is a URL: it would become a local folder of that name.
-
-    Raises:
-        OutputError: It begins with a scheme, such as `s3:`.
-
-    >>> refuse_url("runs/first")
-    """
+def _refuse_url(path: str | Path) -> None:
+    """Raise if an output's path is a URL: it would become a local folder of that name."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
         raise OutputError(
             "this output cannot be a URL",
-            where={"path": str(path).replace(":/", "://", 1) if "://" not in str(path) else path},
+            where={"path": str(path).replace(":/", "://", 1) if not is_remote(path) else path},
             hint="Name a local folder, or one of a filesystem that all workers share, and copy it.",
         )
 
@@ -143,7 +129,7 @@ def check_free(path: str | Path, replace: bool) -> None:
         OutputError: A folder is there and `replace` is false, or a file is there.
     """
     final = Path(path)
-    refuse_url(final)
+    _refuse_url(final)
     with translated_errors(final):
         if final.exists() and not final.is_dir():
             raise FileExistsError(errno.EEXIST, "a file of that name exists")
@@ -162,21 +148,17 @@ def check_writable(folder: str | Path) -> None:
         OutputError: It cannot be made, or a file in it cannot be written.
     """
     folder = Path(folder)
-    refuse_url(folder)
+    _refuse_url(folder)
     with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable-{uuid.uuid4().hex}"
-        try:
-            probe.write_bytes(b"distrain")
-        finally:
-            probe.unlink(missing_ok=True)
+        _write_probe(folder)
 
 
 def check_place(folder: str | Path) -> None:
     """Raise now if `folder` could not be made, or written; leaves nothing behind.
 
-    Where the folder is missing, a folder of another name is made beside it and removed again, so
-    that whoever makes it at the same time is not disturbed.
+    Where the folder is missing, a folder of another name is made beside it and removed again, which
+    does not disturb a process that makes the folder at the same time.
 
     Raises:
         OutputError: It is a file, or nothing can be written there.
@@ -184,18 +166,24 @@ def check_place(folder: str | Path) -> None:
     folder = Path(folder).absolute()
     with translated_errors(folder):
         nearest = next(path for path in (folder, *folder.parents) if path.exists())
-        probe = nearest / f".writable-{uuid.uuid4().hex}"
         if nearest == folder:
-            try:
-                probe.write_bytes(b"distrain")
-            finally:
-                probe.unlink(missing_ok=True)
+            _write_probe(folder)
         else:
+            probe = nearest / f".writable-{uuid.uuid4().hex}"
             probe.mkdir()
             probe.rmdir()
 
 
-def _partial_name(final: Path) -> Path:
+def _write_probe(folder: Path) -> None:
+    probe = folder / f".writable-{uuid.uuid4().hex}"
+    try:
+        probe.write_bytes(b"distrain")
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def partial_name(final: Path) -> Path:
+    """A new temporary name beside a final one."""
     return final.with_name(f".{final.name}.partial-{uuid.uuid4().hex[:8]}")
 
 
@@ -203,7 +191,7 @@ def _swap(partial: Path, final: Path) -> None:
     if not final.exists():
         partial.rename(final)
         return
-    old = _partial_name(final)
+    old = partial_name(final)
     final.rename(old)
     try:
         partial.rename(final)
@@ -213,7 +201,8 @@ def _swap(partial: Path, final: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Sync a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,9 @@
-"""What URLs may say: where something is, and never how to get in."""
+"""URLs: what distinguishes them from paths, and the passwords they must not hold."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from distrain.errors import DataError
 
@@ -13,14 +14,22 @@ _GLOB_MARKS = "*?["
 _S3 = ("s3", "s3a")
 
 
-def check_url(url: str) -> None:
-    """Refuse a URL that holds a password, or no name of a bucket where one belongs.
+def is_remote(path: str | Path) -> bool:
+    """Whether a path is a URL, which fsspec opens, rather than a path of this machine.
 
-    Args:
-        url: A URL, a glob of URLs, or a local path, which is always good.
+    A `file://` URL counts as one: its text cannot be handed to `Path` or `os`.
+
+    >>> is_remote("s3://bucket/day_0"), is_remote("data/day_0")
+    (True, False)
+    """
+    return "://" in str(path)
+
+
+def check_url(url: str) -> None:
+    """Raise if a URL holds a password, or a bad name of a bucket; local paths are always good.
 
     Raises:
-        DataError: It says how to give credentials; the password is not in it.
+        DataError: The message says how to give credentials, without the password.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -43,7 +52,7 @@ def check_url(url: str) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """A text whose URLs hold no passwords any more.
+    """A text without the passwords in its URLs.
 
     >>> without_secrets("no file s3://KEY:SECRET/2@bucket/x")
     'no file s3://***@bucket/x'

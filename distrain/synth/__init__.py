@@ -1,6 +1,6 @@
 """Criteo-shaped data of any size whose best reachable AUC is known."""
 
-from distrain.synth.generate import generate
-from distrain.synth.request import SplitSummary, SynthProgress, SynthRequest, SynthResult
+from distrain.synth.generate import SynthProgress, SynthRequest, SynthResult, generate
+from distrain.synth.planted import SplitSummary
 
 __all__ = ["SplitSummary", "SynthProgress", "SynthRequest", "SynthResult", "generate"]

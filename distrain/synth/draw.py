@@ -1,7 +1,13 @@
-"""Rows by the chunk: each a pure function of (seed, split, chunk index, scale).
+"""Drawn features: the distribution of each column, and rows by the chunk.
 
-All randomness is raw 64-bit words of one generator per chunk, drawn in a fixed order, because
-numpy promises the stream of a bit generator for good, and that of its distributions not.
+Each chunk is a pure function of (seed, split, chunk index, scale). All randomness is raw 64-bit
+words of one generator per chunk, drawn in a fixed order, because numpy guarantees the stream of a
+bit generator, and not that of its distributions.
+
+Integers follow a log-logistic law, `floor(median * odds(u) ** spread)`, fitted by eye to the
+quartiles of the first rows of Criteo's 1TB click logs; categories a bounded Zipf law with the
+cardinalities in NVTabular's Criteo notebooks (which cap them at 10,000,000). Columns of
+one `missing_with` group are missing together, as they are in those rows.
 """
 
 from dataclasses import dataclass
@@ -9,7 +15,105 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from distrain.synth.columns import CATEGORIES, INTEGERS, CategoryColumn, IntegerColumn
+# Scaling stops here: below it a column is a short list (a country, a device), whatever the size.
+LEAST_SCALED_CARDINALITY = 100
+
+
+@dataclass(frozen=True)
+class IntegerColumn:
+    """A count with a long tail.
+
+    Attributes:
+        median: The median before rounding down; below 1 most values are 0.
+        spread: The exponent of the odds; the ratio of the quartiles is `9 ** spread`.
+        shift: Added to every value; `cap` is the greatest one after that.
+        missing: The share of rows without a value.
+        missing_with: Columns of the same group are missing in the same rows.
+    """
+
+    name: str
+    median: float
+    spread: float
+    shift: int
+    cap: int
+    missing: float = 0.0
+    missing_with: str | None = None
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """A category.
+
+    Attributes:
+        full_cardinality: How many values it has at scale 1.
+        exponent: The Zipf exponent: the id of rank k has a share of about `k ** -exponent`.
+        missing: The share of rows without a value.
+        missing_with: Columns of the same group are missing in the same rows.
+    """
+
+    name: str
+    full_cardinality: int
+    exponent: float
+    missing: float = 0.0
+    missing_with: str | None = None
+
+    def cardinality(self, scale: float) -> int:
+        """How many values it has at `scale`.
+
+        >>> CategoryColumn("C1", 10_000_000, 1.3).cardinality(0.01)
+        100000
+        >>> CategoryColumn("C9", 63, 1.3).cardinality(0.01)
+        63
+        """
+        floor = min(self.full_cardinality, LEAST_SCALED_CARDINALITY)
+        return max(floor, round(self.full_cardinality * scale))
+
+
+INTEGERS = (
+    IntegerColumn("I1", 6.5, 1.05, 1, 50_000, 0.24, "I1"),
+    IntegerColumn("I2", 200.0, 0.95, 1, 50_000, 0.10, "I2"),
+    IntegerColumn("I3", 3.0, 0.85, 0, 5_000, 0.25, "I3"),
+    IntegerColumn("I4", 36.0, 1.10, 0, 100_000, 0.50, "I4"),
+    IntegerColumn("I5", 4.5, 0.95, 1, 30_000, 0.46, "I5"),
+    IntegerColumn("I6", 0.25, 0.95, 0, 5_000, 0.09, "I6"),
+    IntegerColumn("I7", 0.18, 0.52, 0, 500, 0.03, "I6"),
+    IntegerColumn("I8", 8.0, 1.50, -1, 50_000),
+    IntegerColumn("I9", 5.0, 1.10, 0, 49),
+    IntegerColumn("I10", 0.57, 0.36, 0, 50, 0.09, "I6"),
+    IntegerColumn("I11", 1.4, 0.90, 1, 2_000, 0.46, "I5"),
+    IntegerColumn("I12", 3_600.0, 1.40, 0, 20_000_000, 0.02, "I12"),
+    IntegerColumn("I13", 4.2, 0.80, 0, 5_000, 0.25, "I3"),
+)
+
+CATEGORIES = (
+    CategoryColumn("C1", 10_000_000, 1.3, 0.03, "C1"),
+    CategoryColumn("C2", 29_612, 1.1),
+    CategoryColumn("C3", 15_050, 1.01),
+    CategoryColumn("C4", 7_190, 1.4),
+    CategoryColumn("C5", 19_547, 1.25),
+    CategoryColumn("C6", 4, 2.5),
+    CategoryColumn("C7", 6_492, 1.02),
+    CategoryColumn("C8", 1_317, 1.2),
+    CategoryColumn("C9", 63, 1.7),
+    CategoryColumn("C10", 10_000_000, 1.3, 0.03, "C1"),
+    CategoryColumn("C11", 707_291, 1.4, 0.03, "C1"),
+    CategoryColumn("C12", 218_510, 1.15),
+    CategoryColumn("C13", 11, 1.1),
+    CategoryColumn("C14", 2_209, 1.9, 0.47, "C14"),
+    CategoryColumn("C15", 9_798, 1.15),
+    CategoryColumn("C16", 72, 2.2, 0.47, "C14"),
+    CategoryColumn("C17", 4, 1.8, 0.47, "C14"),
+    CategoryColumn("C18", 954, 1.7),
+    CategoryColumn("C19", 15, 1.8),
+    CategoryColumn("C20", 10_000_000, 1.3, 0.03, "C1"),
+    CategoryColumn("C21", 4_553_157, 1.35, 0.03, "C1"),
+    CategoryColumn("C22", 10_000_000, 1.3, 0.03, "C1"),
+    CategoryColumn("C23", 291_641, 1.5, 0.47, "C14"),
+    CategoryColumn("C24", 10_904, 1.01),
+    CategoryColumn("C25", 91, 1.8),
+    CategoryColumn("C26", 35, 1.4),
+)
+
 
 CHUNK_ROWS = 65_536
 SPLITS = {"train": 0, "valid": 1, "pilot": 2}
@@ -83,3 +187,51 @@ def _draw_missing(source: np.random.SFC64) -> dict[str, Flags]:
 def _uniform(source: np.random.SFC64) -> Floats:
     words: npt.NDArray[np.uint64] = np.asarray(source.random_raw(CHUNK_ROWS))
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+Words32 = npt.NDArray[np.uint32]
+Words64 = npt.NDArray[np.uint64]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def raw_category(column: int, ids: Ints) -> Words32:
+    """The 32-bit raw value of each id of the `column`-th category, uint32 `[rows]`.
+
+    Different for different ids of a column: an exclusive or with the column's key, then the
+    finaliser of MurmurHash3, which is a permutation of 32-bit words.
+
+    >>> ["%08x" % word for word in raw_category(0, np.arange(3, dtype=np.int32))]
+    ['92ca2f0e', '36deb503', 'b4421bbb']
+    """
+    key = np.uint32(((column + 1) * _GOLDEN >> 32) & 0xFFFFFFFF)
+    word = ids.astype(np.uint32) ^ key
+    word ^= word >> np.uint32(16)
+    word *= np.uint32(0x85EBCA6B)
+    word ^= word >> np.uint32(13)
+    word *= np.uint32(0xC2B2AE35)
+    word ^= word >> np.uint32(16)
+    return word
+
+
+def pseudo_normal(seed: int, name: str, ids: npt.NDArray[np.int64]) -> Floats:
+    """A number per (seed, name, id) that looks standard normal, float64 `[rows]`.
+
+    The standardised sum of the four 16-bit parts of a SplitMix64 hash: whole numbers up to the
+    last division, so the same on every machine. Its range is about +-3.5.
+    """
+    word = ids.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(_key(seed, name))
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    word ^= word >> np.uint64(31)
+    low = np.uint64(0xFFFF)
+    total = (word & low) + (word >> np.uint64(16) & low)
+    total += (word >> np.uint64(32) & low) + (word >> np.uint64(48))
+    effects: Floats = (total.astype(np.float64) - 2 * 0xFFFF) / (0x10000 * (4 / 12) ** 0.5)
+    return effects
+
+
+def _key(seed: int, name: str) -> int:
+    # Python's hash() of a text differs from process to process; this does not.
+    parts = np.random.SeedSequence((seed, *name.encode())).generate_state(1, np.uint64)
+    return int(parts[0])

@@ -1,22 +1,91 @@
-"""Chunks of rows, one after the other, into the files of each split."""
+"""Data sets of any size: what can be asked for, and how its files are written."""
 
 import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distrain.errors import OutputError
+from distrain.errors import InputError, OutputError
 from distrain.storage import whole_dir
 from distrain.synth.draw import CHUNK_ROWS, draw_features
-from distrain.synth.encode import raw_table
-from distrain.synth.planted import PlantedModel, probabilities
-from distrain.synth.request import SplitSummary, SynthProgress, SynthRequest, SynthResult
-from distrain.synth.sinks import SINKS
-from distrain.synth.truth import Truth
+from distrain.synth.formats import FORMATS, SINKS, raw_table
+from distrain.synth.planted import PlantedModel, SplitSummary, Truth, probabilities
+
+
+@dataclass(frozen=True)
+class SynthRequest:
+    """A data set to generate.
+
+    Attributes:
+        out: The folder to write; it appears whole or not at all.
+        rows: Training rows, at least 1.
+        valid_rows: Validation rows from the same model, 0 for none.
+        seed: Names the planted model and the rows, at least 0.
+        scale: Factor on the cardinalities of long category columns, in (0, 1].
+        click_rate: Wanted mean click probability, in [0.001, 0.999].
+        format: "tsv" (Criteo's own), "tsv.gz" or "parquet" (raw values, nullable).
+        files: How many files each split is cut into.
+        overwrite: Whether an earlier data set of ours at `out` may be replaced.
+    """
+
+    out: str | Path
+    rows: int
+    valid_rows: int = 0
+    seed: int = 0
+    scale: float = 0.01
+    click_rate: float = 0.03
+    format: str = "tsv"
+    files: int = 1
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        checks = {
+            f"rows is {self.rows}; at least 1": self.rows >= 1,
+            f"valid_rows is {self.valid_rows}; at least 0": self.valid_rows >= 0,
+            f"seed is {self.seed}; at least 0": self.seed >= 0,
+            f"scale is {self.scale}; above 0 and at most 1": 0 < self.scale <= 1,
+            f"click_rate is {self.click_rate}; 0.001 to 0.999": 0.001 <= self.click_rate <= 0.999,
+            f"format is {self.format!r}; one of {', '.join(FORMATS)}": self.format in FORMATS,
+            f"files is {self.files}; at least 1": self.files >= 1,
+            f"files is {self.files}; at most rows ({self.rows})": self.files <= max(self.rows, 1),
+        }
+        mistakes = [text for text, good in checks.items() if not good]
+        if mistakes:
+            raise InputError("no such data can be generated: " + "; ".join(mistakes))
+
+
+@dataclass(frozen=True)
+class SynthProgress:
+    """Progress of the generator: the split at work, and rows over all splits."""
+
+    split: str
+    rows_done: int
+    rows_total: int
+
+
+@dataclass(frozen=True)
+class SynthResult:
+    """A data set that was generated: its splits are "train", and "valid" if requested.
+
+    `size_bytes` counts all data files.
+    """
+
+    request: SynthRequest
+    out: Path
+    splits: dict[str, SplitSummary]
+    size_bytes: int
+    wall_s: float
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows of all splits over the wall time."""
+        return sum(split.rows for split in self.splits.values()) / self.wall_s
+
 
 PLANTED = "planted.json"
 
@@ -32,7 +101,6 @@ def generate(request: SynthRequest, on_progress: OnProgress | None = None) -> Sy
     are equal to the byte. Memory does not grow with the rows.
 
     Args:
-        request: What to generate.
         on_progress: Called after every 65,536 rows, and at the end of each file.
 
     Raises:
@@ -43,9 +111,9 @@ def generate(request: SynthRequest, on_progress: OnProgress | None = None) -> Sy
     _refuse_foreign_folder(out, request.overwrite)
     with whole_dir(out, replace=request.overwrite) as folder:
         model = PlantedModel.fit(request.seed, request.scale, request.click_rate)
-        tell = _progress_over_splits(request, on_progress)
+        count = _progress_over_splits(request, on_progress)
         splits = {
-            split: _write_split(request, model, split, rows, folder, tell)
+            split: _write_split(request, model, split, rows, folder, count)
             for split, rows in (("train", request.rows), ("valid", request.valid_rows))
             if rows
         }
@@ -61,7 +129,7 @@ def _write_split(
     split: str,
     rows: int,
     folder: Path,
-    tell: Callable[[str, int], None],
+    count: Callable[[str, int], None],
 ) -> SplitSummary:
     truth = Truth()
     tables = _tables(request, model, split, rows, truth)
@@ -77,7 +145,7 @@ def _write_split(
                 taken = min(left, rest.num_rows)
                 write(rest.slice(0, taken))
                 rest, left = rest.slice(taken), left - taken
-                tell(split, taken)
+                count(split, taken)
     return truth.summary(names)
 
 
@@ -99,17 +167,17 @@ def _progress_over_splits(
 ) -> Callable[[str, int], None]:
     rows_total, rows_done = request.rows + request.valid_rows, 0
 
-    def tell(split: str, rows: int) -> None:
+    def count(split: str, rows: int) -> None:
         nonlocal rows_done
         rows_done += rows
         if on_progress:
             on_progress(SynthProgress(split, rows_done, rows_total))
 
-    return tell
+    return count
 
 
 def _refuse_foreign_folder(out: Path, overwrite: bool) -> None:
-    # --overwrite removes what is there: never a folder that somebody else filled.
+    # --overwrite removes the folder: never one that holds other files.
     if overwrite and out.exists() and not (out / PLANTED).is_file():
         if out.is_dir() and not any(out.iterdir()):
             return

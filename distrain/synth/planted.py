@@ -1,4 +1,4 @@
-"""The planted model: what truly makes a row's click probability.
+"""The planted model, which makes a row's click probability, and the scores that it allows.
 
     logit = bias + SPREAD * sum_t sqrt(share_t) * (term_t - mean_t) / std_t,    sum_t share_t = 1
 
@@ -15,9 +15,10 @@ once or twice, so a Bayes AUC that rested on rare ids could not be approached by
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from distrain.synth.draw import Features, Floats, draw_features
-from distrain.synth.hashing import pseudo_normal
+from distrain.metrics import NUM_BINS, BinaryMetrics, area_under_roc, bin_of
+from distrain.synth.draw import Features, Floats, draw_features, pseudo_normal
 
 PILOT_CHUNKS = 2
 SPREAD = 1.25
@@ -108,13 +109,10 @@ TERMS: tuple[tuple[Term, float], ...] = (
 
 @dataclass(frozen=True)
 class PlantedModel:
-    """The true model of one data set.
+    """The true model of one data set: `bias` is the logit of a row whose terms are at their means.
 
-    Attributes:
-        seed: The seed of the id effects.
-        bias: The logit of a row whose terms are all at their mean.
-        means: Each term's mean over the pilot sample, in the order of `TERMS`.
-        weights: What each term's deviation from its mean is multiplied with.
+    `means` and `weights` are in the order of `TERMS`; a term's deviation from its mean over the
+    pilot sample is multiplied with its weight.
     """
 
     seed: int
@@ -160,3 +158,87 @@ def _solve_bias(logits: Floats, click_rate: float) -> float:
         else:
             high = middle
     return (low + high) / 2
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """The figures of one split; see `Truth` for the formulas.
+
+    Attributes:
+        rows: How many rows.
+        clicks: How many of them have label 1.
+        expected_click_rate: Mean true probability.
+        bayes_auc: The AUC that no model can beat in expectation.
+        bayes_auc_bound: `bayes_auc` is within this of its exact value.
+        bayes_log_loss: The log loss, in nats, that no model can beat in expectation.
+        realised_auc: AUC of the true logits on the drawn labels; `None` unless both were drawn.
+        realised_log_loss: Log loss of the true logits on the drawn labels.
+        files: Names of its files, in row order.
+    """
+
+    rows: int
+    clicks: int
+    expected_click_rate: float
+    bayes_auc: float
+    bayes_auc_bound: float
+    bayes_log_loss: float
+    realised_auc: float | None
+    realised_log_loss: float
+    files: tuple[str, ...]
+
+
+class Truth:
+    """The best scores that a model can reach on generated rows, from their true probabilities.
+
+    With true probabilities `p_i` and labels drawn independently, the model that scores by `p`
+    itself is the best in expectation. Over the very rows generated, the expected number of rightly
+    ordered (click, no click) pairs over the expected number of pairs is
+
+        bayes_auc = sum_ij p_i (1 - p_j) c_ij / (sum_i p_i * sum_j (1 - p_j))
+
+    with `c_ij` 1, 1/2 or 0 as `p_i` is above, equal to or below `p_j`. It is computed from two
+    histograms of the true logit that hold `p` and `1 - p` in place of counts, in the bins of
+    `distrain.metrics`. Two things keep it from the exact sum over pairs of different rows: pairs
+    inside a bin count 1/2 (wrong by at most 1/2 each), and a row is paired with itself (wrong by at
+    most 1/2 of `p_i (1 - p_i)`). The bound holds both. As the ratio of two expectations it differs
+    from the expectation of the ratio by O(1 / rows); the AUC of labels drawn once scatters about it
+    by at most sqrt(auc * (1 - auc) / min(clicks, rows - clicks)) (Birnbaum & Klose 1957).
+
+        bayes_log_loss = sum_i -(p_i ln p_i + (1 - p_i) ln(1 - p_i)) / rows
+    """
+
+    def __init__(self) -> None:
+        self._clicks = np.zeros(NUM_BINS)
+        self._others = np.zeros(NUM_BINS)
+        self._entropy_sum = 0.0
+        self._variance_sum = 0.0
+        self._realised = BinaryMetrics()
+
+    def update(self, logits: Floats, labels: npt.NDArray[np.int32]) -> None:
+        """Count some rows: their true logits and drawn labels, `[rows]` each."""
+        p, q = probabilities(logits), probabilities(-logits)
+        bins = bin_of(logits)
+        self._clicks += np.bincount(bins, p, NUM_BINS)
+        self._others += np.bincount(bins, q, NUM_BINS)
+        # -p ln p - q ln q, with ln q = ln p - logit; ln p is -log(1 + exp(-logit)).
+        self._entropy_sum += float((np.logaddexp(0.0, -logits) + q * logits).sum())
+        self._variance_sum += float((p * q).sum())
+        self._realised.update(logits, labels)
+
+    def summary(self, files: tuple[str, ...]) -> SplitSummary:
+        """The figures; some rows must have been counted."""
+        clicks, others = float(self._clicks.sum()), float(self._others.sum())
+        auc, bound = area_under_roc(self._others, self._clicks)
+        found = self._realised.compute()
+        assert found.log_loss is not None
+        return SplitSummary(
+            rows=found.rows,
+            clicks=found.positives,
+            expected_click_rate=clicks / found.rows,
+            bayes_auc=auc,
+            bayes_auc_bound=bound + self._variance_sum / (2 * clicks * others),
+            bayes_log_loss=self._entropy_sum / found.rows,
+            realised_auc=found.auc,
+            realised_log_loss=found.log_loss,
+            files=files,
+        )

@@ -1,1 +1,1 @@
-"""One rank's life: build, step, evaluate, report. Knows torch and its peers, and no Dask."""
+"""The training of one rank: set-up, steps, evaluation, checkpoints, reports. Knows no Dask."""

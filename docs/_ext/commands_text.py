@@ -11,7 +11,7 @@ from distrain.cli.main import COMMANDS, cli
 
 def commands() -> str:
     """A heading, the help and a table of parameters for each command."""
-    context = click.Context(cli, info_name="distrain")
+    context = click.Context(cli, info_name="distrain", **cli.context_settings)
     return "\n\n".join(_command(name, context) for name in COMMANDS)
 
 

@@ -2,11 +2,12 @@
 
     {distrain-spec}          every section and field of a job spec
     {distrain-commands}      every command with its options
-    {distrain-record} PATH   the fields of one dataclass, such as `distrain.report.Summary`
+    {distrain-record} PATH   the fields of one dataclass, such as `distrain.runs.Summary`
     {distrain-events}        every event
     {distrain-phases}        where a rank's wall time goes
     {distrain-states}        the job's life as a picture and a table
     {distrain-exit-codes}    exit codes and what they mean
+    {distrain-reasons}       why attempts end early, and what to do
 
 A directive's text is Markdown; a picture is SVG in the page itself.
 """
@@ -93,6 +94,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "distrain-events": records_text.events,
         "distrain-phases": records_text.phases,
         "distrain-exit-codes": records_text.exit_codes,
+        "distrain-reasons": records_text.reasons,
     }.items():
         app.add_directive(name, _directive(make_text))
     app.add_directive("distrain-record", Record)

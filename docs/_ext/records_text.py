@@ -11,6 +11,7 @@ from distrain import errors
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.errors import DistrainError
 from distrain.events import EVENT_TYPES, PHASES
+from distrain.reasons import Reason
 
 # Fields that mean the same wherever they stand and are not described again in each docstring.
 _COMMON = {
@@ -91,6 +92,12 @@ def phases() -> str:
     if missing:
         raise LookupError(f"no words for the phases {', '.join(sorted(missing))}")
     return table(["phase", "what the rank does"], [(code(p), _PHASE_WORDS[p]) for p in PHASES])
+
+
+def reasons() -> str:
+    """Each reason of an early end, what happened, and what to do."""
+    rows = [(code(reason.value), reason.meaning, reason.advice) for reason in Reason]
+    return table(["reason", "what happened", "what to do"], rows)
 
 
 def exit_codes() -> str:

@@ -8,7 +8,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from distrain.spec import JobSpec
-from distrain.spec.base import Section
+from distrain.spec.fields import Section
 from distrain.spec.models import ModelSpec
 
 _KINDS = get_args(get_args(ModelSpec)[0])

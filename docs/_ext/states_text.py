@@ -1,10 +1,10 @@
-"""The life of a job, drawn from `distrain.coordinator.states.TRANSITIONS`."""
+"""The life of a job, drawn from `distrain.jobs.states.TRANSITIONS`."""
 
 from markdown_pieces import code, comments_of, first_sentence_capital
 from markdown_pieces import table as make_table
 
-from distrain.coordinator import states as states_module
-from distrain.coordinator.states import TRANSITIONS, JobState
+from distrain.jobs import states as states_module
+from distrain.jobs.states import TRANSITIONS, JobState
 
 # Column and row of each state; the moves between them come from the table of transitions.
 _PLACES = {

@@ -59,7 +59,7 @@ def cluster_here(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands get a cluster in this process, at once."""
 
     @contextmanager
-    def open_cluster(**_: Any) -> Iterator[Any]:
+    def open_cluster(*_: Any) -> Iterator[Any]:
         yield client
 
     monkeypatch.setattr(distrain.cluster, "open_cluster", open_cluster)

@@ -13,8 +13,8 @@ from distributed import Client, LocalCluster
 from small_jobs import distrain_command, run_distrain
 
 import distrain.cluster
-from distrain.coordinator.handle import JobHandle
-from distrain.coordinator.states import JobState
+from distrain.jobs.states import JobState
+from distrain.submission.handle import JobHandle
 from distrain.synth import SynthRequest, generate
 
 FULL = "No space left on device"
@@ -122,7 +122,7 @@ def test_a_run_directory_that_fills_up_stops_the_job_on_the_cluster(
 ) -> None:
     options = {"n_workers": 1, "processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
     with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        monkeypatch.setattr(distrain.cluster, "open_cluster", lambda **_: nullcontext(client))
+        monkeypatch.setattr(distrain.cluster, "open_cluster", lambda *_: nullcontext(client))
         monkeypatch.setattr("distrain.running.run.FULL_DISK_S", 0.0)
         leave_room(tiny_disk, 24576)
         endless = [f"train.{name}=1000000" for name in ("epochs", "max_steps")]

@@ -1,45 +1,34 @@
 """How many calls an agreement costs the store; the clients are those of a store in memory."""
 
-import sys
 import threading
-from pathlib import Path
 
 import pytest
-from gloo_ranks import load_script
 from torch.distributed import HashStore
 
-from distrain.train.board import StoreBoard
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "agreement.py"
-
-
-@pytest.fixture(scope="module")
-def bench():
-    module = sys.modules.setdefault("agreement", load_script(SCRIPT))
-    yield module
-    del sys.modules["agreement"]
+from benchmarks import agreement as bench
+from distrain.train.control.torch_store import TorchRankStore
 
 
-def clients(bench, num_ranks):
+def clients(num_ranks):
     store = HashStore()
     return [bench.CountedStore(store) for _ in range(num_ranks)]
 
 
 @pytest.mark.parametrize("agreement", ["gate_agreement", "checkpoint_agreement"])
 @pytest.mark.parametrize("num_ranks", [2, 5, 40])
-def test_a_ranks_calls_do_not_grow_with_the_number_of_ranks(bench, agreement, num_ranks):
-    calls = getattr(bench, agreement)(clients(bench, num_ranks)).without_questions
+def test_a_ranks_calls_do_not_grow_with_the_number_of_ranks(agreement, num_ranks):
+    calls = getattr(bench, agreement)(clients(num_ranks)).without_questions
     # Each adds, counts and reads; one takes all that was added, one posts.
     assert sum(calls) == 3 * num_ranks + 3
     assert max(calls) <= 6
 
 
-def test_the_plain_way_asks_after_each_of_the_others(bench):
-    calls = bench.plain_gate_agreement(clients(bench, 12)).without_questions
+def test_the_plain_way_asks_after_each_of_the_others():
+    calls = bench.plain_gate_agreement(clients(12)).without_questions
     assert sum(calls) >= 12 * 2 + 12
 
 
-def test_who_waits_asks_ever_more_rarely(bench):
+def test_who_waits_asks_ever_more_rarely():
     pauses_s = []
 
     class Waits(threading.Event):
@@ -47,8 +36,8 @@ def test_who_waits_asks_ever_more_rarely(bench):
             pauses_s.append(timeout)
             return sum(pauses_s) > 60.0
 
-    (store,) = clients(bench, 1)
+    (store,) = clients(1)
     with pytest.raises(TimeoutError):
-        StoreBoard(store).read("never", 1e9, Waits())
+        TorchRankStore(store).read("never", 1e9, Waits())
     assert pauses_s == sorted(pauses_s)
     assert 60 < store.calls["check"] == len(pauses_s) < 140

@@ -6,12 +6,12 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 
+from benchmarks.end_to_end_bench import notebooks, result, rows, syncs, watching
 from distrain.events import EvaluationDone, RankFinished, StepsDone, TrainingStarted
 from distrain.metrics import BinaryMetrics
 from distrain.spec import parse_spec
@@ -20,54 +20,39 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MADE = {"rows": 50_000_000, "valid_rows": 5, "table_rows": 9, "bayes_auc": 0.8, "size_bytes": 7}
 
 
-@pytest.fixture(scope="module")
-def bench():
-    """The benchmark's modules, which are not installed: they lie beside its script."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        from end_to_end_bench import notebooks, result, rows, syncs, watching
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    yield SimpleNamespace(
-        notebooks=notebooks, result=result, rows=rows, syncs=syncs, watching=watching
-    )
-    for name in [name for name in sys.modules if name.split(".")[0] == "end_to_end_bench"]:
-        del sys.modules[name]
-
-
-def test_files_hold_the_rows_that_were_asked_for_and_no_group_twice(bench, tmp_path):
+def test_files_hold_the_rows_that_were_asked_for_and_no_group_twice(tmp_path):
     full = 16 * 65_536
-    files = bench.rows.files_of(tmp_path, "train", 2 * full + 70_000)
+    files = rows.files_of(tmp_path, "train", 2 * full + 70_000)
     assert [file.rows for file in files] == [full, full, 70_000]
     assert [file.first_group for file in files] == [0, 16, 32]
     (tmp_path / "train").mkdir()
-    size = bench.rows.write_file(files[2], scale=0.001)
+    size = rows.write_file(files[2], scale=0.001)
     written = pq.ParquetFile(files[2].path)
     assert written.metadata.num_rows == 70_000
     assert size == files[2].path.stat().st_size
-    schema = bench.rows.write_schema(tmp_path, 0.001)
+    schema = rows.write_schema(tmp_path, 0.001)
     table = written.read()
     for column in schema.categorical:
         assert table[column.name].to_numpy().min() >= 0
         assert table[column.name].to_numpy().max() < column.cardinality
     assert all(not field.nullable for field in table.schema)
     assert 0.01 < table["label"].to_numpy().mean() < 0.06
-    assert bench.rows.bayes_auc(files[2], 0.001) > 0.7
+    assert rows.bayes_auc(files[2], 0.001) > 0.7
 
 
-def test_all_jobs_are_ones_that_distrain_takes(bench):
-    made = bench.rows.Made(Path("/data"), **MADE)
+def test_all_jobs_are_ones_that_distrain_takes():
+    made = rows.Made(Path("/data"), **MADE)
     for device in ("cuda", "cpu"):
-        for way in bench.notebooks.ways(device, quick=False):
-            for notebook in bench.notebooks.NOTEBOOKS:
-                spec = parse_spec(bench.notebooks.job_document(notebook, way, made, device, 3))
+        for way in notebooks.ways(device, quick=False):
+            for notebook in notebooks.NOTEBOOKS:
+                spec = parse_spec(notebooks.job_document(notebook, way, made, device, 3))
                 assert spec.evaluate.every_steps == -(-made.rows // notebook.batch_rows)
                 assert spec.train.cuda_graph == way.name.startswith("graph")
                 assert spec.train.compile == way.name.startswith("compiled")
                 assert spec.train.precision in way.name
-    without = bench.notebooks.Way("another", needs=("json", "no_such_package"))
+    without = notebooks.Way("another", needs=("json", "no_such_package"))
     assert without.lacks == ["no_such_package"]
-    names = {notebook.source for notebook in bench.notebooks.NOTEBOOKS}
+    names = {notebook.source for notebook in notebooks.NOTEBOOKS}
     assert len(names) == 2
 
 
@@ -83,11 +68,11 @@ def evaluation(step):
     return EvaluationDone(0, 0, step, 0.0, metrics.to_json())
 
 
-def watched(bench, monkeypatch, trace=None):
+def watched(monkeypatch, trace=None):
     """What a watcher makes of two epochs of two reports, each of which takes a second."""
     now = iter(range(100))
-    monkeypatch.setattr(bench.watching.time, "perf_counter", lambda: float(next(now)))
-    watcher = bench.watching.Watcher(2, cuda=False, trace=trace)
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(now)))
+    watcher = watching.Watcher(2, cuda=False, trace=trace)
     watcher.take(TrainingStarted(0, 8, 40, 80, 9, "arrow"))
     for step in (2, 4):
         watcher.take(steps_done(step, data_wait=0.5, forward_backward=0.25))
@@ -100,33 +85,33 @@ def watched(bench, monkeypatch, trace=None):
     return watcher
 
 
-def run_of(bench, watcher, notebook):
+def run_of(watcher, notebook):
     account = {
         "epochs": watcher.epochs,
         "device_seconds": watcher.finished.device_seconds,
         "host_syncs_per_step": 0.0,
     }
-    return bench.result.Run(notebook, "eager, fp32", account, wall_s=20.0)
+    return result.Run(notebook, "eager, fp32", account, wall_s=20.0)
 
 
-def test_epochs_are_told_apart_and_counted_as_each_notebook_counts(bench, monkeypatch):
-    watcher = watched(bench, monkeypatch)
+def test_epochs_are_told_apart_and_counted_as_each_notebook_counts(monkeypatch):
+    watcher = watched(monkeypatch)
     assert [epoch["rows"] for epoch in watcher.epochs] == [40, 40]
     last = watcher.epochs[-1]
     assert (last["valid_rows"], last["auc"]) == (3, 1.0)
     assert last["average_precision"] == pytest.approx(1.0)
     assert last["phases_s"]["host"] == {"data_wait": 0.5, "forward_backward": 1.0}
     assert (last["train_s"], last["whole_s"]) == (2.0, 3.0)
-    tensorflow, fastai = (run_of(bench, watcher, n) for n in bench.notebooks.NOTEBOOKS)
+    tensorflow, fastai = (run_of(watcher, n) for n in notebooks.NOTEBOOKS)
     assert tensorflow.rows_per_s == 40 / 2.0
     assert fastai.rows_per_s == (40 + 3) / 3.0
     # The GPU's clock: the host waits for rows while the GPU still works.
     assert fastai.waiting_share == pytest.approx(0.05 / 2.0)
 
 
-def test_a_profile_of_some_steps_is_written(bench, monkeypatch, tmp_path):
+def test_a_profile_of_some_steps_is_written(monkeypatch, tmp_path):
     trace = tmp_path / "slowest.json.gz"
-    watched(bench, monkeypatch, trace)
+    watched(monkeypatch, trace)
     assert trace.read_bytes()[:2] == b"\x1f\x8b"
     table = (tmp_path / "slowest.md").read_text()
     assert "2 steps" in table
@@ -134,9 +119,9 @@ def test_a_profile_of_some_steps_is_written(bench, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_goals_are_met_on_a_gpu_only(bench, monkeypatch, device):
-    run = run_of(bench, watched(bench, monkeypatch), bench.notebooks.NOTEBOOKS[0])
-    figures = bench.result.figures([run], device)
+def test_goals_are_met_on_a_gpu_only(monkeypatch, device):
+    run = run_of(watched(monkeypatch), notebooks.NOTEBOOKS[0])
+    figures = result.figures([run], device)
     assert figures["tensorflow_rows_per_s"]["met"] is False
     assert figures["tensorflow_waiting_share"]["met"] is (device == "cuda")
     assert figures["tensorflow_host_syncs_per_step"]["met"] is (device == "cuda")
@@ -148,10 +133,10 @@ class Trainer:
         waits()
 
 
-def test_waits_are_told_apart_by_who_waits(bench, monkeypatch):
+def test_waits_are_told_apart_by_who_waits(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda _: None)
-    monkeypatch.setattr(bench.syncs, "STEP", (Path(__file__).name, "_one_step"))
-    counter = bench.syncs.SyncCounter()
+    monkeypatch.setattr(syncs, "STEP", (Path(__file__).name, "_one_step"))
+    counter = syncs.SyncCounter()
 
     def wait():
         warnings.warn("called a synchronizing CUDA operation", stacklevel=1)

@@ -4,46 +4,30 @@ import json
 import re
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, report, stages
+from benchmarks.loader_bench import cases as loader_cases
+from benchmarks.loader_bench import result as loader_result
+from benchmarks.step_bench import cases as step_cases
+from benchmarks.step_bench import goals as step_goals
+
 ROOT = Path(__file__).parents[2]
-BENCHMARKS = str(ROOT / "benchmarks")
-PARTS = ("budget", "commands", "figures", "junit", "outcome", "report", "stages")
-OWN = ("gpu_bench", "step_bench", "loader_bench")
-
-
-@pytest.fixture(scope="module")
-def bench():
-    """The benchmarks' modules, which are not installed: they lie beside their scripts."""
-    sys.path.insert(0, BENCHMARKS)
-    try:
-        found = {name: import_module(f"gpu_bench.{name}") for name in PARTS}
-        found |= {"step_cases": import_module("step_bench.cases")}
-        found |= {"step_goals": import_module("step_bench.goals")}
-        found |= {"loader_cases": import_module("loader_bench.cases")}
-        found |= {"loader_result": import_module("loader_bench.result")}
-    finally:
-        sys.path.remove(BENCHMARKS)
-    yield SimpleNamespace(**found)
-    for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
-        del sys.modules[name]
 
 
 NEEDS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 120)), min_size=1, max_size=9)
 
 
 @given(NEEDS, st.integers(0, 900), st.data())
-def test_no_stage_takes_from_those_after_it(bench, pairs, total_s, data):
-    needs = [bench.budget.Need(least, least + more) for least, more in pairs]
+def test_no_stage_takes_from_those_after_it(pairs, total_s, data):
+    needs = [budget.Need(least, least + more) for least, more in pairs]
     left_s, begun = float(total_s), 0
     for number, need in enumerate(needs):
-        limit = bench.budget.limit_s(left_s, need, needs[number + 1 :])
+        limit = budget.limit_s(left_s, need, needs[number + 1 :])
         if limit is None:
             assert left_s < need.least_s
             continue
@@ -54,11 +38,11 @@ def test_no_stage_takes_from_those_after_it(bench, pairs, total_s, data):
         assert begun == len(needs)
 
 
-def test_time_that_nobody_uses_is_there_for_the_next(bench):
-    need, later = bench.budget.Need(10, 100), [bench.budget.Need(20, 50)]
-    assert bench.budget.limit_s(60, need, later) == 40
-    assert bench.budget.limit_s(200, need, later) == 100
-    assert bench.budget.limit_s(25, need, later) == 25  # what follows cannot be begun anyway
+def test_time_that_nobody_uses_is_there_for_the_next():
+    need, later = budget.Need(10, 100), [budget.Need(20, 50)]
+    assert budget.limit_s(60, need, later) == 40
+    assert budget.limit_s(200, need, later) == 100
+    assert budget.limit_s(25, need, later) == 25  # what follows cannot be begun anyway
     assert need.scaled(30).most_s == 300
     assert need.scaled(5) == need
 
@@ -94,7 +78,7 @@ def pytest_in(folder, *arguments):
     return subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True)
 
 
-def test_what_pytest_wrote_is_read(bench, tmp_path):
+def test_what_pytest_wrote_is_read(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "test_one.py").write_text(TESTS)
     (tmp_path / "test_two.py").write_text("import no_such_library\n")
@@ -102,7 +86,7 @@ def test_what_pytest_wrote_is_read(bench, tmp_path):
         "import pytest\npytest.importorskip('nothing', reason=\"it's not installed\")\n"
     )
     pytest_in(tmp_path, "--continue-on-collection-errors")
-    results = bench.junit.read_junit((tmp_path / "junit.xml").read_text())
+    results = junit.read_junit((tmp_path / "junit.xml").read_text())
     outcomes = {result.name: result.outcome for result in results}
     assert outcomes == {
         "sub/test_one.py::test_passes": "passed",
@@ -126,10 +110,10 @@ def test_what_pytest_wrote_is_read(bench, tmp_path):
         assert "1 item" in again.stdout or "collected 1" in again.stdout
 
 
-def test_lines_of_a_run_that_was_stopped_are_read(bench, tmp_path):
+def test_lines_of_a_run_that_was_stopped_are_read(tmp_path):
     (tmp_path / "test_one.py").write_text(TESTS)
     stdout = pytest_in(tmp_path).stdout
-    results = bench.junit.read_lines(stdout[: stdout.index(" ERROR")])
+    results = junit.read_lines(stdout[: stdout.index(" ERROR")])
     told = [(result.name.partition("::")[2], result.outcome) for result in results]
     assert told == [
         ("test_passes", "passed"),
@@ -141,97 +125,97 @@ def test_lines_of_a_run_that_was_stopped_are_read(bench, tmp_path):
     ]
 
 
-def test_the_figures_of_both_forms_are_read(bench):
-    nothing = bench.loader_result.summary({})
-    loader = {f.name: f for f in bench.figures.figures_of(nothing)}
-    assert loader["of_floor"] == bench.figures.Figure("of_floor", None, ">= 0.6", "not measured")
+def test_the_figures_of_both_forms_are_read():
+    nothing = loader_result.summary({})
+    loader = {f.name: f for f in figures.figures_of(nothing)}
+    assert loader["of_floor"] == figures.Figure("of_floor", None, ">= 0.6", "not measured")
     assert loader["x_merlin"].status == "left out"
     rounds = [{"rows_per_s": 1e6, "first_batch_s": 0.4, "own_mb": 5.0}]
-    told = bench.loader_result.summary({bench.loader_cases.ours_name("ordinary", 2): rounds})
-    loader = {f.name: f for f in bench.figures.figures_of(told)}
+    told = loader_result.summary({loader_cases.ours_name("ordinary", 2): rounds})
+    loader = {f.name: f for f in figures.figures_of(told)}
     assert (loader["first_batch_s"].value, loader["first_batch_s"].status) == (0.4, "missed")
     assert (loader["own_memory_mb"].value, loader["own_memory_mb"].status) == (5.0, "met")
 
-    made = {name: vars(f) for name, f in bench.step_goals.figures([], cuda=True).items()}
-    step = {f.name: f for f in bench.figures.figures_of({"figures": made})}
-    name = next(iter(bench.step_goals.GPU_AT_LEAST))
+    made = {name: vars(f) for name, f in step_goals.figures([], cuda=True).items()}
+    step = {f.name: f for f in figures.figures_of({"figures": made})}
+    name = next(iter(step_goals.GPU_AT_LEAST))
     assert step[name].status == "not measured"
     assert step["2_ranks_x_torchrec"].status == "left out"
     made[name] |= {"value": 1.5e8, "met": True}
     made["free"] = {"value": 3, "goal": None, "met": None}
-    step = {f.name: f for f in bench.figures.figures_of({"figures": made})}
+    step = {f.name: f for f in figures.figures_of({"figures": made})}
     assert step[name].status == "met"
-    assert step["free"] == bench.figures.Figure("free", 3, None, "")
+    assert step["free"] == figures.Figure("free", 3, None, "")
 
 
-def test_parts_of_a_benchmark_make_one_list(bench):
+def test_parts_of_a_benchmark_make_one_list():
     def part(value, met):
         entry = {"value": value, "goal": "0", "met": met}
-        return bench.figures.figures_of({"figures": {"syncs": entry}})
+        return figures.figures_of({"figures": {"syncs": entry}})
 
-    (figure,) = bench.figures.merged([part(None, False), part(0, True), part(2, False)])
+    (figure,) = figures.merged([part(None, False), part(0, True), part(2, False)])
     assert (figure.value, figure.status) == (2, "missed")
-    (figure,) = bench.figures.merged([part(0, True), part(None, False)])
+    (figure,) = figures.merged([part(0, True), part(None, False)])
     assert (figure.value, figure.status) == (0, "met")
 
 
 @pytest.mark.parametrize("stdout", ["", "a table\n", "{}\nafterwards", "[1]", '{"met": tr'])
-def test_a_benchmark_without_a_last_line_failed(bench, stdout):
-    done = bench.commands.Done(0, 1.0, stdout, "")
-    assert bench.outcome.benchmark_result(done)["outcome"] == "failed"
+def test_a_benchmark_without_a_last_line_failed(stdout):
+    done = commands.Done(0, 1.0, stdout, "")
+    assert outcome.benchmark_result(done)["outcome"] == "failed"
 
 
-def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written(bench):
+def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written():
     so_far = json.dumps({"figures": {"x": {"value": 7, "goal": ">= 9", "met": False}}}, indent=1)
-    stopped = bench.commands.Done(None, 9.0, "row 1\nrow 2", "")
-    told = bench.outcome.benchmark_result(stopped, (), so_far)
+    stopped = commands.Done(None, 9.0, "row 1\nrow 2", "")
+    told = outcome.benchmark_result(stopped, (), so_far)
     assert told["outcome"] == "stopped"
-    assert bench.figures.figures_of(told["summary"])[0].status == "missed"
-    crashed = bench.commands.Done(1, 9.0, "row 1", "")
-    assert bench.outcome.benchmark_result(crashed, (), so_far)["summary"] is None
-    assert bench.outcome.benchmark_result(stopped, (), so_far[:-5])["summary"] is None
+    assert figures.figures_of(told["summary"])[0].status == "missed"
+    crashed = commands.Done(1, 9.0, "row 1", "")
+    assert outcome.benchmark_result(crashed, (), so_far)["summary"] is None
+    assert outcome.benchmark_result(stopped, (), so_far[:-5])["summary"] is None
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
 @pytest.mark.parametrize("quick", [True, False])
-def test_every_comparison_of_steps_is_in_one_part(bench, ranks, quick):
-    parts = bench.stages.STEP_PARTS.values()
-    for comparison in bench.step_cases.comparisons("cuda", ranks, quick):
+def test_every_comparison_of_steps_is_in_one_part(ranks, quick):
+    parts = stages.STEP_PARTS.values()
+    for comparison in step_cases.comparisons("cuda", ranks, quick):
         matches = [part for part in parts if re.search(part, comparison.name)]
         assert len(matches) == 1, comparison.name
 
 
-def test_the_loaders_contenders_on_a_gpu(bench):
-    names = [n for n in bench.loader_cases.all_cases() if re.search(bench.stages.LOADER_ON_GPU, n)]
+def test_the_loaders_contenders_on_a_gpu():
+    names = [n for n in loader_cases.all_cases() if re.search(stages.LOADER_ON_GPU, n)]
     assert {"memcpy", "copy to GPU", "distrain, to GPU"} <= set(names)
     assert {f"{who}, ordinary, 2t" for who in ("floor", "distrain")} <= set(names)
 
 
-def test_correctness_comes_first_and_what_is_absent_is_told(bench):
+def test_correctness_comes_first_and_what_is_absent_is_told():
     for rehearse in (False, True):
-        made = bench.stages.stages(ROOT, rehearse, full=False, minutes=10)
+        made = stages.stages(ROOT, rehearse, full=False, minutes=10)
         kinds = list(dict.fromkeys(stage.kind for stage in made))
         assert kinds == ["rates", "tests", "benchmark", "again"]
         hidden = [dict(stage.environment).get("CUDA_VISIBLE_DEVICES") == "" for stage in made]
         assert all(hidden) if rehearse else not any(hidden)
         least_s = sum(stage.need.least_s for stage in made)
         assert least_s <= 600
-    elsewhere = bench.stages.stages(ROOT / "docs", False, full=False, minutes=10)
+    elsewhere = stages.stages(ROOT / "docs", False, full=False, minutes=10)
     reasons = {stage.name: stage.why_not for stage in elsewhere}
     assert reasons["loader.py"] == "benchmarks/loader.py is not in this checkout"
 
 
-def a_document(bench, **changes):
-    done = bench.commands.Done
+def a_document(**changes):
+    done = commands.Done
     failing = '<testsuite><testcase file="tests/t.py" classname="tests.t" name="a" time="1">'
     failing += '<failure message="assert x | y">long\n```text</failure></testcase></testsuite>'
     figures = {"rate": {"value": 12345.6, "goal": ">= 2", "met": True}}
     summary = json.dumps({"figures": figures, "met": True})
     entries = [
-        ("tests/t.py", "tests", "", bench.outcome.tests_result(done(1, 2.0, "", ""), failing)),
-        ("b", "benchmark", "b.py", bench.outcome.benchmark_result(done(0, 3.0, summary, ""))),
-        ("c", "benchmark", "c.py", bench.outcome.benchmark_result(done(None, 9.0, "row 1", ""))),
-        ("d", "benchmark", "d.py", bench.outcome.skipped("it needs 40 s at least, 3 s were left")),
+        ("tests/t.py", "tests", "", outcome.tests_result(done(1, 2.0, "", ""), failing)),
+        ("b", "benchmark", "b.py", outcome.benchmark_result(done(0, 3.0, summary, ""))),
+        ("c", "benchmark", "c.py", outcome.benchmark_result(done(None, 9.0, "row 1", ""))),
+        ("d", "benchmark", "d.py", outcome.skipped("it needs 40 s at least, 3 s were left")),
     ]
     made = {
         "rehearsal": False, "finished": True, "began": "now", "command": "x", "minutes": 10.0,
@@ -248,14 +232,14 @@ def a_document(bench, **changes):
     return made | changes
 
 
-def test_the_report_says_what_failed_what_is_missing_and_why(bench):
-    document = a_document(bench)
-    told = bench.outcome.conclusion(document)
+def test_the_report_says_what_failed_what_is_missing_and_why():
+    document = a_document()
+    told = outcome.conclusion(document)
     assert told["failed_stages"] == ["tests/t.py", "c"]
     assert told["skipped_stages"] == ["d"]
     assert told["figures"] == {"b.py: rate": 12345.6}
     assert not told["met"]
-    text = bench.report.markdown(document)
+    text = report.markdown(document)
     for line in (
         "- Tests: 1 failed.",
         "- Goals of `b.py`: 1 met.",
@@ -269,20 +253,20 @@ def test_the_report_says_what_failed_what_is_missing_and_why(bench):
     ):
         assert line in text.splitlines(), line
     assert text.count("````") % 2 == 0
-    assert bench.report.REHEARSAL not in text
+    assert report.REHEARSAL not in text
 
 
-def test_goals_are_met_only_where_all_of_it_ran(bench):
+def test_goals_are_met_only_where_all_of_it_ran():
     passing = '<testsuite><testcase file="tests/t.py" name="a" time="1"/></testsuite>'
-    result = bench.outcome.tests_result(bench.commands.Done(0, 2.0, "", ""), passing)
+    result = outcome.tests_result(commands.Done(0, 2.0, "", ""), passing)
     entry = {"name": "tests/t.py", "kind": "tests", "part_of": "", "command": ""} | result
-    whole = a_document(bench)["stages"][1]
-    document = a_document(bench, stages=[entry, whole])
-    assert bench.outcome.conclusion(document)["met"]
+    whole = a_document()["stages"][1]
+    document = a_document(stages=[entry, whole])
+    assert outcome.conclusion(document)["met"]
     for change in ({"stages": [whole]}, {"finished": False}, {"rehearsal": True}):
-        assert not bench.outcome.conclusion(document | change)["met"]
-    text = bench.report.markdown(document | {"rehearsal": True})
-    assert bench.report.REHEARSAL in text
+        assert not outcome.conclusion(document | change)["met"]
+    text = report.markdown(document | {"rehearsal": True})
+    assert report.REHEARSAL in text
     assert "| rate | 12,346 | >= 2 |  |" in text
     assert "Goals of" not in text
-    assert bench.report.UNFINISHED in bench.report.markdown(document | {"finished": False})
+    assert report.UNFINISHED in report.markdown(document | {"finished": False})

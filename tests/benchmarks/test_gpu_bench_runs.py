@@ -7,30 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
+from benchmarks.gpu_bench import budget, commands, junit, run, stages
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
-OWN = ("gpu_bench", "step_bench", "loader_bench")
 LONGEST_WAIT_S = 120
-
-
-@pytest.fixture(scope="module")
-def bench():
-    """The benchmark's modules, which are not installed: they lie beside its script."""
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        names = ("budget", "commands", "junit", "run", "stages")
-        yield SimpleNamespace(**{name: import_module(f"gpu_bench.{name}") for name in names})
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
-    for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
-        del sys.modules[name]
 
 
 def wait_until(condition):
@@ -48,22 +34,22 @@ def lives(pid):
     return state != "Z"
 
 
-def test_a_command_that_is_stopped_takes_its_children_with_it(bench, tmp_path):
+def test_a_command_that_is_stopped_takes_its_children_with_it(tmp_path):
     script = "trap '' TERM; sleep 600 & echo $!; echo so far >&2; wait"
-    done = bench.commands.run(["sh", "-c", script], 1.0, tmp_path, tmp_path, os.environ)
+    done = commands.run(["sh", "-c", script], 1.0, tmp_path, tmp_path, os.environ)
     assert done.returncode is None
     assert done.stderr == "so far\n"
     wait_until(lambda: not lives(int(done.stdout)))
 
 
-def test_children_that_a_command_leaves_behind_end_too(bench, tmp_path):
+def test_children_that_a_command_leaves_behind_end_too(tmp_path):
     script = "sleep 600 & echo $!; exit 3"
-    done = bench.commands.run(["sh", "-c", script], 60.0, tmp_path, tmp_path, os.environ)
+    done = commands.run(["sh", "-c", script], 60.0, tmp_path, tmp_path, os.environ)
     assert done.returncode == 3
     wait_until(lambda: not lives(int(done.stdout)))
 
 
-def test_the_test_that_hangs_is_known(bench, tmp_path):
+def test_the_test_that_hangs_is_known(tmp_path):
     (tmp_path / "test_here.py").write_text(
         "import threading, pytest\n"
         "@pytest.mark.parametrize('n', [1, 2])\n"
@@ -78,14 +64,14 @@ def test_the_test_that_hangs_is_known(bench, tmp_path):
     finally:
         process.kill()
         process.wait()
-    told = [(t.name, t.outcome) for t in bench.junit.read_lines(path.read_text())]
+    told = [(t.name, t.outcome) for t in junit.read_lines(path.read_text())]
     name = "test_here.py::test_waits"
     assert told == [(f"{name}[1]", "passed"), (f"{name}[2]", "stopped")]
 
 
-def stage(bench, name, code, kind="benchmark", least_s=1.0):
-    command = ("-c", code, bench.stages.WORK)
-    return bench.stages.Stage(name, kind, bench.budget.Need(least_s, 60.0), command, "b.py")
+def stage(name, code, kind="benchmark", least_s=1.0):
+    command = ("-c", code, stages.WORK)
+    return stages.Stage(name, kind, budget.Need(least_s, 60.0), command, "b.py")
 
 
 GOOD = """
@@ -100,8 +86,8 @@ print(json.dumps({"figures": {"x": {"value": 1, "goal": ">= 2", "met": False}}, 
 
 
 @pytest.fixture
-def runner(bench, tmp_path, monkeypatch):
-    monkeypatch.setattr(bench.run, "pictures", lambda document: {})
+def runner(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "pictures", lambda document: {})
     out = tmp_path / "out"
     known = {
         "rehearsal": False, "finished": False, "began": "now", "command": "x", "minutes": 1.0,
@@ -110,14 +96,14 @@ def runner(bench, tmp_path, monkeypatch):
         | {"tables_kernels": "C", "memory_bytes": 2**30, "memory_free_bytes": 2**29},
         "torch": {"cuda": None, "devices": []}, "stages": [],
     }  # fmt: skip
-    return bench.run.Runner(tmp_path, out, known, time.monotonic(), 60.0), out
+    return run.Runner(tmp_path, out, known, time.monotonic(), 60.0), out
 
 
-def test_every_stage_is_told_with_its_end(bench, runner, capsys):
+def test_every_stage_is_told_with_its_end(runner, capsys):
     stages = [
-        stage(bench, "good", GOOD),
-        stage(bench, "bad", "print('so far'); raise SystemExit(4)"),
-        stage(bench, "too long", "pass", least_s=1e6),
+        stage("good", GOOD),
+        stage("bad", "print('so far'); raise SystemExit(4)"),
+        stage("too long", "pass", least_s=1e6),
     ]
     runner[0].work(stages)
     told = json.loads((runner[1] / "gpu.json").read_text())
@@ -136,24 +122,24 @@ def test_every_stage_is_told_with_its_end(bench, runner, capsys):
     assert sorted(p.name for p in runner[1].iterdir()) == ["deep-trace.txt", "gpu.json", "gpu.md"]
 
 
-def test_what_was_done_before_an_interruption_is_kept(bench, runner, monkeypatch):
-    real = bench.run.run
+def test_what_was_done_before_an_interruption_is_kept(runner, monkeypatch):
+    real = commands.run
 
     def interrupted(arguments, *rest):
         if "second" in arguments[2]:
             raise KeyboardInterrupt
         return real(arguments, *rest)
 
-    monkeypatch.setattr(bench.run, "run", interrupted)
+    monkeypatch.setattr(run, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        runner[0].work([stage(bench, "one", GOOD), stage(bench, "two", "'second'")])
+        runner[0].work([stage("one", GOOD), stage("two", "'second'")])
     told = json.loads((runner[1] / "gpu.json").read_text())
     assert [s["name"] for s in told["stages"]] == ["one"]
     assert not told["finished"]
     assert "Not finished" in (runner[1] / "gpu.md").read_text()
 
 
-def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(bench, runner, tmp_path):
+def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(runner, tmp_path):
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (tmp_path / "test_here.py").write_text(
         "import warnings, pytest\nbroken = []\n"
@@ -163,10 +149,10 @@ def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(bench, ru
         "@pytest.mark.gpu\ndef test_fine(): pass\n"
         "def test_not_for_a_gpu(): pass\n"
     )
-    made = bench.stages.tests([Path("tests/gpu/x.py")])[0]
+    made = stages.tests([Path("tests/gpu/x.py")])[0]
     command = tuple(word.replace("tests/gpu/x.py", "test_here.py") for word in made.command)
-    tests = bench.stages.Stage("here", "tests", made.need, command)
-    runner[0].work([tests, bench.stages.Stage("again", "again", made.need)])
+    tests = stages.Stage("here", "tests", made.need, command)
+    runner[0].work([tests, stages.Stage("again", "again", made.need)])
     told = json.loads((runner[1] / "gpu.json").read_text())
     first, second = told["stages"]
 
@@ -182,17 +168,17 @@ def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(bench, ru
     assert told["conclusion"]["failed_tests_alone"] == {"passed": 2, "failed": 1}
 
 
-def test_a_file_that_a_warning_kept_from_being_imported_runs_whole(bench, runner, tmp_path):
+def test_a_file_that_a_warning_kept_from_being_imported_runs_whole(runner, tmp_path):
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (tmp_path / "test_here.py").write_text(
         "import warnings, pytest\nwarnings.warn('old', DeprecationWarning)\n"
         "@pytest.mark.gpu\ndef test_one(): pass\n"
         "@pytest.mark.gpu\ndef test_two(): pass\n"
     )
-    made = bench.stages.tests([Path("tests/gpu/x.py")])[0]
+    made = stages.tests([Path("tests/gpu/x.py")])[0]
     command = tuple(word.replace("tests/gpu/x.py", "test_here.py") for word in made.command)
-    tests = bench.stages.Stage("here", "tests", made.need, command)
-    runner[0].work([tests, bench.stages.Stage("again", "again", made.need)])
+    tests = stages.Stage("here", "tests", made.need, command)
+    runner[0].work([tests, stages.Stage("again", "again", made.need)])
     told = json.loads((runner[1] / "gpu.json").read_text())["conclusion"]
     assert (told["tests"], told["failed_tests_alone"]) == ({"error": 1}, {"passed": 2})
 
@@ -273,10 +259,10 @@ def test_a_rehearsal_that_is_ended_leaves_a_whole_report_and_no_process(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_file_with_a_test_for_a_gpu_is_found(bench):
+def test_every_file_with_a_test_for_a_gpu_is_found():
     command = [sys.executable, "-m", "pytest", "tests", "-m", "gpu", "--collect-only", "-q"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if ".py::" in line]
     assert lines, done.stdout[-2000:]
-    found = {path.as_posix() for path in bench.stages.marked_files(ROOT)}
+    found = {path.as_posix() for path in stages.marked_files(ROOT)}
     assert {line.partition("::")[0] for line in lines} <= found

@@ -1,31 +1,15 @@
 """What the benchmark of steps counts, against torch's own counter and against a count by hand."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.step_bench import contender, dense, roofline
 from distrain.models import build_model
 from distrain.schema import CATEGORICAL, criteo_schema
 from distrain.spec import DcnV2Spec, DlrmSpec, MlpSpec
 
-BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 ROWS = 8
-
-
-@pytest.fixture(scope="module")
-def bench():
-    """The benchmark's modules, which are not installed: they lie beside its script."""
-    sys.path.insert(0, BENCHMARKS)
-    try:
-        from step_bench import contender, dense, roofline
-    finally:
-        sys.path.remove(BENCHMARKS)
-    yield contender, dense, roofline
-    for name in [name for name in sys.modules if name.split(".")[0] == "step_bench"]:
-        del sys.modules[name]
 
 
 def model_of(setup, dense):
@@ -41,8 +25,7 @@ def model_of(setup, dense):
 
 @pytest.mark.parametrize("model", ["mlp", "dlrm", "dcn_v2"])
 @pytest.mark.parametrize("dim", [16, 64, 128])
-def test_flops_are_those_that_torch_counts(bench, model, dim):
-    contender, dense, roofline = bench
+def test_flops_are_those_that_torch_counts(model, dim):
     setup = contender.Setup(model, dim)
     module = model_of(setup, dense).dense
     leaf = torch.randn(ROWS, len(CATEGORICAL), dim, requires_grad=True)
@@ -52,8 +35,7 @@ def test_flops_are_those_that_torch_counts(bench, model, dim):
     assert cost.flops == counter.get_total_flops()
 
 
-def test_bytes_of_a_path_by_hand(bench):
-    contender, _, roofline = bench
+def test_bytes_of_a_path_by_hand():
     # 3 rows with 26 ids of 4 bytes. The leaf, 26 x 2 values of 4 bytes a row, is written, and its
     # gradient read. Of 10 distinct rows of 8 bytes: the lookup reads the weight; sums are written
     # and read; the update reads and writes the weight, and Adagrad's sum of 8 bytes.
@@ -65,15 +47,13 @@ def test_bytes_of_a_path_by_hand(bench):
 @pytest.mark.parametrize(
     ("kind", "memory_bytes"), [("sgd", 0), ("rowwise_adagrad", 4), ("adagrad", 64), ("adam", 128)]
 )
-def test_bytes_of_an_optimizers_memory(bench, kind, memory_bytes):
-    contender, _, roofline = bench
+def test_bytes_of_an_optimizers_memory(kind, memory_bytes):
     rows = [roofline.step_cost(contender.Setup("path", 16, kind), 1, count) for count in (1, 2)]
     # lookup, sums written and read, weight read and written; the memory read and written
     assert rows[1].bytes - rows[0].bytes == 5 * 64 + 2 * memory_bytes
 
 
-def test_bytes_of_a_whole_step_by_hand(bench):
-    contender, _, roofline = bench
+def test_bytes_of_a_whole_step_by_hand():
     ids, inputs = 26 * 4, 13 * 4 + 4
     leaf = 26 * 16 * 4 * 5  # written, read twice; its gradient written and read
     hidden = 3 * 128 * 4 * 6  # the same, and the gradient read twice
@@ -81,8 +61,7 @@ def test_bytes_of_a_whole_step_by_hand(bench):
     assert cost.bytes == 7 * (ids + inputs + leaf + hidden)
 
 
-def test_bfloat16_halves_what_lies_between_layers(bench):
-    contender, _, roofline = bench
+def test_bfloat16_halves_what_lies_between_layers():
     fp32, bf16 = (
         roofline.step_cost(contender.Setup("dlrm", 16, precision=p), 1, 0) for p in ("fp32", "bf16")
     )
@@ -90,7 +69,7 @@ def test_bfloat16_halves_what_lies_between_layers(bench):
     assert bf16.bytes - ids_and_inputs == (fp32.bytes - ids_and_inputs) / 2
 
 
-def test_the_slower_of_memory_and_products_bounds(bench):
-    cost = bench[2].Cost(bytes=100.0, flops=1000.0)
+def test_the_slower_of_memory_and_products_bounds():
+    cost = roofline.Cost(bytes=100.0, flops=1000.0)
     assert cost.floor_s(bytes_per_s=10.0, flops_per_s=1000.0) == 10.0
     assert cost.floor_s(bytes_per_s=100.0, flops_per_s=10.0) == 100.0

@@ -67,7 +67,7 @@ def test_a_running_training_is_watched_and_another_job_picked(
     labels = select.locator("option").all_inner_texts()
     select.select_option(label=next(label for label in labels if label.startswith("short")))
     tab.wait_until(f"{HEADLINE}.includes('short: succeeded')")
-    assert "\N{EN DASH} rows/s" not in tab.evaluate(HEADLINE), "of the whole run"
+    assert "- rows/s" not in tab.evaluate(HEADLINE), "of the whole run"
     tab.wait_until(f"{points_of('rows-per-second')} === 4")
     tab.page.screenshot(path=output / "training-page-other-job.png", full_page=True)
 

@@ -18,7 +18,7 @@ import torch
 from checkpoint_states import MIXED, fill, new_state, same_values
 from gloo_ranks import check_origin
 
-from distrain.checkpoint import CheckpointPlace, CheckpointWriter, LocalBoard, load_newest
+from distrain.checkpoint import CheckpointDir, CheckpointWriter, LocalRankStore, load_newest
 from distrain.checkpoint import shard as shard_module
 from distrain.embeddings import Peers
 
@@ -43,7 +43,7 @@ def save_all(folder, contents, at_call):
             os.kill(os.getpid(), signal.SIGKILL)
 
     state = new_state("adagrad", MIXED)
-    writer = CheckpointWriter(CheckpointPlace(folder), state, Peers(), LocalBoard(), keep=2)
+    writer = CheckpointWriter(CheckpointDir(folder), state, Peers(), LocalRankStore(), keep=2)
     threading.setprofile(count)
     sys.setprofile(count)
     for step, content in contents.items():
@@ -57,7 +57,7 @@ def save_all(folder, contents, at_call):
 
 def look(folder, contents):
     """What a next attempt finds, and whether it is what was saved."""
-    place = CheckpointPlace(folder)
+    place = CheckpointDir(folder)
     found = []
     for entry in place.list():
         state, expected = new_state("adagrad", seed=3), new_state("adagrad")
@@ -65,9 +65,9 @@ def look(folder, contents):
         fill(expected, contents[entry.step])
         found.append([entry.step, loaded.entry == entry and same_values(state, expected)])
         Path(entry.url, "manifest.json").rename(Path(entry.url, "manifest.kept"))
-    for entry in Path(folder).glob("step-*/manifest.kept"):
-        entry.rename(entry.with_name("manifest.json"))
-    writer = CheckpointWriter(place, new_state("adagrad"), Peers(), LocalBoard(), keep=2)
+    for kept in Path(folder).glob("step-*/manifest.kept"):
+        kept.rename(kept.with_name("manifest.json"))
+    writer = CheckpointWriter(place, new_state("adagrad"), Peers(), LocalRankStore(), keep=2)
     writer.save(9, 2, {}, {}, wait=True)
     left = sorted(path.name for path in Path(folder).iterdir())
     return {"found": found, "left": left, "listed": sorted(e.name for e in place.list())}

@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 
 from distrain.checkpoint import (
-    CheckpointPlace,
+    CheckpointDir,
     CheckpointWriter,
-    LocalBoard,
+    LocalRankStore,
     TrainingState,
     load_newest,
-    reading,
     shard,
+    shard_reading,
 )
 from distrain.embeddings import Peers, SparseOptimizer
 from distrain.models import build_model, load_model, save_model, tensor_file
@@ -69,8 +69,8 @@ def rises_of_saving(folder):
         SparseOptimizer(model.embeddings, "sgd"),
         torch.optim.SGD(model.dense.parameters(), lr=0.1),
     )
-    place = CheckpointPlace(str(folder / "checkpoints"))
-    writer = CheckpointWriter(place, state, Peers(), LocalBoard(), keep=1)
+    place = CheckpointDir(str(folder / "checkpoints"))
+    writer = CheckpointWriter(place, state, Peers(), LocalRankStore(), keep=1)
     return {
         "save_model": copies(lambda: save_model(folder / "model", model, SPEC, SCHEMA)),
         "save_straight": copies(lambda: writer.save(1, 1, {}, {}, wait=True)),
@@ -83,7 +83,8 @@ def rises_of_saving(folder):
 
 def main(folder):
     torch.set_num_threads(1)
-    tensor_file.SLAB_BYTES = shard.SLAB_BYTES = reading.SLAB_BYTES = SLAB_BYTES
+    for module in (tensor_file, shard, shard_reading):
+        vars(module)["SLAB_BYTES"] = SLAB_BYTES
     rises = rises_of_saving(folder)
     rises["load_model"] = copies(lambda: load_model(folder / "model"))
     print(json.dumps(rises))

@@ -18,19 +18,19 @@ from typing import NamedTuple
 
 import torch
 from checkpoint_states import MIXED, SCHEMA, SPEC, new_state
-from file_board import FileBoard
+from file_store import FileRankStore
 from gloo_ranks import check_origin
 from torch import distributed as dist
 
 from distrain.checkpoint import (
-    CheckpointPlace,
+    CheckpointDir,
     CheckpointWriter,
-    LocalBoard,
+    LocalRankStore,
     TrainingState,
-    held,
     load_newest,
-    reading,
+    local_rows,
     shard,
+    shard_reading,
 )
 from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.embeddings.canonical import canonical_weights
@@ -117,12 +117,12 @@ def last_byte_flipped(path):
 
 def new_board(peers, folder, name):
     """A board of a writer's own."""
-    return FileBoard(folder / f"board-{name}") if peers.num_ranks > 1 else LocalBoard()
+    return FileRankStore(folder / f"board-{name}") if peers.num_ranks > 1 else LocalRankStore()
 
 
 def find_damage(stage, peers, folder):
     """Only the last rank needs the bytes that are damaged; which checkpoint is loaded by each."""
-    place = CheckpointPlace(str(folder / f"damaged-{stage}"))
+    place = CheckpointDir(str(folder / f"damaged-{stage}"))
     board = new_board(peers, folder, f"damaged-{stage}")
     state = new_state("sgd", ("row_wise",) * 5, peers)
     writer = CheckpointWriter(place, state, peers, board, keep=5)
@@ -146,7 +146,7 @@ def lose_a_peer(peers, folder):
         return None
     state = new_state("sgd", MIXED, peers)
     told = []
-    place = CheckpointPlace(str(folder / "lost"))
+    place = CheckpointDir(str(folder / "lost"))
     board = new_board(peers, folder, "lost")
     writer = CheckpointWriter(place, state, peers, board, keep=1, report=told.append)
     writer.save(1, 1, {}, {})
@@ -159,7 +159,7 @@ def go_on(stage, peers, folder):
     gang = GANGS[stage]
     results = {}
     for kind in KINDS:
-        place = CheckpointPlace(str(folder / kind))
+        place = CheckpointDir(str(folder / kind))
         state = new_state(kind, gang.placements, peers, seed=stage + 1)
         loaded = load_newest(place, state, peers)
         results[kind] = (loaded.values, loaded.rank_tensors)
@@ -183,7 +183,7 @@ def models(stage, peers, folder):
     save_model(model, state.model, SPEC, SCHEMA)
     spread = partial(EmbeddingCollection, placements=("row_wise",) * 5, peers=peers)
     loaded = load_model(model, make_tables=spread)
-    results["local_rows"] = [len(weight) for weight in loaded.model.embeddings.weights]
+    results["local_rows_of"] = [len(weight) for weight in loaded.model.embeddings.weights]
     results["loaded"] = whole_everywhere(TrainingState(loaded.model, None, None))
     results["heard"] = fail_to_save_model(state, peers.rank, folder)
     return results
@@ -213,11 +213,12 @@ def run_rank(stage, rank, folder):
 
 def main(folder):
     torch.set_num_threads(1)
-    tensor_file.SLAB_BYTES = shard.SLAB_BYTES = reading.SLAB_BYTES = SLAB_BYTES
-    held.SMALL_BYTES = 300
+    for module in (tensor_file, shard, shard_reading):
+        vars(module)["SLAB_BYTES"] = SLAB_BYTES
+    local_rows.SMALL_BYTES = 300
     for kind in KINDS:
-        place = CheckpointPlace(str(folder / kind))
-        writer = CheckpointWriter(place, new_state(kind), Peers(), LocalBoard(), keep=10)
+        place = CheckpointDir(str(folder / kind))
+        writer = CheckpointWriter(place, new_state(kind), Peers(), LocalRankStore(), keep=10)
         writer.save(0, 0, {}, {}, wait=True)
     context = get_context("fork")
     for stage, gang in enumerate(GANGS):

@@ -17,12 +17,10 @@ from checkpoint_states import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.checkpoint import CheckpointPlace
-from distrain.checkpoint import held as held_module
-from distrain.checkpoint import reading as reading_module
+from distrain.checkpoint import CheckpointDir, local_rows, shard_reading
 from distrain.checkpoint import shard as shard_module
 from distrain.checkpoint.manifest import from_document
-from distrain.checkpoint.reading import ShardReading
+from distrain.checkpoint.shard_reading import ShardReading
 from distrain.embeddings import Peers
 from distrain.storage import open_folder
 
@@ -50,13 +48,17 @@ def states_of(gang, kind, content=None):
     behind=st.booleans(),
 )
 def test_the_same_bits(memory_folder, saving, loading, kind, slab_bytes, small_bytes, behind):
-    place = CheckpointPlace(tempfile.mkdtemp(dir=memory_folder))
+    place = CheckpointDir(tempfile.mkdtemp(dir=memory_folder))
     content = some_content(new_state(kind), seed=slab_bytes)
     own = [
         {"rank": torch.tensor(rank), "rows": torch.arange(rank), "no": torch.tensor([True])}
         for rank in range(saving[0])
     ]
-    patches = {held_module: "SMALL_BYTES", shard_module: "SLAB_BYTES", reading_module: "SLAB_BYTES"}
+    patches = {
+        local_rows: "SMALL_BYTES",
+        shard_module: "SLAB_BYTES",
+        shard_reading: "SLAB_BYTES",
+    }
     before = {module: getattr(module, name) for module, name in patches.items()}
     try:
         for module, name in patches.items():
@@ -85,7 +87,7 @@ def test_the_same_bits(memory_folder, saving, loading, kind, slab_bytes, small_b
 
 def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
     """With as many ranks as before; and half the files with half as many."""
-    place = CheckpointPlace(str(tmp_path))
+    place = CheckpointDir(str(tmp_path))
     content = some_content(new_state("sgd"), seed=1)
     save_together(place, states_of((4, ["row_wise"] * 5), "sgd", content))
     name = place.list()[0].name
@@ -103,7 +105,7 @@ def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
 def test_files_are_what_the_safetensors_library_reads(tmp_path):
     from safetensors.torch import load_file
 
-    place = CheckpointPlace(str(tmp_path))
+    place = CheckpointDir(str(tmp_path))
     state = new_state("adam", dtype=torch.bfloat16)
     save_together(place, [state], [{"rng": torch.tensor([3], dtype=torch.uint8)}])
     saved = load_file(tmp_path / place.list()[0].name / "rank-0-of-1.safetensors")

@@ -9,8 +9,8 @@ import torch
 from checkpoint_states import SCHEMA, SPEC, new_state, read_all, same_values
 from gloo_ranks import environment_of_ranks, load_script
 
-from distrain.checkpoint import CheckpointPlace
-from distrain.checkpoint.place import name_of
+from distrain.checkpoint import CheckpointDir
+from distrain.checkpoint.checkpoint_dir import name_of
 from distrain.models import load_model, save_model
 
 SCRIPT = Path(__file__).with_name("state_rank.py")
@@ -44,7 +44,7 @@ def journey(memory_folder):
 @pytest.mark.parametrize("kind", rank_side.KINDS)
 def test_the_journey_leaves_no_trace(journey, kind):
     folder, told = journey
-    place = CheckpointPlace(str(folder / kind))
+    place = CheckpointDir(str(folder / kind))
     undisturbed = new_state(kind)
     for stage, gang in enumerate(rank_side.GANGS):
         rank_side.train(undisturbed, gang.steps)
@@ -86,7 +86,7 @@ def test_a_writer_whose_peer_is_gone_closes_in_time(journey):
     assert len(first[1]) == 1
     assert "rank 2: not heard of before training ended" in first[1][0]
     assert second[1] == []
-    assert CheckpointPlace(str(journey[0] / "lost")).list() == []
+    assert CheckpointDir(str(journey[0] / "lost")).list() == []
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -106,7 +106,7 @@ def test_a_model_is_loaded_by_ranks_that_share_it(journey, stage):
             assert len(results[name]) == len(saved)
             for number, weight in enumerate(saved):
                 assert torch.equal(results[name][f"weights.{number}"], weight.data)
-    shares = [results["local_rows"] for results in told[stage]]
+    shares = [results["local_rows_of"] for results in told[stage]]
     assert [sum(rows) for rows in zip(*shares, strict=True)] == [len(weight) for weight in saved]
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from checkpoint_states import fill, new_state, same_values, save_together, some_content
 
-from distrain.checkpoint import CheckpointPlace, Unavailable, load_newest
+from distrain.checkpoint import CheckpointDir, Unavailable, load_newest
 from distrain.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE
-from distrain.checkpoint.reading import ShardReading
+from distrain.checkpoint.shard_reading import ShardReading
 from distrain.embeddings import Peers
 from distrain.storage import open_folder
 
@@ -33,7 +33,7 @@ def two_checkpoints(memory_folder):
         for state in states:
             fill(state, contents[-1])
         own = [{"rng": torch.tensor([step, rank])} for rank in (0, 1)]
-        told, _ = save_together(CheckpointPlace(str(folder)), states, own, step=step)
+        told, _ = save_together(CheckpointDir(str(folder)), states, own, step=step)
         assert told == [True, True]
     return folder, contents
 
@@ -43,7 +43,7 @@ def place(two_checkpoints, memory_folder):
     """A copy of them to spoil."""
     copy = memory_folder / "copy"
     shutil.copytree(two_checkpoints[0], copy)
-    yield CheckpointPlace(str(copy))
+    yield CheckpointDir(str(copy))
     shutil.rmtree(copy)
 
 
@@ -187,10 +187,10 @@ def test_a_place_that_cannot_be_looked_at_is_not_an_empty_one(tmp_path):
     (tmp_path / "file").write_text("x")
     for url in (str(tmp_path / "file"), "nosuch://bucket/run"):
         with pytest.raises(Unavailable, match="could not be listed"):
-            CheckpointPlace(url).list()
+            CheckpointDir(url).list()
         with pytest.raises(Unavailable, match="could not be listed"):
-            load(CheckpointPlace(url))
-    assert CheckpointPlace(str(tmp_path / "missing")).list() == []
+            load(CheckpointDir(url))
+    assert CheckpointDir(str(tmp_path / "missing")).list() == []
 
 
 def failing_reads(monkeypatch, error):

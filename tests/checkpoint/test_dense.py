@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from distrain.checkpoint.dense import dense_tensors
-from distrain.train.flat import FlatParameters
+from distrain.checkpoint.training_state import dense_tensors
+from distrain.train.step.gradient_sync import FlatParameters
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
     "adam": lambda p: torch.optim.Adam(p, lr=0.1),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.5),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from checkpoint_states import MIXED, new_state, save_together
 
-from distrain.checkpoint import CheckpointPlace, load_newest
+from distrain.checkpoint import CheckpointDir, load_newest
 from distrain.checkpoint.manifest import MANIFEST_FILE, Damaged, _rendered, from_document
 from distrain.embeddings import Peers
 
@@ -21,7 +21,7 @@ def saved(memory_folder):
     """A checkpoint of 2 ranks, and its manifest."""
     states = [new_state("adagrad", MIXED, Peers(rank, 2)) for rank in (0, 1)]
     own = [{"rng": torch.arange(5), "no": torch.empty(0)} for _ in (0, 1)]
-    place = CheckpointPlace(str(memory_folder / "saved"))
+    place = CheckpointDir(str(memory_folder / "saved"))
     told, reports = save_together(place, states, own)
     assert told == [True, True], reports
     return place, place.read_manifest(NAME)
@@ -123,7 +123,7 @@ def test_what_cannot_be_true_is_damage(saved, tmp_path, what):
     outside.write_bytes(b"secret")
     (copy / NAME / MANIFEST_FILE).write_bytes(_rendered(changed))
     told = []
-    spoilt = CheckpointPlace(str(copy))
+    spoilt = CheckpointDir(str(copy))
     with less_memory():
         loaded = load_newest(spoilt, new_state("adagrad"), Peers(), report=told.append)
     assert (loaded.entry, loaded.touched) == (None, False)
@@ -167,7 +167,7 @@ def test_sizes_are_compared_with_the_files_before_memory_is_taken(saved, tmp_pat
     told = []
     with less_memory():
         loaded = load_newest(
-            CheckpointPlace(str(copy)), new_state("adagrad"), Peers(), report=told.append
+            CheckpointDir(str(copy)), new_state("adagrad"), Peers(), report=told.append
         )
     assert (loaded.entry, loaded.touched) == (None, False)
     (trouble,) = told
@@ -180,7 +180,7 @@ def test_a_manifest_nested_deeper_than_the_stack(saved, tmp_path):
     shutil.copytree(place.url, copy)
     deep = '{"a":' * 100_000 + "1" + "}" * 100_000
     (copy / NAME / MANIFEST_FILE).write_text(f'{{"format":1,"xxh3_64":"0","content":{deep}}}')
-    spoilt = CheckpointPlace(str(copy))
+    spoilt = CheckpointDir(str(copy))
     assert spoilt.list() == []
     assert "damaged: " in spoilt.damaged[0]
 

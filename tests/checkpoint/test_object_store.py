@@ -12,7 +12,7 @@ from checkpoint_states import (
 )
 from object_stores import s3fs, serving
 
-from distrain.checkpoint import CheckpointPlace, Unavailable, load_newest
+from distrain.checkpoint import CheckpointDir, Unavailable, load_newest
 from distrain.checkpoint import shard as shard_module
 from distrain.checkpoint.manifest import DAMAGED_FILE
 from distrain.embeddings import Peers
@@ -27,7 +27,7 @@ def server():
 
 @pytest.fixture
 def place(server, request):
-    return CheckpointPlace(f"s3://checkpoints/{request.node.name}/checkpoints")
+    return CheckpointDir(f"s3://checkpoints/{request.node.name}/checkpoints")
 
 
 def filled(peers_of):
@@ -68,7 +68,7 @@ def test_there_and_back(place, server):
 
 
 def test_large_files_go_in_parts(place, monkeypatch):
-    monkeypatch.setattr("distrain.storage.remote_folder._PART_BYTES", 5 << 20)  # S3's least
+    monkeypatch.setattr("distrain.storage.folder._PART_BYTES", 5 << 20)  # S3's least
     state = new_state("adagrad")
     own = {"large": torch.arange(3 << 20)}
     told, _ = save_together(place, [state], [own], wait=False)
@@ -105,7 +105,7 @@ def test_a_rank_that_fails_amid_its_upload_leaves_nothing(place, server, monkeyp
 
         return original(folder, file, content, fail if "rank-1" in file else after_slab)
 
-    monkeypatch.setattr("distrain.checkpoint.one_save.write_shard", write_shard)
+    monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
     told, reports = save_together(place, filled(2)[0])
     assert told == [False, False]
     assert isinstance(reports[0], CheckpointTrouble)
@@ -114,7 +114,7 @@ def test_a_rank_that_fails_amid_its_upload_leaves_nothing(place, server, monkeyp
 
 
 def test_a_bucket_that_is_not_there(server):
-    place = CheckpointPlace("s3://no-such-bucket/run")
+    place = CheckpointDir("s3://no-such-bucket/run")
     assert place.list() == []
     told, reports = save_together(place, filled(1)[0])
     assert told == [False]
@@ -123,7 +123,7 @@ def test_a_bucket_that_is_not_there(server):
 
 
 def test_a_server_that_is_gone_is_not_an_empty_place(server, monkeypatch):
-    place = CheckpointPlace("s3://checkpoints/gone")
+    place = CheckpointDir("s3://checkpoints/gone")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()

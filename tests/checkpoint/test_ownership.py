@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from other_user import unprivileged
 
 from distrain.checkpoint import (
-    CheckpointPlace,
+    CheckpointDir,
     Unavailable,
     check_owner,
-    claim_place,
+    claim_dir,
     claim_together,
-    release_place,
+    release_dir,
 )
 from distrain.checkpoint.manifest import MANIFEST_FILE, _rendered
 from distrain.embeddings import Peers
 from distrain.errors import DistrainError, OutputError, SpecError
-from distrain.storage.local_folder import LocalFolder
+from distrain.storage.folder import _LocalFolder
 
 NAME = "step-0000000001-a1"
 
@@ -32,11 +32,11 @@ def url(tmp_path: Path) -> str:
     return str(tmp_path / "deep" / "states")
 
 
-def place_of(url: str, run: str, *, resumed: bool = False) -> CheckpointPlace:
-    return CheckpointPlace(url, run, resumed=resumed)
+def place_of(url: str, run: str, *, resumed: bool = False) -> CheckpointDir:
+    return CheckpointDir(url, run, resumed=resumed)
 
 
-def save(place: CheckpointPlace, **options: object) -> None:
+def save(place: CheckpointDir, **options: object) -> None:
     told, reports = save_together(place, [new_state("sgd")], **options)
     assert told == [True], reports
 
@@ -50,10 +50,10 @@ def without_run(url: str, name: str = NAME) -> None:
 
 
 def test_another_run_is_refused_in_words_that_help(url: str) -> None:
-    claim_place(place_of(url, "first"), "/runs/first")
+    claim_dir(place_of(url, "first"), "/runs/first")
     save(place_of(url, "first"))
     before = sorted(Path(url).rglob("*"))
-    for ask in (check_owner, lambda place: claim_place(place, "/runs/second")):
+    for ask in (check_owner, lambda place: claim_dir(place, "/runs/second")):
         with pytest.raises(SpecError) as caught:
             ask(place_of(url, "second"))
         text = str(caught.value)
@@ -68,7 +68,7 @@ def test_another_run_is_refused_in_words_that_help(url: str) -> None:
 
 def test_a_claim_alone_keeps_others_out(url: str) -> None:
     """The run may be about to write its first checkpoint, or may have been killed before."""
-    claim_place(place_of(url, "first"), "/runs/first")
+    claim_dir(place_of(url, "first"), "/runs/first")
     with pytest.raises(SpecError, match="the run first, which has written no checkpoint yet") as e:
         check_owner(place_of(url, "second"))
     assert "If that run is over, its claim may be removed" in str(e.value)
@@ -77,20 +77,20 @@ def test_a_claim_alone_keeps_others_out(url: str) -> None:
 def test_checkpoints_without_a_claim_keep_others_out(url: str) -> None:
     save(place_of(url, "first"))
     with pytest.raises(SpecError, match="belongs to the run first"):
-        claim_place(place_of(url, "second"), "/runs/second")
-    claim_place(place_of(url, "first"), "/runs/first")
+        claim_dir(place_of(url, "second"), "/runs/second")
+    claim_dir(place_of(url, "first"), "/runs/first")
 
 
 def test_a_place_without_checkpoints_can_be_given_away(url: str) -> None:
     first = place_of(url, "first")
-    claim_place(first, "/runs/first")
-    release_place(first)
-    claim_place(place_of(url, "second"), "/runs/second")
-    release_place(first)  # not the other's
+    claim_dir(first, "/runs/first")
+    release_dir(first)
+    claim_dir(place_of(url, "second"), "/runs/second")
+    release_dir(first)  # not the other's
     with pytest.raises(SpecError, match="belongs to the run second"):
         check_owner(first)
     save(place_of(url, "second"))
-    release_place(place_of(url, "second"))
+    release_dir(place_of(url, "second"))
     with pytest.raises(SpecError, match="belongs to the run second"):
         check_owner(first)
 
@@ -98,7 +98,7 @@ def test_a_place_without_checkpoints_can_be_given_away(url: str) -> None:
 @pytest.mark.parametrize("run", ["first", "a/b c%", "run-x.json", "ü"])
 def test_the_same_run_comes_back(url: str, run: str) -> None:
     for run_dir in ("/runs/first", "/moved/first"):
-        claim_place(place_of(url, run), run_dir)
+        claim_dir(place_of(url, run), run_dir)
         check_owner(place_of(url, run, resumed=True))
     (claim,) = Path(url).iterdir()
     assert json.loads(claim.read_text()) == {"run": run, "run_dir": "/moved/first"}
@@ -108,13 +108,13 @@ def test_the_same_run_comes_back(url: str, run: str) -> None:
 
 def test_checkpoints_that_do_not_name_their_run(url: str) -> None:
     """Those of older versions: a new run takes them for another's, a resumed one for its own."""
-    save(CheckpointPlace(url))
+    save(CheckpointDir(url))
     without_run(url)
     with pytest.raises(SpecError, match="written by an older version"):
         check_owner(place_of(url, "new"))
     assert place_of(url, "new").list() == []
     resumed = place_of(url, "old", resumed=True)
-    claim_place(resumed, "/runs/old")
+    claim_dir(resumed, "/runs/old")
     assert [entry.name for entry in resumed.list()] == [NAME]
     with pytest.raises(SpecError, match="belongs to the run old"):
         check_owner(place_of(url, "third", resumed=True))
@@ -130,7 +130,7 @@ def test_nobody_lists_or_removes_what_is_anothers(url: str) -> None:
     save(second, step=9, attempt=4, keep=1)
     assert [entry.step for entry in second.list()] == [9]
     assert [entry.step for entry in place_of(url, "first").list()] == [2, 1]
-    assert [entry.run for entry in CheckpointPlace(url).list()] == ["second", "first", "first"]
+    assert [entry.run for entry in CheckpointDir(url).list()] == ["second", "first", "first"]
     assert half.exists()
 
 
@@ -169,7 +169,7 @@ def test_of_two_that_begin_at_once_at_most_one_has_the_place(
     turns, outcomes = Turns(schedule), {}
 
     def in_turn(name):
-        original = getattr(LocalFolder, name)
+        original = getattr(_LocalFolder, name)
 
         def call(folder, *arguments):
             turns.take()
@@ -180,7 +180,7 @@ def test_of_two_that_begin_at_once_at_most_one_has_the_place(
     def claim(number: bool) -> None:
         turns.me.number = number
         try:
-            claim_place(place_of(url, f"run-{number}"), "/runs")
+            claim_dir(place_of(url, f"run-{number}"), "/runs")
             outcomes[number] = "has it"
         except SpecError as error:
             outcomes[number] = error.message
@@ -189,7 +189,7 @@ def test_of_two_that_begin_at_once_at_most_one_has_the_place(
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("files", "folders", "put", "delete"):
-            patch.setattr(LocalFolder, name, in_turn(name))
+            patch.setattr(_LocalFolder, name, in_turn(name))
         threads = [threading.Thread(target=claim, args=(number,)) for number in (True, False)]
         for thread in threads:
             thread.start()
@@ -206,7 +206,7 @@ def test_of_two_that_begin_at_once_at_most_one_has_the_place(
 
 def test_a_place_that_cannot_be_written_is_found_out(tmp_path: Path) -> None:
     def ask(url: str) -> None:
-        claim_place(place_of(url, "first"), "/runs/first")
+        claim_dir(place_of(url, "first"), "/runs/first")
 
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match=r"cannot be written: .*Not a directory") as e:
@@ -224,9 +224,9 @@ def test_what_may_pass_is_not_held_against_a_place(url: str, monkeypatch) -> Non
     def put(folder, name, content):
         raise OSError("the server is busy")
 
-    monkeypatch.setattr(LocalFolder, "put", put)
+    monkeypatch.setattr(_LocalFolder, "put", put)
     with pytest.raises(Unavailable, match="the server is busy"):
-        claim_place(place_of(url, "first"), "/runs/first")
+        claim_dir(place_of(url, "first"), "/runs/first")
 
 
 def test_a_later_attempt_is_told_and_goes_on(tmp_path: Path) -> None:
@@ -241,6 +241,6 @@ def test_a_later_attempt_is_told_and_goes_on(tmp_path: Path) -> None:
     assert trouble.step is None, "no checkpoint is lost by it"
     # ... but never where another run is.
     mine = place_of(str(tmp_path / "states"), "first")
-    claim_place(mine, "/runs")
+    claim_dir(mine, "/runs")
     with pytest.raises(SpecError, match="belongs to the run first"):
         claim_together(place_of(mine.url, "second"), "/runs", Peers(), device, told.append)

@@ -6,16 +6,16 @@ import pytest
 import torch
 from checkpoint_states import new_state
 
-from distrain.checkpoint import CheckpointPlace, load_newest
+from distrain.checkpoint import CheckpointDir, load_newest
 from distrain.checkpoint import loading as loading_module
 from distrain.checkpoint import shard as shard_module
-from distrain.checkpoint.held import held_by_rank, share_of
+from distrain.checkpoint.checkpoint_dir import name_of
+from distrain.checkpoint.local_rows import local_rows_of, share_of
 from distrain.checkpoint.manifest import MANIFEST_FILE, Manifest
-from distrain.checkpoint.place import name_of
-from distrain.checkpoint.state import facts_of
+from distrain.checkpoint.training_state import facts_of
 from distrain.embeddings import Peers
 from distrain.storage import open_folder
-from distrain.storage.local_folder import LocalFolder
+from distrain.storage.folder import _LocalFolder
 
 OWN_BYTES = 1 << 13
 
@@ -28,7 +28,7 @@ def write_checkpoint(place, num_ranks):
     for rank in range(num_ranks):
         state = new_state("sgd", ("row_wise",) * 5, Peers(rank, num_ranks))
         first = first or state
-        share = share_of(held_by_rank(state.tensors()), rank, num_ranks)
+        share = share_of(local_rows_of(state.tensors()), rank, num_ranks)
         own = {"metrics": torch.full((OWN_BYTES,), rank % 256, dtype=torch.uint8)}
         content = shard_module.content_of(share, own)
         file = shard_module.shard_file(rank, num_ranks)
@@ -43,14 +43,14 @@ def counted(monkeypatch):
     """What is asked of the filesystem."""
     calls, read = Counter(), Counter()
     for name in ("folders", "files", "size", "read"):
-        original = getattr(LocalFolder, name)
+        original = getattr(_LocalFolder, name)
 
         def call(folder, *arguments, original=original, name=name):
             calls[name] += 1
             return original(folder, *arguments)
 
-        monkeypatch.setattr(LocalFolder, name, call)
-    original_reader = LocalFolder.reader
+        monkeypatch.setattr(_LocalFolder, name, call)
+    original_reader = _LocalFolder.reader
 
     class Reader:
         def __init__(self, folder, name):
@@ -69,7 +69,7 @@ def counted(monkeypatch):
             read[self._name] += count
             return count
 
-    monkeypatch.setattr(LocalFolder, "reader", lambda folder, name: Reader(folder, name))
+    monkeypatch.setattr(_LocalFolder, "reader", lambda folder, name: Reader(folder, name))
     return calls, read
 
 
@@ -78,9 +78,9 @@ def load_as(rank, num_ranks, place, monkeypatch):
     peers = Peers(rank, num_ranks)
     # What rank 0 finds, and that all ranks succeed, is what they would tell each other.
     names = f'["{name_of(1, 1)}"]'
-    monkeypatch.setattr(loading_module, "all_texts", lambda peers, device, text: [text or names])
+    monkeypatch.setattr(loading_module, "gather_texts", lambda peers, device, text: [text or names])
     monkeypatch.setattr(
-        "distrain.checkpoint.agreement.all_texts", lambda peers, device, text: [text]
+        "distrain.checkpoint.collectives.gather_texts", lambda peers, device, text: [text]
     )
     state = new_state("sgd", ("row_wise",) * 5, peers)
     return load_newest(place, state, peers)
@@ -90,7 +90,7 @@ def test_a_rank_reads_its_own_however_many_there_are(tmp_path, monkeypatch, coun
     calls, read = counted
     costs = {}
     for num_ranks in (4, 16, 256):
-        place = CheckpointPlace(str(tmp_path / str(num_ranks)), "run")
+        place = CheckpointDir(str(tmp_path / str(num_ranks)), "run")
         write_checkpoint(place, num_ranks)
         for rank in (0, 3):
             calls.clear()
@@ -112,7 +112,7 @@ def test_a_rank_reads_its_own_however_many_there_are(tmp_path, monkeypatch, coun
 
 def test_on_fewer_ranks_each_takes_its_share(tmp_path, monkeypatch, counted):
     _, read = counted
-    place = CheckpointPlace(str(tmp_path), "run")
+    place = CheckpointDir(str(tmp_path), "run")
     write_checkpoint(place, 16)
     for rank in range(4):
         read.clear()
@@ -123,7 +123,7 @@ def test_on_fewer_ranks_each_takes_its_share(tmp_path, monkeypatch, counted):
 
 
 def test_the_guess_where_it_goes_on_reads_no_manifest(tmp_path, counted):
-    place = CheckpointPlace(str(tmp_path), "run")
+    place = CheckpointDir(str(tmp_path), "run")
     assert place.likely_newest() is None
     for step, attempt in [(1, 1), (9, 1), (4, 2), (5, 2)]:
         folder = open_folder(str(tmp_path)).sub(name_of(step, attempt))

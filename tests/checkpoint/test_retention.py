@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrain.checkpoint.place import Entry, Survey, name_of
+from distrain.checkpoint.checkpoint_dir import CheckpointEntry, Survey, name_of
 from distrain.checkpoint.retention import expendable, leftovers
 
 
 def entry(step, attempt=1):
-    return Entry(name_of(step, attempt), "", step, attempt, {}, 0)
+    return CheckpointEntry(name_of(step, attempt), "", step, attempt, {}, 0)
 
 
 def gone(entries, keep, best_step=None):

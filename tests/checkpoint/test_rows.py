@@ -4,11 +4,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrain.checkpoint import held as held_module
-from distrain.checkpoint.held import Held, share_of
-from distrain.checkpoint.reading import Need, slabs_of
-from distrain.checkpoint.rows import Rows
+from distrain.checkpoint import local_rows
+from distrain.checkpoint.local_rows import LocalRows, Rows, share_of
 from distrain.checkpoint.shard import Piece
+from distrain.checkpoint.shard_reading import Need, slabs_of
 
 rows_at_any_distance = st.builds(Rows, st.integers(0, 40), st.integers(1, 12), st.integers(0, 25))
 
@@ -50,7 +49,7 @@ def test_a_part_is_a_slice(rows, data):
 )
 def test_every_row_is_written_by_one_rank(tensors, num_ranks, small_bytes):
     written = [[] for _ in tensors]
-    before, held_module.SMALL_BYTES = held_module.SMALL_BYTES, small_bytes
+    before, local_rows.SMALL_BYTES = local_rows.SMALL_BYTES, small_bytes
     try:
         for rank in range(num_ranks):
             held = []
@@ -59,12 +58,12 @@ def test_every_row_is_written_by_one_rank(tensors, num_ranks, small_bytes):
                 if alone:
                     rows = Rows(rank, num_ranks, len(range(rank, count, num_ranks)))
                 values = torch.tensor(list(rows.numbers())).unsqueeze(1).expand(-1, width)
-                held.append(Held(str(number), rows, values.reshape(-1, width), alone))
+                held.append(LocalRows(str(number), rows, values.reshape(-1, width), alone))
             for share in share_of(held, rank, num_ranks):
                 assert share.values[:, 0].tolist() == list(share.rows.numbers())
                 written[int(share.name)] += share.rows.numbers()
     finally:
-        held_module.SMALL_BYTES = before
+        local_rows.SMALL_BYTES = before
     assert [sorted(rows) for rows in written] == [list(range(c)) for c, _, _ in tensors]
 
 

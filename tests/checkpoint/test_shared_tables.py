@@ -7,7 +7,7 @@ import pytest
 import torch
 from checkpoint_states import fill, read_all, same_values, save_together, some_content
 
-from distrain.checkpoint import CheckpointPlace, TrainingState
+from distrain.checkpoint import CheckpointDir, TrainingState
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.errors import DataError
 
@@ -46,7 +46,7 @@ def states_of(gang, content=None):
 @pytest.mark.parametrize("saving", GANGS)
 @pytest.mark.parametrize("loading", GANGS)
 def test_the_same_bits(tmp_path, saving, loading):
-    place = CheckpointPlace(str(tmp_path))
+    place = CheckpointDir(str(tmp_path))
     content = some_content(state_of(GANGS[0][1]), seed=4)
     # Widths 2 (c, d) and 4 (a with e, b).
     shapes = {name: tuple(content[name].shape) for name in content if "weights" in name}
@@ -60,7 +60,7 @@ def test_the_same_bits(tmp_path, saving, loading):
 
 
 def test_a_table_apart_does_not_fit(tmp_path):
-    place = CheckpointPlace(str(tmp_path))
+    place = CheckpointDir(str(tmp_path))
     save_together(place, [state_of(GANGS[0][1])])
     apart = [replace(column, table=None) for column in COLUMNS]
     with pytest.raises(DataError, match="tables are not the model's"):

@@ -5,7 +5,7 @@ import torch
 from checkpoint_states import raw_values, save_together
 from click_models import model_over
 
-from distrain.checkpoint import CheckpointPlace, TrainingState, load_newest
+from distrain.checkpoint import CheckpointDir, TrainingState, load_newest
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.errors import DataError
 from distrain.models.blocks.mlp import MLPBlock
@@ -23,7 +23,7 @@ def state_of(columns, kind="adam", seed=0):
 
 @pytest.fixture
 def place(tmp_path):
-    return CheckpointPlace(str(tmp_path / "checkpoints"))
+    return CheckpointDir(str(tmp_path / "checkpoints"))
 
 
 def refused(place, state):

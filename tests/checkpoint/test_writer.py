@@ -22,13 +22,14 @@ from checkpoint_states import (
 from other_user import unprivileged
 from synced_files import synced_and_renamed
 
-from distrain.checkpoint import CheckpointPlace, CheckpointWriter, LocalBoard, load_newest
+from distrain.checkpoint import CheckpointDir, CheckpointWriter, LocalRankStore, load_newest
 from distrain.checkpoint import shard as shard_module
 from distrain.checkpoint import writer as writer_module
+from distrain.checkpoint.local_rows import share_of
 from distrain.embeddings import Peers
 from distrain.events import CheckpointSaved, CheckpointTrouble
-from distrain.storage import local_folder
-from distrain.storage.local_folder import LocalFolder
+from distrain.storage import folder as folders
+from distrain.storage.folder import _LocalFolder
 
 
 class Slow:
@@ -44,12 +45,12 @@ class Slow:
             assert self.go_on.wait(20)
             return original(*arguments)
 
-        monkeypatch.setattr("distrain.checkpoint.one_save.write_shard", write_shard)
+        monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
 
 
 @pytest.fixture
 def place(tmp_path):
-    return CheckpointPlace(str(tmp_path / "deep" / "checkpoints"))
+    return CheckpointDir(str(tmp_path / "deep" / "checkpoints"))
 
 
 @pytest.fixture
@@ -64,7 +65,9 @@ def make_writer(place, reports):
 
     def make(state, board=None, peers=None, **options):
         options = {"keep": 3, "report": reports.append} | options
-        writer = CheckpointWriter(place, state, peers or Peers(), board or LocalBoard(), **options)
+        writer = CheckpointWriter(
+            place, state, peers or Peers(), board or LocalRankStore(), **options
+        )
         made.append(writer)
         return writer
 
@@ -222,10 +225,12 @@ def small_disk(tmp_path):
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_full_disk_is_told_and_training_goes_on(small_disk, reports, wait):
-    place = CheckpointPlace(str(small_disk / "checkpoints"))
+    place = CheckpointDir(str(small_disk / "checkpoints"))
     state, _ = filled_state(1)
     own = {"large": torch.ones(1 << 15)}
-    writer = CheckpointWriter(place, state, Peers(), LocalBoard(), keep=2, report=reports.append)
+    writer = CheckpointWriter(
+        place, state, Peers(), LocalRankStore(), keep=2, report=reports.append
+    )
     saved = writer.save(1, 1, {}, own, wait=wait)
     assert saved.whole is (False if wait else None)
     assert writer.wait() is False
@@ -248,7 +253,7 @@ def test_a_folder_that_cannot_be_made(tmp_path, make_writer, place, reports):
 def test_a_folder_without_permission(make_writer, reports):
     with unprivileged() as folder:
         (folder / "deep").mkdir(mode=0o500)
-        place = CheckpointPlace(str(folder / "deep" / "checkpoints"))
+        place = CheckpointDir(str(folder / "deep" / "checkpoints"))
         told, reports = save_together(place, [filled_state(1)[0]])
     assert told == [False]
     assert "Permission denied" in trouble_of(reports)
@@ -262,9 +267,7 @@ def test_a_read_only_filesystem(tmp_path, reports):
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("this root may not mount")
     try:
-        save_together(
-            CheckpointPlace(str(folder / "c")), [filled_state(1)[0]], report=reports.append
-        )
+        save_together(CheckpointDir(str(folder / "c")), [filled_state(1)[0]], report=reports.append)
     finally:
         subprocess.run(["umount", folder], check=True)
     assert "Read-only file system" in trouble_of(reports)
@@ -302,7 +305,7 @@ def test_one_rank_that_cannot_write_fails_it_for_all(place, monkeypatch):
             raise OSError(5, "Input/output error")
         return original(folder, file, content, after_slab)
 
-    monkeypatch.setattr("distrain.checkpoint.one_save.write_shard", write_shard)
+    monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
     told, reports = save_together(place, two_ranks())
     assert told == [False, False]
     assert "rank 1: [Errno 5] Input/output error" in trouble_of(reports)
@@ -310,7 +313,7 @@ def test_one_rank_that_cannot_write_fails_it_for_all(place, monkeypatch):
 
 
 def test_ranks_that_do_not_share_the_folder(place, monkeypatch):
-    monkeypatch.setattr("distrain.checkpoint.one_save._SEEN_WITHIN_S", 0.1)
+    monkeypatch.setattr("distrain.checkpoint.checkpoint_write._SEEN_WITHIN_S", 0.1)
     original = shard_module.write_shard
 
     def write_shard(folder, file, content, after_slab):
@@ -319,7 +322,7 @@ def test_ranks_that_do_not_share_the_folder(place, monkeypatch):
             (Path(folder.url) / file).unlink()
         return written
 
-    monkeypatch.setattr("distrain.checkpoint.one_save.write_shard", write_shard)
+    monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
     told, reports = save_together(place, two_ranks())
     assert told == [False, False]
     assert "rank 0 does not see it" in trouble_of(reports)
@@ -328,7 +331,7 @@ def test_ranks_that_do_not_share_the_folder(place, monkeypatch):
 
 def test_a_file_that_rank_0_sees_late(place, monkeypatch):
     """As on shared filesystems that remember for a while what a folder holds."""
-    original, asked = LocalFolder.size, []
+    original, asked = _LocalFolder.size, []
 
     def size(folder, name):
         asked.append(name)
@@ -336,7 +339,7 @@ def test_a_file_that_rank_0_sees_late(place, monkeypatch):
             raise FileNotFoundError(name)
         return original(folder, name)
 
-    monkeypatch.setattr(LocalFolder, "size", size)
+    monkeypatch.setattr(_LocalFolder, "size", size)
     told, _ = save_together(place, two_ranks())
     assert told == [True, True]
 
@@ -371,7 +374,7 @@ def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):
 
 
 def test_a_board_that_is_gone(place, make_writer, reports):
-    class Gone(LocalBoard):
+    class Gone(LocalRankStore):
         def read(self, key, timeout_s, given_up=None):
             raise RuntimeError("Connection reset by peer")
 
@@ -381,7 +384,7 @@ def test_a_board_that_is_gone(place, make_writer, reports):
 
 
 def test_the_board_is_cleared(place):
-    board = LocalBoard()
+    board = LocalRankStore()
     states = two_ranks()
 
     def save(rank):
@@ -413,11 +416,9 @@ def test_progress_is_made_with_every_slab(place, make_writer, monkeypatch):
 
 def test_what_goes_through_the_page_cache_is_synced_while_it_is_written(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(local_folder, "SYNC_BYTES", 1000)
-    monkeypatch.setattr(
-        local_folder.os, "fsync", lambda f: synced.append(local_folder.os.fstat(f).st_size)
-    )
-    with LocalFolder(tmp_path).writer("file") as out:
+    monkeypatch.setattr(folders, "SYNC_BYTES", 1000)
+    monkeypatch.setattr(os, "fsync", lambda f: synced.append(os.fstat(f).st_size))
+    with _LocalFolder(tmp_path).writer("file") as out:
         for _ in range(5):
             out.write(memoryview(bytes(400)))  # less than a page, so not past the cache
     assert synced == [1200, 2000]
@@ -432,7 +433,7 @@ def test_a_peer_whose_file_is_short_is_not_believed(place, monkeypatch):
             os.truncate(Path(folder.url) / file, written.size_bytes - 1)
         return written
 
-    monkeypatch.setattr("distrain.checkpoint.one_save.write_shard", write_shard)
+    monkeypatch.setattr("distrain.checkpoint.checkpoint_write.write_shard", write_shard)
     told, reports = save_together(place, two_ranks())
     assert told == [False, False]
     assert re.search(r"rank-1-of-2.safetensors has [0-9,]+ bytes, not [0-9,]+", trouble_of(reports))
@@ -441,7 +442,7 @@ def test_a_peer_whose_file_is_short_is_not_believed(place, monkeypatch):
 
 
 def test_rows_that_nobody_wrote_make_it_none(place, make_writer, reports, monkeypatch):
-    original = writer_module.share_of
+    original = share_of
     monkeypatch.setattr(writer_module, "share_of", lambda *whose: original(*whose)[1:])
     assert make_writer(filled_state(1)[0]).save(1, 1, {}, {}, wait=True).whole is False
     assert re.search(r"no rank wrote all of \S+: 0 of \d+ rows", trouble_of(reports))
@@ -484,7 +485,7 @@ def test_old_ones_that_cannot_be_removed_are_told_of_and_none_any_more(
     def rmtree(path):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("distrain.storage.local_folder.shutil.rmtree", rmtree)
+    monkeypatch.setattr("distrain.storage.folder.shutil.rmtree", rmtree)
     assert writer.save(2, 1, {}, {}, wait=True).whole is True
     trouble = reports[-1]
     assert isinstance(trouble, CheckpointTrouble)

@@ -4,12 +4,12 @@ import pytest
 from click.testing import CliRunner
 from small_jobs import write_prepared
 
-from distrain.cli.init import command
-from distrain.coordinator.inline import run_inline
-from distrain.coordinator.states import JobState
+from distrain.cli.training.init import command
 from distrain.errors import OutputError
+from distrain.jobs.states import JobState
 from distrain.spec import load_spec
 from distrain.spec.presets import PRESETS
+from distrain.submission.inline import run_inline
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -58,7 +58,7 @@ class _Dashboard:
 def test_every_command_that_takes_json_prints_json_alone(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distrain.cluster, "open_cluster", lambda **_: nullcontext(client))
+    monkeypatch.setattr(distrain.cluster, "open_cluster", lambda *_: nullcontext(client))
     monkeypatch.setattr(dashboard, "dashboard_of", lambda *_: _Dashboard())
     monkeypatch.chdir(tmp_path)
     ran: set[str] = set()

@@ -7,14 +7,42 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from distrain.cli import demo
 from distrain.cli.main import cli
-from distrain.errors import OutputError, SpecError
+from distrain.cli.training import demo
+from distrain.errors import DataError, OutputError, SpecError
 from distrain.spec import load_spec
 
 
 def run(*words: object) -> Result:
     return CliRunner().invoke(cli, [str(word) for word in words], prog_name="distrain")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("train", "Give either a SPEC.yaml or --resume RUN."),
+        ("train job.yaml --resume runs/a", "Give either a SPEC.yaml or --resume RUN."),
+        ("train --resume runs/a --run-dir runs/b", "leave --run-dir out"),
+        ("train job.yaml --without-checkpoint", "--without-checkpoint is for --resume."),
+    ],
+)
+def test_train_refuses_options_that_exclude_each_other(
+    words: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("name: clicks\n")
+    for run_dir in ("runs/a", "runs/b"):
+        (tmp_path / run_dir).mkdir(parents=True)
+    result = run(*shlex.split(words))
+    assert result.exit_code == 2, result.output
+    assert problem in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_run_without_a_saved_model_says_so(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    result = run("evaluate", tmp_path, tmp_path)
+    assert isinstance(result.exception, DataError)
+    assert "the run has no saved model" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import io
 from rich.console import Console
 
 from distrain.cli.outcome import print_summary
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import Checkpoints, JobView
-from distrain.report import summarise
+from distrain.jobs.states import JobState
+from distrain.jobs.view import Checkpoints, JobView
 from distrain.run_paths import RunPaths
+from distrain.runs import summarise
 
 LOADER = {"rows": 2_000_000, "decode_s": 1.0, "fill_s": 0.5, "mean_queue_depth": 3.25}
 

@@ -17,7 +17,7 @@ from small_jobs import run_distrain
 import distrain.cli
 from distrain.cli import output
 from distrain.cli.main import COMMANDS, cli, main
-from distrain.cli.text import clean, clean_line
+from distrain.cli.output import clean, clean_line
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b]52;c;ZXZpbA==\x07\u202egnp.exe\x9b2J\x08"
 """Sets a title, clears the screen, fills the clipboard, and turns a name around."""
@@ -116,17 +116,17 @@ def test_the_log_goes_to_standard_error_from_a_level_on(monkeypatch: pytest.Monk
 def _add_echo(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that prints one line of each kind."""
     from distrain.cli.main import LazyGroup
-    from distrain.cli.params import global_options, json_option
+    from distrain.cli.options import global_options, json_option
 
     @click.command(params=global_options(hidden=True))
     @json_option("JSON.")
     def echo(as_json: bool) -> None:
-        output.say("remark")
-        output.tell("result")
-        output.warn("warning")
+        output.print_remark("remark")
+        output.print_result("result")
+        output.print_warning("warning")
         logging.getLogger("distrain.test").info("logged %s", "a title \x1b]0;x\x07")
         if as_json:
-            output.answer(a=HOSTILE)
+            output.print_answer(a=HOSTILE)
 
     monkeypatch.setitem(COMMANDS, "echo", "A test's.")
     found = LazyGroup.get_command
@@ -176,7 +176,7 @@ def _hostile_run(root: Path) -> Path:
     """A run whose spec, log and summary were written by somebody who means ill."""
     from small_jobs import small_document
 
-    from distrain.report import open_run
+    from distrain.runs import open_run
     from distrain.spec import parse_spec
 
     document = {**small_document(root / "data"), "tags": {"team": HOSTILE}}
@@ -208,23 +208,24 @@ def test_no_command_prints_what_a_run_has_for_the_terminal_to_obey(
 def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from distrain.cli.jobs.rendering import jobs_table, status_lines
-    from distrain.cli.live import LiveProgress
-    from distrain.coordinator.listing import Listing
-    from distrain.coordinator.states import JobState
-    from distrain.coordinator.view import JobView, Notice, Setback
+    from distrain.cli.jobs.list import jobs_table
+    from distrain.cli.jobs.status import status_lines
+    from distrain.cli.progress_bars import JobProgress
+    from distrain.jobs.listing import Listing
+    from distrain.jobs.states import JobState
+    from distrain.jobs.view import JobView, Notice, Restart
 
     listed = Listing(
         HOSTILE, HOSTILE, "failed", 2, 1, reason=HOSTILE, run_dir=HOSTILE, tags={"a": HOSTILE}
     )
     view = JobView(
         HOSTILE, HOSTILE, JobState.FAILED, 2, 1, reason=HOSTILE, message=f"x\n{HOSTILE}",
-        restarts=(Setback(1, "RankDied", HOSTILE, 0, 1.0),), progress=(Notice(HOSTILE),),
+        restarts=(Restart(1, "RankDied", HOSTILE, 0, 1.0),), progress=(Notice(HOSTILE),),
     )  # fmt: skip
     output.result_console().print(jobs_table([listed]))
     for line in status_lines(listed, view):
-        output.tell(line)
-    LiveProgress(output.progress_console()).show(view)
+        output.print_result(line)
+    JobProgress(output.progress_console()).show(view)
     told = capsys.readouterr().out
     assert told.count("owned") >= 10
     assert not OBEYED & set(told)

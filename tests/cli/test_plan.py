@@ -12,7 +12,7 @@ from distrain.cli.main import cli
 from distrain.errors import SpecError
 from distrain.loader import Loader
 from distrain.spec import parse_spec
-from distrain.train.inputs import check_inputs
+from distrain.train.data.inputs import check_inputs
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from distributed import Security
 
 from distrain.cli.main import cli
-from distrain.cli.tls import tls_options
+from distrain.cli.options import tls_options
 from distrain.cluster import connect
 from distrain.errors import ClusterError
 

@@ -11,14 +11,13 @@ from monitored import Site, on_site
 from rich.console import Console
 
 from distrain.cli.main import cli
-from distrain.cli.top import command as top_command
-from distrain.cli.top import keys, live
-from distrain.cli.top.choice import chosen, moved
+from distrain.cli.top import live
 from distrain.cli.top.dashboard import Dashboard, dashboard_of
+from distrain.cli.top.live import chosen, moved
 from distrain.cli.top.view import job_line, phase_shares, screen
-from distrain.coordinator.messages import Cancel
+from distrain.cluster import TOKEN_VARIABLE
 from distrain.errors import ClusterError, InputError
-from distrain.monitor.token import TOKEN_VARIABLE
+from distrain.machine.messages import Cancel
 
 
 async def run(*args: object) -> str:
@@ -67,7 +66,7 @@ def test_the_screen_fits_into_eighty_columns_and_grows_with_the_run() -> None:
         site.submit("dlrm-with-a-very-long-name-20260301-123000-ab12")
         site.submit("a")
         site.step("a", 10)
-        watched = live.Watched(Dashboard(site.url), "a")
+        watched = live.DashboardView(Dashboard(site.url), "a")
 
         async def look() -> list[str]:
             await asyncio.to_thread(watched.look)
@@ -197,7 +196,7 @@ def test_elsewhere_a_line_is_printed_where_something_changed(monkeypatch) -> Non
         async def to_step(step: int) -> None:
             site.step("a", step)
 
-        monkeypatch.setattr(top_command.time, "sleep", step_on)
+        monkeypatch.setattr("time.sleep", step_on)
         lines = (await run("--dashboard", site.url, "--interval", 0.5)).splitlines()
         assert [line.split()[0] for line in lines] == ["b", "a", "a"]
         assert "step 10/100" in lines[2]
@@ -222,7 +221,7 @@ def test_a_terminal_shows_that_the_dashboard_went_away_and_goes_on(monkeypatch) 
         if not dashboard.fails and next(rounds) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(keys.time, "sleep", go_on)
+    monkeypatch.setattr("time.sleep", go_on)
     text = io.StringIO()
     console = Console(file=text, width=80, height=24, force_terminal=True)
     with pytest.raises(KeyboardInterrupt):

@@ -1,13 +1,7 @@
 import pytest
 
-from distrain.doctor import (
-    Check,
-    Verdict,
-    check_machine,
-    check_scheduler,
-    check_write_access,
-    checks,
-)
+from distrain import doctor as checks
+from distrain.doctor import Check, Verdict, check_machine, check_scheduler, check_write_access
 
 
 def by_name(found):
@@ -50,16 +44,14 @@ def test_dask_and_distributed_of_different_versions_are_told(monkeypatch):
 
 
 def test_a_loader_without_its_kernel_is_told(monkeypatch):
-    from distrain.loader import fill
-
     monkeypatch.setattr(checks, "NEEDED", ())
     for kernel, verdict in (("C", Verdict.OK), ("NumPy", Verdict.NOTE)):
-        monkeypatch.setattr(fill, "KERNEL", kernel)
+        monkeypatch.setattr("distrain.loader.filling.KERNEL", kernel)
         assert by_name(check_machine())["loader kernel"].verdict is verdict
 
 
 def test_tables_without_their_kernels_are_told(monkeypatch):
-    from distrain.embeddings import kernels_cpu
+    from distrain.embeddings.kernels import cpu as kernels_cpu
 
     monkeypatch.setattr(checks, "NEEDED", ())
     for built, verdict in ((True, Verdict.OK), (False, Verdict.NOTE)):

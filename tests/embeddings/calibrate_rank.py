@@ -1,4 +1,4 @@
-"""The two real gloo ranks of `test_calibrate.py`, run as a script: FOLDER."""
+"""The two real gloo ranks of `test_calibration.py`, run as a script: FOLDER."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ import torch
 from gloo_ranks import run_gangs
 from torch import distributed as dist
 
-from distrain.embeddings.calibrate import calibrate, least_over_ranks
+from distrain.embeddings.sharding.calibration import calibrate, least_over_ranks
 
 
 def measured(rank, num_ranks):

@@ -6,7 +6,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from distrain.embeddings import triton_programs as programs
+from distrain.embeddings.kernels import triton_programs as programs
 from distrain.models.blocks import interaction_triton
 
 H100 = GPUTarget("cuda", 90, 32)
@@ -40,7 +40,7 @@ def cases():
         ("adam", (True, False)),
     ]:
         types = pointers | {"target": "*bf16" if rounds else "*fp32"}
-        constants = {"KIND": kind, "SUMS": summed, "ROUNDS": rounds}
+        constants = {"RULE": kind, "SUMS": summed, "ROUNDS": rounds}
         yield programs.add_and_update, types, constants | {"TILE": 64, "SLOTS": 64, "WIDTH": 16}
     for values, precision, chunk in (("fp32", "ieee", 16), ("bf16", "ieee", 64)):
         constants = {"VECTORS": 64, "CHUNK": chunk, "PRECISION": precision}

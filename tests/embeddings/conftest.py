@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from distrain.embeddings import kernels_cpu
+from distrain.embeddings.kernels import cpu as kernels_cpu
 
 
 @pytest.fixture

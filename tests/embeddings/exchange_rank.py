@@ -10,6 +10,7 @@ from torch import distributed as dist
 from torch import nn
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.optimizers import UPDATE_RULES
 
 COLUMNS = [
     TableColumn("a", 50, 4),
@@ -19,7 +20,7 @@ COLUMNS = [
     TableColumn("e", 200, 16),
 ]
 WIDTH = sum(column.dim for column in COLUMNS)
-KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+KINDS = tuple(UPDATE_RULES)
 PLACEMENTS = {
     "replicated": ["replicated"] * 5,
     "row_wise": ["row_wise"] * 5,
@@ -135,7 +136,7 @@ def interleaved(local, num_rows, num_ranks):
 
 def results(rank, num_ranks):
     """What a rank of a gang ends with, for each case."""
-    return {name_of(*case): train(*case, rank, num_ranks) for case in cases()}
+    return {name_of(*case): train(*case, rank=rank, num_ranks=num_ranks) for case in cases()}
 
 
 if __name__ == "__main__":

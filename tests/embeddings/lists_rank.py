@@ -10,6 +10,7 @@ from torch import distributed as dist
 
 from distrain.batch import Ragged
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.optimizers import UPDATE_RULES
 
 COLUMNS = [
     TableColumn("tags", 30, 4, "mean"),
@@ -33,7 +34,7 @@ PLACEMENTS = {
         "replicated",
     ],
 }
-KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+KINDS = tuple(UPDATE_RULES)
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 # How many rows each of up to three ranks gets in each step, and how long their lists are at most:
 # a rank may have no rows, and rows none but empty lists.
@@ -111,7 +112,7 @@ def whole_table(tables, name, num_ranks):
 
 def results(rank, num_ranks):
     """The tables that a rank of a gang ends with, for each case."""
-    return {"-".join(case): train(*case, rank, num_ranks) for case in cases()}
+    return {"-".join(case): train(*case, rank=rank, num_ranks=num_ranks) for case in cases()}
 
 
 if __name__ == "__main__":

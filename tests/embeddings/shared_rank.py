@@ -10,6 +10,7 @@ from ragged_rows import draw_rows_of_ids, ragged
 from torch import distributed as dist
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.optimizers import UPDATE_RULES
 
 # "item" is the table of two flat columns and a list, "day" that of two flat ones.
 COLUMNS = [
@@ -30,7 +31,7 @@ PLACEMENTS = {
         for column in COLUMNS
     ],
 }
-KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+KINDS = tuple(UPDATE_RULES)
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
 # How many rows each of up to three ranks gets in each step.
 SHARES = [(6, 5, 7), (9, 0, 3), (0, 0, 0), (2, 8, 0), (7, 1, 5)]
@@ -104,7 +105,7 @@ def whole_table(tables, name, num_ranks):
 
 def results(rank, num_ranks):
     """The tables that a rank of a gang ends with, for each case."""
-    return {"-".join(case): train(*case, rank, num_ranks) for case in cases()}
+    return {"-".join(case): train(*case, rank=rank, num_ranks=num_ranks) for case in cases()}
 
 
 if __name__ == "__main__":

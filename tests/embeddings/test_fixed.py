@@ -12,9 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.embeddings.fixed import FixedTables
-from distrain.embeddings.segments import segments_of
+from distrain.embeddings.kernels.segments import segments_of
 from distrain.errors import InputError
-from distrain.train.clipping import clip_scale, rows_sq_norm
+from distrain.optimizers import UPDATE_RULES
+from distrain.train.step.clipping import clip_scale, rows_sq_norm
 
 COLUMNS = [
     TableColumn("a", 40, 4),
@@ -22,7 +23,7 @@ COLUMNS = [
     TableColumn("b", 3, 4),
     TableColumn("c", 1, 4),
 ]
-KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+KINDS = list(UPDATE_RULES)
 MAX_ROWS = 33
 SCRIPT = Path(__file__).with_name("fixed_rank.py")
 

@@ -6,15 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.embeddings import (
-    EmbeddingCollection,
-    Peers,
-    TableColumn,
-    initial,
-    kernels_cpu,
-    philox,
-)
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn, collection, kernels
 from distrain.embeddings.canonical import canonical_weights
+from distrain.embeddings.kernels import cpu as kernels_cpu
+from distrain.embeddings.kernels import philox
 
 COLUMNS = (
     TableColumn("a", 50, 4),
@@ -73,8 +68,8 @@ def test_c_and_torch_draw_the_same_bits(key, rows, dim, bound):
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=50), st.integers(1, 19))
 def test_a_rows_values_depend_on_no_other_row_and_on_no_width(rows, dim):
     whole, some = torch.empty(1000, 19), torch.empty(len(rows), dim)
-    initial.draw_rows(KEY, torch.arange(1000), 0.5, whole)
-    initial.draw_rows(KEY, torch.tensor(rows), 0.5, some)
+    kernels.draw(KEY, torch.arange(1000), 0.5, whole)
+    kernels.draw(KEY, torch.tensor(rows), 0.5, some)
     assert torch.equal(some, whole[rows, :dim])
 
 
@@ -84,14 +79,14 @@ def test_a_rows_values_depend_on_no_other_row_and_on_no_width(rows, dim):
 def test_values_do_not_depend_on_who_holds_them(monkeypatch, placement, num_ranks, dtype):
     alone = canonical_weights(tables(dtype=dtype))
     drawn = []
-    draw_rows = initial.draw_rows
+    draw_rows = kernels.draw
 
     def draw_and_count(key, rows, bound, out):
         drawn.append(out.numel())
         draw_rows(key, rows, bound, out)
 
-    monkeypatch.setattr(initial, "draw_rows", draw_and_count)
-    monkeypatch.setattr(initial, "_SLAB_VALUES", 40)
+    monkeypatch.setattr(kernels, "draw", draw_and_count)
+    monkeypatch.setattr(collection, "_DRAWN_VALUES", 40)
     for rank in range(num_ranks):
         drawn.clear()
         placements = [placement] * len(COLUMNS)
@@ -155,6 +150,6 @@ def test_a_gpu_draws_the_same_bits():
         pytest.skip("needs a GPU")
     rows = torch.arange(0, 100_000, 3)
     here, there = torch.empty(len(rows), 13), torch.empty(len(rows), 13, device="cuda")
-    initial.draw_rows(KEY, rows, 0.37, here)
-    initial.draw_rows(KEY, rows.cuda(), 0.37, there)
+    kernels.draw(KEY, rows, 0.37, here)
+    kernels.draw(KEY, rows.cuda(), 0.37, there)
     assert torch.equal(here, there.cpu())

@@ -1,7 +1,6 @@
 """Updates of touched rows: C against its twin, both against torch's optimizers and formulas."""
 
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,42 +10,43 @@ from hypothesis import strategies as st
 from kernel_cases import BOTH, DIMS, bits, needs_c, normal
 from torch import Tensor
 
-from distrain.embeddings import kernels, kernels_cpu, kernels_torch
+from distrain.embeddings.kernels import cpu as kernels_cpu
+from distrain.embeddings.kernels import dispatch as kernels
+from distrain.embeddings.kernels import on_torch as kernels_torch
+from distrain.embeddings.kernels.segments import Rule
+from distrain.errors import InputError
+from distrain.optimizers import UPDATE_RULES
 
 NUM_TABLE_ROWS = 50
-UPDATES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-    # Number of axes of each memory, and the numbers of the call.
-    "sgd": ((), {"lr": 0.1}),
-    "adagrad": ((2,), {"lr": 0.1, "eps": 1e-10}),
-    "rowwise_adagrad": ((1,), {"lr": 0.1, "eps": 1e-8}),
-    "adam": ((2, 2), {"step_size": 0.01, "betas": (0.9, 0.999), "eps": 1e-8}),
-}
+BETAS = (0.9, 0.999)
 
 
 def updated(
     impl: ModuleType, kind: str, dtype: torch.dtype, dim: int, num_keys: int
 ) -> tuple[Tensor, ...]:
-    """Weight and memory after three updates of some rows."""
-    axes, numbers = UPDATES[kind]
+    """Weight and state after three updates of some rows."""
+    facts = UPDATE_RULES[kind]
+    axes = [2] * len(facts.state) + [1] * len(facts.row_state)
+    rule = Rule(kind, facts.eps, BETAS)
     weight = normal(1, NUM_TABLE_ROWS, dim).to(dtype)
-    memory = tuple(normal(2 + i, NUM_TABLE_ROWS, dim)[(slice(None), 0)[: 3 - n]].square()
+    state = tuple(normal(2 + i, NUM_TABLE_ROWS, dim)[(slice(None), 0)[: 3 - n]].square()
                    for i, n in enumerate(axes))  # fmt: skip
-    memory = tuple(values.contiguous() for values in memory)
+    state = tuple(values.contiguous() for values in state)
     for step in range(3):
         keys = torch.randperm(NUM_TABLE_ROWS, generator=torch.Generator().manual_seed(step))
         keys = keys[:num_keys]
         # Values of all sizes, so that a sum in another order or with other rounding shows.
         grads = normal(step + 9, num_keys, dim) * 10 ** normal(step + 5, num_keys, dim)
-        getattr(impl, f"update_{kind}")(
-            weight, *memory, keys, grads, **numbers,
+        impl.update(
+            rule, weight, state, keys, grads, rate=0.1,
             rounding_seed=2**63 + step, global_keys=keys * 2**33 + 1,
         )  # fmt: skip
-    return weight, *memory
+    return weight, *state
 
 
 @needs_c
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", UPDATES)
+@pytest.mark.parametrize("kind", UPDATE_RULES)
 @given(dim=DIMS, num_keys=st.integers(0, NUM_TABLE_ROWS))
 @settings(max_examples=12, deadline=None)
 def test_updates_in_c_have_the_bits_of_the_twin(
@@ -58,7 +58,7 @@ def test_updates_in_c_have_the_bits_of_the_twin(
 
 
 @needs_c
-@pytest.mark.parametrize("kind", UPDATES)
+@pytest.mark.parametrize("kind", UPDATE_RULES)
 def test_threads_do_not_change_updates(kind: str, many_threads: None) -> None:
     with pytest.MonkeyPatch.context() as alone:
         alone.setattr(kernels_cpu, "_BYTES_WORTH_A_THREAD", 1 << 40)
@@ -80,7 +80,7 @@ def test_sgd_has_the_bits_of_torch(impl: ModuleType) -> None:
     ours = normal(99, 30, 17)
     weight = ours.clone().requires_grad_()
     for grad in grads:
-        impl.update_sgd(ours, torch.arange(30), grad, lr=0.3)
+        impl.update(Rule("sgd"), ours, (), torch.arange(30), grad, rate=0.3)
     assert bits(ours) == bits(dense_steps(torch.optim.SGD([weight], lr=0.3), weight, grads))
 
 
@@ -91,7 +91,7 @@ def test_adagrad_and_lazy_adam_are_within_rounding_of_torch(impl: ModuleType) ->
     start, keys = normal(99, 30, 17), torch.arange(30)
     ours, total, weight = start.clone(), torch.zeros(30, 17), start.clone().requires_grad_()
     for grad in grads:
-        impl.update_adagrad(ours, total, keys, grad, lr=0.3, eps=1e-10)
+        impl.update(Rule("adagrad", 1e-10), ours, (total,), keys, grad, rate=0.3)
     theirs = dense_steps(torch.optim.Adagrad([weight], lr=0.3), weight, grads)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
@@ -99,9 +99,8 @@ def test_adagrad_and_lazy_adam_are_within_rounding_of_torch(impl: ModuleType) ->
     mean, square = torch.zeros(30, 17), torch.zeros(30, 17)
     for step, grad in enumerate(grads, 1):
         step_size = 0.3 * (1 - 0.999**step) ** 0.5 / (1 - 0.9**step)
-        impl.update_adam(
-            ours, mean, square, keys, grad, step_size=step_size, betas=(0.9, 0.999), eps=1e-8
-        )
+        rule = Rule("adam", 1e-8, BETAS)
+        impl.update(rule, ours, (mean, square), keys, grad, rate=step_size)
     sparse = [torch.sparse_coo_tensor(keys.unsqueeze(0), grad, grad.shape, check_invariants=True)
               for grad in grads]  # fmt: skip
     theirs = dense_steps(torch.optim.SparseAdam([weight], lr=0.3), weight, sparse)
@@ -117,7 +116,7 @@ def test_rowwise_adagrad_is_its_formula(impl: ModuleType, dim: int) -> None:
     state += grad.square().mean(1)
     row -= 0.1 / (state.sqrt().unsqueeze(1) + 1e-8) * grad
     untouched = weight[[1, 3]].clone()
-    impl.update_rowwise_adagrad(weight, total, keys, grads, lr=0.1, eps=1e-8)
+    impl.update(Rule("rowwise_adagrad", 1e-8), weight, (total,), keys, grads, rate=0.1)
     np.testing.assert_allclose(weight[keys].numpy(), row.numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(total[keys].numpy(), state.numpy(), rtol=1e-6)
     assert torch.equal(weight[[1, 3]], untouched)
@@ -126,5 +125,12 @@ def test_rowwise_adagrad_is_its_formula(impl: ModuleType, dim: int) -> None:
 def test_float64_is_computed_in_float64() -> None:
     weight = normal(0, 4, 3).double()
     expected = weight - 0.1 * weight
-    kernels.update_sgd(weight, torch.arange(4), weight.clone(), lr=0.1)
+    kernels.update(Rule("sgd"), weight, (), torch.arange(4), weight.clone(), rate=0.1)
     torch.testing.assert_close(weight, expected, rtol=1e-15, atol=0)
+
+
+@BOTH
+def test_an_update_rule_without_a_formula_is_refused(impl: ModuleType) -> None:
+    weight = normal(0, 4, 3)
+    with pytest.raises(InputError, match="no update rule 'lion'"):
+        impl.update(Rule("lion"), weight, (), torch.arange(4), weight.clone(), rate=0.1)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from kernel_cases import BOTH, DIMS, bits, needs_c, normal
 from torch import Tensor
 
-import distrain.embeddings
-from distrain.embeddings import kernels, kernels_cpu, kernels_torch
+from distrain.embeddings.kernels import cpu as kernels_cpu
+from distrain.embeddings.kernels import dispatch as kernels
+from distrain.embeddings.kernels import on_torch as kernels_torch
 
 
 @st.composite
@@ -83,20 +84,20 @@ class Batch:
         make = torch.Generator().manual_seed(seed)
         self.num_distinct = 4 * num_columns
         own = torch.randint(4, (num_columns, num_rows), generator=make)
-        self.numbers = (own + 4 * torch.arange(num_columns).unsqueeze(1)).int()
+        self.inverse = (own + 4 * torch.arange(num_columns).unsqueeze(1)).int()
         self.places = torch.randperm(num_columns + 2, generator=make)[:num_columns]
         self.rows = normal(seed, self.num_distinct, dim)
         self.values = normal(seed + 1, num_rows, num_columns + 2, dim)
 
     def expanded_naively(self, out: Tensor) -> Tensor:
         for column, place in enumerate(self.places.tolist()):
-            for row, number in enumerate(self.numbers[column].tolist()):
+            for row, number in enumerate(self.inverse[column].tolist()):
                 out[row, place] = self.rows[number]
         return out
 
     def collected_naively(self, sums: Tensor) -> Tensor:
         for column, place in enumerate(self.places.tolist()):
-            for row, number in enumerate(self.numbers[column].tolist()):
+            for row, number in enumerate(self.inverse[column].tolist()):
                 sums[number] += self.values[row, place]
         return sums
 
@@ -112,11 +113,11 @@ def test_expand_and_collect_do_what_naive_loops_do(
 ) -> None:
     batch = Batch(num_rows, num_columns, dim)
     out = torch.full_like(batch.values, 7.0)
-    impl.expand(batch.rows, batch.numbers, batch.places, out)
+    impl.expand(batch.rows, batch.inverse, batch.places, out)
     assert torch.equal(out, batch.expanded_naively(torch.full_like(out, 7.0)))
     for start in (torch.zeros_like(batch.rows), batch.rows):
         sums = start.clone()
-        impl.collect(batch.values, batch.numbers, batch.places, sums)
+        impl.collect(batch.values, batch.inverse, batch.places, sums)
         assert bits(sums) == bits(batch.collected_naively(start.clone()))
 
 
@@ -126,7 +127,7 @@ def test_parts_of_a_batch_collect_the_bits_of_the_whole(dim: int, many_threads: 
     batch = Batch(50, 4, dim)
     sums = torch.zeros_like(batch.rows)
     for part in (slice(0, 20), slice(20, 20), slice(20, 50)):
-        kernels_cpu.collect(batch.values[part], batch.numbers[:, part], batch.places, sums)
+        kernels_cpu.collect(batch.values[part], batch.inverse[:, part], batch.places, sums)
     assert bits(sums) == bits(batch.collected_naively(torch.zeros_like(sums)))
 
 
@@ -136,9 +137,9 @@ def test_a_batch_larger_than_the_cache_is_expanded_alike() -> None:
     out = torch.full((25_008 * 6 * 16,), 7.0)
     first = -out.data_ptr() % 64 // 4  # the way past the cache wants whole lines
     inner = out[first : first + 25_000 * 6 * 16].view(25_000, 6, 16)
-    kernels_cpu.expand(batch.rows, batch.numbers, batch.places, inner)
+    kernels_cpu.expand(batch.rows, batch.inverse, batch.places, inner)
     expected = torch.full_like(inner, 7.0)
-    kernels_torch.expand(batch.rows, batch.numbers, batch.places, expected)
+    kernels_torch.expand(batch.rows, batch.inverse, batch.places, expected)
     assert torch.equal(inner, expected)
     assert bool((out[:first] == 7).all())
     assert bool((out[first + inner.numel() :] == 7).all())
@@ -174,8 +175,7 @@ def test_threads_do_not_change_the_rest(
 
 
 def test_without_the_c_kernels_torch_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distrain.embeddings._rows", None)
-    monkeypatch.delattr(distrain.embeddings, "_rows", raising=False)
+    monkeypatch.setitem(sys.modules, "distrain.embeddings.kernels._rows", None)
     spec = importlib.util.spec_from_file_location("kernels_cpu_alone", str(kernels_cpu.__file__))
     assert spec is not None
     assert spec.loader is not None

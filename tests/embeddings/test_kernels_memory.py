@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 _rows = pytest.importorskip(
-    "distrain.embeddings._rows", reason="distrain was built without a compiler"
+    "distrain.embeddings.kernels._rows", reason="distrain was built without a compiler"
 )
 
 
@@ -33,7 +33,7 @@ def fixed(values: np.ndarray) -> np.ndarray:
 def unique_call() -> dict[str, Any]:
     return {
         "ids": int32(5, 6, 5, 6), "offsets": int64(0, 2).reshape(2, 1),
-        "counts": int64(2, 2).reshape(2, 1), "numbers": int32(0, 0, 0, 0),
+        "counts": int64(2, 2).reshape(2, 1), "inverse": int32(0, 0, 0, 0),
         "distinct": int32(0, 0, 0, 0), "per_column": int64(0, 0), "slots": np.zeros(4, np.uint64),
     }  # fmt: skip
 
@@ -41,7 +41,7 @@ def unique_call() -> dict[str, Any]:
 def batch_call() -> dict[str, Any]:
     """Of `expand`, and of `collect` as well."""
     return {
-        "distinct": np.ones((3, 16), np.float32), "numbers": int32(0, 1, 1, 2).reshape(2, 2),
+        "distinct": np.ones((3, 16), np.float32), "inverse": int32(0, 1, 1, 2).reshape(2, 2),
         "places": int64(1, 0), "batch": np.ones((2, 2, 16), np.float32),
     }  # fmt: skip
 
@@ -58,7 +58,7 @@ def update_call() -> dict[str, Any]:
     return {
         "kind": 3, "weight": rows.copy(), "is_bfloat16": False, "first": rows.copy(),
         "second": rows.copy(), "keys": int64(2, 0), "global_keys": int64(2, 0),
-        "grads": np.ones((2, 16), np.float32), "seed": 0, "lr": 0.1, "eps": 0.1, "beta1": 0.9,
+        "grads": np.ones((2, 16), np.float32), "seed": 0, "rate": 0.1, "eps": 0.1, "beta1": 0.9,
         "beta2": 0.9,
     }  # fmt: skip
 
@@ -103,15 +103,15 @@ HUGE = np.zeros((2, 2), np.int64) + 2**62
         ({"counts": int64(2, 2**63 - 1).reshape(2, 1)}, "leaves the ids"),
         ({"offsets": int64(0, 2, 3).reshape(3, 1)}, "differ in shape"),
         ({"offsets": HUGE, "counts": HUGE}, "leaves the ids"),
-        ({"numbers": int32(0, 0, 0)}, "differ in shape"),
+        ({"inverse": int32(0, 0, 0)}, "differ in shape"),
         ({"per_column": int64(0)}, "differ in shape"),
         ({"distinct": int32(0, 0, 0)}, "more room"),
         ({"slots": np.zeros(3, np.uint64)}, "more slots"),
         ({"slots": np.zeros(1, np.uint64)}, "more slots"),
         ({"slots": np.zeros(0, np.uint64)}, "more slots"),
         ({"ids": int32(*range(8))[::2]}, "not contiguous"),
-        ({"numbers": int32(*range(8))[::2]}, "not contiguous"),
-        ({"numbers": fixed(int32(0, 0, 0, 0))}, "read-only"),
+        ({"inverse": int32(*range(8))[::2]}, "not contiguous"),
+        ({"inverse": fixed(int32(0, 0, 0, 0))}, "read-only"),
         ({"slots": fixed(np.zeros(4, np.uint64))}, "read-only"),
     ],
 )
@@ -125,22 +125,22 @@ def test_segments_that_do_not_fit_are_refused(changes: dict[str, Any], message: 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"numbers": int32(0, 1, 1, 3).reshape(2, 2)}, "number is outside"),
-        ({"numbers": int32(0, -1, 1, 2).reshape(2, 2)}, "number is outside"),
-        ({"numbers": int32(-(2**31), 1, 1, 2).reshape(2, 2)}, "number is outside"),
-        ({"distinct": np.ones((0, 16), np.float32)}, "number is outside"),
+        ({"inverse": int32(0, 1, 1, 3).reshape(2, 2)}, "is outside the distinct rows"),
+        ({"inverse": int32(0, -1, 1, 2).reshape(2, 2)}, "is outside the distinct rows"),
+        ({"inverse": int32(-(2**31), 1, 1, 2).reshape(2, 2)}, "is outside the distinct rows"),
+        ({"distinct": np.ones((0, 16), np.float32)}, "is outside the distinct rows"),
         ({"places": int64(0, 2)}, "place is outside"),
         ({"places": int64(0, -1)}, "place is outside"),
         ({"places": int64(0)}, "differ in shape"),
-        ({"numbers": int32(0, 1, 1, 2).reshape(1, 4)}, "differ in shape"),
+        ({"inverse": int32(0, 1, 1, 2).reshape(1, 4)}, "differ in shape"),
         ({"batch": np.ones((3, 2, 16), np.float32)}, "differ in shape"),
         ({"batch": np.ones((2, 2, 8), np.float32)}, "differ in shape"),
         ({"batch": np.ones((2, 4, 16), np.float32)[:, ::2]}, "not contiguous"),
-        ({"numbers": np.zeros((2, 4), np.int32)[:, ::2]}, "not contiguous"),
+        ({"inverse": np.zeros((2, 4), np.int32)[:, ::2]}, "not contiguous"),
         ({"distinct": np.ones((3, 32), np.float32)[:, ::2]}, "not contiguous"),
     ],
 )
-def test_numbers_and_places_that_do_not_fit_are_refused(
+def test_inverse_indices_and_places_that_do_not_fit_are_refused(
     function: Callable[..., Any], changes: dict[str, Any], message: str
 ) -> None:
     call = {**batch_call(), **changes}
@@ -150,17 +150,17 @@ def test_numbers_and_places_that_do_not_fit_are_refused(
 
 @pytest.mark.parametrize("function", [_rows.expand, _rows.collect])
 @pytest.mark.parametrize("bad", [3, -1, 2**31 - 1, -(2**31)])
-def test_a_bad_number_anywhere_writes_nothing_outside(
+def test_a_bad_inverse_index_anywhere_writes_nothing_outside(
     function: Callable[..., Any], bad: int
 ) -> None:
     for place in range(40):
         guarded = np.full((5, 16), 7.0, np.float32)
-        numbers = np.zeros((1, 40), np.int32)
-        numbers[0, place] = bad
+        inverse = np.zeros((1, 40), np.int32)
+        inverse[0, place] = bad
         batch = np.zeros((42, 1, 16), np.float32)
         batch[[0, -1]] = 7.0
-        with pytest.raises(ValueError, match="number is outside"):
-            function(guarded[1:4], numbers, int64(0), batch[1:-1])
+        with pytest.raises(ValueError, match="is outside the distinct rows"):
+            function(guarded[1:4], inverse, int64(0), batch[1:-1])
         assert (guarded[[0, -1]] == 7).all()
         assert (batch[[0, -1]] == 7).all()
 

@@ -10,6 +10,7 @@ from torch_checks import one_torch_thread
 
 from distrain.batch import Ragged
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.optimizers import UPDATE_RULES
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ TORCH = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=LR),
     "adam": lambda p: torch.optim.SparseAdam(list(p), lr=LR),
 }
-KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+KINDS = list(UPDATE_RULES)
 
 
 def draw_batch(num_rows, generator, most=4):

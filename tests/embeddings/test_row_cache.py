@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
-from distrain.embeddings.canonical import canonical_memory
+from distrain.embeddings.canonical import canonical_state
 from distrain.embeddings.row_cache import RowCache
 from distrain.errors import SpecError
+from distrain.optimizers import UPDATE_RULES
 
-KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+KINDS = list(UPDATE_RULES)
 COLUMNS = [TableColumn("a", 400, 4), TableColumn("b", 5, 4), TableColumn("c", 300, 2)]
 
 
@@ -107,8 +108,8 @@ def test_training_through_a_cache_gives_the_same_bits(kind, dtype):
             assert store.cache.traffic.written_back > 0
     for column in COLUMNS:
         assert torch.equal(plain.table(column.name), cached.table(column.name))
-    remembered = canonical_memory(other)
-    for name, tensor in canonical_memory(one).items():
+    remembered = canonical_state(other)
+    for name, tensor in canonical_state(one).items():
         every_row = slice(0, tensor.shape[0])
         assert torch.equal(tensor.read(every_row), remembered[name].read(every_row))
 

@@ -5,7 +5,8 @@ import threading
 import pytest
 import torch
 
-from distrain.embeddings import kernels, row_wise
+from distrain.embeddings import row_wise
+from distrain.embeddings.kernels import dispatch as kernels
 
 LONG_S = 20.0
 STARTS = torch.tensor([0, 40])

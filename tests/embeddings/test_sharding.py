@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.embeddings.costs import (
+from distrain.embeddings.sharding.costs import (
     COLLECTIVES,
     Costs,
     crossover_unique,
     expected_unique,
     sent_bytes,
 )
-from distrain.embeddings.sharding import plan_placements
-from distrain.embeddings.sharding_text import explain
-from distrain.embeddings.table_bytes import TableSize
+from distrain.embeddings.sharding.plan import explain
+from distrain.embeddings.sharding.planner import plan_placements
+from distrain.embeddings.sharding.table_bytes import TableSize
 from distrain.errors import SpecError
 
 FAST = Costs(350e9, 20e-6)

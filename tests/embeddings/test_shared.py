@@ -11,13 +11,14 @@ from torch import nn
 from torch_checks import one_torch_thread
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
-from distrain.embeddings.canonical import canonical_memory, canonical_weights
-from distrain.embeddings.costs import DEFAULT_COSTS
+from distrain.embeddings.canonical import canonical_state, canonical_weights
 from distrain.embeddings.fixed import FixedTables
-from distrain.embeddings.sharding import plan_placements
-from distrain.embeddings.sharding_text import explain
-from distrain.embeddings.table_bytes import TableSize, table_sizes
+from distrain.embeddings.sharding.costs import DEFAULT_COSTS
+from distrain.embeddings.sharding.plan import explain
+from distrain.embeddings.sharding.planner import plan_placements
+from distrain.embeddings.sharding.table_bytes import TableSize, table_sizes
 from distrain.errors import InputError, SchemaError, SpecError
+from distrain.optimizers import UPDATE_RULES
 
 COLUMNS = [
     TableColumn("liked", 20, 4, "mean", table="item"),
@@ -35,7 +36,7 @@ TORCH = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=LR),
     "adam": lambda p: torch.optim.SparseAdam(list(p), lr=LR),
 }
-KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+KINDS = list(UPDATE_RULES)
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +107,7 @@ DRAWN = st.lists(
 @given(drawn=DRAWN, num_rows=st.integers(0, 6), seed=st.integers(0, 99), cached=st.booleans())
 def test_gradients_equal_dense_autograd(drawn, num_rows, seed, cached):
     columns = [
-        TableColumn(f"c{i}", *SIZES[table], combiner, table=f"t{table}")
+        TableColumn(f"c{i}", *SIZES[table], combiner=combiner, table=f"t{table}")
         for i, (table, combiner) in enumerate(drawn)
     ]
     tables = new_tables(columns, torch.float64, ["host_cached"] * len(columns) if cached else None)
@@ -220,7 +221,7 @@ def test_tables_are_drawn_and_stored_once():
     assert torch.equal(tables.table("user"), others.table("user"))
     for ours, theirs in (
         (canonical_weights(tables), canonical_weights(others)),
-        tuple(canonical_memory(SparseOptimizer(t, "adam")) for t in (tables, others)),
+        tuple(canonical_state(SparseOptimizer(t, "adam")) for t in (tables, others)),
     ):
         assert ours.keys() == theirs.keys()
         for name, tensor in theirs.items():

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.embeddings.stochastic import round_to_bfloat16
+from distrain.embeddings.kernels.stochastic import round_to_bfloat16
 
 DRAWS = 20_000
 

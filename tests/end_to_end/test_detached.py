@@ -12,7 +12,7 @@ from yaml import safe_dump
 
 from distrain.cli.interrupts import INTERRUPTED
 from distrain.cluster import connect
-from distrain.coordinator.handle import list_jobs
+from distrain.submission.handle import list_jobs
 
 pytestmark = pytest.mark.slow
 ENDLESS = ("--set", "train.max_steps=1000000", "--set", "train.epochs=1000000")

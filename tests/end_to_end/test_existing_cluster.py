@@ -12,10 +12,10 @@ from small_jobs import is_running, make_spec, run_distrain, small_document
 from yaml import safe_dump
 
 from distrain.cluster import connect
-from distrain.coordinator.handle import JobHandle
-from distrain.coordinator.plugin import PLUGIN_NAME
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView
+from distrain.scheduler.plugin import PLUGIN_NAME
+from distrain.submission.handle import JobHandle
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from distributed import Client
 from small_jobs import distrain_command, is_running, make_spec, run_distrain, small_document
 from yaml import safe_dump
 
-from distrain.coordinator.handle import JobHandle
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView
 from distrain.run_paths import new_job_id
 from distrain.spec import JobSpec
+from distrain.submission.handle import JobHandle
 
 # Long enough that only the failure can end it, and a failure ends it.
 ENDLESS = (

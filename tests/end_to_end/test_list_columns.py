@@ -10,15 +10,15 @@ import torch
 from distributed import Client
 
 from distrain.batch import Batch, Ragged
-from distrain.coordinator.handle import JobHandle, raise_for_state
-from distrain.coordinator.inline import run_inline
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import Record
+from distrain.jobs.states import JobState
+from distrain.jobs.view import Record
 from distrain.models import load_model
 from distrain.run_paths import new_job_id
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.scoring import PredictRequest, predict
 from distrain.spec import JobSpec, parse_spec
+from distrain.submission.handle import JobHandle, raise_for_state
+from distrain.submission.inline import run_inline
 
 NUM_TAGS, ROWS = 40, {"train": 6_000, "valid": 3_000}
 IDS = (Tags.CATEGORICAL,)
@@ -139,7 +139,7 @@ def test_predict_gives_the_models_scores(
     tags = rows["tags"].combine_chunks()
     lists = Ragged(torch.tensor(tags.values.to_numpy()), torch.tensor(tags.offsets.to_numpy()))
     flat = [torch.tensor(rows[name].to_numpy())[:, None] for name in ("user", "price")]
-    batch = Batch(*flat, None, ("user",), ("price",), lists={"tags": lists})
+    batch = Batch(flat[0], flat[1], None, ("user",), ("price",), lists={"tags": lists})
     with torch.no_grad():
         expected = torch.sigmoid(model(batch)).numpy()
     out = tmp_path / "scores"

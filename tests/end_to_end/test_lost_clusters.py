@@ -14,12 +14,12 @@ from small_jobs import distrain_command, make_spec, run_distrain, small_document
 from yaml import safe_dump
 
 from distrain.cluster import connect
-from distrain.coordinator.handle import JobHandle
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView, Resumed
-from distrain.report import open_run, read_records
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, JobView
 from distrain.run_paths import RunPaths
+from distrain.runs import open_run, read_records
 from distrain.spec import JobSpec
+from distrain.submission.handle import JobHandle
 
 LONG = (
     "train.epochs=1000",
@@ -42,11 +42,11 @@ def test_a_worker_that_is_told_to_go_lets_its_rank_save(
         "checkpoint={every_steps: null, every_s: null}",
         "deadlines.stop_grace_s=30",
     )
-    resumed: list[Resumed] = []
+    resumed: list[AttemptStarted] = []
     told_pids: list[int] = []
 
     def tell(view: JobView) -> None:
-        resumed.extend(entry for entry in view.progress if isinstance(entry, Resumed))
+        resumed.extend(entry for entry in view.progress if isinstance(entry, AttemptStarted))
         if not view.records or view.records[-1].step < 50 or told_pids:
             return
         worker = psutil.Process(view.pids[1]).parent()
@@ -68,7 +68,7 @@ def test_a_worker_that_is_told_to_go_lets_its_rank_save(
         assert view.state is JobState.SUCCEEDED, view.message
         ended = [command for command in world.nannies if command.pid in told_pids]
         assert [command.wait(timeout=30) for command in ended] in ([], [0], [-signal.SIGTERM])
-    assert [setback.reason for setback in view.restarts] == ["Preempted"], view.restarts
+    assert [restart.reason for restart in view.restarts] == ["Preempted"], view.restarts
     assert re.search("asked to end|told to close", view.restarts[0].message)
     assert [entry.attempt for entry in resumed] == [1, 2]
     assert resumed[1].step >= 50
@@ -165,7 +165,7 @@ def test_a_command_that_was_killed_finds_its_job_again(prepared: Path, tmp_path:
             running.kill()
         done = run_distrain("train", "--resume", root, "--scheduler", world.address)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the job is there already" in done.stdout
+    assert "the scheduler has the job already" in done.stdout
     check_history(root, 4000, 10)
     assert json.loads((root / "summary.json").read_text())["attempts"] == 1
     assert RunPaths(root).attempts() == (1,)

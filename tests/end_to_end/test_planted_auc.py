@@ -11,7 +11,7 @@ from yaml import safe_dump
 
 from distrain.loader import Dataset, Loader
 from distrain.models import load_model
-from distrain.train.evaluate import evaluate
+from distrain.train.loop.evaluation import evaluate
 
 ROWS, VALID_ROWS = 1_000_000, 300_000
 

@@ -14,12 +14,12 @@ from distributed import Client
 from safetensors.numpy import load_file
 from small_jobs import is_running, make_spec
 
-from distrain.coordinator.handle import JobHandle
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView, Record, Resumed
-from distrain.report import RunRecorder, open_run
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, JobView, Record
 from distrain.run_paths import RunPaths, new_job_id
+from distrain.runs import RunRecorder, open_run
 from distrain.spec import JobSpec
+from distrain.submission.handle import JobHandle
 
 SOME_STEPS = (
     "train.epochs=20",
@@ -125,17 +125,17 @@ def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
     tmp_path: Path,
     undisturbed: tuple[list[Record], dict[str, bytes]],
 ) -> None:
-    told: list[Resumed] = []
+    told: list[AttemptStarted] = []
     shot = Shot(40, kill_rank(1))
 
     def on_view(view: JobView) -> None:
-        told.extend(entry for entry in view.progress if isinstance(entry, Resumed))
+        told.extend(entry for entry in view.progress if isinstance(entry, AttemptStarted))
         shot(view)
 
     root = tmp_path / "run"
     view, recorder = run_job(cluster, make_spec(prepared, *SOME_STEPS), root, on_view)
     assert view.state is JobState.SUCCEEDED, view.message
-    assert (view.attempt, [setback.reason for setback in view.restarts]) == (2, ["RankDied"])
+    assert (view.attempt, [restart.reason for restart in view.restarts]) == (2, ["RankDied"])
     assert [(entry.attempt, entry.reason) for entry in told] == [(1, ""), (2, "RankDied")]
     assert told[1].step >= 40
     check_same(root, recorder, undisturbed)
@@ -160,8 +160,8 @@ def test_a_killed_worker_returns_and_the_job_goes_on(
     shot = Shot(40, kill_worker(0))
     view, recorder = run_job(cluster, make_spec(prepared, *SOME_STEPS), root, shot)
     assert view.state is JobState.SUCCEEDED, view.message
-    (setback,) = view.restarts
-    assert setback.reason in ("WorkerLost", "RankDied")
+    (restart,) = view.restarts
+    assert restart.reason in ("WorkerLost", "RankDied")
     check_same(root, recorder, undisturbed)
     cluster.wait_for_workers(4, timeout=60)
 
@@ -179,9 +179,9 @@ def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
     root = tmp_path / "run"
     view, recorder = run_job(cluster, spec, root, Shot(50, terminate))
     assert view.state is JobState.SUCCEEDED, view.message
-    (setback,) = view.restarts
-    assert setback.reason == "Preempted"
-    assert "SIGTERM" in setback.message
+    (restart,) = view.restarts
+    assert restart.reason == "Preempted"
+    assert "SIGTERM" in restart.message
     steps = [record.step for record in recorder.records if record.split == "train"]
     assert steps == sorted(set(steps))
 
@@ -200,7 +200,7 @@ def test_a_job_whose_restarts_are_used_up_fails_and_says_so(
     spec = make_spec(prepared, *endless, "restart={max_rank_failures: 1, backoff_s: 0}")
     view, _ = run_job(cluster, spec, tmp_path / "run", kill_each_attempt)
     assert (view.state, view.reason, view.attempt) == (JobState.FAILED, "RankDied", 2)
-    assert [setback.attempt for setback in view.restarts] == [1]
+    assert [restart.attempt for restart in view.restarts] == [1]
     assert re.search(r"rank 1 \(pid \d+ on \S+\) was killed by SIGKILL", view.message or "")
     assert "no restart is left" in (view.message or "")
 

@@ -7,16 +7,16 @@ from distributed import Client
 from safetensors.numpy import load_file
 from small_jobs import make_spec
 
-from distrain.coordinator.handle import JobHandle, raise_for_state
-from distrain.coordinator.inline import run_inline
-from distrain.coordinator.view import Record
+from distrain.jobs.view import Record
 from distrain.run_paths import new_job_id
 from distrain.spec import JobSpec
+from distrain.submission.handle import JobHandle, raise_for_state
+from distrain.submission.inline import run_inline
 
 STEPS = 50
 # Where an input of a ReLU comes as close to 0 as rounding reaches, rounding decides its sign, and
 # curves part. Of the millions of inputs that the models' usual widths have in so many steps, about
-# one does; so the layers are narrow here, and usual ones are in `train_units/test_curve_ranks.py`.
+# one does; so the layers are narrow here; `tests/train/step/test_curve_ranks.py` has usual ones.
 MODELS = {
     "mlp": "{kind: mlp, embedding_dim: 4, hidden: [16]}",
     "dlrm": "{kind: dlrm, embedding_dim: 4, bottom: [8], top: [16]}",

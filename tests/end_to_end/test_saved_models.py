@@ -21,11 +21,11 @@ from small_jobs import (
 from yaml import safe_dump
 
 from distrain.batch import Batch
-from distrain.coordinator.inline import run_inline
 from distrain.errors import DataError, OutputError
 from distrain.models import load_model
 from distrain.schema import CATEGORICAL, CONTINUOUS
 from distrain.scoring import PredictRequest, predict
+from distrain.submission.inline import run_inline
 
 
 @pytest.fixture(scope="module")

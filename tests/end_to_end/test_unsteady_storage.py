@@ -14,11 +14,11 @@ from small_jobs import make_spec
 from unsteady_proxy import UnsteadyProxy, unsteady
 
 from distrain.cluster import local_cluster
-from distrain.coordinator.handle import JobHandle
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView
-from distrain.report import open_run
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView
 from distrain.run_paths import RunPaths, new_job_id
+from distrain.runs import open_run
+from distrain.submission.handle import JobHandle
 
 pytestmark = pytest.mark.slow
 

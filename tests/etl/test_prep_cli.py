@@ -10,19 +10,20 @@ import pytest
 from click.testing import CliRunner
 
 import distrain.cluster
-from distrain.cli.prep import command
+from distrain.cli.data.prep import command
+from distrain.cluster import ClusterRequest
 from distrain.errors import DataError
 from distrain.loader.packed import is_packed
 
 
 @pytest.fixture
-def in_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def in_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[ClusterRequest]:
     """The test's cluster in place of new ones; collects what was asked for."""
-    asked: list[dict[str, Any]] = []
+    asked: list[ClusterRequest] = []
 
     @contextmanager
-    def open_cluster(**options: Any) -> Iterator[Any]:
-        asked.append(options)
+    def open_cluster(request: ClusterRequest) -> Iterator[Any]:
+        asked.append(request)
         yield client
 
     monkeypatch.setattr(distrain.cluster, "open_cluster", open_cluster)
@@ -52,7 +53,7 @@ def test_options_reach_the_run_and_the_summary_tells(
         "--workers", 3, "--scheduler", "tcp://somewhere:8786",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert in_process == [{"scheduler": "tcp://somewhere:8786", "num_workers": 3}]
+    assert in_process == [ClusterRequest("tcp://somewhere:8786", 3)]
     assert "reading: 1/1 tasks, 199 rows" in result.output
     assert "training rows       179 in 1 files" in result.output
     assert "bad lines left out  1 (1 wrong number of fields)" in result.output

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.etl.bad_lines import BadLineTally, shown, split_bad_lines
-from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, num_lines, parse_lines
+from distrain.etl.raw_lines import (
+    RAW_COLUMNS,
+    BadLineTally,
+    TextLayout,
+    num_lines,
+    parse_lines,
+    shown,
+    split_bad_lines,
+)
 
 TAB = TextLayout()
 COMMA = TextLayout(delimiter=",")

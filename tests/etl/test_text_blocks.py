@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distrain.errors import DataError
 from distrain.etl.reading import detect_format
-from distrain.etl.text_blocks import TextRange, count_lines_before, plan_ranges, read_blocks
+from distrain.etl.staging import TextRange, count_lines_before, plan_ranges, read_blocks
 from distrain.storage import InputFile
 
 

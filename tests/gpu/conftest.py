@@ -14,7 +14,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 @pytest.fixture(autouse=True)
 def no_switches_are_left() -> Iterator[None]:
     """An inline rank switches deterministic algorithms on, for its process."""
-    fills = torch.utils.deterministic.fill_uninitialized_memory
+    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     yield
     torch.use_deterministic_algorithms(False)
-    torch.utils.deterministic.fill_uninitialized_memory = fills
+    torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]

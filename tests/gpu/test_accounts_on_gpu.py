@@ -7,13 +7,13 @@ import pytest
 import torch
 from small_jobs import make_spec, write_prepared
 
-from distrain.coordinator.handle import raise_for_state
-from distrain.coordinator.inline import run_inline
-from distrain.coordinator.view import JobView
 from distrain.events import PHASES
-from distrain.report import open_run
-from distrain.train.device_clock import device_clock
-from distrain.train.phases import PhaseClock
+from distrain.jobs.view import JobView
+from distrain.runs import open_run
+from distrain.submission.handle import raise_for_state
+from distrain.submission.inline import run_inline
+from distrain.train.timing.device_clock import device_clock
+from distrain.train.timing.phases import PhaseClock
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,13 +9,11 @@ import pytest
 from devices import on_gpu
 from small_jobs import make_spec
 
-from distrain.coordinator.handle import raise_for_state
-from distrain.coordinator.inline import run_inline
 from distrain.schema import CATEGORICAL, criteo_schema
-from distrain.synth.columns import CATEGORIES
-from distrain.synth.draw import CHUNK_ROWS, Features, draw_features
-from distrain.synth.planted import PlantedModel, probabilities
-from distrain.synth.truth import Truth
+from distrain.submission.handle import raise_for_state
+from distrain.submission.inline import run_inline
+from distrain.synth.draw import CATEGORIES, CHUNK_ROWS, Features, draw_features
+from distrain.synth.planted import PlantedModel, Truth, probabilities
 
 SEED, SCALE, CLICK_RATE = 0, 0.001, 0.25
 CHUNKS = {"train": 4, "valid": 1}

@@ -9,13 +9,13 @@ from click_models import model_over
 from devices import on_gpu
 
 from distrain.batch import Batch
-from distrain.checkpoint import CheckpointPlace, TrainingState
+from distrain.checkpoint import CheckpointDir, TrainingState
 from distrain.checkpoint.manifest import from_document
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
-from distrain.train.phases import PhaseClock
-from distrain.train.step import TrainStep
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 COLUMNS = [TableColumn("a", 500, 8), TableColumn("b", 3, 8), TableColumn("wide", 40, 20)]
 NAMES, NUMBERS = ("a", "b", "wide"), ("x", "y")
@@ -62,7 +62,7 @@ def values_of(step: TrainStep) -> dict[str, torch.Tensor]:
 
 def carried(step: TrainStep, into: TrainStep, folder: Path) -> TrainStep:
     """Save one training's state and load it into another's."""
-    place = CheckpointPlace(str(folder))
+    place = CheckpointDir(str(folder))
     told, _ = save_together(place, [state_of(step)], step=step.sparse_optimizer.num_steps)
     assert told == [True]
     (name,) = [entry.name for entry in place.list()]

@@ -9,9 +9,9 @@ from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
-from distrain.train.graphed_step import WARM_UP_STEPS, GraphedStep
-from distrain.train.phases import PhaseClock
-from distrain.train.step import TrainStep
+from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 pytestmark = [
     pytest.mark.gpu,

@@ -16,7 +16,7 @@ import torch
 from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
-from distrain.loader.device import CudaStreams, resolve_device
+from distrain.loader.delivery.cuda_streams import CudaStreams, resolve_device
 from distrain.schema import ColumnSchema, Schema, Tags
 
 HAS_GPU = torch.cuda.is_available()

@@ -12,7 +12,7 @@ from torch.distributed import TCPStore
 
 from distrain.errors import SpecError
 from distrain.metrics import BinaryMetrics
-from distrain.train.machine import COLLECTIVES, choose_backend
+from distrain.train.control.rank_setup import COLLECTIVES, choose_backend
 
 STEPS = 20
 

@@ -7,21 +7,17 @@ from devices import each_device, no_waiting, on_gpu
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distrain.batch import Batch
-from distrain.embeddings import (
-    EmbeddingCollection,
-    SparseOptimizer,
-    TableColumn,
-    kernels,
-    kernels_torch,
-)
-from distrain.embeddings.kernels_torch import collect, collect_in_pieces
+from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.embeddings.kernels import dispatch as kernels
+from distrain.embeddings.kernels import on_torch as kernels_torch
+from distrain.embeddings.kernels.on_torch import collect, collect_in_pieces
 from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
-from distrain.train.phases import PhaseClock
-from distrain.train.routing import Routed
-from distrain.train.step import TrainStep
-from distrain.train.window import OpenWindow
+from distrain.train.step.routing import Routed
+from distrain.train.step.step import TrainStep
+from distrain.train.step.window import OpenWindow
+from distrain.train.timing.phases import PhaseClock
 
 KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
 COLUMNS = [TableColumn("a", 5000, 16), TableColumn("b", 3, 16), TableColumn("wide", 100, 40)]
@@ -100,7 +96,7 @@ def updated_tables(device, kind, dtype):
         route = tables.route(ids.to(device))
         embedded = tables.expand(route, tables.fetch(route))
         sums = tables.collect(route, [grad.to(device) for grad in grads])
-        told.append([*(store.numbers for store in route.stores), *embedded, *sums])
+        told.append([*(store.inverse for store in route.stores), *embedded, *sums])
         optimizer.apply(tables.exchange(route, sums), 0.25)
     memory = [values for name, values in optimizer.state_dict().items() if name != "num_steps"]
     told.append([*tables.weights, *memory])

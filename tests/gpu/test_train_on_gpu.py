@@ -7,9 +7,9 @@ import torch
 from small_jobs import make_spec, write_prepared
 
 from distrain.cluster import count_gpus, local_cluster
-from distrain.coordinator.handle import JobHandle, raise_for_state
-from distrain.coordinator.inline import run_inline
-from distrain.coordinator.view import JobView, Record
+from distrain.jobs.view import JobView, Record
+from distrain.submission.handle import JobHandle, raise_for_state
+from distrain.submission.inline import run_inline
 
 pytestmark = [
     pytest.mark.gpu,

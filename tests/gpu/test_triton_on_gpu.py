@@ -54,7 +54,7 @@ def test_update(kind, stored, summed):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("case", [(1000, 27, 16), (1000, 40, 128), (4, 2, 1), (0, 3, 4)])
 def test_interaction(case, dtype):
-    check_interaction("cuda", *case, dtype)
+    check_interaction("cuda", *case, dtype=dtype)
 
 
 def new_step(kind, dtype):

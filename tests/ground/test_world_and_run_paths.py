@@ -11,7 +11,7 @@ from distrain.world import World
 
 
 def test_alone_in_the_world():
-    assert World() == World(0, 1, 0, 1)
+    assert World() == World(0, 1, 1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         World().rank = 1
 
@@ -22,8 +22,7 @@ def test_alone_in_the_world():
         ((1, 1), r"rank 1 is not in 0\.\.0"),
         ((-1, 2), r"rank -1 is not in 0\.\.1"),
         ((0, 0), "rank 0 is not in"),
-        ((0, 2, 1, 1), r"rank_of_node 1 is not in 0\.\.0"),
-        ((0, 2, -1, 1), "rank_of_node -1"),
+        ((0, 2, 0), "ranks_per_node 0 is below 1"),
     ],
 )
 def test_a_rank_outside_its_world_is_refused(fields, message):

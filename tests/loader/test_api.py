@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 import distrain
 from distrain.batch import Batch
 from distrain.errors import SchemaError, SpecError
-from distrain.loader.byte_size import parse_bytes
+from distrain.loader.options import parse_bytes
 from distrain.schema import Schema
 
 SIZES = [[40, 31, 7], [64], [1, 50, 33]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distrain.loader.channel import Channel, End, Failure, Ready
+from distrain.loader.delivery.channel import Channel, End, Failure, Ready
 
 
 def batch() -> Ready:

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import SpecError
-from distrain.loader.dealing import ChunkDealer, Deal
-from distrain.loader.schedule import Load, plan_loads
+from distrain.loader.filling.schedule import ChunkDealer, Deal, Load, plan_loads
 from distrain.partition import Chunk, EpochPlan, Piece, chunk_order, row_permutation
 
 Place = tuple[int, int]  # step, place in the rank's batch

@@ -17,27 +17,30 @@ from streams_on_cpu import CpuStreams
 from distrain.batch import Batch, Ragged
 from distrain.errors import SpecError
 from distrain.loader import Dataset, Loader
-from distrain.loader.blocks import BatchLayout, BlockPool
-from distrain.loader.copies import map_tensors, move
-from distrain.loader.delivery import HostDelivery
-from distrain.loader.device import (
+from distrain.loader.delivery.cuda_streams import (
     CudaStreams,
-    DeviceDelivery,
-    new_delivery,
     new_streams,
     resolve_device,
     thread_set_up,
 )
-from distrain.partition.columns import Wanted
+from distrain.loader.delivery.transfer import (
+    DeviceDelivery,
+    HostDelivery,
+    map_tensors,
+    move,
+    new_delivery,
+)
+from distrain.loader.filling.batch_memory import BatchLayout, BlockPool
+from distrain.partition.wanted_columns import WantedColumn
 from distrain.schema import Schema
 
 COLUMNS = [
-    Wanted("a", "id", 100),
-    Wanted("b", "id", 100),
-    Wanted("x", "value"),
-    Wanted("y", "label"),
-    Wanted("z", "label"),
-    Wanted("w", "weight"),
+    WantedColumn("a", "id", 100),
+    WantedColumn("b", "id", 100),
+    WantedColumn("x", "value"),
+    WantedColumn("y", "label"),
+    WantedColumn("z", "label"),
+    WantedColumn("w", "weight"),
 ]
 LAYOUT = BatchLayout.of(COLUMNS)
 
@@ -387,7 +390,7 @@ def test_loaders_share_one_side_stream_per_gpu_made_at_its_first_use(
         return object()
 
     monkeypatch.setattr(torch.cuda, "Stream", stream)
-    monkeypatch.setattr("distrain.loader.device._side_streams", {})
+    monkeypatch.setattr("distrain.loader.delivery.cuda_streams._side_streams", {})
     first, second = CudaStreams(torch.device("cuda", 1)), CudaStreams(torch.device("cuda", 1))
     assert made == []
     assert first.side is second.side

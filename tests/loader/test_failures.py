@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from distrain.errors import DataError, SchemaError
-from distrain.loader import Dataset, EpochIterator, Loader, producer
-from distrain.loader.host import HostBackend
-from distrain.loader.stats import StatsRecorder
+from distrain.loader import Dataset, EpochIterator, Loader
+from distrain.loader.cpu_backend import CpuBackend
+from distrain.loader.delivery.channel import Channel
+from distrain.loader.delivery.stats import StatsRecorder
 from distrain.partition import RowGroup, Table, read_footers
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -177,7 +178,7 @@ def test_an_unexpected_error_in_the_thread_reaches_the_caller(
     def fail(*arguments: Any) -> Any:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(HostBackend, "load", fail)
+    monkeypatch.setattr(CpuBackend, "load", fail)
     with in_order(table, schema).epoch(0) as batches, pytest.raises(ZeroDivisionError):
         next(batches)
 
@@ -261,8 +262,8 @@ def test_no_more_batches_are_made_than_may_wait(
     table = read_footers(write_table([[20] * 5]), schema)
     made = threading.Semaphore(0)
     full = threading.Event()
-    finish, counted = HostBackend.finish, []
-    wait_for_room = producer.Channel.wait_for_room
+    finish, counted = CpuBackend.finish, []
+    wait_for_room = Channel.wait_for_room
 
     def counting_finish(backend: Any, batch: Any) -> Any:
         counted.append(len(counted))
@@ -274,8 +275,8 @@ def test_no_more_batches_are_made_than_may_wait(
             full.set()
         return wait_for_room(channel)
 
-    monkeypatch.setattr(HostBackend, "finish", counting_finish)
-    monkeypatch.setattr(producer.Channel, "wait_for_room", telling_wait)
+    monkeypatch.setattr(CpuBackend, "finish", counting_finish)
+    monkeypatch.setattr(Channel, "wait_for_room", telling_wait)
     with in_order(table, schema, prefetch_batches=3).epoch(0) as batches:
         assert full.wait(60)
         assert counted == [0, 1, 2]
@@ -293,9 +294,9 @@ def test_loads_run_ahead_by_the_number_of_threads_only(
     table = read_footers(write_table([[20] * 20]), schema)
     full = threading.Event()
     begun: list[RowGroup] = []
-    wait_for_room = producer.Channel.wait_for_room
+    wait_for_room = Channel.wait_for_room
 
-    load = HostBackend.load
+    load = CpuBackend.load
 
     def noting_load(backend: Any, group: RowGroup, *rest: Any) -> Any:
         begun.append(group)
@@ -306,8 +307,8 @@ def test_loads_run_ahead_by_the_number_of_threads_only(
             full.set()
         return wait_for_room(channel)
 
-    monkeypatch.setattr(HostBackend, "load", noting_load)
-    monkeypatch.setattr(producer.Channel, "wait_for_room", telling_wait)
+    monkeypatch.setattr(CpuBackend, "load", noting_load)
+    monkeypatch.setattr(Channel, "wait_for_room", telling_wait)
     with in_order(table, schema, prefetch_batches=2, decode_threads=2).epoch(0):
         assert full.wait(60)
         # Two batches of 10 rows need one row group; one more load per thread may have begun.
@@ -317,7 +318,7 @@ def test_loads_run_ahead_by_the_number_of_threads_only(
 def test_many_files_do_not_exhaust_the_descriptors(
     write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distrain.loader import arrow
+    from distrain.loader.reading import arrow
 
     monkeypatch.setattr(arrow, "_OPEN_FILES_PER_THREAD", 2)
     opened: list[int] = []
@@ -365,8 +366,8 @@ def test_a_collection_inside_a_loader_thread_does_not_wait_for_itself(
         holder.clear()  # the last reference: the finalizer runs here, in the decoding thread
         return load(*arguments)
 
-    load = HostBackend.load
-    monkeypatch.setattr(HostBackend, "load", dropping_decode)
+    load = CpuBackend.load
+    monkeypatch.setattr(CpuBackend, "load", dropping_decode)
     holder.append(in_order(table, schema).epoch(0))
     threads = [thread for thread in threading.enumerate() if thread.name == "loader"]
     made.set()
@@ -407,7 +408,7 @@ def test_a_backend_is_closed_once_when_nobody_loads_any_more(
 ) -> None:
     loads, closes = [], []
 
-    class Watched(HostBackend):
+    class Watched(CpuBackend):
         def load(self, *args: Any) -> None:
             if ends == "badly" and len(loads) >= 2:  # several threads load
                 raise DataError("bad")

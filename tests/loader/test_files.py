@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from distrain.errors import DataError
-from distrain.loader import Dataset, Loader, arrow
+from distrain.loader import Dataset, Loader
+from distrain.loader.reading import arrow
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SCHEMA = Schema(
@@ -194,5 +195,5 @@ def test_flat_columns_of_a_remote_row_group_are_read_in_one_go(
     for url, parts in ((local, 3), ("memory://in_one_go/a.parquet", 1)):
         dataset = Dataset(url, SCHEMA)
         reader = arrow.ArrowReader(dataset.columns)
-        assert len(list(reader.read_in_parts(dataset.table.row_groups[0]))) == parts
+        assert len(list(reader.iter_columns(dataset.table.row_groups[0]))) == parts
         reader.close()

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.loader import fill_numpy
+from distrain.loader.filling import fill_numpy
 
 try:
-    from distrain.loader._fill import fill as c_fill
+    from distrain.loader.filling._fill import fill as c_fill
 except ImportError:
     c_fill = None  # type: ignore[assignment]
 
@@ -115,7 +115,7 @@ def calls(draw: st.DrawFn) -> Call:
     kinds = draw(st.lists(st.sampled_from(["ii", "iq", "vf", "vd", "lf", "ld", "wf", "wd"]),
                           min_size=1, max_size=4))  # fmt: skip
     num_rows = draw(st.integers(1, 40))
-    sources = [random_column(rng, *kind, num_rows, draw(st.booleans())) for kind in kinds]
+    sources = [random_column(rng, *kind, size=num_rows, wild=draw(st.booleans())) for kind in kinds]
     widths = draw(st.lists(st.integers(0, 50), max_size=5))
     blocks = [np.full((len(kinds), width), UNTOUCHED, np.int32) for width in widths]
     starts = [draw(st.integers(0, width)) for width in widths]

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-_fill = pytest.importorskip("distrain.loader._fill", reason="distrain was built without a compiler")
+_fill = pytest.importorskip(
+    "distrain.loader.filling._fill", reason="distrain was built without a compiler"
+)
 
 UNTOUCHED = -889275714
 GUARD = 64

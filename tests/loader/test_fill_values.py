@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from distrain.errors import DataError
-from distrain.loader import fill as fill_module
-from distrain.loader import fill_numpy
-from distrain.loader.dealing import Deal
-from distrain.loader.fill import Filler
+from distrain.loader.filling import fill_numpy
+from distrain.loader.filling import filler as fill_module
+from distrain.loader.filling.filler import Filler
+from distrain.loader.filling.schedule import Deal
 from distrain.partition import RowGroup
-from distrain.partition.columns import Kind, Wanted
+from distrain.partition.wanted_columns import Kind, WantedColumn
 
 SIGNED = [np.int8, np.int16, np.int32, np.int64]
 UNSIGNED = [np.uint8, np.uint16, np.uint32, np.uint64]
@@ -39,7 +39,7 @@ def deal_of(rows: np.ndarray) -> Deal:
     return Deal(rows.astype(np.int32), zero, zero, count, np.empty(0, np.int32))
 
 
-def filled(column: Wanted, values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+def filled(column: WantedColumn, values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
     rows = np.arange(len(values))[::-1] if rows is None else rows
     block = np.empty((1, len(rows)), np.int32)
     Filler([column]).fill([values], deal_of(rows), [block], GROUP)
@@ -50,22 +50,28 @@ def filled(column: Wanted, values: np.ndarray, rows: np.ndarray | None = None) -
 def test_whole_numbers_of_any_type_arrive(dtype: Any) -> None:
     top = 1 if dtype is np.bool_ else min(np.iinfo(dtype).max, 2**31 - 1)
     values = np.array([0, 1, top, top - 1, 0], dtype)
-    ids = filled(Wanted("user", "id"), values)
+    ids = filled(WantedColumn("user", "id"), values)
     assert ids.tolist() == [int(value) for value in values[::-1]]
-    assert filled(Wanted("age", "value"), values).tolist() == values[::-1].astype("f4").tolist()
+    assert (
+        filled(WantedColumn("age", "value"), values).tolist() == values[::-1].astype("f4").tolist()
+    )
     truths = np.array([0, 1, 1], dtype)
-    assert filled(Wanted("label", "label"), truths).tolist() == [1, 1, 0]
-    assert filled(Wanted("weight", "weight"), values[:2]).tolist() == [1, 0]
+    assert filled(WantedColumn("label", "label"), truths).tolist() == [1, 1, 0]
+    assert filled(WantedColumn("weight", "weight"), values[:2]).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_numbers_of_any_type_arrive(dtype: Any) -> None:
     values = np.array([0.1, -2.5, 0, -0.0, 1e-7], dtype)
     expected = values[::-1].astype(np.float32)
-    found = filled(Wanted("age", "value"), values)
+    found = filled(WantedColumn("age", "value"), values)
     assert np.array_equal(found.view(np.int32), expected.view(np.int32))
-    assert filled(Wanted("label", "label"), np.array([1, 0, -0.0], dtype)).tolist() == [0, 0, 1]
-    assert filled(Wanted("weight", "weight"), np.array([-0.0, 2], dtype)).tolist() == [2, 0]
+    assert filled(WantedColumn("label", "label"), np.array([1, 0, -0.0], dtype)).tolist() == [
+        0,
+        0,
+        1,
+    ]
+    assert filled(WantedColumn("weight", "weight"), np.array([-0.0, 2], dtype)).tolist() == [2, 0]
 
 
 def unusable() -> list[Any]:
@@ -102,7 +108,7 @@ def unusable() -> list[Any]:
 def test_an_unusable_value_is_named_with_its_row(
     kind: Kind, dtype: Any, value: float, message: str
 ) -> None:
-    column = Wanted("c", kind, 100 if kind == "id" else None)
+    column = WantedColumn("c", kind, 100 if kind == "id" else None)
     values = np.ones(ROWS, dtype)
     values[[23, 31]] = value
     with pytest.raises(DataError, match=message) as caught:
@@ -116,16 +122,20 @@ def test_an_unusable_value_is_named_with_its_row(
 
 def test_a_boolean_id_beyond_its_cardinality() -> None:
     with pytest.raises(DataError, match=r"id True of column 'c' is not in 0\.\.0"):
-        filled(Wanted("c", "id", 1), np.array([False, True]))
+        filled(WantedColumn("c", "id", 1), np.array([False, True]))
 
 
 def test_a_large_id_without_cardinality() -> None:
     with pytest.raises(DataError, match=r"id 2147483648 of column 'c' is not in 0\.\.2147483647"):
-        filled(Wanted("c", "id"), np.array([2**31], np.int64))
+        filled(WantedColumn("c", "id"), np.array([2**31], np.int64))
 
 
 def test_of_several_bad_columns_the_first_is_named() -> None:
-    columns = [Wanted("user", "id", 5), Wanted("item", "id", 5), Wanted("age", "value")]
+    columns = [
+        WantedColumn("user", "id", 5),
+        WantedColumn("item", "id", 5),
+        WantedColumn("age", "value"),
+    ]
     cells = [np.ones(3, np.int64), np.array([1, 9, 1]), np.array([math.nan, 1, 1])]
     with pytest.raises(DataError, match="'item'"):
         Filler(columns).fill(cells, deal_of(np.arange(3)), [np.empty((3, 3), np.int32)], GROUP)

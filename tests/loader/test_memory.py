@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from distrain.loader import Dataset, Loader
 from distrain.loader import loader as loader_module
-from distrain.loader.blocks import BlockPool
-from distrain.loader.held import batches_held
-from distrain.loader.memory import memory_of
+from distrain.loader.filling.batch_memory import BlockPool
+from distrain.loader.memory import batches_held, memory_of
 from distrain.partition import row_permutation
 from distrain.schema import Schema
 

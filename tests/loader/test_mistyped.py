@@ -13,7 +13,7 @@ from distrain.loader import Dataset, Loader
 from distrain.loader.packed import pack
 from distrain.schema import Schema
 from distrain.spec import parse_spec
-from distrain.train.inputs import check_inputs
+from distrain.train.data.inputs import check_inputs
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from object_stores import serving
 from small_jobs import make_spec, write_prepared
 
 from distrain.batch import Batch
-from distrain.coordinator.inline import run_inline
-from distrain.coordinator.view import Record
 from distrain.errors import DataError, SchemaError
+from distrain.jobs.view import Record
 from distrain.loader import Dataset, Loader
 from distrain.schema import Schema
+from distrain.submission.inline import run_inline
 
 SIZES = [[40, 31], [64], [50, 33]]
 

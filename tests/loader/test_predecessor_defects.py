@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from distrain.batch import Batch
-from distrain.loader import Dataset, Loader, producer
-from distrain.loader.host import HostBackend
+from distrain.loader import Dataset, Loader
+from distrain.loader.cpu_backend import CpuBackend
+from distrain.loader.delivery.channel import Channel
 from distrain.partition import RowGroup
 from distrain.schema import Schema
 
@@ -37,13 +38,13 @@ def rows(batches: Any) -> list[int]:
 def test_1_row_groups_are_shuffled(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """There, the queue copied the order of the row groups before it was shuffled."""
     read: list[tuple[str, int]] = []
-    load = HostBackend.load
+    load = CpuBackend.load
 
     def noting_load(backend: Any, group: RowGroup, *rest: Any) -> None:
         read.append((group.file, group.index))
         load(backend, group, *rest)
 
-    monkeypatch.setattr(HostBackend, "load", noting_load)
+    monkeypatch.setattr(CpuBackend, "load", noting_load)
     orders = []
     for epoch in range(3):
         with Loader(dataset, batch_size=20, lanes=1, decode_threads=1).epoch(epoch) as batches:
@@ -91,14 +92,14 @@ def test_4_a_full_loader_sleeps_while_the_consumer_works(
 ) -> None:
     """There, the producer polled a full queue and burned up to a quarter of a core."""
     full = threading.Event()
-    wait_for_room = producer.Channel.wait_for_room
+    wait_for_room = Channel.wait_for_room
 
     def telling_wait(channel: Any) -> bool:
         if channel.depth >= 2:
             full.set()
         return wait_for_room(channel)
 
-    monkeypatch.setattr(producer.Channel, "wait_for_room", telling_wait)
+    monkeypatch.setattr(Channel, "wait_for_room", telling_wait)
     with Loader(dataset, batch_size=20, prefetch_batches=2).epoch(0) as batches:
         assert full.wait(60)
         before = _settled(_wake_ups_of_loader)
@@ -135,7 +136,7 @@ def test_5_conversion_runs_outside_the_training_thread(
 ) -> None:
     """There, columns became tensors in the thread that trains."""
     threads: dict[str, set[int]] = {"load": set(), "finish": set(), "transform": set()}
-    load, finish = HostBackend.load, HostBackend.finish
+    load, finish = CpuBackend.load, CpuBackend.finish
 
     def noting_load(*arguments: Any) -> None:
         threads["load"].add(threading.get_ident())
@@ -149,8 +150,8 @@ def test_5_conversion_runs_outside_the_training_thread(
         threads["transform"].add(threading.get_ident())
         return batch
 
-    monkeypatch.setattr(HostBackend, "load", noting_load)
-    monkeypatch.setattr(HostBackend, "finish", noting_finish)
+    monkeypatch.setattr(CpuBackend, "load", noting_load)
+    monkeypatch.setattr(CpuBackend, "finish", noting_finish)
     assert len(rows(Loader(dataset, batch_size=20, transforms=[transform]))) == ROWS
     assert all(threads.values())
     assert threading.get_ident() not in set.union(*threads.values())

@@ -4,7 +4,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.loader.schedule import Load, plan_loads
+from distrain.loader.filling.schedule import Load, plan_loads
 from distrain.partition import EpochPlan, Piece, chunk_order, lane_pieces
 
 cases = st.tuples(

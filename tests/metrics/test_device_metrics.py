@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.bins import LOGIT_LIMIT, NUM_BINS
-from distrain.metrics.device import DeviceBinaryMetrics
+from distrain.train.step.device_metrics import DeviceBinaryMetrics
 
 DEVICES = [
     torch.device("cpu"),

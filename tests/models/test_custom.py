@@ -12,7 +12,7 @@ from distrain.spec import CustomSpec
 MODULE = """
 from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.heads.binary import BinaryClassificationTask
+from distrain.models.heads.tasks import BinaryClassificationTask
 
 
 def narrow(schema, width=4):
@@ -92,7 +92,7 @@ def test_an_error_inside_the_function_is_shown_as_it_is(small_schema, package):
 
 
 def test_a_function_that_was_handed_over_needs_no_permission(small_schema, package, monkeypatch):
-    from our_models.ctr import narrow
+    from our_models.ctr import narrow  # type: ignore[import-not-found]
 
     monkeypatch.delenv(PACKAGES_VARIABLE)
 

@@ -8,7 +8,7 @@ from distrain.errors import SchemaError
 from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks.hashed_cross import HashedCross
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.heads.binary import BinaryClassificationTask
+from distrain.models.heads.tasks import BinaryClassificationTask
 from distrain.models.shapes import names_of
 from distrain.schema import ColumnSchema, Schema, Tags
 

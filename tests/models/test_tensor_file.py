@@ -1,5 +1,6 @@
 """The streaming writer and reader against the safetensors library."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -141,9 +142,7 @@ def test_a_long_file_is_synced_while_it_is_written(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(tensor_file, "SLAB_BYTES", 400)
     monkeypatch.setattr(tensor_file, "SYNC_BYTES", 1000)
-    monkeypatch.setattr(
-        tensor_file.os, "fsync", lambda handle: synced.append(tensor_file.os.fstat(handle).st_size)
-    )
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_size))
     write(tmp_path / "file", {"x": InSlabs(torch.zeros(500))})
     header = (tmp_path / "file").stat().st_size - 2000
     assert synced == [header + 1200]

@@ -8,9 +8,9 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.httputil import HTTPHeaders
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
+from distrain.cluster.dashboard_token import MIN_LENGTH, TOKEN_VARIABLE
 from distrain.errors import ClusterError
 from distrain.monitor.access import Guard, install_access
-from distrain.monitor.token import MIN_LENGTH, TOKEN_VARIABLE
 
 TOKEN = "s3cret token/+?~"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -11,7 +11,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_names import NAMES
 
-from distrain.coordinator.states import JobState
+from distrain.documents.job_json import Gpu
+from distrain.documents.ranks import SHOWN_RANKS
 from distrain.events import (
     PHASES,
     STEP_BOUNDS_S,
@@ -21,9 +22,8 @@ from distrain.events import (
     RankFailed,
     RankFinished,
 )
-from distrain.monitor.documents import Gpu
+from distrain.jobs.states import JobState
 from distrain.monitor.prometheus import ENDED_JOBS
-from distrain.monitor.shown_ranks import SHOWN_RANKS
 
 GPU_NAMES = {name for name in NAMES if "_gpu_" in name}  # absent without NVML
 

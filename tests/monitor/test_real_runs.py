@@ -16,10 +16,9 @@ from distributed import Client
 from prometheus_names import NAMES
 from small_jobs import make_spec, small_document, write_prepared
 
-from distrain.cluster import open_cluster
-from distrain.coordinator.handle import JobHandle
-from distrain.coordinator.view import Record
-from distrain.monitor.token import TOKEN_VARIABLE
+from distrain.cluster import TOKEN_VARIABLE, ClusterRequest, open_cluster
+from distrain.jobs.view import Record
+from distrain.submission.handle import JobHandle
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TOKEN = "a-token-of-some-length"
@@ -62,7 +61,7 @@ class Visitor:
 @pytest.mark.slow
 def test_a_local_cluster_serves_its_jobs(prepared: Path, tmp_path: Path) -> None:
     spec = make_spec(prepared, "evaluate.every_steps=10")
-    with open_cluster(num_workers=2) as client:
+    with open_cluster(ClusterRequest(num_workers=2)) as client:
         job = JobHandle(client, "job")
         job.submit(spec, tmp_path / "run")
         seen: list[Record] = []

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from distrain.errors import DataError
 from distrain.partition import Table, read_footers
-from distrain.partition.columns import Wanted
 from distrain.partition.hive import NULL, folder_values, read_constants
+from distrain.partition.wanted_columns import WantedColumn
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SCHEMA = Schema(
@@ -42,7 +42,7 @@ def test_folders_are_read_back_as_they_were_written(
 @settings(deadline=None, max_examples=150)
 @given(number=st.integers(-(2**40), 2**40), limit=st.integers(1, 2**33))
 def test_integers_become_ids_if_they_are_in_range(number: int, limit: int) -> None:
-    constants, keys, problems = read_constants(f"t/x={number}/f", [Wanted("x", "id", limit)])
+    constants, keys, problems = read_constants(f"t/x={number}/f", [WantedColumn("x", "id", limit)])
     assert keys == ("x",)
     if 0 <= number < min(limit, 2**31):
         assert (constants, problems) == ((("x", number),), [])
@@ -55,7 +55,7 @@ def test_integers_become_ids_if_they_are_in_range(number: int, limit: int) -> No
 @settings(deadline=None, max_examples=150)
 @given(number=st.floats(allow_nan=True, allow_infinity=True))
 def test_finite_numbers_become_values(number: float) -> None:
-    constants, _, problems = read_constants(f"t/x={number!r}/f", [Wanted("x", "value")])
+    constants, _, problems = read_constants(f"t/x={number!r}/f", [WantedColumn("x", "value")])
     if number in (float("inf"), float("-inf")) or number != number:
         assert "is not a finite number" in problems[0].message
     else:
@@ -78,27 +78,31 @@ def test_finite_numbers_become_values(number: float) -> None:
     ],
 )
 def test_values_are_parsed_by_what_they_are_for(kind: Any, text: str, value: float) -> None:
-    constants, _, problems = read_constants(f"t/x={text}/f", [Wanted("x", kind)])
+    constants, _, problems = read_constants(f"t/x={text}/f", [WantedColumn("x", kind)])
     assert (constants, problems) == ((("x", value),), [])
 
 
 @pytest.mark.parametrize(
     ("wanted", "folders", "message"),
     [
-        (Wanted("x", "id"), "x=1.0", "column 'x' is '1.0' in the name of a folder, but an integer"),
-        (Wanted("x", "id"), "x=", "column 'x' is '' in the name of a folder, but an integer"),
-        (Wanted("x", "id"), f"x={'9' * 5000}", "but an integer id is needed"),
-        (Wanted("x", "id"), "x=a%20b", "column 'x' is 'a b'"),
-        (Wanted("x", "value"), "x=2026-11-21", "but a number is needed"),
-        (Wanted("x", "value"), "x=1_000", "but a number is needed"),
-        (Wanted("x", "label"), "x=2", "label 'x' is 2.0, not 0 or 1"),
-        (Wanted("x", "weight"), "x=-2", "weight 'x' is -2.0, not 0 or more"),
-        (Wanted("x", "id", is_list=True), "x=2", "each row holds a list"),
-        (Wanted("x", "id"), "x=1/y=3/x=2", "give column 'x' more than one value: 1, 2"),
-        (Wanted("x", "id"), f"x={NULL}", "column 'x' is null"),
+        (
+            WantedColumn("x", "id"),
+            "x=1.0",
+            "column 'x' is '1.0' in the name of a folder, but an integer",
+        ),
+        (WantedColumn("x", "id"), "x=", "column 'x' is '' in the name of a folder, but an integer"),
+        (WantedColumn("x", "id"), f"x={'9' * 5000}", "but an integer id is needed"),
+        (WantedColumn("x", "id"), "x=a%20b", "column 'x' is 'a b'"),
+        (WantedColumn("x", "value"), "x=2026-11-21", "but a number is needed"),
+        (WantedColumn("x", "value"), "x=1_000", "but a number is needed"),
+        (WantedColumn("x", "label"), "x=2", "label 'x' is 2.0, not 0 or 1"),
+        (WantedColumn("x", "weight"), "x=-2", "weight 'x' is -2.0, not 0 or more"),
+        (WantedColumn("x", "id", is_list=True), "x=2", "each row holds a list"),
+        (WantedColumn("x", "id"), "x=1/y=3/x=2", "give column 'x' more than one value: 1, 2"),
+        (WantedColumn("x", "id"), f"x={NULL}", "column 'x' is null"),
     ],
 )
-def test_what_folders_may_not_say(wanted: Wanted, folders: str, message: str) -> None:
+def test_what_folders_may_not_say(wanted: WantedColumn, folders: str, message: str) -> None:
     path = f"t/{folders}/f.parquet"
     constants, keys, (problem,) = read_constants(path, [wanted])
     assert (constants, keys) == ((), ("x",))
@@ -108,7 +112,7 @@ def test_what_folders_may_not_say(wanted: Wanted, folders: str, message: str) ->
 
 
 def test_a_null_is_filled_where_nulls_are() -> None:
-    wanted = [Wanted("a", "id", 5, fill=4), Wanted("b", "value", fill=0)]
+    wanted = [WantedColumn("a", "id", 5, fill_null=4), WantedColumn("b", "value", fill_null=0)]
     constants, _, problems = read_constants(f"b={NULL}/a={NULL}/f", wanted)
     assert (constants, problems) == ((("a", 4), ("b", 0.0)), [])
     assert type(constants[1][1]) is float

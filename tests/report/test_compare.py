@@ -6,9 +6,10 @@ import pytest
 from click.testing import CliRunner
 from kept_runs import finished_view, keep_run, records_of, spec_of, view_of
 
-from distrain.cli.compare import command
-from distrain.coordinator.states import JobState
-from distrain.report.compare import compare, read_runs
+from distrain.cli.runs.compare import command
+from distrain.jobs.states import JobState
+from distrain.report import compare
+from distrain.runs import read_run_data
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def roots(tmp_path):
 
 
 def test_only_settings_that_differ_are_listed(roots):
-    found = compare(read_runs(roots))
+    found = compare([read_run_data(root) for root in roots])
     settings = {row[0]: row[1:] for row in found.settings}
     assert settings["train.epochs"] == ("1", "2")
     assert settings["train.optimizer.lr"][1] == "0.5"
@@ -35,7 +36,9 @@ def test_only_settings_that_differ_are_listed(roots):
 
 
 def test_outcomes_stand_side_by_side_also_of_runs_without_an_end(roots):
-    outcomes = {row[0]: row[1:] for row in compare(read_runs(roots)).outcomes}
+    outcomes = {
+        row[0]: row[1:] for row in compare([read_run_data(root) for root in roots]).outcomes
+    }
     assert outcomes["state"] == ("succeeded", "broken off")
     assert outcomes["rows trained"] == ("10,000", "5,000")
     assert outcomes["AUC"] == (
@@ -46,13 +49,13 @@ def test_outcomes_stand_side_by_side_also_of_runs_without_an_end(roots):
 
 
 def test_a_run_beside_itself_differs_in_nothing_and_has_two_names(roots):
-    found = compare(read_runs([roots[0], roots[0]]))
+    found = compare([read_run_data(roots[0])] * 2)
     assert found.settings == found.environment == ()
     assert found.names[0] == f"clicks-1 ({roots[0]})"
 
 
 def test_three_runs_compare_with_the_first(roots):
-    found = compare(read_runs([roots[0], roots[0], roots[1]]))
+    found = compare([read_run_data(root) for root in (roots[0], roots[0], roots[1])])
     assert {row[0]: row[1:] for row in found.settings}["train.epochs"] == ("1", "1", "2")
 
 

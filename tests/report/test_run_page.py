@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from kept_runs import finished_view, keep_run, records_of, spec_of, view_of
 from PIL import Image
 
-from distrain.cli.report import command
-from distrain.coordinator.states import JobState
+from distrain.cli.runs.report import command
 from distrain.errors import InputError, OutputError
-from distrain.report import reopen_run
-from distrain.report.run_data import read_run_data
+from distrain.jobs.states import JobState
 from distrain.report.run_page import write_report
 from distrain.run_paths import RunPaths
+from distrain.runs import reopen_run
+from distrain.runs.run_data import read_run_data
 
 
 class Page(html.parser.HTMLParser):
@@ -91,7 +91,7 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
     assert "rank 1" in drawn
     assert "data_wait" in drawn
     text = "\n".join(page.cells)
-    for word in ("alpha", "GPU Y", "1.0 GiB", "RankDied", "<SIGKILL>", "embedding_dim", "torch"):
+    for word in ("alpha", "GPU Y", "1.00 GiB", "RankDied", "<SIGKILL>", "embedding_dim", "torch"):
         assert word in text
     assert page.row("training rows") == "day_0"
 
@@ -132,7 +132,7 @@ def test_a_run_that_goes_on_is_shown_so_far_and_one_that_broke_off_is_not_called
         page = page_of(root, tmp_path)
     assert page.row("state") == "running"
     assert page.row("rows/s") == "250"
-    assert page.row("waiting for data") == "24.2 %"  # 4 of 16.5 s
+    assert page.row("waiting for data") == "mean 24.2 %"  # 4 of 16.5 s
     assert len(page.images) == 8
 
 

@@ -10,7 +10,7 @@ from distrain.errors import SpecError
 from distrain.models import Blueprint, Embeddings, InputBlock, load_model
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.custom import PACKAGES_VARIABLE
-from distrain.models.heads.binary import BinaryClassificationTask
+from distrain.models.heads.tasks import BinaryClassificationTask
 
 INLINE = {"resources": {"backend": "inline", "num_ranks": 1, "device": "cpu"}}
 
@@ -83,14 +83,14 @@ def test_workers_import_the_function_where_their_operator_allows_it(
     (tmp_path / "our_models.py").write_text(
         "from distrain.models import *\n"
         "from distrain.models.blocks.mlp import MLPBlock\n"
-        "from distrain.models.heads.binary import BinaryClassificationTask\n"
+        "from distrain.models.heads.tasks import BinaryClassificationTask\n"
         "def tiny(schema, width):\n"
         "    inputs = InputBlock(schema, Embeddings(width))\n"
         "    return Blueprint(inputs, MLPBlock([width]), BinaryClassificationTask())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    import our_models
+    import our_models  # type: ignore[import-not-found]
 
     spec = make_spec(prepared)
     with pytest.raises(distrain.DistrainError, match="may not be imported"):

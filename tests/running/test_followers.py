@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from distrain.coordinator.listing import Listing
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import Entry, JobView, Record, Resumed
 from distrain.errors import JobError, OutputError
-from distrain.report import open_run, read_summary, take_over_run
+from distrain.jobs.listing import Listing
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, Entry, JobView, Record
 from distrain.run_paths import RunPaths
 from distrain.running import LoggedProgress, detached
-from distrain.running.recording import PatientRecorder
+from distrain.running.recording import RetryingRecorder
+from distrain.runs import open_run, read_summary, take_over_run
 from distrain.spec import parse_spec
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
@@ -53,7 +53,7 @@ class _Watched:
 def attach(job: _Watched, root: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The summaries told."""
     told: list[dict[str, Any]] = []
-    monkeypatch.setattr("distrain.coordinator.handle.JobHandle", lambda *_: job)
+    monkeypatch.setattr("distrain.submission.JobHandle", lambda *_: job)
     monkeypatch.setattr(detached, "TAKE_OVER_S", 0.0)
     client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
     with pytest.raises(JobError):
@@ -73,7 +73,7 @@ def test_a_viewer_goes_on_with_the_directory_when_the_one_that_kept_it_leaves(
     other = take_over_run(tmp_path, "clicks-1")
     seen = []
     job = _Watched(
-        (lambda: None, view(Resumed(1, 0, 2), record(10))),
+        (lambda: None, view(AttemptStarted(1, 0, 2), record(10))),
         (other.close, view(record(20))),
         (lambda: seen.append(steps_in(tmp_path)), FAILED),
     )
@@ -104,7 +104,7 @@ def test_a_directory_that_cannot_be_written_is_told_and_the_job_is_shown(
         raise OutputError("read-only file system")
 
     open_run(tmp_path, SPEC, "clicks-1").close()
-    monkeypatch.setattr("distrain.report.take_over_run", refuse)
+    monkeypatch.setattr("distrain.runs.take_over_run", refuse)
     told = attach(_Watched((lambda: None, FAILED)), tmp_path, monkeypatch)
     assert [summary["steps"] for summary in told] == [30]
     assert not RunPaths(tmp_path).summary.exists()
@@ -118,11 +118,11 @@ def test_a_disk_that_is_full_for_a_while_loses_no_record(
 
     said: list[str] = []
     with open_run(tmp_path, SPEC, "clicks-1") as recorder:
-        recording = PatientRecorder(recorder, said.append, limit_s=10_000.0)
+        recording = RetryingRecorder(recorder, said.append, limit_s=10_000.0)
         recording.add(view(record(10)))
         with monkeypatch.context() as full:
-            full.setattr("distrain.report.recorder._append", fail)
-            full.setattr("distrain.report.recorder.whole_file", fail)
+            full.setattr("distrain.runs.recorder._append", fail)
+            full.setattr("distrain.runs.recorder.whole_file", fail)
             assert recording.add(view(record(20))) == []
             assert recording.add(view(record(30))) == []
         assert said == ["warning: no space left"]
@@ -137,12 +137,12 @@ def test_a_disk_that_stays_full_ends_the_job(
         raise OutputError("no space left")
 
     with open_run(tmp_path, SPEC, "clicks-1") as recorder:
-        monkeypatch.setattr("distrain.report.recorder._append", fail)
-        monkeypatch.setattr("distrain.report.recorder.whole_file", fail)
-        recording = PatientRecorder(recorder, lambda _: None, limit_s=0.0)
+        monkeypatch.setattr("distrain.runs.recorder._append", fail)
+        monkeypatch.setattr("distrain.runs.recorder.whole_file", fail)
+        recording = RetryingRecorder(recorder, lambda _: None, limit_s=0.0)
         with pytest.raises(OutputError):
             recording.add(view(record(10)))
-        assert PatientRecorder(recorder, lambda _: None, limit_s=0.0).add(FAILED) == []  # it ended
+        assert RetryingRecorder(recorder, lambda _: None, limit_s=0.0).add(FAILED) == []  # it ended
 
 
 def test_records_of_a_view_that_was_interrupted_are_written(
@@ -155,7 +155,7 @@ def test_records_of_a_view_that_was_interrupted_are_written(
 
     with open_run(tmp_path, SPEC, "clicks-1") as recorder:
         with monkeypatch.context() as cut:
-            cut.setattr("distrain.report.recorder._append", interrupt)
+            cut.setattr("distrain.runs.recorder._append", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 recorder.add(view(record(10)))
         recorder.add(view(record(10)))

@@ -12,8 +12,7 @@ from other_user import unprivileged
 from safetensors.torch import load_file
 from small_jobs import make_spec, write_prepared
 
-from distrain.checkpoint import CheckpointPlace
-from distrain.checkpoint import one_save as one_save_module
+from distrain.checkpoint import CheckpointDir, checkpoint_write
 from distrain.errors import InputError, JobError, SpecError
 from distrain.running import LoggedProgress, Run, train
 from distrain.running.resuming import find_run
@@ -59,7 +58,7 @@ def test_two_runs_do_not_share_a_place(prepared, tmp_path):
     assert sorted((tmp_path / "states").rglob("*")) == before
     named = f"checkpoint.dir={tmp_path / 'states'}/{{run_id}}"
     assert run_job(prepared, tmp_path / "third", named).checkpoints["count"] == 2
-    assert len(CheckpointPlace(str(tmp_path / "states" / "third")).list()) == 2
+    assert len(CheckpointDir(str(tmp_path / "states" / "third")).list()) == 2
 
 
 def test_the_rank_refuses_what_the_command_cannot_see(prepared, tmp_path, blind_command):
@@ -102,7 +101,7 @@ def test_home_is_that_of_whoever_submits(prepared, tmp_path, monkeypatch):
     places = ("checkpoint.dir=~/states", "data.train=~/data/train", "data.valid=~/data/valid")
     run_job(prepared, Path("~/run"), *places, job_id="a")
     assert list((tmp_path / "work").iterdir()) == []
-    assert len(CheckpointPlace(str(tmp_path / "home" / "states")).list()) == 2
+    assert len(CheckpointDir(str(tmp_path / "home" / "states")).list()) == 2
     assert (tmp_path / "home" / "run" / "summary.json").exists()
     with pytest.raises(SpecError, match=r"checkpoint\.dir: '~no-such-user/x' begins with the home"):
         run_job(prepared, Path("other"), "checkpoint.dir=~no-such-user/x")
@@ -125,7 +124,7 @@ def test_a_resume_that_finds_none_of_its_checkpoints_does_not_begin_anew(prepare
 def blind_command(monkeypatch):
     """A command on a machine that does not have the workers' folders."""
     for name in ("_check_owner", "_check_checkpoint_dir"):
-        monkeypatch.setattr(f"distrain.running.preflight.{name}", lambda *arguments: [])
+        monkeypatch.setattr(f"distrain.running.checks.{name}", lambda *arguments: [])
 
 
 def test_a_place_that_cannot_be_written_stops_the_job_before_its_first_step(
@@ -152,7 +151,7 @@ def test_what_fails_later_is_counted_and_told_at_the_end(prepared, tmp_path, mon
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(one_save_module, "write_shard", full)
+    monkeypatch.setattr(checkpoint_write, "write_shard", full)
     told = Told()
     summary = run_job(prepared, tmp_path / "run", progress=told)
     assert (summary.state, summary.steps) == ("succeeded", 20)
@@ -166,7 +165,7 @@ def test_a_run_that_ends_badly_tells_of_them_too(prepared, tmp_path, monkeypatch
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(one_save_module, "write_shard", full)
+    monkeypatch.setattr(checkpoint_write, "write_shard", full)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model").mkdir()
     with pytest.raises(JobError, match="checkpoints: 0 written, 2 failed"):
@@ -191,7 +190,7 @@ def test_an_old_run_goes_on_as_its_own_version_would(old):
     summary, resumed = resume(old / "in-default", "train.max_steps=8", *data_of(old))
     assert (resumed.step, resumed.first_attempt, summary.steps) == (4, 2, 8)
     assert summary.rows == 8 * 12
-    place = CheckpointPlace(str(old / "in-default" / "checkpoints"), "old-in-default")
+    place = CheckpointDir(str(old / "in-default" / "checkpoints"), "old-in-default")
     assert [(entry.step, entry.run) for entry in place.list()] == [
         (8, "old-in-default"),
         (6, "old-in-default"),

@@ -15,9 +15,9 @@ from distrain.models import Blueprint, InputBlock
 from distrain.models.blocks import MLPBlock
 from distrain.models.custom import handed_over, name_of
 from distrain.models.heads import BinaryClassificationTask
-from distrain.running.preflight import preflight
+from distrain.running.checks import preflight
 from distrain.schema import Schema
-from distrain.train import fits
+from distrain.train.planning import fits
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
@@ -114,7 +114,7 @@ def test_every_command_says_the_same_and_leaves_nothing(
     monkeypatch.setattr("distrain.cluster.open_cluster", None)  # none may be started
     # The memory that is free changes from moment to moment.
     monkeypatch.setattr(fits, "available_host_bytes", lambda: 8 << 30)
-    monkeypatch.setattr("distrain.train.tables_plan.available_host_bytes", lambda: 8 << 30)
+    monkeypatch.setattr("distrain.train.planning.tables_plan.available_host_bytes", lambda: 8 << 30)
     overrides, culprits = BAD_SPECS[name]
     options = [word for field in overrides for word in ("--set", field)]
     if backend == "inline":

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView
 from distrain.errors import OutputError
-from distrain.report import open_run
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView
 from distrain.running import LoggedProgress
 from distrain.running.run import Run, _run_to_end
+from distrain.runs import open_run
 from distrain.spec import parse_spec
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
@@ -48,12 +48,12 @@ def run_cut_short(
     job = _Job(cut)
 
     @contextmanager
-    def open_cluster(**_: object) -> Iterator[Any]:
+    def open_cluster(*_: object) -> Iterator[Any]:
         yield SimpleNamespace(dashboard_link="")
 
     monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
-    monkeypatch.setattr("distrain.coordinator.handle.JobHandle", lambda *_: job)
-    monkeypatch.setattr("distrain.monitor.late.ensure_monitor", lambda _: None)
+    monkeypatch.setattr("distrain.submission.JobHandle", lambda *_: job)
+    monkeypatch.setattr("distrain.monitor.attach.ensure_monitor", lambda _: None)
     with open_run(root, SPEC, "clicks-1") as recorder:
         try:
             run = Run(SPEC, root, "clicks-1", scheduler="tcp://there:1")

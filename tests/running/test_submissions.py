@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from small_jobs import make_spec
 
-from distrain.coordinator.states import JobState
-from distrain.coordinator.view import JobView
 from distrain.errors import ClusterError, OutputError
-from distrain.report import RunInUse, open_run, recorder
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView
 from distrain.running import LoggedProgress, Run, train
 from distrain.running.detached import submit
-from distrain.train.handed_tables import read_tables
-from distrain.train.inputs import read_inputs
+from distrain.runs import RunInUse, open_run, recorder, run_file
+from distrain.train.data.handed_tables import read_tables
+from distrain.train.data.inputs import read_inputs
 
 VIEW = JobView("test-1", "test", JobState.RUNNING, 1, 2)
 
@@ -44,12 +44,12 @@ def run(prepared: Path, tmp_path: Path) -> Run:
 
 def cluster_with(monkeypatch: pytest.MonkeyPatch, job: _Job) -> None:
     @contextmanager
-    def open_cluster(**_: object) -> Iterator[Any]:
+    def open_cluster(*_: object) -> Iterator[Any]:
         yield SimpleNamespace(dashboard_link="")
 
     monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
-    monkeypatch.setattr("distrain.coordinator.handle.JobHandle", lambda *_: job)
-    monkeypatch.setattr("distrain.monitor.late.ensure_monitor", lambda _: None)
+    monkeypatch.setattr("distrain.submission.JobHandle", lambda *_: job)
+    monkeypatch.setattr("distrain.monitor.attach.ensure_monitor", lambda _: None)
 
 
 def names(run: Run) -> set[str]:
@@ -60,7 +60,7 @@ def names(run: Run) -> set[str]:
 def test_a_job_that_no_scheduler_got_does_not_block_its_directory(
     run: Run, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_cluster(**_: object) -> None:
+    def open_cluster(*_: object) -> None:
         raise error
 
     monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
@@ -84,7 +84,7 @@ def test_a_run_directory_that_gets_full_at_once_is_as_it_was(
         open_run(run.run_dir, run.spec, "test-1")
     assert not run.run_dir.exists()
     monkeypatch.undo()
-    monkeypatch.setattr("distrain.train.inputs.write_tables", full)
+    monkeypatch.setattr("distrain.train.data.inputs.write_tables", full)
     with pytest.raises(OutputError, match="no space left"):
         train(run, LoggedProgress())
     assert not run.run_dir.exists()
@@ -114,7 +114,7 @@ def test_the_ranks_of_a_job_that_is_left_alone_get_its_tables(
 def test_two_commands_that_begin_at_once_do_not_share_a_directory(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_spec = recorder.write_spec
+    write_spec = run_file.write_spec
 
     def meanwhile(*arguments: Any) -> None:
         monkeypatch.setattr(recorder, "write_spec", write_spec)

@@ -3,7 +3,6 @@
 import pytest
 
 from distrain.schema import Schema
-from distrain.schema.files import load_schema, save_schema
 
 # Name, columns, columns with an embedding width, lists: the counts of the files' own listing.
 FILES = [
@@ -37,7 +36,7 @@ def test_every_file_is_listed_here(folder):
 
 @pytest.mark.parametrize(("name", "columns", "embedded", "lists"), FILES)
 def test_counts(folder, name, columns, embedded, lists, caplog):
-    schema = load_schema(folder / name)
+    schema = Schema.load(folder / name)
     assert len(schema) == columns
     assert sum(column.embedding_dim is not None for column in schema) == embedded
     assert sum(column.is_list for column in schema) == lists
@@ -47,16 +46,16 @@ def test_counts(folder, name, columns, embedded, lists, caplog):
 @pytest.mark.parametrize("ending", ["pbtxt", "json"])
 @pytest.mark.parametrize("name", [name for name, *_ in FILES])
 def test_round_trip(folder, name, ending, tmp_path):
-    schema = load_schema(folder / name)
+    schema = Schema.load(folder / name)
     copy = tmp_path / f"schema.{ending}"
-    save_schema(schema, copy)
-    assert load_schema(copy) == schema
+    schema.save(copy)
+    assert Schema.load(copy) == schema
     assert '"distrain"' not in copy.read_text()  # Merlin's own fields say it all
     assert Schema.from_json(schema.to_json()) == schema
 
 
 def test_criteo(folder):
-    schema = load_schema(folder / "models__advertising_criteo_transformed.pbtxt")
+    schema = Schema.load(folder / "models__advertising_criteo_transformed.pbtxt")
     assert len(schema.categorical) == 26
     c21, c2 = schema["C21"], schema["C2"]
     assert c21.tags == ("categorical", "item_id")
@@ -72,24 +71,24 @@ def test_criteo(folder):
 
 
 def test_either_statement_of_the_cardinality_may_be_the_larger(folder):
-    transactions = load_schema(folder / "models__ecommerce_transactions.pbtxt")
+    transactions = Schema.load(folder / "models__ecommerce_transactions.pbtxt")
     assert transactions["sales_channel_id"].cardinality == 3  # max 2 and cardinality 3 agree
-    tenrec = load_schema(folder / "models__entertainment_tenrec_video.pbtxt")["user_id"]
+    tenrec = Schema.load(folder / "models__entertainment_tenrec_video.pbtxt")["user_id"]
     assert tenrec.cardinality == 2_633_851
     assert tenrec.properties["max"] == 100_000
-    small = load_schema(folder / "models__ecommerce_small.schema.json")["user_categories"]
+    small = Schema.load(folder / "models__ecommerce_small.schema.json")["user_categories"]
     assert (small.cardinality, small.embedding_dim) == (6086, 211)
     assert small.properties["cat_path"] == "/merlin/unique.user_categories.parquet"
 
 
 def test_lists_and_shared_domains(folder):
-    booking = load_schema(folder / "models__ecommerce_booking_transformed.pbtxt")
+    booking = Schema.load(folder / "models__ecommerce_booking_transformed.pbtxt")
     city = booking["city_id"]
     assert (city.is_list, city.is_ragged, city.value_count) == (True, True, (4, 48))
     assert booking["session_id"].properties["domain"] == "utrip_id"
     assert "domain" not in city.properties  # its own
     assert (booking["session_id"].domain, city.domain) == ("utrip_id", city.name)
-    taxi = load_schema(folder / "t4r__tests_schema.pbtxt")
+    taxi = Schema.load(folder / "t4r__tests_schema.pbtxt")
     assert taxi["payment_type"].dtype == "string"
     assert taxi["payment_type"].properties["string_domain"][:2] == ["Cash", "Credit Card"]
     assert taxi["fare"].properties == {"presence": {"min_fraction": 1.0, "min_count": 1}}
@@ -97,7 +96,7 @@ def test_lists_and_shared_domains(folder):
 
 
 def test_columns_that_say_little(folder):
-    sequences = load_schema(folder / "t4r__tests_data_seq_schema.pbtxt")
+    sequences = Schema.load(folder / "t4r__tests_data_seq_schema.pbtxt")
     assert (sequences["day_idx"].dtype, sequences["day_idx"].tags) == (None, ())
     assert sequences["session_id"].cardinality is None  # an id that is no category
     assert sequences["session_id"].properties == {"min": 1, "max": 11562158}
@@ -106,6 +105,6 @@ def test_columns_that_say_little(folder):
         "min": 0.0,
         "max": 0.407965,
     }
-    testing = load_schema(folder / "models__testing.schema.json")
+    testing = Schema.load(folder / "models__testing.schema.json")
     assert testing["item_id"].properties == {"min": 1, "_dims": [[0, None]]}
     assert testing["user_age"].properties == {"max": 0.4079650044441223}

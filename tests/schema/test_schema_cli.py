@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from distrain.cli.schema import command
+from distrain.cli.data.schema import command
 from distrain.errors import SchemaError
 from distrain.schema import ColumnSchema, Schema, criteo_schema
 

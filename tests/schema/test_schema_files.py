@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from distrain.errors import OutputError, SchemaError
 from distrain.schema import ColumnSchema, Schema, Tags, criteo_schema
 from distrain.schema.column import DTYPES
-from distrain.schema.files import find_schema, load_schema, save_schema
+from distrain.schema.files import find_schema
 
 ENDINGS = ["pbtxt", "json"]
 
 
 def round_trip(schema, tmp_path, ending):
     path = tmp_path / f"schema.{ending}"
-    save_schema(schema, path)
-    return load_schema(path)
+    schema.save(path)
+    return Schema.load(path)
 
 
 def written(tmp_path, text, name="schema.pbtxt"):
@@ -109,7 +109,7 @@ def test_the_preset_is_written_in_merlins_own_fields(ending, tmp_path):
 
 def test_the_text_is_merlins(tmp_path):
     column = ColumnSchema("C1", "int32", (Tags.CATEGORICAL,), cardinality=9, embedding_dim=4)
-    save_schema(Schema((column,)), tmp_path / "schema.pbtxt")
+    Schema((column,)).save(tmp_path / "schema.pbtxt")
     assert (tmp_path / "schema.pbtxt").read_text() == (
         "feature {\n"
         '  name: "C1"\n'
@@ -133,7 +133,7 @@ def test_the_text_is_merlins(tmp_path):
 
 def test_the_json_is_merlins(tmp_path):
     column = ColumnSchema("a", "int32", cardinality=9, is_list=True, value_count=(1, 4))
-    save_schema(Schema((column,)), tmp_path / "schema.json")
+    Schema((column,)).save(tmp_path / "schema.json")
     (feature,) = json.loads((tmp_path / "schema.json").read_text())["feature"]
     assert feature["valueCount"] == {"min": "1", "max": "4"}
     assert feature["intDomain"] == {"name": "a", "max": "8", "isCategorical": False}
@@ -147,7 +147,7 @@ def test_what_is_put_into_integers_comes_back_exactly(tmp_path):
 
 def test_our_own_json_is_read_too(tmp_path):
     path = written(tmp_path, json.dumps(criteo_schema().to_json()), "schema.json")
-    assert load_schema(path) == criteo_schema()
+    assert Schema.load(path) == criteo_schema()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_our_own_json_is_read_too(tmp_path):
 )
 def test_other_dialects(feature, expected, tmp_path):
     text = f'feature {{ name: "a" {feature} }} int_domain {{ name: "ages" min: 18 }}'
-    schema = load_schema(written(tmp_path, text))
+    schema = Schema.load(written(tmp_path, text))
     assert schema.columns == (expected,)
     assert round_trip(schema, tmp_path, "json") == schema
     assert round_trip(schema, tmp_path, "pbtxt") == schema
@@ -222,7 +222,7 @@ def test_json_as_protobuf_prints_it(tmp_path):
             }
         ]
     }
-    schema = load_schema(written(tmp_path, json.dumps(document), "schema.json"))
+    schema = Schema.load(written(tmp_path, json.dumps(document), "schema.json"))
     assert schema["a"].properties == {
         "min": float("-inf"),
         "max": 3,
@@ -234,7 +234,7 @@ def test_json_as_protobuf_prints_it(tmp_path):
 
 def test_a_feature_that_stands_twice_the_same_way_counts_once_aloud(tmp_path, caplog):
     twice = 'feature { name: "a" type: INT } feature { name: "b" } feature { type: INT name: "a" }'
-    schema = load_schema(written(tmp_path, twice))
+    schema = Schema.load(written(tmp_path, twice))
     assert schema.names == ("a", "b")
     assert schema["a"].dtype == "int64"
     assert "these stand there twice, the same way, and count once: a" in caplog.text
@@ -245,7 +245,7 @@ def test_a_string_is_read_in_memory_of_its_own_size(tmp_path):
     tracemalloc.start()
     try:
         with pytest.raises(SchemaError, match="10,485,760 characters") as caught:
-            load_schema(written(tmp_path, megabytes))
+            Schema.load(written(tmp_path, megabytes))
         assert tracemalloc.get_traced_memory()[1] < 12 * len(megabytes)
     finally:
         tracemalloc.stop()
@@ -254,7 +254,7 @@ def test_a_string_is_read_in_memory_of_its_own_size(tmp_path):
 
 def test_entries_about_no_column_are_left_out_aloud(tmp_path, caplog):
     text = 'feature { name: "a" } dataset_constraints { min_examples_count: 1 }'
-    assert load_schema(written(tmp_path, text)).names == ("a",)
+    assert Schema.load(written(tmp_path, text)).names == ("a",)
     assert "left out, for it describes no column: dataset_constraints" in caplog.text
 
 
@@ -303,7 +303,7 @@ def test_entries_about_no_column_are_left_out_aloud(tmp_path, caplog):
 def test_errors_name_file_and_line(text, where, message, tmp_path):
     path = written(tmp_path, text)
     with pytest.raises(SchemaError) as caught:
-        load_schema(path)
+        Schema.load(path)
     assert message in caught.value.message
     assert caught.value.where == {"file": path, **where}
 
@@ -342,26 +342,26 @@ def test_errors_name_file_and_line(text, where, message, tmp_path):
 def test_json_errors_name_file_and_feature(text, where, message, tmp_path):
     path = written(tmp_path, text, "schema.json")
     with pytest.raises(SchemaError) as caught:
-        load_schema(path)
+        Schema.load(path)
     assert message in caught.value.message
     assert caught.value.where == {"file": path, **where}
 
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(SchemaError, match="no such schema file") as caught:
-        load_schema(tmp_path / "none.json")
+        Schema.load(tmp_path / "none.json")
     assert caught.value.where == {"file": tmp_path / "none.json"}
     with pytest.raises(SchemaError, match="no such schema file"):
-        load_schema(tmp_path / "nowhere")
+        Schema.load(tmp_path / "nowhere")
     written(tmp_path, "", "schema.yaml")
     with pytest.raises(SchemaError, match=r"unknown ending '\.yaml'"):
-        load_schema(tmp_path / "schema.yaml")
+        Schema.load(tmp_path / "schema.yaml")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(SchemaError, match="cannot be read: Is a directory"):
-        load_schema(tmp_path / "folder.json")
+    with pytest.raises(SchemaError, match="no schema in the folder"):
+        Schema.load(tmp_path / "folder.json")
     (tmp_path / "latin.pbtxt").write_bytes(b"# ok\n# \xe9\n")
     with pytest.raises(SchemaError, match="not UTF-8") as caught:
-        load_schema(tmp_path / "latin.pbtxt")
+        Schema.load(tmp_path / "latin.pbtxt")
     assert caught.value.where["line"] == 2
 
 
@@ -377,18 +377,18 @@ def test_files_that_cannot_be_read(tmp_path):
 )
 def test_what_has_no_form_is_refused_and_nothing_is_written(column, ending, tmp_path):
     with pytest.raises(SchemaError, match="cannot be written"):
-        save_schema(Schema((column,)), tmp_path / f"schema.{ending}")
+        Schema((column,)).save(tmp_path / f"schema.{ending}")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_saving_where_it_cannot_be(tmp_path):
     with pytest.raises(SchemaError, match=r"unknown ending '\.txt'"):
-        save_schema(Schema(), tmp_path / "schema.txt")
+        Schema().save(tmp_path / "schema.txt")
     with pytest.raises(SchemaError, match="cannot be written"):
-        save_schema(Schema((ColumnSchema("\ud800"),)), tmp_path / "schema.pbtxt")
+        Schema((ColumnSchema("\ud800"),)).save(tmp_path / "schema.pbtxt")
     written(tmp_path, "", "file")
     with pytest.raises(OutputError):
-        save_schema(Schema(), tmp_path / "file" / "schema.json")
+        Schema().save(tmp_path / "file" / "schema.json")
 
 
 def test_the_schema_of_a_folder(tmp_path):

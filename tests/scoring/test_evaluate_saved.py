@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sklearn.metrics import average_precision_score, roc_auc_score
 from small_jobs import CARDINALITIES, draw_rows
 
-from distrain.cli.evaluate import command
+from distrain.cli.saved.evaluate import command
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, build_model, load_model, save_model

@@ -8,7 +8,7 @@ from small_jobs import CARDINALITIES, draw_rows
 
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
-from distrain.scoring.file import score_file
+from distrain.scoring.prediction import score_file
 from distrain.spec import MlpSpec
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrain.coordinator.view import Notice, Record, Resumed
+from distrain.jobs.view import AttemptStarted, Notice, Record
 from distrain.sinks import RunFacts, Stamped
 
 
@@ -17,12 +17,12 @@ def record(step, split="train", loss=0.5):
 
 
 ENTRIES = (
-    Resumed(1, 0, 2),
+    AttemptStarted(1, 0, 2),
     record(5, loss=0.9),
     record(10, loss=0.8),
     record(15, loss=0.1),  # taken back
     Notice("a checkpoint is damaged"),
-    Resumed(2, 10, 2, "RankDied"),
+    AttemptStarted(2, 10, 2, "RankDied"),
     record(10, loss=0.8),  # told again
     record(15, loss=0.7),
     record(15, "valid", loss=0.6),

@@ -7,8 +7,8 @@ from small_jobs import make_spec, write_prepared
 
 import distrain
 from distrain.errors import InputError
-from distrain.report import read_records
 from distrain.run_paths import RunPaths
+from distrain.runs import read_records
 from distrain.sinks import choosing, open_sink, open_sinks
 from distrain.sinks.mlflow_tracking import MLflowTracking
 from distrain.sinks.tensorboard_files import TensorBoardFiles

@@ -6,7 +6,7 @@ import pytest
 
 from distrain.errors import SpecError
 from distrain.spec import load_spec, parse_spec
-from distrain.spec.document import parse_yaml
+from distrain.spec.load import parse_yaml
 
 YAML = "data: {train: day_0}\nmodel: {kind: mlp}\n"
 

@@ -10,8 +10,8 @@ import yaml
 
 from distrain.errors import SpecError
 from distrain.spec import JobSpec, ModelSpec, load_spec, parse_spec
-from distrain.spec.base import Section
-from distrain.spec.document import dump_yaml, parse_yaml
+from distrain.spec.fields import Section
+from distrain.spec.load import dump_yaml, parse_yaml
 
 SECTIONS = {"data": "train: day_0", "model": "kind: mlp"}
 

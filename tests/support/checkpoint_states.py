@@ -5,9 +5,9 @@ from functools import partial
 
 import torch
 
-from distrain.checkpoint import CheckpointWriter, LocalBoard, TrainingState
+from distrain.checkpoint import CheckpointWriter, LocalRankStore, TrainingState
 from distrain.checkpoint.manifest import from_document
-from distrain.checkpoint.reading import ShardReading
+from distrain.checkpoint.shard_reading import ShardReading
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer
 from distrain.models import build_model
 from distrain.schema import ColumnSchema, Schema, Tags
@@ -89,7 +89,7 @@ def save_together(place, states, rank_tensors=None, **options):
     reports = []
     saving = {"step": 1, "attempt": 1, "values": {}, "auc": None, "wait": True}
     saving |= {key: options.pop(key) for key in list(options) if key in saving}
-    board = LocalBoard()
+    board = LocalRankStore()
     told = [None] * len(states)
 
     def save(rank):

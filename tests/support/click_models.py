@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from distrain.embeddings import EmbeddingCollection
 from distrain.models import ClickModel, Embeddings, InputBlock
-from distrain.models.block import Block
+from distrain.models.blocks import Block
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.click import Network
-from distrain.models.heads.binary import BinaryClassificationTask
+from distrain.models.heads.tasks import BinaryClassificationTask
 from distrain.models.shapes import Column, Columns, Group
 from distrain.schema import ColumnSchema, Schema, Tags
 

@@ -1,9 +1,5 @@
 """The job machine's world in a test: workers, ranks that report, and a clock."""
 
-from distrain.coordinator.invariants import validate
-from distrain.coordinator.machine import Machine
-from distrain.coordinator.messages import Reported, Submit, Tick, WorkersChanged
-from distrain.coordinator.states import JobState
 from distrain.events import (
     Heartbeat,
     RankExited,
@@ -12,7 +8,26 @@ from distrain.events import (
     RankStopped,
     TrainingStarted,
 )
-from distrain.placement import Slot
+from distrain.jobs import Slot
+from distrain.jobs.states import JobState
+from distrain.machine.invariants import validate
+from distrain.machine.machine import Machine
+from distrain.machine.messages import Reported, Submit, Tick, WorkersChanged
+from distrain.reasons import Reason
+
+REPORTED_BY_RANKS = frozenset(
+    {
+        Reason.DATA_ERROR,
+        Reason.INVALID_SPEC,
+        Reason.NON_FINITE_LOSS,
+        Reason.OUT_OF_MEMORY,
+        Reason.OUTPUT_ERROR,
+        Reason.PEER_LOST,
+        Reason.RANK_FAILED,
+        Reason.STORAGE_UNAVAILABLE,
+    }
+)
+"""Reasons that a rank itself gives; the job machine finds the others."""
 
 
 class Story:

@@ -12,8 +12,9 @@ def job(job_id: str = "a-1", state: str = "running", **fields: Any) -> dict[str,
         "message": None, "why_pending": None, "attempt": 1, "num_ranks": 2, "step": 30,
         "num_steps": 120, "epoch": 0, "rows_total": 6_000, "total_rows": 24_000,
         "rows_per_s": 1_234.5, "loss": 0.5, "auc": 0.75, "auc_bound": 0.001, "valid_loss": None,
-        "valid_auc": None, "valid_auc_bound": None, "stall_pct": 3.25, "elapsed_s": 8.0,
-        "eta_s": 75.0, "submitted_s": 1.0, "restarts": 0, "checkpoints": 2, "run_dir": "/runs/a",
+        "valid_auc": None, "valid_auc_bound": None, "stall_mean_pct": 3.25,
+        "stall_max_pct": 4.5, "stall_pct": 3.25, "elapsed_s": 8.0, "eta_s": 75.0,
+        "submitted_s": 1.0, "restarts": 0, "checkpoints": 2, "run_dir": "/runs/a",
         **fields,
     }  # fmt: skip
 
@@ -39,6 +40,8 @@ def curve(first: int, last: int) -> dict[str, list[Any]]:
         "loss": [1.0 / step for step in steps],
         "auc": [0.5 + 0.001 * step for step in steps],
         "auc_bound": [0.01 for _ in steps],
+        "stall_mean_pct": [1.0 for _ in steps],
+        "stall_max_pct": [2.0 for _ in steps],
         "stall_pct": [1.0 for _ in steps],
         "lr": [0.1 for _ in steps],
     }

@@ -10,14 +10,14 @@ import numpy as np
 from distributed import Scheduler
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
-from distrain.coordinator.collector import Collector
-from distrain.coordinator.machine import Machine
-from distrain.coordinator.messages import Submit, WorkersChanged
-from distrain.coordinator.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.events import Event, Heartbeat, RankStarted, StepsDone, TrainingStarted, to_json
+from distrain.jobs import Slot
+from distrain.machine.machine import Machine
+from distrain.machine.messages import Submit, WorkersChanged
 from distrain.metrics import BinaryMetrics
 from distrain.monitor.observer import EXTENSION, Monitor
-from distrain.placement import Slot
+from distrain.progress.collector import Collector
+from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.spec import parse_spec
 
 

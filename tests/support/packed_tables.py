@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.loader.reader import Decoded
-from distrain.partition.columns import wanted_columns
+from distrain.loader.reading.reader import DecodedColumns
+from distrain.partition.wanted_columns import wanted_columns
 from distrain.schema import ColumnSchema, Schema
 
 SCHEMA = Schema(
@@ -50,7 +50,7 @@ class PlainReader:
         with pq.ParquetFile(group.file) as parquet:
             table = parquet.read_row_group(group.index)
         cells = [table[c.name].to_numpy(zero_copy_only=False) for c in self.columns]
-        return Decoded(tuple(cells), bytes_read=1)
+        return DecodedColumns(tuple(cells), bytes_read=1)
 
     def close(self):
         self.closed = True

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from distrain.jobs.assignment import Assignment, Rendezvous
 from distrain.spec import JobSpec
-from distrain.train.assignment import Assignment, Rendezvous
 from distrain.world import World
 
 LONG_S = 120.0
@@ -34,7 +34,7 @@ class HeldRank:
         read_fd, write_fd = os.pipe()
         log_path = assignment.paths.log(assignment.world.rank, assignment.attempt)
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        code = f"{prelude}\nfrom distrain.train.rank import main\nmain()"
+        code = f"{prelude}\nfrom distrain.train.rank.process import main\nmain()"
         with log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code, str(write_fd), str(os.getpid())],

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 
 import torch
 
-from distrain.embeddings import kernels_fixed
-from distrain.embeddings.segments import Rates, Rule, segments_of
+from distrain.embeddings.kernels import fixed as kernels_fixed
+from distrain.embeddings.kernels.segments import Rates, Rule, segments_of
 from distrain.models.blocks.interaction import PairProducts
+from distrain.optimizers import UPDATE_RULES
 
-KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+KINDS = tuple(UPDATE_RULES)
 
 
 def assert_close(found, expected, rtol, atol):
@@ -84,7 +85,7 @@ def check_update(device, kind, stored, *, summed):
     state = [torch.randn(40, 6, generator=generator).to(device, stored)]
     state += [torch.rand(shape, generator=generator).to(device) for _ in range(count)]
     numbers = [torch.tensor(x, dtype=torch.float64, device=device) for x in (0.1, 0.5)]
-    rates = Rates(*numbers, torch.tensor(-77 * 2**40 + 5, device=device))
+    rates = Rates(numbers[0], numbers[1], torch.tensor(-77 * 2**40 + 5, device=device))
     rule = Rule(kind, 1e-8, (0.9, 0.99))
     with twins():
         sums = kernels_fixed.sum_segments(rows, segments.order, segments)
@@ -92,7 +93,7 @@ def check_update(device, kind, stored, *, summed):
     def updated():
         weight, *memory = (values.clone() for values in state)
         if summed:
-            kernels_fixed.update(rule, weight, tuple(memory), segments.keys, sums, rates)
+            kernels_fixed.update_padded(rule, weight, tuple(memory), segments.keys, sums, rates)
         else:
             kernels_fixed.sum_and_update(
                 rule, weight, tuple(memory), rows, segments.order, segments, rates

@@ -6,11 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from distrain.synth.columns import CATEGORIES, INTEGERS
-from distrain.synth.draw import CHUNK_ROWS, category_ids, draw_features
-from distrain.synth.hashing import pseudo_normal, raw_category
-from distrain.synth.planted import TERMS, PairTerm, PlantedModel, probabilities
-from distrain.synth.truth import Truth
+from distrain.synth.draw import (
+    CATEGORIES,
+    CHUNK_ROWS,
+    INTEGERS,
+    category_ids,
+    draw_features,
+    pseudo_normal,
+    raw_category,
+)
+from distrain.synth.planted import TERMS, PairTerm, PlantedModel, Truth, probabilities
 
 SCALE = 0.01
 

@@ -7,10 +7,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from distrain.cli.params import COUNT
-from distrain.cli.synth import command
+from distrain.cli.data.synth import command
+from distrain.cli.options import COUNT
 from distrain.errors import InputError
-from distrain.synth.request import FORMATS
+from distrain.synth.formats import FORMATS
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,13 @@ def test_bad_requests_reach_the_caller_as_our_errors(tmp_path):
 
 def test_the_command_offers_every_format():
     (option,) = [p for p in command.params if p.name == "file_format"]
+    assert isinstance(option.type, click.Choice)
     assert tuple(option.type.choices) == FORMATS
 
 
 def test_the_commands_file_loads_fast():
-    code = "import sys, distrain.cli.synth; sys.exit(bool({'numpy', 'pyarrow'} & set(sys.modules)))"
+    code = (
+        "import sys, distrain.cli.data.synth\n"
+        "sys.exit(bool({'numpy', 'pyarrow'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

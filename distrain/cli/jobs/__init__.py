@@ -1,1 +1,3 @@
-"""Commands that look at the jobs of a scheduler from outside, and stop them."""
+"""Commands that show the jobs of a scheduler, follow them and stop them."""
+
+__all__: list[str] = []

@@ -1,12 +1,12 @@
-"""`distrain attach`: follow a job that goes on without you."""
+"""`distrain attach`: follow a job that runs without the command that submitted it."""
 
 from pathlib import Path
 
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.asking import asked, cluster_options, meant
-from distrain.cli.params import json_option
+from distrain.cli.jobs.lookup import cluster_options, connected, job_named
+from distrain.cli.options import PATH, json_option
 
 
 @click.command("attach")
@@ -14,7 +14,7 @@ from distrain.cli.params import json_option
 @cluster_options
 @click.option(
     "--run-dir",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The job's run directory on this machine. Default: as the submitter named it.",
 )
 @json_option("Print the run's summary as JSON at its end.")
@@ -33,17 +33,16 @@ def command(job: str, scheduler: str | None, run_dir: Path | None, as_json: bool
       distrain attach dlrm-20260301-123000-ab12 --scheduler tcp://10.0.0.5:8786
       distrain attach dlrm --run-dir /mnt/shared/runs/today
     """
-    from distrain.cli.jobs.rendering import how_to_follow
-    from distrain.cli.live import LiveProgress
-    from distrain.cli.outcome import tell_outcome
+    from distrain.cli.outcome import how_to_follow, print_outcome
     from distrain.cli.output import progress_console
-    from distrain.running.detached import attach
+    from distrain.cli.progress_bars import JobProgress
+    from distrain.running import attach
 
-    with asked(scheduler) as client:
+    with connected(scheduler) as client:
         assert scheduler is not None
-        found = meant(client, job)
+        found = job_named(client, job)
         follow = how_to_follow(found.job_id, scheduler)
         if_interrupted(f"job {found.job_id} goes on without this command; {follow}")
         root = run_dir or Path(found.run_dir)
-        progress = LiveProgress(progress_console())
-        tell_outcome(root, lambda on_summary: attach(client, found, root, progress, on_summary))
+        progress = JobProgress(progress_console())
+        print_outcome(root, lambda on_summary: attach(client, found, root, progress, on_summary))

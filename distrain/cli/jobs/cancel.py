@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.asking import asked, cluster_options, meant
-from distrain.cli.output import answer, tell
-from distrain.cli.params import json_option
+from distrain.cli.jobs.lookup import cluster_options, connected, job_named
+from distrain.cli.options import json_option
+from distrain.cli.output import print_answer, print_result
 
 
 @click.command("cancel")
@@ -31,11 +31,11 @@ def command(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
     """
     import socket
 
-    from distrain.coordinator.handle import JobHandle, raise_for_state
-    from distrain.running.resuming import how_to_resume
+    from distrain.running import how_to_resume
+    from distrain.submission import JobHandle, raise_for_state
 
-    with asked(scheduler) as client:
-        found = meant(client, job)
+    with connected(scheduler) as client:
+        found = job_named(client, job)
         handle = JobHandle(client, found.job_id)
         state, view = found.state, None
         if not found.is_final:
@@ -45,11 +45,11 @@ def command(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
             view = handle.watch(lambda _: None)
             state = view.state.value
     if as_json:
-        answer(job_id=found.job_id, asked=not found.is_final, state=state)
+        print_answer(job_id=found.job_id, asked=not found.is_final, state=state)
     if found.is_final:
-        tell(f"job {found.job_id} has ended already: {state}")
+        print_result(f"job {found.job_id} has ended already: {state}")
     else:
-        tell(f"job {found.job_id}: {state if wait else 'asked to stop'}")
+        print_result(f"job {found.job_id}: {state if wait else 'asked to stop'}")
     if view is not None:
         saved, hint = view.checkpoints.step, None
         if saved is not None and found.run_dir:

@@ -1,10 +1,16 @@
-"""`distrain status`: how one job stands."""
+"""`distrain status`: the state of one job."""
+
+from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.jobs.asking import asked, cluster_options, meant
-from distrain.cli.output import answer, tell
-from distrain.cli.params import json_option
+from distrain.cli.jobs.lookup import cluster_options, connected, job_named
+from distrain.cli.options import json_option
+from distrain.cli.output import clean_line, print_answer, print_result
+from distrain.wording import count, duration
+
+if TYPE_CHECKING:
+    from distrain.jobs import JobView, Listing
 
 
 @click.command("status")
@@ -12,7 +18,7 @@ from distrain.cli.params import json_option
 @cluster_options
 @json_option("Print the job as JSON.")
 def command(job: str, scheduler: str | None, as_json: bool) -> None:
-    """Say how JOB stands: its state, step, restarts, checkpoints, and why it waits or failed.
+    """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
     JOB is a job's id, or its beginning. The exit code is 0 also for a job that failed.
 
@@ -23,20 +29,53 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from distrain.cli.jobs.rendering import status_lines
-    from distrain.coordinator.handle import JobHandle
+    from distrain.submission import JobHandle
 
-    with asked(scheduler) as client:
-        found = meant(client, job)
+    with connected(scheduler) as client:
+        found = job_named(client, job)
         view = JobHandle(client, found.job_id).status()
     if as_json:
         more = {
             "message": view.message,
-            "setbacks": [asdict(setback) for setback in view.restarts],
+            "setbacks": [asdict(restart) for restart in view.restarts],
             "checkpoints": asdict(view.checkpoints),
             "model": view.model_path,
             "places": [dict(place) for place in view.rank_places],
         }
-        answer(job={**found.to_json(), **more})
+        print_answer(job={**found.to_json(), **more})
     for line in status_lines(found, view):
-        tell(line)
+        print_result(line)
+
+
+def status_lines(job: "Listing", view: "JobView") -> list[str]:
+    """The state of one job, for people."""
+    facts: dict[str, str] = {
+        "job": job.job_id,
+        "state": job.state + (f": {view.why_pending}" if view.why_pending else ""),
+        "submitted": f"{duration(job.age_s, 0)} ago",
+        "ranks": str(job.num_ranks),
+        "attempt": str(view.attempt),
+        "step": f"{job.step}/{job.num_steps or '?'}",
+        "rows/s": count(job.rows_per_s),
+        "priority": str(job.priority),
+        "checkpoints": _checkpoints(view),
+        "run directory": job.run_dir,
+    }
+    if job.tags:
+        facts["tags"] = ", ".join(f"{name}={value}" for name, value in job.tags.items())
+    if view.model_path:
+        facts["model"] = view.model_path
+    if view.reason:
+        facts["reason"] = view.reason
+    lines = [f"{name:15}{clean_line(value)}" for name, value in facts.items()]
+    lines += [
+        f"{'restart':15}attempt {restart.attempt} ended after step {restart.step}: "
+        f"{restart.reason}: {clean_line(restart.message)}"
+        for restart in view.restarts
+    ]
+    return [*lines, *(view.message or "").splitlines()]
+
+
+def _checkpoints(view: "JobView") -> str:
+    saved = view.checkpoints
+    return f"{saved.count}, the last of step {saved.step}: {saved.path}" if saved.count else "none"

@@ -1,1 +1,3 @@
-"""`distrain top`: a scheduler's jobs on the terminal."""
+"""`distrain top`: a scheduler's jobs on the terminal, as they run."""
+
+__all__: list[str] = []

@@ -1,27 +1,19 @@
-"""`distrain top`: what a scheduler's jobs do, on the terminal."""
+"""`distrain top`: a scheduler's jobs and ranks, on the terminal."""
 
 import time
 from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.output import answer, result_console, tell
-from distrain.cli.params import SCHEDULER_VARIABLE, json_option
-from distrain.cli.tls import tls_options
+from distrain.cli.options import connection_options, json_option
+from distrain.cli.output import print_answer, print_result, result_console
 
 if TYPE_CHECKING:
     from distrain.cli.top.dashboard import Dashboard
 
 
 @click.command()
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    envvar=[SCHEDULER_VARIABLE, "DASK_SCHEDULER_ADDRESS"],
-    help="The Dask scheduler; it is asked for its dashboard. "
-    f"Default: {SCHEDULER_VARIABLE}, then DASK_SCHEDULER_ADDRESS.",
-)
-@tls_options
+@connection_options("The Dask scheduler; it is asked for its dashboard.", "DASK_SCHEDULER_ADDRESS")
 @click.option(
     "--dashboard",
     "url",
@@ -35,7 +27,6 @@ if TYPE_CHECKING:
     "interval_s",
     type=click.FloatRange(min=0.1),
     default=1.0,
-    show_default=True,
     metavar="SECONDS",
     help="How often to look.",
 )
@@ -84,38 +75,37 @@ def command(
 
 
 def _print_json(dashboard: "Dashboard", job_id: str | None) -> None:
-    from distrain.cli.top.choice import chosen
+    from distrain.cli.top.live import chosen
 
     jobs = dashboard.jobs()
     shown = chosen(jobs, job_id)
-    answer(jobs=jobs, job=None if shown is None else dashboard.job(shown))
+    print_answer(jobs=jobs, job=None if shown is None else dashboard.job(shown))
 
 
 def _print_once(dashboard: "Dashboard", job_id: str | None) -> None:
-    from distrain.cli.top.choice import chosen
+    from distrain.cli.top.live import chosen
     from distrain.cli.top.view import job_line, rank_line
 
     jobs = dashboard.jobs()
     for job in jobs:
-        tell(job_line(job))
+        print_result(job_line(job))
     shown = chosen(jobs, job_id)
     if shown is None:
-        tell("no jobs yet")
+        print_result("no jobs yet")
         return
     document = dashboard.job(shown)
     for rank in document["ranks"]:
-        tell(f"{shown}  {rank_line(rank)}")
+        print_result(f"{shown}  {rank_line(rank)}")
 
 
 def _print_changes(dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
     from distrain.cli.top.view import job_line
 
-    told: dict[str, str] = {}
+    printed: dict[str, str] = {}
     while True:
         for job in dashboard.jobs():
-            if job_id in (None, job["job_id"]) and told.get(job["job_id"]) != (
-                line := job_line(job)
-            ):
-                told[job["job_id"]] = line
-                tell(line)
+            line = job_line(job)
+            if job_id in (None, job["job_id"]) and printed.get(job["job_id"]) != line:
+                printed[job["job_id"]] = line
+                print_result(line)
         time.sleep(interval_s)

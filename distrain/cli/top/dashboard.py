@@ -1,4 +1,4 @@
-"""Reads the JSON documents that a scheduler's dashboard serves of its jobs."""
+"""Reads the JSON documents about jobs that a scheduler's dashboard serves."""
 
 import json
 import os
@@ -7,8 +7,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
+from distrain.cluster import TOKEN_VARIABLE, token_of_environment
 from distrain.errors import ClusterError, InputError
-from distrain.monitor.token import TOKEN_VARIABLE, token_of_environment
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 TIMEOUT_S = 10.0
@@ -19,14 +19,10 @@ _PRELOAD_HINT = (
 
 
 class Dashboard:
-    """One scheduler's dashboard.
+    """One scheduler's dashboard at a URL, which behind a proxy includes the prefix.
 
-    Args:
-        url: Where it is, as `distrain train` prints it; behind a proxy, with the prefix.
-        token: What it asks for, if it asks.
-
-    Raises:
-        InputError: This is no URL of HTTP.
+    Its methods raise a `ClusterError` if it cannot be read, an `InputError` if it does not know
+    the job or the cursor.
     """
 
     def __init__(self, url: str, token: str | None = None):
@@ -40,30 +36,16 @@ class Dashboard:
         self._token = token
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs, the newest first.
-
-        Raises:
-            ClusterError: It cannot be read.
-        """
+        """All jobs, the newest first."""
         found: list[dict[str, Any]] = self._get("jobs")["jobs"]
         return found
 
     def job(self, job_id: str) -> dict[str, Any]:
-        """One job with its ranks.
-
-        Raises:
-            InputError: It knows no such job.
-            ClusterError: It cannot be read.
-        """
+        """One job with its ranks."""
         return self._get(f"jobs/{quote(job_id, safe='')}")
 
     def metrics(self, job_id: str, since: str = "") -> dict[str, Any]:
-        """A job's curves, or what is new of them since a cursor.
-
-        Raises:
-            InputError: It knows no such job, or no such cursor.
-            ClusterError: It cannot be read.
-        """
+        """A job's curves, or their points since a cursor."""
         cursor = f"?since={quote(since, safe='')}" if since else ""
         return self._get(f"jobs/{quote(job_id, safe='')}/metrics{cursor}")
 
@@ -94,13 +76,7 @@ class Dashboard:
 
 
 def dashboard_of(scheduler: str | None, url: str | None) -> Dashboard:
-    """The dashboard that options name: a URL, a scheduler, or the usual place on this machine.
-
-    Raises:
-        InputError: The URL is none.
-        ClusterError: The scheduler does not answer, or has no dashboard; or the environment's token
-            cannot be used.
-    """
+    """The dashboard that options name: a URL, a scheduler, or the usual place on this machine."""
     token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
     if url is None and scheduler is not None:
         url = _url_from_scheduler(scheduler)
@@ -108,9 +84,9 @@ def dashboard_of(scheduler: str | None, url: str | None) -> Dashboard:
 
 
 def _url_from_scheduler(scheduler: str) -> str:
-    from distrain.cluster import open_cluster
+    from distrain.cluster import connect
 
-    with open_cluster(scheduler=scheduler, num_workers=0) as client:
+    with connect(scheduler) as client:
         port = client.scheduler_info().get("services", {}).get("dashboard")
         host = urlsplit(client.scheduler.address).hostname
     if not port:
@@ -130,8 +106,8 @@ def _refused(error: HTTPError, url: str) -> ClusterError | InputError:
             hint=f"Put the token that the scheduler was started with into {TOKEN_VARIABLE}.",
         )
     try:
-        told = json.load(error)
-        return InputError(told["error"], where={"url": url}, hint=told.get("hint"))
+        document = json.load(error)
+        return InputError(document["error"], where={"url": url}, hint=document.get("hint"))
     except (ValueError, TypeError, KeyError):
         text = f"the dashboard answered {error.code} {error.reason}"
         return ClusterError(text, where={"url": url}, hint=_PRELOAD_HINT)

@@ -1,11 +1,10 @@
-"""Single keys from a terminal, whose mode is as it was afterwards, however that comes."""
+"""Single keys from a terminal, whose mode is restored afterwards, also on SIGTERM."""
 
 import os
 import re
 import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +12,11 @@ from enum import Enum
 from typing import NoReturn
 
 from distrain.cli.interrupts import TERMINATED
+from distrain.errors import on_sigterm
 
 
 class Key(Enum):
-    """What somebody wants."""
+    """What a key asks for."""
 
     UP = "up"
     DOWN = "down"
@@ -47,18 +47,14 @@ def keys_of(text: str) -> tuple[list[Key], str]:
 
 
 class Keyboard:
-    """Whoever may press keys.
-
-    Args:
-        fd: A terminal that sends each key at once; `None` for nobody.
-    """
+    """Reads keys from `fd`, a terminal that sends each key at once; `None` for no terminal."""
 
     def __init__(self, fd: int | None = None):
         self.fd = fd
         self._rest = ""
 
     def wait(self, timeout_s: float) -> list[Key]:
-        """The keys that are pressed; none after the time. A terminal that went away quits."""
+        """Wait for keys up to a time and return them. A terminal that went away quits."""
         if self.fd is None:
             time.sleep(timeout_s)
             return []
@@ -76,9 +72,9 @@ class Keyboard:
 def keyboard() -> Iterator[Keyboard]:
     """Standard input as a keyboard, if it is a terminal and this process is in its foreground.
 
-    SIGTERM raises `SystemExit` meanwhile, so that the terminal is left in order then, too.
+    SIGTERM raises `SystemExit` meanwhile, so that the terminal's mode is restored then, too.
     """
-    with _terminated_leaves():
+    with on_sigterm(_leave):
         fd = _terminal()
         if fd is None:
             yield Keyboard()
@@ -92,18 +88,6 @@ def keyboard() -> Iterator[Keyboard]:
             yield Keyboard(fd)
         finally:
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
-
-
-@contextmanager
-def _terminated_leaves() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _terminal() -> int | None:

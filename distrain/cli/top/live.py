@@ -1,11 +1,11 @@
-"""The screen of `distrain top`: it looks again and again, and does what keys say."""
+"""The screen of `distrain top`: which job it shows, what is known of it, and what keys do."""
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.top.choice import chosen, moved
 from distrain.cli.top.keys import Key, keyboard
-from distrain.cli.top.view import framed, screen
+from distrain.cli.top.view import ENDED, Document, framed, listed, screen
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -13,23 +13,32 @@ if TYPE_CHECKING:
     from distrain.cli.top.dashboard import Dashboard
 
 
-def show(console: "Console", dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
-    """Show all jobs and one of them until somebody quits.
+def chosen(jobs: Sequence[Document], job_id: str | None) -> str | None:
+    """The job whose ranks are shown: `job_id`, else the newest that goes on, else the newest."""
+    if job_id is not None:
+        return job_id
+    going_on = [job["job_id"] for job in jobs if job["state"] not in ENDED]
+    return next(iter(going_on or [job["job_id"] for job in jobs]), None)
 
-    Args:
-        console: A terminal.
-        dashboard: Where to ask.
-        job_id: The job to show more of; `None` for the newest.
-        interval_s: How often to look.
 
-    Raises:
-        ClusterError: The dashboard cannot be read from the start.
-        InputError: It does not know the wanted job.
-        KeyboardInterrupt: Ctrl-C.
+def moved(jobs: Sequence[Document], job_id: str | None, by: int) -> str | None:
+    """The job that is `by` rows further down the table, or its first or last.
+
+    >>> jobs = [{"job_id": "b", "state": "failed"}, {"job_id": "a", "state": "running"}]
+    >>> moved(jobs, "a", 1), moved(jobs, "b", 1), moved(jobs, "gone", 1), moved([], None, 1)
+    ('b', 'b', 'a', None)
     """
+    ids = [str(job["job_id"]) for job in listed(jobs)]
+    if job_id not in ids:
+        return next(iter(ids), None)
+    return ids[min(max(ids.index(job_id) + by, 0), len(ids) - 1)]
+
+
+def show(console: "Console", dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
+    """Show all jobs, and one of them in detail, on a terminal until somebody quits."""
     from rich.live import Live
 
-    watched = Watched(dashboard, job_id)
+    watched = DashboardView(dashboard, job_id)
     watched.look()  # an address that is wrong from the start is an error
     with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -42,26 +51,22 @@ def show(console: "Console", dashboard: "Dashboard", job_id: str | None, interva
             watched.look_again()
 
 
-def _drawn(watched: "Watched", height: int, with_keys: bool) -> "RenderableType":
+def _drawn(watched: "DashboardView", height: int, with_keys: bool) -> "RenderableType":
     note = f"{time.strftime('%H:%M:%S')}  {watched.note}"
     height -= with_keys
     drawn = screen(watched.jobs, watched.job, watched.train, height, note)
     return framed(drawn, pinned=watched.wanted is not None) if with_keys else drawn
 
 
-class Watched:
-    """What is known of the jobs, and more of one of them.
-
-    Args:
-        dashboard: Where to ask.
-        job_id: The one to know more of; `None` for the newest.
+class DashboardView:
+    """What a dashboard says of its jobs, and more of one of them.
 
     Attributes:
-        jobs: All, the newest first.
-        job: The one, with its ranks; `None` without any.
-        train: Its curves by column.
+        jobs: All jobs, the newest first.
+        job: The job that is shown, with its ranks; `None` if there is none.
+        train: Curves of that job by column.
         wanted: The job that was picked; `None` while the newest is followed.
-        note: Where this comes from, or what is wrong with it.
+        note: The dashboard's URL, or why it cannot be read.
     """
 
     def __init__(self, dashboard: "Dashboard", job_id: str | None):
@@ -74,12 +79,7 @@ class Watched:
         self._of, self._cursor = "", ""
 
     def look(self) -> None:
-        """Ask for what is new.
-
-        Raises:
-            ClusterError: The dashboard cannot be read.
-            InputError: It does not know the wanted job.
-        """
+        """Ask for what is new; errors are those of `Dashboard`."""
         self.jobs = self.dashboard.jobs()
         job_id = chosen(self.jobs, self.wanted)
         if job_id is None:
@@ -96,8 +96,8 @@ class Watched:
         self._cursor = metrics["cursor"]
 
     def look_again(self) -> None:
-        """Ask for what is new; what goes wrong stands in `note`: a scheduler may come back."""
-        from distrain.cli.text import clean_line
+        """Ask for what is new; an error goes to `note`, for a scheduler may come back."""
+        from distrain.cli.output import clean_line
         from distrain.errors import DistrainError
 
         try:

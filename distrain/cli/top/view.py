@@ -1,23 +1,28 @@
-"""Jobs and ranks on 80 columns: as tables on a terminal, as lines elsewhere. Pure."""
+"""Jobs and ranks on 80 columns: as tables on a terminal, as lines elsewhere. Pure.
+
+A `Document` is one job or one rank as the scheduler's dashboard serves it in JSON.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.text import clean_line
-from distrain.cli.top.choice import ENDED, Document, around, listed, shared_lines
-from distrain.cli.top.glyphs import shortened, sparkline
-from distrain.report.wording import count, duration
+from distrain.cli.output import STATE_STYLES, clean_line
+from distrain.wording import count, duration, milliseconds, number, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-STATE_STYLES = {"running": "green", "succeeded": "blue", "failed": "red", "restarting": "yellow"}
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
 COLUMNS, JOB_COLUMNS = 80, 27
+
+Document = Mapping[str, Any]
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def framed(drawn: "RenderableType", *, pinned: bool) -> "RenderableType":
-    """What is drawn, with the keys on the terminal's last line."""
+    """Add a last line that explains the keys."""
     from rich.layout import Layout
     from rich.text import Text
 
@@ -42,8 +47,8 @@ def job_line(job: Document) -> str:
     if job.get("step"):
         parts.append(f"step {job['step']}/{job.get('num_steps') or '?'}")
         parts.append(f"{count(job.get('rows_per_s'))} rows/s")
-        parts.append(f"loss {_metric(job.get('loss'))}  AUC {_metric(_auc(job))}")
-        parts.append(f"stall {_percent(job.get('stall_pct'))}")
+        parts.append(f"loss {number(job.get('loss'), 4)}  AUC {number(_auc(job), 4)}")
+        parts.append(f"stall mean {percent(job.get('stall_mean_pct', job.get('stall_pct')), 0)}")
     if job.get("eta_s") is not None:
         parts.append(f"ETA {duration(job['eta_s'])}")
     if job.get("restarts"):
@@ -53,17 +58,16 @@ def job_line(job: Document) -> str:
 
 def rank_line(rank: Document) -> str:
     """A rank in one line."""
-    return "  ".join(
-        [
-            f"rank {rank['rank']}",
-            clean_line(rank.get("host") or "-"),
-            _doing(rank),
-            f"step {rank.get('step') or 0}",
-            f"{count(rank.get('rows_per_s'))} rows/s",
-            f"{_milliseconds(rank.get('step_time_s'))} a step",
-            f"stall {_percent(rank.get('stall_pct'))}",
-        ]
+    parts = (
+        f"rank {rank['rank']}",
+        clean_line(rank.get("host") or "-"),
+        _doing(rank),
+        f"step {rank.get('step') or 0}",
+        f"{count(rank.get('rows_per_s'))} rows/s",
+        f"{milliseconds(rank.get('step_time_s'))} a step",
+        f"stall {percent(rank.get('stall_pct'), 0)}",
     )
+    return "  ".join(parts)
 
 
 def screen(
@@ -73,15 +77,7 @@ def screen(
     height: int,
     note: str,
 ) -> "RenderableType":
-    """All of it for a terminal.
-
-    Args:
-        jobs: All jobs, the newest first.
-        job: The one whose ranks are shown.
-        train: Its curves by column.
-        height: Lines of the terminal.
-        note: Where this comes from, and what is wrong with it.
-    """
+    """A terminal of `height` lines: a note, all jobs, and the curves and ranks of one job."""
     from rich.console import Group
     from rich.text import Text
 
@@ -104,6 +100,35 @@ def screen(
         room = max(1, for_ranks - 1) if for_ranks < num_ranks else for_ranks
         parts += [Text(""), *map(Text, about), Text(""), *_ranks(job, room)]
     return Group(*parts)
+
+
+def listed(jobs: Sequence[Document]) -> list[Document]:
+    """Jobs in the order of the table: those that go on, then those that have ended."""
+    return sorted(jobs, key=lambda job: job["state"] in ENDED)
+
+
+def around(jobs: list[Document], job_id: str | None, room: int) -> list[Document]:
+    """At most `room` neighbouring jobs, among them the one of an id.
+
+    >>> [job["job_id"] for job in around([{"job_id": n} for n in "abcde"], "d", 2)]
+    ['c', 'd']
+    """
+    place = next((n for n, job in enumerate(jobs) if job["job_id"] == job_id), 0)
+    first = max(0, place - room + 1)
+    return jobs[first : first + room]
+
+
+def shared_lines(free: int, jobs: int, ranks: int) -> tuple[int, int]:
+    """Divide the free lines of the screen between a number of jobs and a number of ranks.
+
+    Where there are too few for all, ranks get half, and each side takes what the other leaves.
+    Each gets at least one line; a side that is cut spends a line of its own on saying so.
+
+    >>> shared_lines(40, 11, 8), shared_lines(12, 11, 4), shared_lines(12, 30, 1000)
+    ((11, 8), (8, 4), (6, 6))
+    """
+    for_ranks = min(ranks, max(free // 2, free - jobs, 1))
+    return min(jobs, max(free - for_ranks, 1)), for_ranks
 
 
 def _curves(train: Mapping[str, Sequence[float | None]]) -> list[str]:
@@ -129,11 +154,37 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
             state,
             _bar(job),
             count(job.get("rows_per_s")),
-            _metric(job.get("loss")),
-            _metric(_auc(job)),
-            "-" if job.get("eta_s") is None else duration(job["eta_s"]),
+            number(job.get("loss"), 4),
+            number(_auc(job), 4),
+            duration(job.get("eta_s")),
         )
     return table
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The last `width` known values as blocks of eight heights.
+
+    >>> sparkline([0.0, None, 1.0, 2.0, 7.0], 4)
+    '▁▂▃█'
+    """
+    known = [value for value in values if value is not None][-width:]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    span = (high - low) or 1.0
+    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in known)
+
+
+def shortened(text: str, width: int) -> str:
+    """A job's id, cut in the middle: its name and its random end stay.
+
+    >>> shortened("deep-and-cross-20260301-123000-ab12", 20)
+    'deep-and…123000-ab12'
+    """
+    if len(text) <= width:
+        return text
+    tail = min(11, width // 2 + 1)
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"
 
 
 def _about(job: Document) -> list[str]:
@@ -148,8 +199,8 @@ def _about(job: Document) -> list[str]:
     slowest = job.get("slowest")
     if slowest:
         lines.append(
-            f"slowest: rank {slowest['rank']}, {_milliseconds(slowest.get('step_time_s'))} a step; "
-            f"median {_milliseconds(slowest.get('median_step_time_s'))}"
+            f"slowest: rank {slowest['rank']}, {milliseconds(slowest.get('step_time_s'))} a step; "
+            f"median {milliseconds(slowest.get('median_step_time_s'))}"
         )
     if shares := phase_shares(job.get("ranks", ())):
         lines.append("time: " + ", ".join(f"{name} {pct:.0f} %" for name, pct in shares))
@@ -170,7 +221,7 @@ def phase_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
 
 
 def _ranks(job: Document, room: int) -> "list[RenderableType]":
-    """The ranks; the slowest, where there is no room for all."""
+    """The table of ranks; the slowest, where there is no room for all."""
     from rich.text import Text
 
     ranks = list(job.get("ranks", ()))
@@ -186,16 +237,16 @@ def _ranks(job: Document, room: int) -> "list[RenderableType]":
             clean_line(rank.get("host") or "-"),
             _doing(rank),
             count(rank.get("rows_per_s")),
-            _milliseconds(rank.get("step_time_s")),
-            _percent(rank.get("stall_pct")),
-            _percent(gpu.get("utilisation_pct")).replace(" ", ""),
+            milliseconds(rank.get("step_time_s")),
+            percent(rank.get("stall_pct"), 0),
+            percent(gpu.get("utilisation_pct"), 0).replace(" ", ""),
         )
     rest = _num_ranks(job) - len(shown)
     return [table, *([Text(f"and {rest} other ranks", style="dim")] if rest else [])]
 
 
 def _num_ranks(job: Document) -> int:
-    """All of its ranks, also those that the document leaves out."""
+    """The number of ranks, with those that the document leaves out."""
     return max(len(job.get("ranks", ())), job.get("num_ranks") or 0)
 
 
@@ -222,19 +273,7 @@ def _doing(rank: Document) -> str:
 
 
 def _auc(job: Document) -> float | None:
-    """Of validation, where there is one."""
+    """The AUC of validation, or else that of training."""
     names = ("valid_auc", "auc")
     known: list[float] = [job[name] for name in names if job.get(name) is not None]
     return known[0] if known else None
-
-
-def _metric(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} %"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1000 * seconds:.1f} ms"

@@ -1,13 +1,18 @@
-"""What can be done to a column, one operator per file."""
+"""Operators, the steps from a column's raw values to its training values."""
 
-from distrain.etl.operators.base import FittedOperator, Operator
-from distrain.etl.operators.categorify import Categorify, Counts
-from distrain.etl.operators.clip import Clip
-from distrain.etl.operators.fill_missing import FillMissing
+from typing import Any
+
+from distrain.etl.operators.categorify import Categorify, Counts, category_type
 from distrain.etl.operators.list_slice import ListSlice
-from distrain.etl.operators.log_op import LogOp
-from distrain.etl.operators.normalize import Moments, Normalize
+from distrain.etl.operators.numbers import Clip, FillMissing, LogOp, Moments, Normalize
+from distrain.etl.operators.operator import FittedOperator, Operator, concrete
 from distrain.vocabulary import Vocabulary
+
+OPERATORS: dict[str, Any] = {
+    operator.kind: operator
+    for operator in (Categorify, Clip, FillMissing, ListSlice, LogOp, Normalize)
+}
+"""The operators that a saved workflow can name, by kind."""
 
 __all__ = [
     "Categorify",
@@ -19,6 +24,9 @@ __all__ = [
     "LogOp",
     "Moments",
     "Normalize",
+    "OPERATORS",
     "Operator",
     "Vocabulary",
+    "category_type",
+    "concrete",
 ]

@@ -147,11 +147,7 @@ class Categorify:
 
 
 def as_category_type(values: pa.Array) -> pa.Array:
-    """Integers of any width as int64, strings of any kind as string.
-
-    Raises:
-        DataError: An integer above the int64 range.
-    """
+    """Integers of any width as int64, strings of any kind as string."""
     target = pa.int64() if pa.types.is_integer(values.type) else pa.string()
     try:
         return values.cast(target)

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.etl.lists import Lists, holds_lists, offsets_of
+from distrain.etl.operators.operator import SettingsOnly
 
 
 @dataclass(frozen=True)
-class ListSlice:
+class ListSlice(SettingsOnly):
     """Keep some places of each list, as Python's slices count them; shorter lists stay shorter.
 
     `ListSlice(10)` keeps the first ten items, `ListSlice(-10)` the last ten, `ListSlice(2, 5)` the
@@ -50,21 +51,14 @@ class ListSlice:
             )
         lists = Lists.of(values)
         lengths = lists.lengths
-        first, last = (self.start, self.end) if self._has_start else (0, self.start)
+        has_start = self.end is not None or self.start < 0
+        first, last = (self.start, self.end) if has_start else (0, self.start)
         begin = _places(first, lengths)
         count = np.maximum((lengths if last is None else _places(last, lengths)) - begin, 0)
         offsets = offsets_of(count)
         moves = np.repeat(lists.offsets[:-1] + begin - offsets[:-1], count)
         kept = lists.items.take(pa.array(np.arange(offsets[-1]) + moves))
         return Lists(kept, offsets).to_arrow()
-
-    @property
-    def _has_start(self) -> bool:
-        return self.end is not None or self.start < 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The settings."""
-        return {"start": self.start, "end": self.end}
 
 
 def _places(place: int, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

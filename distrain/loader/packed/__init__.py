@@ -9,15 +9,16 @@ the loader can read; `CachingReader` keeps row groups of slower sources in this 
 from distrain.loader.packed.cache import CacheCounters, CachingReader
 from distrain.loader.packed.layout import is_packed
 from distrain.loader.packed.pack import PackReport, pack
-from distrain.loader.packed.reader import PackedReader
+from distrain.loader.packed.reader import PackedReader, check_flat
 from distrain.loader.packed.writer import MOST_GROUP_ROWS
 
 __all__ = [
-    "MOST_GROUP_ROWS",
     "CacheCounters",
     "CachingReader",
+    "MOST_GROUP_ROWS",
     "PackReport",
     "PackedReader",
+    "check_flat",
     "is_packed",
     "pack",
 ]

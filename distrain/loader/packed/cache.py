@@ -6,24 +6,20 @@ import hashlib
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from distrain.errors import DataError
-from distrain.loader.packed.cells import exact_cells
-from distrain.loader.packed.file import Buffers, PackedFile
-from distrain.loader.packed.folder import BoundedFolder
+from distrain.loader.filling import unusable
+from distrain.loader.packed.cache_folder import BoundedFolder
 from distrain.loader.packed.layout import FORMAT_VERSION
+from distrain.loader.packed.packed_file import Buffers, PackedFile
 from distrain.loader.packed.reader import check_flat
-from distrain.loader.packed.writer import PackedWriter
-from distrain.loader.reader import Decoded, Reader
-from distrain.partition import RowGroup
-from distrain.partition.columns import Wanted
-from distrain.storage.identity import file_identity
+from distrain.loader.packed.writer import PackedWriter, cells_of
+from distrain.loader.reading import DecodedColumns, Reader
+from distrain.partition import RowGroup, WantedColumn
+from distrain.storage import file_identity, is_remote
 
 _log = logging.getLogger(__name__)
 
@@ -33,14 +29,14 @@ _SUFFIX = ".parquet"
 
 @dataclass(frozen=True)
 class CacheCounters:
-    """What a cache did since it was made, in this process.
+    """Counts of row groups and entries since the cache was made, in this process.
 
     Attributes:
-        hits: Row groups that came out of the cache.
-        misses: Row groups that the inner reader had to read.
-        bytes_written: Size of the entries written.
+        hits: Row groups that were read from the cache.
+        misses: Row groups that the inner reader read.
+        bytes_written: Bytes of the entries written.
         evictions: Entries removed to make room.
-        corrupt: Entries that were damaged, and removed; each is a miss as well.
+        corrupt: Damaged entries, which were removed; each is a miss as well.
     """
 
     hits: int = 0
@@ -50,30 +46,24 @@ class CacheCounters:
     corrupt: int = 0
 
 
-class CachingReader:
-    """Keeps the row groups that a reader read, and takes them from there the next time.
+class CachingReader(Reader):
+    """Caches the row groups that another reader reads, flat columns only.
 
     An entry is a packed file of one row group with the wanted columns only. It is found again as
     long as the source's file, the columns and what nulls become are the same. Any number of threads
-    and processes may use a folder at once.
+    and processes may use a folder, which may serve many tables, at once. It is on a local disk and
+    made if missing; where its entries exceed `max_bytes`, the least recently used are removed
+    first.
 
-    The cache never makes a run fail: where an entry is gone or damaged, the inner reader reads;
+    The cache never makes a run fail. Where an entry is gone or damaged, the inner reader reads;
     where none can be written, that is logged once and the run goes on without new ones. Values that
-    training will refuse are not kept, so that the error comes as it would without a cache.
+    training refuses are not cached, so the error is the same as without a cache.
 
-    What `read` returns holds until the same thread reads again, as with `PackedReader`.
+    What `read` returns stays valid until the same thread reads again, as with `PackedReader`.
 
-    Args:
-        inner: Reads what is not in the cache.
-        columns: What `inner` reads, in its order; flat columns only.
-        directory: A folder on a local disk; made if missing. It may serve many tables.
-        max_bytes: Bound of the entries' total size. What was not used for longest goes first.
-        fingerprint_of: A file's identity and version by its path; `None` if there is no telling,
-            then its row groups are not kept. By default `file_identity`. Of a URL it is asked once,
-            and again when an entry is about to be kept.
-
-    Raises:
-        SchemaError: A list column is wanted.
+    `columns` are those that `inner` reads, in its order. `fingerprint_of` gives a file's identity
+    and version by its path; `None` if they are unknown, then its row groups are not cached. For a
+    URL it is called once, and again before an entry is written.
     """
 
     name = "cached"
@@ -81,7 +71,7 @@ class CachingReader:
     def __init__(
         self,
         inner: Reader,
-        columns: Sequence[Wanted],
+        columns: Sequence[WantedColumn],
         directory: str | Path,
         max_bytes: int,
         fingerprint_of: Callable[[str], str | None] = file_identity,
@@ -90,7 +80,7 @@ class CachingReader:
         self._inner = inner
         self._columns = tuple(columns)
         # An entry holds the constant columns too, so that it is read with nothing to add.
-        self._policy = repr([(c.name, c.kind, c.fill) for c in columns])
+        self._policy = repr([(c.name, c.kind, c.fill_null) for c in columns])
         self._folder = BoundedFolder(Path(directory), max_bytes, _SUFFIX)
         self._fingerprint_of = fingerprint_of
         self._remote: dict[str, str | None] = {}  # to ask a server may take long
@@ -102,15 +92,11 @@ class CachingReader:
 
     @property
     def counters(self) -> CacheCounters:
-        """What happened so far."""
+        """The counts so far."""
         return self._counters
 
-    def read(self, group: RowGroup) -> Decoded:
-        """The wanted columns of a row group.
-
-        Raises:
-            DataError: The inner reader could not read it.
-        """
+    def read(self, group: RowGroup) -> DecodedColumns:
+        """The wanted columns of a row group."""
         fingerprint = self._first_fingerprint(group)
         if fingerprint is None:
             self._count(misses=1)
@@ -122,14 +108,10 @@ class CachingReader:
             return found
         self._count(misses=1)
         decoded = self._inner.read(group)
-        # A file that was replaced meanwhile must not become an entry under its former name.
+        # A file that was replaced meanwhile must not become an entry of its former version.
         if self._can_write and self._fingerprint(group) == fingerprint:
             self._keep(name, decoded, fingerprint)
         return decoded
-
-    def read_in_parts(self, group: RowGroup) -> Iterator[Decoded]:
-        """The same, in one part."""
-        yield self.read(group)
 
     def close(self) -> None:
         """Close all files and the inner reader; no thread may be reading."""
@@ -139,7 +121,7 @@ class CachingReader:
         self._inner.close()
 
     def _first_fingerprint(self, group: RowGroup) -> str | None:
-        if "://" not in group.file:
+        if not is_remote(group.file):
             return self._fingerprint(group)
         if group.file not in self._remote:
             self._remote[group.file] = self._fingerprint(group)
@@ -149,14 +131,14 @@ class CachingReader:
         try:
             return self._fingerprint_of(group.file)
         except (OSError, DataError):
-            return None  # the inner reader will say what is wrong with the file
+            return None  # the inner reader will report what is wrong with the file
 
     def _entry_name(self, fingerprint: str, group: RowGroup) -> str:
         parts = (FORMAT_VERSION, fingerprint, group.index, group.num_rows, group.constants)
         key = repr((parts, self._policy)).encode()
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 
-    def _look_up(self, name: str, group: RowGroup) -> Decoded | None:
+    def _look_up(self, name: str, group: RowGroup) -> DecodedColumns | None:
         """An entry's values, or `None` if it is not there or cannot be used."""
         inode = None
         try:
@@ -165,13 +147,13 @@ class CachingReader:
             layout = file.layout(0, group.num_rows, self._columns)
             cells = file.read(layout, 0, self._buffers.take(layout.num_bytes))
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            self._forget(name)  # it was never written, or is gone since somebody needed room
+            self._forget(name)  # it was never written, or was removed to make room
             return None
         except (DataError, OSError) as error:
             self._drop(name, inode, error)
             return None
         self._folder.touch(name)
-        return Decoded(cells, bytes_read=layout.num_bytes)
+        return DecodedColumns(cells, bytes_read=layout.num_bytes)
 
     def _file(self, name: str) -> PackedFile:
         with self._lock:
@@ -191,15 +173,17 @@ class CachingReader:
     def _drop(self, name: str, inode: int | None, error: Exception) -> None:
         self._forget(name)
         self._folder.remove(name, inode)
-        if not self._counters.corrupt:  # told once; how often it happens is counted
+        if not self._counters.corrupt:  # logged once, and counted each time
             reason = str(error).splitlines()[0]
             _log.warning("dropped a damaged entry of the cache %s: %s", self._folder.path, reason)
         self._count(corrupt=1)
 
-    def _keep(self, name: str, decoded: Decoded, fingerprint: str) -> None:
-        cells = _exact(decoded.cells, self._columns)
-        if cells is None:
-            return
+    def _keep(self, name: str, decoded: DecodedColumns, fingerprint: str) -> None:
+        cells = []
+        for values, column in zip(decoded.cells, self._columns, strict=True):
+            if unusable(column, values).any():
+                return
+            cells.append(cells_of(column, values))
         if sum(column.nbytes for column in cells) > self._folder.max_bytes:
             self._give_up(f"max_bytes={self._folder.max_bytes} is less than one row group")
             return
@@ -226,15 +210,3 @@ class CachingReader:
         with self._lock:
             now = self._counters
             self._counters = replace(now, **{k: getattr(now, k) + n for k, n in more.items()})
-
-
-def _exact(
-    cells: Sequence[NDArray[Any]], columns: Sequence[Wanted]
-) -> tuple[NDArray[Any], ...] | None:
-    found = []
-    for values, column in zip(cells, columns, strict=True):
-        exact = exact_cells(values, column)
-        if exact is None:
-            return None
-        found.append(exact)
-    return tuple(found)

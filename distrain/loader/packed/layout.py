@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from distrain.errors import DataError
-from distrain.partition.columns import Wanted
+from distrain.partition import WantedColumn
 
 FORMAT_VERSION = 1
 MARK_KEY = "distrain.packed"
@@ -32,12 +32,11 @@ checksum = xxhash.xxh3_64_intdigest
 
 @dataclass(frozen=True)
 class GroupMark:
-    """What the mark says of a row group.
+    """A row group in the mark.
 
     Attributes:
         start: Where its bytes begin in the file.
-        length: How many there are, page headers and all.
-        num_rows: Its rows.
+        length: The number of bytes, including page headers.
         all_checksum: XXH3 (64 bits) of these bytes.
         column_checksums: XXH3 of each column's values alone, in the order of the file.
     """
@@ -51,13 +50,7 @@ class GroupMark:
 
 @dataclass(frozen=True)
 class Mark:
-    """What makes a parquet file a packed one.
-
-    Attributes:
-        columns: The names of its columns, in order.
-        source: The fingerprint of the table that it was made from.
-        groups: Its row groups.
-    """
+    """Marks a parquet file as packed; `source` is the fingerprint of the table it was made from."""
 
     columns: tuple[str, ...]
     source: str
@@ -81,11 +74,7 @@ class Mark:
 
     @staticmethod
     def from_json(text: bytes) -> Mark:
-        """Parse it.
-
-        Raises:
-            ValueError: It is damaged, or of another version.
-        """
+        """Parse it; a `ValueError` says that it is damaged, or of another version."""
         document = _parsed(text)
         if document.pop("version") != FORMAT_VERSION:
             raise ValueError("written by another version")
@@ -96,7 +85,7 @@ class Mark:
             for start, length, num_rows, all_, columns in document["row_groups"]
         )
         mark = Mark(tuple(document["columns"]), document["source"], tuple(groups))
-        # The checksum finds accidents; whoever wrote the mark can make it fit anything.
+        # The checksum finds damage, but a writer can make it fit any numbers.
         for group in mark.groups:
             numbers = (group.start, group.length, group.num_rows)
             if not all(type(number) is int and number >= 0 for number in numbers):
@@ -109,8 +98,8 @@ class Mark:
 def is_packed(metadata: pq.FileMetaData) -> bool:
     """Whether a parquet file has the layout, in a version that is known here.
 
-    Only the mark's presence and version are looked at; a damaged one is told when a row group is
-    read. Files of a later version are parquet like any other.
+    Only the mark's presence and version count; a damaged mark is reported when a row group is read.
+    Files of a later version are read as ordinary parquet.
     """
     text = (metadata.metadata or {}).get(MARK_KEY.encode())
     if text is None:
@@ -118,15 +107,11 @@ def is_packed(metadata: pq.FileMetaData) -> bool:
     try:
         return bool(_parsed(text)["version"] == FORMAT_VERSION)
     except (ValueError, KeyError, TypeError):
-        return True  # so that reading tells of the damage
+        return True  # so that reading reports the damage
 
 
 def mark_of(metadata: pq.FileMetaData, file: str) -> Mark:
-    """The mark of a packed file.
-
-    Raises:
-        DataError: It has none, or it is damaged, or does not fit the footer.
-    """
+    """The mark of a packed file; it must be whole and fit the footer."""
     where = {"file": file}
     text = (metadata.metadata or {}).get(MARK_KEY.encode())
     if text is None:
@@ -146,8 +131,8 @@ def mark_of(metadata: pq.FileMetaData, file: str) -> Mark:
 
 
 @dataclass(frozen=True)
-class Span:
-    """What one call reads: `length` bytes from `start` of a file, to `place` of a buffer."""
+class ByteRange:
+    """`length` bytes from `start` of a file, which one call reads to `place` of a buffer."""
 
     start: int
     length: int
@@ -156,14 +141,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Values:
-    """A column's values in the buffer.
-
-    Attributes:
-        name: The column.
-        dtype: `<i4` or `<f4`.
-        place: Where they begin in the buffer, in bytes; of any alignment.
-        checksum: XXH3 of their bytes.
-    """
+    """A column's values, `<i4` or `<f4`, from byte `place` of the buffer on, at any alignment."""
 
     name: str
     dtype: np.dtype[Any]
@@ -176,33 +154,28 @@ class GroupLayout:
     """How to read some columns of a row group.
 
     Attributes:
-        num_rows: Its rows.
-        spans: What to read, in the order of the buffer.
-        num_bytes: How long the buffer must be.
-        values: The wanted columns, in the order in which they are wanted.
+        byte_ranges: What to read, in the order of the buffer.
+        num_bytes: Bytes of the buffer.
+        values: The wanted columns, in their order.
         all_checksum: The checksum of the whole buffer, if all of the row group is read.
     """
 
     num_rows: int
-    spans: tuple[Span, ...]
+    byte_ranges: tuple[ByteRange, ...]
     num_bytes: int
     values: tuple[Values, ...]
     all_checksum: int | None
 
 
 def group_layout(
-    metadata: pq.FileMetaData, mark: Mark, index: int, wanted: Sequence[Wanted], file: str
+    metadata: pq.FileMetaData, mark: Mark, index: int, wanted: Sequence[WantedColumn], file: str
 ) -> GroupLayout:
-    """Find the wanted columns of a row group.
-
-    Raises:
-        DataError: A column is missing or of the wrong type, or the footer contradicts itself.
-    """
+    """Find the wanted columns of a row group."""
     where = {"file": file, "row group": index}
     group = mark.groups[index]
     chunks, dtypes = _chunks(metadata, group, index, where)
     numbers = [_number_of(column, mark, dtypes, where) for column in wanted]
-    spans, places = _spans(chunks, sorted(set(numbers)))
+    byte_ranges, places = _byte_ranges(chunks, sorted(set(numbers)))
     value_bytes = 4 * group.num_rows
     values = tuple(
         Values(
@@ -214,9 +187,9 @@ def group_layout(
         for number in numbers
     )
     whole = len(places) == len(chunks)
-    num_bytes = sum(span.length for span in spans)
+    num_bytes = sum(byte_range.length for byte_range in byte_ranges)
     return GroupLayout(
-        group.num_rows, spans, num_bytes, values, group.all_checksum if whole else None
+        group.num_rows, byte_ranges, num_bytes, values, group.all_checksum if whole else None
     )
 
 
@@ -246,7 +219,7 @@ def _chunks(
 
 
 def _number_of(
-    column: Wanted, mark: Mark, dtypes: list[np.dtype[Any]], where: dict[str, object]
+    column: WantedColumn, mark: Mark, dtypes: list[np.dtype[Any]], where: dict[str, object]
 ) -> int:
     place = {**where, "column": column.name}
     if column.name not in mark.columns:
@@ -263,23 +236,23 @@ def _number_of(
     return number
 
 
-def _spans(
+def _byte_ranges(
     chunks: list[tuple[int, int]], numbers: list[int]
-) -> tuple[tuple[Span, ...], dict[int, int]]:
+) -> tuple[tuple[ByteRange, ...], dict[int, int]]:
     """Neighbouring column chunks read together, and each chunk's place in the buffer."""
-    spans: list[Span] = []
+    byte_ranges: list[ByteRange] = []
     places: dict[int, int] = {}
     end = 0
     for number in numbers:
         start, length = chunks[number]
         places[number] = end
-        if spans and spans[-1].start + spans[-1].length == start:
-            last = spans.pop()
-            spans.append(Span(last.start, last.length + length, last.place))
+        if byte_ranges and byte_ranges[-1].start + byte_ranges[-1].length == start:
+            last = byte_ranges.pop()
+            byte_ranges.append(ByteRange(last.start, last.length + length, last.place))
         else:
-            spans.append(Span(start, length, end))
+            byte_ranges.append(ByteRange(start, length, end))
         end += length
-    return tuple(spans), places
+    return tuple(byte_ranges), places
 
 
 def _parsed(text: bytes) -> Any:

@@ -18,17 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import OutputError
-from distrain.loader.arrow import ArrowReader
-from distrain.loader.fill import check_values
-from distrain.loader.packed.cells import cells_of
+from distrain.loader.filling import check_values
 from distrain.loader.packed.reader import check_flat
-from distrain.loader.packed.writer import MOST_GROUP_ROWS, PackedWriter, certify
-from distrain.loader.same_files import SameFilesReader
-from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
-from distrain.partition.columns import Wanted, wanted_columns
+from distrain.loader.packed.writer import MOST_GROUP_ROWS, PackedWriter, cells_of, certify
+from distrain.loader.reading import ArrowReader, SameFilesReader
+from distrain.partition import (
+    PARQUET_SUFFIXES,
+    RowGroup,
+    Table,
+    WantedColumn,
+    read_footers,
+    wanted_columns,
+)
 from distrain.schema import Schema, Tags
-from distrain.schema.files import save_schema
-from distrain.storage import check_free, list_inputs, translated_errors, whole_dir
+from distrain.storage import check_free, is_remote, list_inputs, translated_errors, whole_dir
 
 ROW_GROUP_ROWS = 65536
 ROWS_PER_FILE = 64 * ROW_GROUP_ROWS
@@ -43,11 +46,8 @@ class PackReport:
     """What `pack` did.
 
     Attributes:
-        rows: Rows written.
-        files: Data files written.
         bytes_in: Size of the source's files.
         bytes_out: Size of the written ones.
-        seconds: Wall time.
     """
 
     rows: int
@@ -73,9 +73,8 @@ def pack(
 ) -> PackReport:
     """Write a table in the fast layout, its rows in their order, and its schema beside it.
 
-    Every value is checked as training checks it, and all that was written is read back. The folder
-    appears whole or not at all. Memory is bounded by one row group of the source and one of the
-    output per thread.
+    Every value is checked as in training, and every file is read back. The folder appears whole or
+    not at all. Memory is bounded by one row group of the source and one of the output per thread.
 
     Args:
         patterns: Paths, folders, globs or URLs, as `distrain.storage.list_inputs` takes them.
@@ -83,10 +82,7 @@ def pack(
         output_dir: The folder to make: `part-00000.parquet`, ..., `.merlin/schema.json`.
         row_group_rows: Rows per row group, 1 to 2^28.
         rows_per_file: Rows per file, rounded up to whole row groups.
-        overwrite: Whether an existing folder is replaced.
-        hive: Whether folders named `key=value` give columns (see `read_footers`).
-        fill_null_id: What a null id becomes; `None` refuses nulls.
-        fill_null_value: What a null value becomes; `None` refuses nulls.
+        hive, fill_null_id, fill_null_value: As for `read_footers`.
         threads: Files written at once; by default as many as there are processors, at most 8.
         progress: Called with rows done and rows to do, from one thread at a time.
 
@@ -116,7 +112,7 @@ def pack(
         job.run(rows_per_file, threads or min(os.cpu_count() or 1, _MOST_THREADS))
         kept = schema.select(name for name in schema.names if name in names)
         # Where Merlin has it too: a visible file would disturb tools that read a whole folder.
-        save_schema(kept, folder / ".merlin" / "schema.json")
+        kept.save(folder / ".merlin" / "schema.json")
         written = sorted(folder.glob("*.parquet"))
         bytes_out = sum(file.stat().st_size for file in written)
     seconds = time.monotonic() - started_s
@@ -127,7 +123,7 @@ def _check_apart(table: Table, output_dir: str | Path) -> None:
     """Refuse to replace the source, whose columns without a role would be lost."""
     output = Path(output_dir).resolve()
     for group in table.row_groups:
-        if "://" not in group.file and output in Path(group.file).resolve().parents:
+        if not is_remote(group.file) and output in Path(group.file).resolve().parents:
             raise OutputError(
                 "the output folder holds files that are to be packed",
                 where={"path": str(output_dir), "file": group.file},
@@ -141,7 +137,7 @@ class _Job:
     def __init__(
         self,
         table: Table,
-        columns: tuple[Wanted, ...],
+        columns: tuple[WantedColumn, ...],
         folder: Path,
         row_group_rows: int,
         progress: Progress | None,
@@ -166,7 +162,7 @@ class _Job:
             try:
                 for task in tasks:
                     task.result()
-            finally:  # also where somebody presses Ctrl-C
+            finally:  # also after Ctrl-C
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
 
@@ -182,19 +178,19 @@ class _Job:
                     if self._stop.is_set():
                         return
                     writer.write(cells)
-                    self._tell(len(cells[0]))
+                    self._report(len(cells[0]))
             certify(path, self._columns)
 
     @contextlib.contextmanager
     def _stop_on_error(self) -> Iterator[None]:
-        """End the other files too, so that the error is told now and not when they are done."""
+        """End the other files too, so that the error is raised now and not when they are done."""
         try:
             yield
         except BaseException:
             self._stop.set()
             raise
 
-    def _tell(self, rows: int) -> None:
+    def _report(self, rows: int) -> None:
         with self._lock:
             self._rows_done += rows
             if self._progress:
@@ -204,7 +200,7 @@ class _Job:
 class _Source:
     """The rows of a table from any row on, checked; for one thread."""
 
-    def __init__(self, table: Table, columns: Sequence[Wanted]):
+    def __init__(self, table: Table, columns: Sequence[WantedColumn]):
         self._groups = table.row_groups
         self._columns = columns
         self._starts = [0, *accumulate(group.num_rows for group in table.row_groups)]

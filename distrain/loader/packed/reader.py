@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.errors import DataError, SchemaError, Unavailable
-from distrain.loader.packed.file import Buffers, PackedFile, PackedFooter
-from distrain.loader.reader import Decoded
-from distrain.partition import RowGroup
-from distrain.partition.columns import Wanted
-from distrain.storage import may_pass
+from distrain.errors import SchemaError
+from distrain.loader.packed.packed_file import Buffers, PackedFile, PackedFooter
+from distrain.loader.reading import DecodedColumns, Reader, unreadable
+from distrain.partition import RowGroup, WantedColumn
+from distrain.storage import is_transient
 
 _OPEN_FILES = 256
 
 
-class PackedReader:
-    """Reads packed files on local filesystems, from any thread.
+class PackedReader(Reader):
+    """Reads packed files on local filesystems, flat columns only, from any thread.
 
-    Each thread has one buffer. What `read` returns is views of it, of any alignment, and holds
-    until the same thread reads again, or ends. Keep a reader for as long as its files are read,
-    closed or not: a new one parses their footers again.
+    Each thread has one buffer. `read` returns views of it, of any alignment, which stay valid until
+    the same thread reads again, or ends. Keep a reader for as long as its files are read, closed or
+    not: a new one parses their footers again.
 
-    Args:
-        columns: What to read; flat columns only.
-        verify: Whether checksums are compared; they find every flipped bit and cost 6 ns a row of
-            40 columns.
-
-    Raises:
-        SchemaError: A list column is wanted.
+    `verify` compares checksums, which find every flipped bit and cost 6 ns a row of 40 columns.
     """
 
     name = "packed"
 
-    def __init__(self, columns: Sequence[Wanted], *, verify: bool = True):
+    def __init__(self, columns: Sequence[WantedColumn], *, verify: bool = True):
         check_flat(columns, "packed files")
         self._columns = tuple(columns)
         self._verify = verify
@@ -47,14 +40,8 @@ class PackedReader:
         self._footers: dict[str, PackedFooter] = {}
         self._lock = threading.Lock()
 
-    def read(self, group: RowGroup) -> Decoded:
-        """The wanted columns of a row group: int32 and float32.
-
-        Raises:
-            Unavailable: The storage does not answer; another try opens the file anew.
-            DataError: The file is gone, was replaced, changed or cut short since it was first read,
-                a checksum is wrong, or it is not packed.
-        """
+    def read(self, group: RowGroup) -> DecodedColumns:
+        """The wanted columns of a row group: int32 and float32."""
         try:
             file = self._file(group.file)
             file.check_unchanged()
@@ -63,34 +50,21 @@ class PackedReader:
             buffer = self._buffers.take(layout.num_bytes)
             cells = file.read(layout, group.index, buffer, verify=self._verify)
         except OSError as error:
-            message = f"could not read a row group: {error.strerror or error}"
-            where = {"file": group.file, "row group": group.index}
-            if may_pass(error):
-                self._let_go(group.file)
-                raise Unavailable(message, where=where) from error
-            raise DataError(
-                message,
-                where=where,
-                hint="The file was removed since the run began, or the disk fails.",
-            ) from error
+            if is_transient(error):
+                with self._lock:
+                    self._files.pop(group.file, None)
+            hint = "The file was removed since the run began, or the disk fails."
+            raise unreadable(group, error, str(error.strerror or error), hint) from error
         if constants:
             found = dict(zip((column.name for column in columns), cells, strict=True)) | constants
             cells = tuple(found[column.name] for column in self._columns)
-        return Decoded(cells, bytes_read=layout.num_bytes)
-
-    def read_in_parts(self, group: RowGroup) -> Iterator[Decoded]:
-        """The same, in one part: one call reads all columns."""
-        yield self.read(group)
+        return DecodedColumns(cells, bytes_read=layout.num_bytes)
 
     def close(self) -> None:
         """Close all files; no thread may be reading. The reader may be used again."""
         with self._lock:
             self._files.clear()
         self._buffers = Buffers()
-
-    def _let_go(self, path: str) -> None:
-        with self._lock:
-            self._files.pop(path, None)
 
     def _file(self, path: str) -> PackedFile:
         with self._lock:
@@ -105,31 +79,22 @@ class PackedReader:
 
 
 def _apart(
-    columns: tuple[Wanted, ...], group: RowGroup
-) -> tuple[tuple[Wanted, ...], dict[str, NDArray[Any]]]:
-    """The columns that are in the file, and those that the names of its folders give."""
+    columns: tuple[WantedColumn, ...], group: RowGroup
+) -> tuple[tuple[WantedColumn, ...], dict[str, NDArray[Any]]]:
+    """The columns that are in the file, and the cells of those in the names of its folders."""
     if not group.constants:
         return columns, {}
-    constants = constant_cells(columns, group)
-    return tuple(column for column in columns if column.name not in constants), constants
-
-
-def constant_cells(columns: Sequence[Wanted], group: RowGroup) -> dict[str, NDArray[Any]]:
-    """Columns of one value, `[rows]` each, int64 for ids and float64 for others, by name."""
     kinds = {column.name: column.kind for column in columns}
-    return {
+    constants = {
         name: np.full(group.num_rows, value, np.int64 if kinds[name] == "id" else np.float64)
         for name, value in group.constants
         if name in kinds
     }
+    return tuple(column for column in columns if column.name not in constants), constants
 
 
-def check_flat(columns: Sequence[Wanted], holder: str) -> None:
-    """Refuse list columns.
-
-    Raises:
-        SchemaError: There is one.
-    """
+def check_flat(columns: Sequence[WantedColumn], holder: str) -> None:
+    """Raise a `SchemaError` if there is a list column."""
     lists = [column.name for column in columns if column.is_list]
     if lists:
         raise SchemaError(

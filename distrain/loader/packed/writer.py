@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ import xxhash
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, OutputError
-from distrain.loader.packed.file import PackedFile
 from distrain.loader.packed.layout import MARK_KEY, GroupMark, Mark, checksum
-from distrain.partition.columns import Wanted
+from distrain.loader.packed.packed_file import PackedFile
+from distrain.partition import WantedColumn
 
 MOST_GROUP_ROWS = 1 << 28
 
 _PAGE_BYTES = 4 * MOST_GROUP_ROWS + 1  # parquet's own bound is 2 GiB
-# Arrow bounds a page's rows as well since it can be told how many (20,000 unless it is told).
+# Newer versions of Arrow bound a page's rows as well, by default at 20,000.
 _ONE_PAGE = (
     {"max_rows_per_page": MOST_GROUP_ROWS}
     if "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
@@ -31,25 +30,21 @@ _ONE_PAGE = (
 )
 
 
+def cells_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
+    """Values that can be used as int32 ids or float32 numbers, `[rows]`."""
+    return values.astype(np.int32 if column.kind == "id" else np.float32, copy=False)
+
+
 class PackedWriter:
-    """Writes one packed file; a context manager.
+    """Writes one packed file; a context manager, and the caller makes the file appear whole.
 
-    Args:
-        path: Where; whoever calls makes it appear whole.
-        columns: The flat columns, in the order of the file; ids become int32, all else float32.
-        source: The fingerprint of the source, for the mark.
-        for_others: Whether to spend time on what other readers profit from: column statistics and
-            parquet's own checksum of each page.
-
-    Raises:
-        OSError: The file cannot be written.
+    `for_others` also writes column statistics and parquet's checksum of each page, which other
+    readers use.
     """
 
     def __init__(
-        self, path: Path, columns: Sequence[Wanted], source: str, *, for_others: bool = True
+        self, path: Path, columns: Sequence[WantedColumn], source: str, *, for_others: bool = True
     ):
-        self._path = path
-        self._columns = tuple(columns)
         self._source = source
         self._groups: list[GroupMark] = []
         self._schema = pa.schema(
@@ -75,12 +70,7 @@ class PackedWriter:
         )
 
     def write(self, cells: Sequence[NDArray[Any]]) -> None:
-        """Write a row group.
-
-        Args:
-            cells: One array per column, `[rows]`, int32 for ids, float32 for all else; 1 row to
-                2^28 rows.
-        """
+        """Write a row group of 1 to 2^28 rows: an array per column, int32 ids or float32."""
         start = self._sink.restart()
         table = pa.Table.from_arrays([pa.array(column) for column in cells], schema=self._schema)
         self._writer.write_table(table, row_group_size=table.num_rows)
@@ -91,12 +81,7 @@ class PackedWriter:
     def __enter__(self) -> PackedWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Write the footer."""
         try:
             if kind is None:
@@ -107,12 +92,8 @@ class PackedWriter:
             self._sink.close()
 
 
-def certify(path: Path, columns: Sequence[Wanted]) -> None:
-    """Read a written file as a loader will, and compare with what was handed to the writer.
-
-    Raises:
-        OutputError: It does not hold these values where a reader will look for them.
-    """
+def certify(path: Path, columns: Sequence[WantedColumn]) -> None:
+    """Read a written file as a loader will, and compare checksums with those of the writer."""
     file = PackedFile(str(path))
     buffer = memoryview(bytearray())
     for index, num_rows in enumerate(file.group_rows):
@@ -129,13 +110,13 @@ def certify(path: Path, columns: Sequence[Wanted]) -> None:
             ) from error
 
 
-def arrow_type(column: Wanted) -> pa.DataType:
+def arrow_type(column: WantedColumn) -> pa.DataType:
     """How a column is kept."""
     return pa.int32() if column.kind == "id" else pa.float32()
 
 
 class _Tee:
-    """A file that sums up what is written to it; what Arrow asks of a Python file, and no more."""
+    """A file with a checksum of what is written to it; it has the methods that Arrow calls."""
 
     def __init__(self, path: Path):
         self._handle = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by its owner
@@ -157,7 +138,7 @@ class _Tee:
         return self._start
 
     def checksum(self) -> int:
-        """Of the bytes written since `restart`."""
+        """XXH3 of the bytes written since `restart`."""
         return self._hash.intdigest()
 
     def write(self, data: Any) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from distrain.errors import ModelError
-from distrain.models.block import Block
+from distrain.models.blocks.block import Block
 from distrain.models.shapes import Flat, Shape, Value, flat, some_width
 
 

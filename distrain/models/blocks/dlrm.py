@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from distrain.errors import ModelError
-from distrain.models.block import Block
+from distrain.models.blocks.block import Block
 from distrain.models.blocks.interaction import DotProductInteraction
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.shapes import Columns, Features, Flat, Shape, Vectors
@@ -42,11 +42,7 @@ class DLRMBlock(Block):
         self._deep = False
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`.
-
-        Raises:
-            ModelError: The embeddings differ in width, or there are fewer than two vectors.
-        """
+        """See `Block`."""
         if not isinstance(given, Columns) or len(given.groups) > 1:
             raise ModelError(
                 f"{self.label} takes embeddings of one width, and {given.made_by} gives {given}",

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from distrain.errors import ModelError
-from distrain.models.block import Block
+from distrain.models.blocks.block import Block
+from distrain.models.blocks.layers import normalisation_layer
 from distrain.models.shapes import (
     Branches,
     Column,
     Columns,
     Features,
+    Flat,
     Group,
     Shape,
     Value,
@@ -40,7 +42,6 @@ class Filter(Block):
         columns to columns; branches to branches, in the order of the names, or to the branch itself
         if one name is given.
 
-    >>> from distrain.models.shapes import Flat
     >>> str(Filter("deep").attach(Branches({"wide": Flat(2), "deep": Flat(7)})))
     '[rows, 7]'
     """
@@ -75,12 +76,7 @@ class Filter(Block):
         return f"Filter({', '.join(conditions)})"
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`.
-
-        Raises:
-            ModelError: Nothing passes, there is no column or branch of a name, or what comes in
-                has no names.
-        """
+        """See `Block`."""
         if isinstance(given, Branches):
             return self._build_branches(given)
         if isinstance(given, Columns):
@@ -128,8 +124,8 @@ class Filter(Block):
             raise ModelError(
                 f"{self.label} picks none of the columns of {given.made_by}",
                 where={
-                    "embedded": ", ".join(map(_told, every)),
-                    "continuous": ", ".join(map(_told, given.continuous)),
+                    "embedded": ", ".join(map(_described, every)),
+                    "continuous": ", ".join(map(_described, given.continuous)),
                 },
             )
         return Columns(kept, self.pick_continuous.columns)
@@ -147,14 +143,14 @@ class Filter(Block):
         return passes
 
     def _check_names(
-        self, known: Iterable[str], given: Shape, what: str, told: Iterable[str] | None = None
+        self, known: Iterable[str], given: Shape, what: str, shown: Iterable[str] | None = None
     ) -> None:
         known = list(known)
         unknown = [name for name in self.names if name not in known]
         if unknown:
             raise ModelError(
                 f"{given.made_by} gives no {what} {', '.join(map(repr, unknown))}",
-                where={"there are": ", ".join(known if told is None else told)},
+                where={"there are": ", ".join(known if shown is None else shown)},
             )
 
 
@@ -187,5 +183,43 @@ class _Pick(nn.Module):
         return tensor.index_select(1, self.places)
 
 
-def _told(column: Column) -> str:
+def _described(column: Column) -> str:
     return f"{column.table} ({', '.join(column.tags)})" if column.tags else column.table
+
+
+class ContinuousFeatures(Block):
+    """The continuous columns, or some of them.
+
+    Args:
+        names: Which; all if none are given.
+        tags: Only columns with one of these.
+        normalisation: "batch_norm", "layer_norm" or "none". fastai's TabularModel has a batch norm
+            there.
+
+    Shape:
+        columns to `[rows, continuous columns]`.
+
+    Raises:
+        ModelError: There are none, none of a name, or no such normalisation.
+
+    >>> str(ContinuousFeatures().attach(Columns((), (Column("price"), Column("age")))))
+    '[rows, 2]'
+    """
+
+    def __init__(self, *names: str, tags: str | Iterable[str] = (), normalisation: str = "none"):
+        super().__init__()
+        self.pick = Filter(*names, tags=tags, kind="continuous")
+        self.normalisation = normalisation
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        width = self.pick.attach(given).width
+        self.norm = normalisation_layer(self.normalisation, width)
+        return Flat(width)
+
+    def forward(self, value: Value) -> Tensor:
+        """The columns."""
+        picked = self.pick(value)
+        assert isinstance(picked, Features)
+        result: Tensor = self.norm(picked.continuous)
+        return result

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from distrain.errors import ModelError
-from distrain.models.blocks.one_hot import one_hot
+from distrain.models.blocks.functional import one_hot
 
 # A Mersenne prime, above every int32 id but itself.
 PRIME = 2**31 - 1
@@ -76,14 +76,10 @@ class HashedCross:
         return "_X_".join(self.columns)
 
     def ids(self, columns: Sequence[Tensor]) -> Tensor:
-        """The rows' bins.
+        """The rows' bins, `[rows]`, in 0 .. num_bins-1, of the first column's type.
 
-        Args:
-            columns: Of each column, in the order of `columns`, `[rows]`, int32 or int64, from 0 to
-                below 2^31 - 1.
-
-        Returns:
-            `[rows]`, in 0 .. num_bins-1, of the first column's type.
+        Each of `columns` is `[rows]`, int32 or int64, from 0 to below 2^31 - 1, in the order of
+        `HashedCross.columns`.
 
         Raises:
             ModelError: There are more or fewer columns than are crossed.

@@ -1,8 +1,8 @@
 """The dot products of all pairs of a row's vectors, in Triton, for NVIDIA's GPUs.
 
-The twin of `blocks.DotInteraction` in torch multiplies all n*n pairs, writes them, and picks half
-of them; here a program holds a row's vectors and writes the pairs only. Import this file only
-where `triton_use.runs_triton` says so: it needs the package `triton`.
+The twin in torch, `interaction.PairProducts`, multiplies all n*n pairs, writes them, and picks half
+of them; here a program holds a row's vectors and writes the pairs only. Import this module only
+where `runs_triton` allows it: it needs the package `triton`.
 """
 
 from typing import Any
@@ -15,13 +15,9 @@ from torch.autograd.function import once_differentiable
 
 
 def pair_products(vectors: Tensor) -> Tensor:
-    """See `blocks.DotInteraction`.
+    """`interaction.PairProducts` of `[rows, n, dim]`, n at most 64, of the type of the vectors.
 
-    Args:
-        vectors: `[rows, n, dim]`, n at most 64.
-
-    Returns:
-        `[rows, n * (n - 1) / 2]`, of the vectors' type, or autocast's where that is on.
+    Where autocast is on, the result has its type.
     """
     products: Tensor = _PairProducts.apply(vectors)  # type: ignore[no-untyped-call]
     return products

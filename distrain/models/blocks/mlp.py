@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from distrain.errors import ModelError
-from distrain.models.block import Block
-from distrain.models.blocks.activation import activation_layer
-from distrain.models.blocks.linear import linear_over
-from distrain.models.blocks.normalisation import check_normalisation, normalisation_layer
+from distrain.models.blocks.block import Block
+from distrain.models.blocks.functional import activation_layer, linear_over
+from distrain.models.blocks.layers import normalisation_layer
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 
 USUAL_ORDER = ("linear", "norm", "activation", "dropout")
@@ -64,7 +63,8 @@ class MLPBlock(Block):
         super().__init__()
         self.widths = tuple(widths)
         self.activation = activation
-        self.dropout = _for_each(dropout, len(self.widths))
+        shares = dropout if isinstance(dropout, Sequence) else [dropout] * len(self.widths)
+        self.dropout = tuple(shares)
         self.normalisation = normalisation
         self.no_activation_last_layer = no_activation_last_layer
         self.bias = bias
@@ -141,8 +141,4 @@ class MLPBlock(Block):
                 hint=f"The words are {', '.join(USUAL_ORDER)}, each once.",
             )
         activation_layer(self.activation)
-        check_normalisation(self.normalisation)
-
-
-def _for_each(dropout: float | Sequence[float], layers: int) -> tuple[float, ...]:
-    return tuple(dropout) if isinstance(dropout, Sequence) else (dropout,) * layers
+        normalisation_layer(self.normalisation, 1)

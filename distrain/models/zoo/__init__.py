@@ -1,21 +1,16 @@
-"""The models that a job spec can name, one a file, each a function of a schema and its options."""
+"""The models that a job spec can name, each a function of a schema and its options."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distrain.embeddings.columns import Combiner
+from distrain.embeddings import Combiner
 from distrain.models.blueprint import Blueprint
 from distrain.models.custom import custom
-from distrain.models.zoo.dcn import dcn
-from distrain.models.zoo.dcn_v2 import dcn_v2
-from distrain.models.zoo.deepfm import deepfm
-from distrain.models.zoo.dlrm import dlrm
-from distrain.models.zoo.dlrm_cross import dlrm_cross
-from distrain.models.zoo.mlp import mlp
-from distrain.models.zoo.ncf import ncf
-from distrain.models.zoo.tabular import tabular
-from distrain.models.zoo.two_tower import two_tower
-from distrain.models.zoo.wide_deep import wide_deep
+from distrain.models.zoo.dcn import dcn, dcn_v2
+from distrain.models.zoo.dlrm import dlrm, dlrm_cross
+from distrain.models.zoo.mlp import mlp, tabular
+from distrain.models.zoo.two_tower import ncf, two_tower
+from distrain.models.zoo.wide_deep import deepfm, wide_deep
 from distrain.schema import Schema
 
 MakeModel = Callable[[Schema, Any, Mapping[str, Combiner]], Blueprint]

@@ -1,17 +1,14 @@
-"""The deep and cross network."""
+"""Deep and cross networks, versions 1 and 2."""
 
 from collections.abc import Mapping, Sequence
 
-from distrain.embeddings.columns import Combiner
-from distrain.models.block import Block
-from distrain.models.blocks.cross import CrossBlock
-from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.blocks.parallel import ParallelBlock
+from distrain.embeddings import Combiner
+from distrain.models.blocks import Block, CrossBlock, MLPBlock, ParallelBlock
 from distrain.models.blueprint import Blueprint
-from distrain.models.heads.binary import BinaryClassificationTask
+from distrain.models.heads import BinaryClassificationTask
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
-from distrain.spec.models import DcnSpec
+from distrain.spec import DcnSpec, DcnV2Spec
 
 
 def dcn(schema: Schema, spec: DcnSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
@@ -30,3 +27,14 @@ def crosses_and_mlp(cross: CrossBlock, hidden: Sequence[int], structure: str) ->
     if structure == "stacked" or not hidden:
         return cross.connect(MLPBlock(hidden))
     return ParallelBlock({"cross": cross, "deep": MLPBlock(hidden)}, aggregation=None)
+
+
+def dcn_v2(schema: Schema, spec: DcnV2Spec, combiners: Mapping[str, Combiner]) -> Blueprint:
+    """Cross layers with a matrix (arXiv:2008.13535, eq. 1), of low rank if wanted (eq. 2).
+
+    The MLP is above the crosses or beside them (section 3.2), and one logit above both.
+    """
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    cross = CrossBlock(spec.cross_depth, "v2", spec.low_rank)
+    body = crosses_and_mlp(cross, spec.hidden, spec.structure)
+    return Blueprint(inputs, body, BinaryClassificationTask())

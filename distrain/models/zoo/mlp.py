@@ -1,14 +1,22 @@
-"""The multi-layer perceptron."""
+"""Multi-layer perceptrons: a plain one, and fastai's TabularModel."""
 
 from collections.abc import Mapping
 
-from distrain.embeddings.columns import Combiner
-from distrain.models.blocks.mlp import MLPBlock
+from distrain.embeddings import Combiner
+from distrain.models.blocks import (
+    FASTAI_ORDER,
+    Block,
+    ContinuousFeatures,
+    Dropout,
+    Filter,
+    MLPBlock,
+    ParallelBlock,
+)
 from distrain.models.blueprint import Blueprint
-from distrain.models.heads.binary import BinaryClassificationTask
+from distrain.models.heads import BinaryClassificationTask
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
-from distrain.spec import MlpSpec
+from distrain.spec import MlpSpec, TabularSpec
 
 
 def mlp(schema: Schema, spec: MlpSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
@@ -20,3 +28,28 @@ def mlp(schema: Schema, spec: MlpSpec, combiners: Mapping[str, Combiner]) -> Blu
     """
     inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
     return Blueprint(inputs, MLPBlock(spec.hidden), BinaryClassificationTask())
+
+
+def tabular(schema: Schema, spec: TabularSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
+    """Embeddings with dropout beside batch-normed continuous columns, and layers over both.
+
+    A layer is linear without bias, ReLU, batch norm, dropout; the last one is linear alone, to two
+    logits or one. Source: `TabularModel` in fastai/tabular/model.py and `LinBnDrop` in
+    fastai/layers.py, with `lin_first=True`. Initial values are ours.
+    """
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    branches: dict[str, Block] = {}
+    if inputs.shape.groups:
+        dropout = Dropout(spec.embedding_dropout)
+        branches["embeddings"] = Filter(kind="categorical").connect(dropout)
+    if inputs.shape.continuous:
+        branches["continuous"] = ContinuousFeatures(normalisation="batch_norm")
+    layers = MLPBlock(
+        spec.hidden,
+        dropout=spec.dropout,
+        normalisation="batch_norm",
+        bias=False,
+        order=FASTAI_ORDER,
+    )
+    body = ParallelBlock(branches, aggregation=None).connect(layers)
+    return Blueprint(inputs, body, BinaryClassificationTask(outputs=spec.outputs))

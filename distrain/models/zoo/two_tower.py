@@ -1,27 +1,52 @@
-"""Two towers: a vector for the user, one for the item, and their dot product."""
+"""Models of a user's and an item's columns, by their tags: two towers, and NeuMF."""
 
 from collections.abc import Mapping
 
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.embeddings.columns import Combiner
+from distrain.embeddings import Combiner
 from distrain.errors import ModelError
-from distrain.models.block import Chain
-from distrain.models.blocks.filter import Filter
-from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.blocks.normalisation import L2Norm
-from distrain.models.blocks.parallel import ParallelBlock
+from distrain.models.blocks import Aggregate, Chain, Filter, L2Norm, MLPBlock, ParallelBlock
 from distrain.models.blueprint import Blueprint
 from distrain.models.click import ClickModel
-from distrain.models.heads.dot_product import DotProductTask
-from distrain.models.heads.retrieval import ItemRetrievalTask
-from distrain.models.heads.task import Task
+from distrain.models.heads import BinaryClassificationTask, DotProductTask, ItemRetrievalTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.models.shapes import Features, flat
-from distrain.models.zoo.sides import ITEM_TAGS, USER_TAGS, id_column, side_columns
 from distrain.schema import Schema, Tags
-from distrain.spec import TwoTowerSpec
+from distrain.spec import NcfSpec, TwoTowerSpec
+
+USER_TAGS = (Tags.USER, Tags.USER_ID)
+ITEM_TAGS = (Tags.ITEM, Tags.ITEM_ID)
+
+
+def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
+    """The categorical columns of the two sides; a `ModelError` if a side has no column at all."""
+    features = schema.remove_by_tag(Tags.TARGET)
+    taken = features.select_by_tag(Tags.CATEGORICAL, Tags.CONTINUOUS)
+    for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
+        if not len(taken.select_by_tag(*tags)):
+            raise ModelError(
+                f"a {model} model needs columns of the {side}, and the schema tags none so",
+                where={"columns": ", ".join(taken.names)},
+                hint=f"Tag them `{tags[0]}` or `{tags[1]}`, besides `categorical` or `continuous`.",
+            )
+    return taken.select_by_tag(*USER_TAGS, *ITEM_TAGS).categorical.names
+
+
+def id_column(schema: Schema, tag: Tags, model: str) -> str:
+    """The flat categorical column with a tag such as `item_id`; a `ModelError` if not just one."""
+    tagged = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(tag)
+    flat = [column.name for column in tagged if not column.holds_lists]
+    if len(flat) != 1:
+        lists = [column.name for column in tagged if column.holds_lists]
+        found = f"these have it: {', '.join(flat)}" if flat else "none has it"
+        raise ModelError(
+            f"a {model} model needs one categorical column with the tag `{tag}`, and {found}",
+            where={"lists with it": ", ".join(lists)} if lists else None,
+            hint="Set the tags in the schema; a column of lists cannot be the one.",
+        )
+    return flat[0]
 
 
 def two_tower(schema: Schema, spec: TwoTowerSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
@@ -74,3 +99,22 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
     vectors = body(Features(embedded, batch.continuous))
     assert isinstance(vectors, dict)
     return {side: flat(vector) for side, vector in vectors.items()}
+
+
+def ncf(schema: Schema, spec: NcfSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
+    """The product of two embeddings beside an MLP over another two, and one logit of both.
+
+    It takes the two columns tagged `user_id` and `item_id`; all others are left out. The product's
+    tables are called `mf/COLUMN`.
+    """
+    names = [id_column(schema, tag, "ncf") for tag in (Tags.USER_ID, Tags.ITEM_ID)]
+    inputs = InputBlock(
+        schema,
+        Embeddings(spec.mf_dim, part="mf", names=names),
+        Embeddings(spec.embedding_dim, names=names, combiners=combiners),
+        continuous=False,
+    )
+    product = Chain([Filter(part="mf"), Aggregate("product")])
+    deep = Chain([Filter(part=""), MLPBlock(spec.hidden)])
+    body = ParallelBlock({"product": product, "deep": deep}, aggregation=None)
+    return Blueprint(inputs, body, BinaryClassificationTask())

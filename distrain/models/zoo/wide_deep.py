@@ -1,17 +1,56 @@
-"""Wide & Deep."""
+"""Models with a linear part: Wide & Deep, and DeepFM."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from distrain.embeddings.columns import Combiner
-from distrain.models.blocks.filter import Filter
-from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.blocks.parallel import ParallelBlock
+from distrain.embeddings import Combiner
+from distrain.errors import ModelError
+from distrain.models.blocks import (
+    Aggregate,
+    Block,
+    Filter,
+    FMBlock,
+    HashedCross,
+    MLPBlock,
+    ParallelBlock,
+)
 from distrain.models.blueprint import Blueprint
-from distrain.models.heads.binary import BinaryClassificationTask
+from distrain.models.heads import BinaryClassificationTask
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.models.zoo.wide import linear, wide_tables
 from distrain.schema import Schema
-from distrain.spec.models import WideDeepSpec
+from distrain.spec import CrossSpec, DeepFmSpec, WideDeepSpec
+
+WIDE = "wide"
+
+
+def wide_tables(
+    combiners: Mapping[str, Combiner],
+    crosses: Sequence[CrossSpec] = (),
+    names: Sequence[str] | None = None,
+) -> Embeddings:
+    """Tables of width 1: a table's row is an id's weight in a linear model."""
+    made = [HashedCross(cross.columns, cross.num_bins) for cross in crosses]
+    seen = [cross.name for cross in made]
+    twice = sorted({name for name in seen if seen.count(name) > 1})
+    if twice:
+        raise ModelError(
+            f"two crosses of the same columns: {', '.join(twice)}",
+            hint="Leave one out, or give it the columns in another order.",
+        )
+    return Embeddings(1, part=WIDE, names=names, crosses=made, combiners=combiners)
+
+
+def linear(inputs: InputBlock) -> Block:
+    """The sum of a row's weights in the wide tables and of its weighted continuous columns.
+
+    No bias: the deep part beside it has one.
+    """
+    branches: dict[str, Block] = {}
+    if any(column.part == WIDE for group in inputs.shape.groups for column in group.columns):
+        branches["wide"] = Filter(part=WIDE).connect(Aggregate("sum"))
+    if inputs.shape.continuous:
+        continuous = MLPBlock([1], no_activation_last_layer=True, bias=False)
+        branches["continuous"] = Filter(kind="continuous").connect(continuous)
+    return ParallelBlock(branches, aggregation="sum")
 
 
 def wide_deep(schema: Schema, spec: WideDeepSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
@@ -29,5 +68,27 @@ def wide_deep(schema: Schema, spec: WideDeepSpec, combiners: Mapping[str, Combin
     mlp = MLPBlock([*spec.hidden, 1], no_activation_last_layer=True)
     body = ParallelBlock(
         {"wide": linear(inputs), "deep": Filter(part="").connect(mlp)}, aggregation="sum"
+    )
+    return Blueprint(inputs, body, BinaryClassificationTask(layer=False))
+
+
+def deepfm(schema: Schema, spec: DeepFmSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
+    """A linear model, the dot products of all pairs of embeddings, and an MLP over the same ones.
+
+    The logit is the sum of the three (arXiv:1703.04247, eq. 1 and 2). Continuous columns have a
+    weight in the linear part and go into the MLP as they are, as in DeepCTR; the paper leaves open
+    how they become vectors.
+    """
+    inputs = InputBlock(
+        schema, Embeddings(spec.embedding_dim, combiners=combiners), wide_tables(combiners)
+    )
+    mlp = MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
+    body = ParallelBlock(
+        {
+            "linear": linear(inputs),
+            "pairs": Filter(part="", kind="categorical").connect(FMBlock()),
+            "deep": Filter(part="").connect(mlp),
+        },
+        aggregation="sum",
     )
     return Blueprint(inputs, body, BinaryClassificationTask(layer=False))

@@ -1,14 +1,15 @@
 """Figures over ranks: where their time goes, who is slow, what their GPUs do."""
 
+from collections.abc import Callable
 from typing import Any
 
-from bokeh.models import ColumnDataSource, FactorRange, HoverTool, Legend, LegendItem, Span
+from bokeh.models import FactorRange, HoverTool, Legend, LegendItem, Span
 from bokeh.plotting import figure
 from bokeh.transform import dodge, factor_cmap
 
 from distrain.events import PHASES
 from distrain.monitor.pages.changes import bring_up_to_date
-from distrain.monitor.pages.columns import (
+from distrain.monitor.pages.figure_data import (
     Columns,
     Document,
     gpu_columns,
@@ -17,7 +18,7 @@ from distrain.monitor.pages.columns import (
     step_time_columns,
     step_time_title,
 )
-from distrain.monitor.pages.panels import (
+from distrain.monitor.pages.panel import (
     BLUE,
     GREEN,
     ORANGE,
@@ -48,13 +49,8 @@ def time_by_phase() -> Panel:
     last: Document | None = None
     source = source_of("rank", "worker", *PHASES, *(f"{phase}_s" for phase in PHASES))
     drawn = draw("Where the time goes, by rank", "% of wall time", **_over_ranks(), tooltips=[])
-    bars = drawn.vbar_stack(
-        list(PHASES),
-        x="rank",
-        width=0.8,
-        source=source,
-        color=[PHASE_COLORS[phase] for phase in PHASES],
-    )
+    colors = [PHASE_COLORS[phase] for phase in PHASES]
+    bars = drawn.vbar_stack(list(PHASES), x="rank", width=0.8, source=source, color=colors)
     items = [
         LegendItem(label=phase.replace("_", " "), renderers=[bar])
         for phase, bar in zip(PHASES, bars, strict=True)
@@ -91,12 +87,8 @@ def time_by_phase() -> Panel:
 def step_time() -> Panel:
     """Each rank's step time; the slowest is named, and red if it is far over the median."""
     source = source_of("rank", "worker", "step_time_ms", "is_slow")
-    drawn = draw(
-        "Time of a step",
-        "ms a step",
-        **_over_ranks(),
-        tooltips=[("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")],
-    )
+    tips = [("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")]
+    drawn = draw("Time of a step", "ms a step", **_over_ranks(), tooltips=tips)
     color = factor_cmap("is_slow", palette=[BLUE, RED], factors=["no", "yes"])
     drawn.vbar(x="rank", top="step_time_ms", width=0.6, source=source, color=color)
     drawn.y_range.start = 0
@@ -120,72 +112,52 @@ def step_time() -> Panel:
 
 def gpu() -> Panel:
     """Utilisation and memory of each rank's GPU; hidden while no rank has one."""
-    source = source_of(
-        "rank", "worker", "utilisation_pct", "memory_pct", "memory_used_gib", "memory_total_gib"
-    )
-    drawn = draw(
-        "GPU utilisation and memory, by rank",
-        "%",
-        **_over_ranks(),
-        tooltips=[
-            ("rank", "@rank @worker"),
-            ("utilisation", "@utilisation_pct{0} %"),
-            ("memory", "@memory_used_gib{0.0} of @memory_total_gib{0.0} GiB"),
-        ],
-    )
-    _two_bars(drawn, source, {"utilisation_pct": "utilisation", "memory_pct": "memory"})
-    drawn.y_range.start, drawn.y_range.end = 0, 100
-    drawn.visible = False
-
-    def show(view: View) -> None:
-        columns = gpu_columns(_ranks(view.job))
-        drawn.visible = bool(columns["rank"])
-        _set_factors(drawn, columns)
-        bring_up_to_date(source, columns)
-
-    return Panel("gpu", drawn, show)
+    tips = [
+        ("utilisation", "@utilisation_pct{0} %"),
+        ("memory", "@memory_used_gib{0.0} of @memory_total_gib{0.0} GiB"),
+    ]
+    labels = {"utilisation_pct": "utilisation", "memory_pct": "memory"}
+    title = "GPU utilisation and memory, by rank"
+    panel = _two_bars("gpu", title, "%", gpu_columns, labels, tips)
+    panel.root.y_range.end = 100
+    return panel
 
 
 def memory() -> Panel:
-    """What each rank's process holds, and its tensors on a GPU; hidden while nobody has told."""
-    source = source_of("rank", "worker", "host_gib", "device_gib")
-    drawn = draw(
-        "Memory, by rank",
-        "GiB",
-        **_over_ranks(),
-        tooltips=[
-            ("rank", "@rank @worker"),
-            ("process", "@host_gib{0.00} GiB"),
-            ("tensors on its GPU", "@device_gib{0.00} GiB"),
-        ],
-    )
-    _two_bars(drawn, source, {"host_gib": "process", "device_gib": "tensors on its GPU"})
-    drawn.y_range.start = 0
-    drawn.visible = False
-
-    def show(view: View) -> None:
-        columns = memory_columns(_ranks(view.job))
-        drawn.visible = bool(columns["rank"])
-        _set_factors(drawn, columns)
-        bring_up_to_date(source, columns)
-
-    return Panel("memory", drawn, show)
+    """Memory of each rank's process, and of its tensors on a GPU; hidden while unknown."""
+    labels = {"host_gib": "process", "device_gib": "tensors on its GPU"}
+    tips = [(label, f"@{column}{{0.00}} GiB") for column, label in labels.items()]
+    return _two_bars("memory", "Memory, by rank", "GiB", memory_columns, labels, tips)
 
 
-def _two_bars(drawn: figure, source: ColumnDataSource, labels: dict[str, str]) -> None:
-    """Two bars beside each other for each rank, by column."""
+def _two_bars(
+    name: str,
+    title: str,
+    unit: str,
+    columns_of: Callable[[list[Document]], Columns],
+    labels: dict[str, str],
+    tips: list[tuple[str, str]],
+) -> Panel:
+    """A panel with two bars beside each other for each rank, by column."""
+    source = source_of(*columns_of([]))
+    drawn = draw(title, unit, **_over_ranks(), tooltips=[("rank", "@rank @worker"), *tips])
     legend = legend_above(drawn)
     for (column, label), at, color in zip(
         labels.items(), (-0.2, 0.2), (GREEN, ORANGE), strict=True
     ):
-        bar = drawn.vbar(
-            x=dodge("rank", at, range=drawn.x_range),
-            top=column,
-            width=0.35,
-            source=source,
-            color=color,
-        )
+        x = dodge("rank", at, range=drawn.x_range)
+        bar = drawn.vbar(x=x, top=column, width=0.35, source=source, color=color)
         legend.items.append(LegendItem(label=label, renderers=[bar]))
+    drawn.y_range.start = 0
+    drawn.visible = False
+
+    def show(view: View) -> None:
+        columns = columns_of(_ranks(view.job))
+        drawn.visible = bool(columns["rank"])
+        _set_factors(drawn, columns)
+        bring_up_to_date(source, columns)
+
+    return Panel(name, drawn, show)
 
 
 def _ranks(job: Document | None) -> list[Document]:

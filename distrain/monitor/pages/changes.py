@@ -1,4 +1,4 @@
-"""What a browser must be told of new columns: nothing, some cells, rows to append, or all."""
+"""Updates of a browser's columns: no change, some cells, rows to append, or all columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,29 +6,29 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource
 
-from distrain.monitor.pages.columns import Columns, Series
+from distrain.monitor.pages.figure_data import Columns, Series
 
 KEPT_POINTS = 4_096
-"""A curve in a browser holds no more; the series that it follows are far shorter."""
+"""Points of a curve in a browser at most; the series that it follows are far shorter."""
 
 
 @dataclass(frozen=True)
 class Append:
-    """Rows that come behind those that are there."""
+    """Rows to append."""
 
     columns: Columns
 
 
 @dataclass(frozen=True)
 class Patch:
-    """Cells by column and row."""
+    """Cells to change, by column and row."""
 
     cells: dict[str, list[tuple[int, Any]]]
 
 
 @dataclass(frozen=True)
 class Replace:
-    """Everything is different."""
+    """All columns anew."""
 
     columns: Columns
 
@@ -61,10 +61,9 @@ def difference(old: Mapping[str, Sequence[Any]], new: Columns) -> Change | None:
 
 
 def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
-    """Make a source hold these columns, and send no more than what changed.
+    """Send the changes of a source's columns; returns whether rows were replaced.
 
-    Returns:
-        Whether rows were replaced, so that what was selected by number means something else now.
+    Rows that were selected by number are other rows then.
     """
     match difference(source.data, columns):
         case Append(new):

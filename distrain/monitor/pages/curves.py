@@ -6,10 +6,10 @@ from bokeh.models import GlyphRenderer, Legend, LegendItem, NumeralTickFormatter
 from bokeh.palettes import Category10, Turbo256
 from bokeh.plotting import figure
 
-from distrain.monitor.limits import curve_limits
+from distrain.documents import curve_limits
 from distrain.monitor.pages.changes import extend
-from distrain.monitor.pages.columns import Series, rank_series, train_series, valid_series
-from distrain.monitor.pages.panels import (
+from distrain.monitor.pages.figure_data import Series, rank_series, train_series, valid_series
+from distrain.monitor.pages.panel import (
     BLUE,
     ORANGE,
     Panel,
@@ -21,9 +21,9 @@ from distrain.monitor.pages.panels import (
 from distrain.monitor.pages.watching import View
 
 _NAMED_RANKS = 8
-"""More lines than this are told apart by the pointer, not by a legend."""
+"""Lines that a legend names; more lines are named under the pointer only."""
 
-OTHER = "#7f7f7f"
+_OTHER = "#7f7f7f"
 _NUMBERS = ("loss", "auc", "auc_bound", "auc_low", "auc_high")
 _VALID = ("step", "elapsed_s", "rows_total", *_NUMBERS)
 _TRAIN = (*_VALID, "rows_per_s", "lr")
@@ -55,8 +55,8 @@ class Curves:
         for source, color, dash, label in (
             (self.train, BLUE, "solid", "train"),
             (self.valid, ORANGE, "solid", "valid"),
-            (self.other_train, OTHER, "dashed", "other train"),
-            (self.other_valid, OTHER, "solid", "other valid"),
+            (self.other_train, _OTHER, "dashed", "other train"),
+            (self.other_valid, _OTHER, "solid", "other valid"),
         ):
             if y in source.data:
                 found = [drawn.line(x, y, source=source, color=color, line_dash=dash)]
@@ -65,7 +65,7 @@ class Curves:
                 item = LegendItem(label=label, renderers=found)
                 legend.items.append(item)
                 lines += found
-                if color == OTHER:
+                if color == _OTHER:
                     item.visible = False
                     self._of_other.append(item)
         drawn.hover.renderers = lines
@@ -92,11 +92,8 @@ class Curves:
 def rows_per_second() -> Panel:
     """Rows per second of all ranks together, over time."""
     curves = Curves()
-    drawn = draw(
-        "Rows per second, all ranks",
-        "rows/s",
-        tooltips=[("rows/s", "@rows_per_s{0,0}"), ("step", "@step{0,0}")],
-    )
+    tooltips = [("rows/s", "@rows_per_s{0,0}"), ("step", "@step{0,0}")]
+    drawn = draw("Rows per second, all ranks", "rows/s", tooltips=tooltips)
     curves.draw(drawn, "rows_per_s", "elapsed_s")
     _from_zero(drawn)
     return Panel("rows-per-second", drawn, curves.show)
@@ -114,11 +111,8 @@ def learning_rate() -> Panel:
 
 def rows_per_second_by_rank() -> Panel:
     """Rows per second of each rank, over time."""
-    drawn = draw(
-        "Rows per second, by rank",
-        "rows/s",
-        tooltips=[("", "$name"), ("rows/s", "@rows_per_s{0,0}")],
-    )
+    tooltips = [("", "$name"), ("rows/s", "@rows_per_s{0,0}")]
+    drawn = draw("Rows per second, by rank", "rows/s", tooltips=tooltips)
     legend = Legend(items=[], label_text_font_size="8pt", spacing=0, padding=4)
     drawn.add_layout(legend, "right")
     _from_zero(drawn)
@@ -178,9 +172,8 @@ class RankLines:
 def loss() -> Panel:
     """Loss of training and validation."""
     curves = Curves()
-    drawn = draw(
-        "Loss", "log loss, nats", tooltips=[("loss", "@loss{0.0000}"), *_WHERE], y_range=Range1d()
-    )
+    tooltips = [("loss", "@loss{0.0000}"), *_WHERE]
+    drawn = draw("Loss", "log loss, nats", tooltips=tooltips, y_range=Range1d())
     lines = curves.draw(drawn, "loss")
 
     def show(view: View) -> None:

@@ -1,20 +1,20 @@
 """The Training page, and pages of one figure each: documents of a Bokeh server, thin shells."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from bokeh.document import Document as BokehDocument
 from bokeh.layouts import column, row
 from bokeh.models import Div, RadioButtonGroup, Select
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
+from jinja2 import BaseLoader, ChoiceLoader, DictLoader, Environment, Template
 
+from distrain.monitor.observer import EXTENSION
 from distrain.monitor.pages import bars, curves, tables
-from distrain.monitor.pages.panels import Panel
-from distrain.monitor.pages.sources import documents_of
-from distrain.monitor.pages.template import light_template
-from distrain.monitor.pages.watching import View, Watch
-from distrain.monitor.pages.wording import (
+from distrain.monitor.pages.job_text import (
     FOLLOW,
     NEWEST,
     NOTHING,
@@ -22,6 +22,12 @@ from distrain.monitor.pages.wording import (
     job_options,
     spec_html,
 )
+from distrain.monitor.pages.panel import Panel
+from distrain.monitor.pages.watching import Documents, View, Watch
+
+_UNUSED = re.compile(r"\s*<script[^>]*/bokeh-(?:mathjax|gl)[^>]*></script>")
+"""Formulas and WebGL: half of all that a page would load."""
+
 
 LOOK_EVERY_MS = 1_000
 PANELS: tuple[Callable[[], Panel], ...] = (
@@ -40,17 +46,15 @@ PANELS: tuple[Callable[[], Panel], ...] = (
 _TEXT: dict[str, Any] = {"sizing_mode": "stretch_width", "disable_math": True}
 _CHOICE: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200, "max_width": 420}
 _WRAPPED = {"flex-wrap": "wrap"}
-X_AXES = ("rows_total", "elapsed_s")
-WINDOWS = ("total_seconds", "seconds")
+_X_AXES = ("rows_total", "elapsed_s")
+_WINDOWS = ("total_seconds", "seconds")
 
 
 class TrainingPage:
-    """One open page: what it shows, and what somebody chose on it.
+    """One open page and the choices of its visitor.
 
     Args:
-        watch: Looks at the jobs.
-        address: The scheduler's, for whoever wants to submit the first.
-        other: Looks at the job that is laid over the first; `NEWEST`: none.
+        other: Follows the job that is laid over the first; none if it wants `NEWEST`.
     """
 
     def __init__(self, watch: Watch, address: str, other: Watch | None = None):
@@ -130,12 +134,12 @@ class TrainingPage:
     def _axis_chosen(self, _name: str, _old: int, new: int) -> None:
         for panel in self._panels:
             if panel.set_x is not None:
-                panel.set_x(X_AXES[new])
+                panel.set_x(_X_AXES[new])
 
     def _window_chosen(self, _name: str, _old: int, new: int) -> None:
         for panel in self._panels:
             if panel.set_window is not None:
-                panel.set_window(WINDOWS[new])
+                panel.set_window(_WINDOWS[new])
 
     def _lay_out(self, by_name: dict[str, Panel]) -> Any:
         def beside(*names: str) -> Any:
@@ -165,7 +169,7 @@ class TrainingPage:
 
 def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
     """Fill a browser's document with the Training page."""
-    documents = documents_of(scheduler)
+    documents = _documents_of(scheduler)
     watch, other = (Watch(documents, _asked_for(doc, name)) for name in ("job", "with"))
     page = TrainingPage(watch, scheduler.address, other)
     page.look()
@@ -173,7 +177,7 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> N
     doc.add_periodic_callback(page.look, LOOK_EVERY_MS)
     doc.title = "Dask: Training"
     doc.theme = BOKEH_THEME
-    doc.template = light_template(env)
+    doc.template = _light_template(env)
     doc.template_variables.update(extra)
 
 
@@ -181,7 +185,7 @@ def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
     """What fills a document with one figure; `?job=` names a job, else it follows the newest."""
 
     def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
-        panel, watch = make(), Watch(documents_of(scheduler), _asked_for(doc, "job"))
+        panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))
         panel.root.sizing_mode = "stretch_both"
 
         def look() -> None:
@@ -200,3 +204,25 @@ def _asked_for(doc: BokehDocument, name: str) -> str:
     context = doc.session_context
     given = context.request.arguments.get(name, []) if context and context.request else []
     return given[0].decode(errors="replace") if given else NEWEST
+
+
+def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
+    """What finds a scheduler's documents; `None` until there is a coordinator.
+
+    It looks each time: a coordinator may come while a page is open.
+    """
+    return lambda: scheduler.extensions.get(EXTENSION)
+
+
+@cache
+def _light_template(dask: Environment) -> Template:
+    """Dask's `simple.html`: in English, open to zooming, and without scripts that draw nothing."""
+    loader = dask.loader
+    assert isinstance(loader, BaseLoader)
+    base, _, _ = loader.get_source(dask, "base.html")
+    base = base.replace("<html>", '<html lang="en">')
+    base = base.replace(", maximum-scale=1.0, user-scalable=no", "")
+    base = base.replace("{{ bokeh_js |", "{{ bokeh_js | without_unused |")
+    ours = dask.overlay(loader=ChoiceLoader([DictLoader({"base.html": base}), loader]))
+    ours.filters = {**dask.filters, "without_unused": lambda scripts: _UNUSED.sub("", str(scripts))}
+    return ours.get_template("simple.html")

@@ -11,8 +11,9 @@ from bokeh.models import (
 from bokeh.transform import factor_cmap
 
 from distrain.monitor.pages.changes import bring_up_to_date
-from distrain.monitor.pages.columns import TIMELINE_KINDS, timeline_columns
-from distrain.monitor.pages.panels import (
+from distrain.monitor.pages.figure_data import TIMELINE_KINDS, timeline_columns
+from distrain.monitor.pages.job_text import job_columns
+from distrain.monitor.pages.panel import (
     BLUE,
     GREEN,
     GREY,
@@ -23,7 +24,6 @@ from distrain.monitor.pages.panels import (
     source_of,
 )
 from distrain.monitor.pages.watching import View
-from distrain.monitor.pages.wording import job_columns
 
 # What matters most comes first: that much is seen on a screen of 800 pixels without scrolling.
 _TITLES = {
@@ -37,7 +37,7 @@ _TITLES = {
     "valid_auc": ("valid. AUC", 75),
     "step": ("step", 110),
     "elapsed": ("so far", 75),
-    "stall_pct": ("waits for data", 100),
+    "stall_mean_pct": ("waits for data, mean", 140),
     "num_ranks": ("ranks", 50),
     "restarts": ("restarts", 65),
     "checkpoints": ("checkpoints", 90),
@@ -112,18 +112,13 @@ def _table_height(rows: int) -> int:
 def timeline() -> Panel:
     """States, restarts, checkpoints, validations and notices, when they were."""
     source = source_of(*timeline_columns([]))
-    drawn = draw(
-        "What happened when",
-        "",
-        y_range=list(TIMELINE_KINDS),
-        x_axis_type="datetime",
-        x_axis_label="time of day, UTC",
-        tooltips=[
-            ("@kind", "@text"),
-            ("at", "@at_ms{%F %T} UTC"),
-            ("attempt, step", "@attempt, @step"),
-        ],
-    )
+    tips = [
+        ("@kind", "@text"),
+        ("at", "@at_ms{%F %T} UTC"),
+        ("attempt, step", "@attempt, @step"),
+    ]
+    over_time = {"x_axis_type": "datetime", "x_axis_label": "time of day, UTC"}
+    drawn = draw("What happened when", "", y_range=[*TIMELINE_KINDS], tooltips=tips, **over_time)
     drawn.hover.formatters = {"@at_ms": "datetime"}
     drawn.height = 180
     drawn.xaxis.formatter = DatetimeTickFormatter(

@@ -1,16 +1,16 @@
-"""Following one job's documents: which job, since where, and what is new since the last look."""
+"""Follows one job's documents: chooses the job and asks for what is new since the last look."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from distrain.coordinator.states import JobState
-from distrain.monitor.pages.columns import Document
-from distrain.monitor.pages.wording import NEWEST
+from distrain.jobs import JobState
+from distrain.monitor.pages.figure_data import Document
+from distrain.monitor.pages.job_text import NEWEST
 
 
 class Documents(Protocol):
-    """Where documents come from; they are those that the scheduler serves as JSON."""
+    """A source of the documents that the scheduler serves as JSON."""
 
     def jobs(self) -> Document:
         """All jobs, newest first, under `jobs`."""
@@ -24,16 +24,16 @@ class Documents(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """What one look showed.
+    """The documents of one look.
 
     Attributes:
         jobs: All jobs, newest first.
-        job: The followed one, with its ranks and time line; `None` while there is none.
+        job: The followed job with its ranks and time line; `None` while there is none.
         metrics: Points of its series that are new since the last look.
-        anew: Whether they replace all that was drawn: another job, or points were merged or taken
-            back.
-        missing: The job that was asked for, if it is not known here.
-        other: The same of the job that is laid over it; `None` without one.
+        anew: Whether these points replace all that was drawn: it is another job, or points were
+            merged or taken back.
+        missing: The job that was asked for, if it is unknown.
+        other: The view of the job that is laid over it.
     """
 
     jobs: Sequence[Document]
@@ -45,7 +45,7 @@ class View:
 
 
 def pick(jobs: Sequence[Document], wanted: str) -> str | None:
-    """The job to follow: the wanted one; of none, the newest that runs, waits, or just is.
+    """The job to follow: the wanted one, or else the newest that runs, waits, or has ended.
 
     >>> jobs = [{"job_id": "b", "state": "failed"}, {"job_id": "a", "state": "running"}]
     >>> pick(jobs, ""), pick(jobs, "b"), pick(jobs, "forgotten"), pick([], "")
@@ -61,10 +61,10 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 
 
 class Watch:
-    """Looks at the documents again and again, and says what is new.
+    """Looks at the documents again and again, and returns what is new.
 
     Args:
-        documents: Finds the documents' source; `None` while the scheduler has no coordinator.
+        documents: Finds the source; `None` while the scheduler has no coordinator.
         wanted: The job to follow, or `NEWEST`.
     """
 
@@ -75,7 +75,7 @@ class Watch:
         self._cursor: str | None = None
 
     def look(self) -> View:
-        """What is there now, and what is new since the last look."""
+        """All jobs, the followed job, and its points since the last look."""
         documents = self.documents()
         jobs = documents.jobs()["jobs"] if documents else []
         job_id = pick(jobs, self.wanted)

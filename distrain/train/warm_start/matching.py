@@ -4,9 +4,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from distrain.embeddings import TableColumn
-from distrain.train.warm_start.layout import TablePlace, table_places
+from distrain.embeddings import TableColumn, first_of_tables
 from distrain.train.warm_start.vocabularies import Vocabularies, VocabularyFile
+
+
+@dataclass(frozen=True)
+class TablePlace:
+    """A table in the canonical form of its group (`embeddings/canonical.py`)."""
+
+    name: str
+    columns: tuple[str, ...]
+    tensor: str
+    first: int
+    cardinality: int
+    dim: int
+
+
+def table_places(columns: Sequence[TableColumn]) -> list[TablePlace]:
+    """The places of all tables, group by group.
+
+    >>> columns = [TableColumn("a", 3, 4), TableColumn("b", 5, 2), TableColumn("c", 9, 4)]
+    >>> [(place.name, place.tensor, place.first) for place in table_places(columns)]
+    [('b', 'embeddings.weights.0', 0), ('a', 'embeddings.weights.1', 0), \
+('c', 'embeddings.weights.1', 3)]
+    """
+    places = []
+    for group, dim in enumerate(sorted({column.dim for column in columns})):
+        first = 0
+        for table in first_of_tables(column for column in columns if column.dim == dim):
+            name = table.table_name
+            own = tuple(column.name for column in columns if column.table_name == name)
+            tensor = f"embeddings.weights.{group}"
+            places.append(TablePlace(name, own, tensor, first, table.cardinality, dim))
+            first += table.cardinality
+    return places
+
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -16,8 +48,6 @@ class Side:
     """One of the two sides: weights on disk, or the model that takes them.
 
     Attributes:
-        columns: Of its tables.
-        dense: The shapes of its dense tensors, by name.
         vocabularies: What its ids mean, where that is known.
         hashed: Those of its columns whose ids are hashes, which the model makes.
     """
@@ -33,7 +63,6 @@ class TableMatch:
     """Where the rows of a table come from.
 
     Attributes:
-        target: The model's table.
         source: The table on disk; `None` if the rows keep their initial values.
         vocabularies: The files by which ids are translated, old and new; `None` if they are equal.
     """
@@ -52,13 +81,7 @@ class TableMatch:
 
 @dataclass
 class Match:
-    """What goes where.
-
-    Attributes:
-        tables: For each table of the model.
-        dense: The dense tensors that are taken.
-        problems: In words, what does not fit.
-    """
+    """What goes where, and in words what does not fit."""
 
     tables: list[TableMatch] = field(default_factory=list)
     dense: list[str] = field(default_factory=list)
@@ -142,7 +165,7 @@ def _match_table(
         side = "the weights were trained with" if old is None else "this data was prepared with"
         raise _Unfit(
             f"it had {was.cardinality:,} rows and has {now.cardinality:,}, and the vocabulary that "
-            f"{side} is not known, so no id can be told to mean the same; prepare the data with "
+            f"{side} is not known, so no id is known to mean the same; prepare the data with "
             "the same workflow (`distrain prep --workflow`)",
             ids_moved=True,
         )

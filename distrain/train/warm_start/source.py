@@ -1,6 +1,6 @@
 """Weights on disk: a saved model, a run's model, or a checkpoint."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -8,25 +8,31 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from distrain.checkpoint import CheckpointPlace
-from distrain.checkpoint.agreement import all_texts, together
-from distrain.checkpoint.manifest import MANIFEST_FILE, Damaged, Manifest, from_document
-from distrain.checkpoint.place import numbers_of
-from distrain.checkpoint.rows import Rows
-from distrain.checkpoint.slabs import row_slabs
+from distrain.checkpoint import (
+    MANIFEST_FILE,
+    CheckpointDir,
+    Damaged,
+    Manifest,
+    Rows,
+    fail_together,
+    from_document,
+    gather_texts,
+    numbers_of,
+    row_slabs,
+)
 from distrain.embeddings import Peers, TableColumn
 from distrain.errors import SpecError, Unavailable
-from distrain.models import blueprint_of
-from distrain.models.saved_files import (
+from distrain.models import (
     MODEL_FILE,
     WEIGHTS_FILE,
+    TensorFile,
+    blueprint_of,
     check_sizes,
     open_weights,
     read_description,
 )
-from distrain.models.tensor_file import TensorFile
 from distrain.run_paths import RunPaths
-from distrain.storage import Folder, open_folder
+from distrain.storage import Folder, is_remote, open_folder
 from distrain.train.warm_start.matching import Side
 from distrain.train.warm_start.vocabularies import Vocabularies
 
@@ -41,8 +47,6 @@ class Weights(Protocol):
         """Hand over a tensor; a scalar is one row.
 
         Args:
-            name: Of the tensor.
-            wanted: Whether such rows are needed at all.
             take: Gets which rows, and their values `[rows, ...]`, good until it returns.
 
         Raises:
@@ -52,14 +56,7 @@ class Weights(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Some weights.
-
-    Attributes:
-        path: Of the saved model or checkpoint.
-        step: Steps of training that they had, if that is known.
-        side: What they are of.
-        weights: Reads them.
-    """
+    """Some weights, the saved model or checkpoint that has them, and their steps, if known."""
 
     path: str
     step: int | None
@@ -72,14 +69,14 @@ def open_source(path: str) -> Source:
 
     Args:
         path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
-            place of checkpoints, whose newest is taken; the latter two may be URLs.
+            directory of checkpoints, whose newest is taken; the latter two may be URLs.
 
     Raises:
         SpecError: There is nothing of the kind.
         DataError: It is damaged, or of another version.
         Unavailable: It cannot be read now.
     """
-    if "://" in path:
+    if is_remote(path):
         return _checkpoint_at(path)
     folder = Path(path).expanduser()
     paths = RunPaths(folder)
@@ -105,22 +102,14 @@ def open_source(path: str) -> Source:
 def open_together(path: str, peers: Peers, device: torch.device) -> Source:
     """The weights that a path means, the same on every rank; a collective operation.
 
-    A place of checkpoints may get a newer one while the ranks look at it, one after another: they
-    take what rank 0 found.
-
-    Args:
-        path: As of `open_source`.
-        peers: This rank among the others.
-        device: Where their backend wants tensors.
-
-    Raises:
-        SpecError, DataError, Unavailable: As of `open_source`.
+    A directory of checkpoints may get a newer one while the ranks list it, one after another:
+    they take what rank 0 found. Errors as of `open_source`, on all ranks.
     """
     found = None
-    with together(peers, device, path):
+    with fail_together(peers, device, path):
         if peers.rank == 0:
             found = open_source(path)
-    agreed = all_texts(peers, device, "" if found is None else found.path)[0]
+    agreed = gather_texts(peers, device, "" if found is None else found.path)[0]
     return open_source(agreed) if found is None else found
 
 
@@ -138,7 +127,7 @@ def _saved_model(folder: Path) -> Source:
 def _checkpoint_at(path: str) -> Source:
     parent, _, name = path.rstrip("/").rpartition("/")
     if numbers_of(name) is None:
-        entries = CheckpointPlace(path).list()
+        entries = CheckpointDir(path).list()
         if not entries:
             raise SpecError(
                 f"train.init_from: neither {MODEL_FILE} nor a whole checkpoint is there",
@@ -146,20 +135,15 @@ def _checkpoint_at(path: str) -> Source:
                 hint="Name a run directory, a saved model's folder or a checkpoint.",
             )
         parent, name = path, entries[0].name
-    place = CheckpointPlace(parent)
-    manifest = from_document(place.read_manifest(name))
-    columns = [_column(*saved) for saved in manifest.state["columns"]]
+    directory = CheckpointDir(parent)
+    manifest = from_document(directory.read_manifest(name))
+    # Older checkpoints say no tables.
+    columns = [TableColumn(*saved) for saved in manifest.state["columns"]]
     shapes = {name: shape for name, (_, shape) in manifest.tensors.items()}
     vocabularies = Vocabularies.from_json(manifest.values.get("vocabularies"))
     side = Side(columns, _dense(shapes), vocabularies)
     folder = open_folder(parent).sub(name)
     return Source(folder.url, manifest.step, side, _CheckpointWeights(folder, manifest))
-
-
-def _column(
-    name: str, cardinality: int, dim: int, combiner: Any, table: str | None = None
-) -> TableColumn:
-    return TableColumn(name, cardinality, dim, combiner, table)
 
 
 def _dense(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -177,7 +161,7 @@ class _ModelWeights:
 
 @dataclass(frozen=True)
 class _Taker:
-    """What a `TensorFile` hands slabs to, as if it were a tensor."""
+    """Takes slabs of a `TensorFile`, as if it were a tensor."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -198,9 +182,8 @@ class _CheckpointWeights:
     manifest: Manifest
 
     def read(self, name: str, wanted: Wanted, take: Take) -> None:
-        slabs: Iterator[tuple[Rows, Tensor]] = row_slabs(self.folder, self.manifest, name, wanted)
         try:
-            for rows, values in slabs:
+            for rows, values in row_slabs(self.folder, self.manifest, name, wanted):
                 take(rows, values)
         except Damaged:
             try:

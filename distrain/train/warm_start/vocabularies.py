@@ -17,7 +17,7 @@ import xxhash
 from distrain.errors import DataError
 from distrain.schema import Schema
 from distrain.spec import DataSpec
-from distrain.train.inputs import find_data_schema
+from distrain.train.data import find_data_schema
 from distrain.vocabulary import FIRST_OOV_ID, Vocabulary, is_text
 
 log = logging.getLogger("distrain.rank")
@@ -30,9 +30,7 @@ class VocabularyFile:
     """The vocabulary of a column, on disk.
 
     Attributes:
-        folder: Where it lies.
         name: What its files are called after: the column, or its domain.
-        xxh3_64: The files' checksum, in hexadecimal.
     """
 
     folder: str
@@ -45,21 +43,13 @@ class VocabularyFile:
         return _checksum(Path(self.folder), self.name) == self.xxh3_64
 
     def read(self) -> Vocabulary:
-        """The vocabulary.
-
-        Raises:
-            DataError: A file is missing or damaged.
-        """
+        """The vocabulary; raises `DataError` if a file is missing or damaged."""
         return Vocabulary.load(Path(self.folder), self.name)
 
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The vocabularies of a table's categorical columns, of those that are known.
-
-    Attributes:
-        files: By column.
-    """
+    """The vocabularies of a table's categorical columns, of those that are known."""
 
     files: Mapping[str, VocabularyFile]
 
@@ -94,8 +84,7 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
         name = column.domain
         if name not in checksums:
             checksums[name] = _checksum(folder, name)
-        checksum = checksums[name]
-        if checksum is not None:
+        if (checksum := checksums[name]) is not None:
             files[column.name] = VocabularyFile(str(folder), name, checksum)
     return Vocabularies(files)
 
@@ -125,7 +114,7 @@ def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int
 
 
 def _checksum(folder: Path, name: str) -> str | None:
-    """Of both files of a vocabulary; `None` if they are not there."""
+    """The checksum of both files of a vocabulary; `None` if they are not there."""
     hashed = xxhash.xxh3_64()
     try:
         for kind in ("meta", "unique"):

@@ -5,24 +5,20 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distrain.batch import Batch
-from distrain.models.block import Chain
-from distrain.models.blocks.aggregate import Aggregate
-from distrain.models.blocks.continuous import ContinuousFeatures
+from distrain.models.blocks import Aggregate, Chain, ParallelBlock
 from distrain.models.blocks.cross import CrossBlock
-from distrain.models.blocks.dropout import Dropout
-from distrain.models.blocks.filter import Filter
-from distrain.models.blocks.fm import FMBlock
+from distrain.models.blocks.filter import ContinuousFeatures, Filter
 from distrain.models.blocks.hashed_cross import HashedCross
-from distrain.models.blocks.interaction import DotProductInteraction
+from distrain.models.blocks.interaction import DotProductInteraction, FMBlock
+from distrain.models.blocks.layers import Dropout, L2Norm, LogitsTemperatureScaler
 from distrain.models.blocks.mlp import FASTAI_ORDER, MLPBlock
-from distrain.models.blocks.normalisation import L2Norm
-from distrain.models.blocks.parallel import ParallelBlock
-from distrain.models.blocks.temperature import LogitsTemperatureScaler
-from distrain.models.heads.binary import BinaryClassificationTask
-from distrain.models.heads.multiclass import MulticlassTask
-from distrain.models.heads.multitask import MultiTask
-from distrain.models.heads.regression import RegressionTask
-from distrain.models.heads.retrieval import ItemRetrievalTask
+from distrain.models.heads.tasks import (
+    BinaryClassificationTask,
+    MulticlassTask,
+    MultiTask,
+    RegressionTask,
+)
+from distrain.models.heads.towers import ItemRetrievalTask
 from distrain.models.shapes import Features, Flat
 
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from distrain.errors import ModelError
 from distrain.models.blocks.cross import CrossBlock
-from distrain.models.blocks.fm import FMBlock
-from distrain.models.blocks.interaction import DotProductInteraction
-from distrain.models.blocks.temperature import LogitsTemperatureScaler
+from distrain.models.blocks.interaction import DotProductInteraction, FMBlock
+from distrain.models.blocks.layers import LogitsTemperatureScaler
 from distrain.models.shapes import Features, Flat, Vectors
 
 KINDS = [("v1", None), ("v2", None), ("v2", 2)]

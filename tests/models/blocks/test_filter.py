@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from distrain.errors import ModelError
-from distrain.models.block import Chain
-from distrain.models.blocks.continuous import ContinuousFeatures
-from distrain.models.blocks.dropout import Dropout
-from distrain.models.blocks.filter import Filter
+from distrain.models.blocks import Chain
+from distrain.models.blocks.filter import ContinuousFeatures, Filter
+from distrain.models.blocks.layers import Dropout
 from distrain.models.shapes import Branches, Features, Flat, flat, names_of
 
 

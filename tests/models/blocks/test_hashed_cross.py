@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import ModelError
+from distrain.models.blocks.functional import one_hot
 from distrain.models.blocks.hashed_cross import PRIME, HashedCross
-from distrain.models.blocks.one_hot import one_hot
 
 IDS = st.integers(0, PRIME - 1)
 

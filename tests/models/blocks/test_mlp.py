@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from distrain.errors import ModelError
-from distrain.models.blocks.activation import ACTIVATIONS, activation_layer
+from distrain.models.blocks.functional import ACTIVATIONS, activation_layer
+from distrain.models.blocks.layers import BatchNorm, L2Norm
 from distrain.models.blocks.mlp import FASTAI_ORDER, NORM_FIRST_ORDER, USUAL_ORDER, MLPBlock
-from distrain.models.blocks.normalisation import BatchNorm, L2Norm
 from distrain.models.shapes import Branches, Flat, Vectors
 
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772

@@ -7,7 +7,7 @@ import pytest
 
 import distrain.models.blocks
 import distrain.models.heads
-from distrain.models.block import Block
+from distrain.models.blocks import Block
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "models" / "blocks.md"
 

@@ -6,13 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import ModelError
-from distrain.models.block import Chain
-from distrain.models.blocks.aggregate import AGGREGATIONS, Aggregate
+from distrain.models.blocks import (
+    AGGREGATIONS,
+    Aggregate,
+    Chain,
+    ParallelBlock,
+    with_residual,
+    with_shortcut,
+)
 from distrain.models.blocks.cross import CrossBlock
 from distrain.models.blocks.filter import Filter
 from distrain.models.blocks.interaction import DotProductInteraction
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.blocks.parallel import ParallelBlock, with_residual, with_shortcut
 from distrain.models.shapes import Branches, Columns, Flat, Vectors
 
 ELEMENTWISE = {

@@ -4,6 +4,7 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,11 @@ from click.testing import CliRunner
 from ragged_rows import draw_rows_of_ids, ragged
 
 from distrain.batch import Batch
-from distrain.cli.export import command
+from distrain.cli.saved.export import command
 from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.errors import InputError, ModelError, OutputError
-from distrain.models import build_model, export_files, load_model, save_model
-from distrain.models.export import ScoringModel, export_program
-from distrain.models.export_files import write_export
+from distrain.models import build_model, export, load_model, save_model
+from distrain.models.export import ScoringModel, export_program, write_export
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import (
     CrossSpec,
@@ -215,7 +215,7 @@ def test_the_command_writes_a_program_that_torch_alone_loads(saved, tmp_path):
     out = tmp_path / "out"
     result = CliRunner().invoke(command, [str(tmp_path / "model"), str(out)])
     assert result.exit_code == 0, result.output
-    assert re.fullmatch(r"mlp for torch, \S+ MiB: \S+out\n", result.output)
+    assert re.fullmatch(r"mlp for torch, \S+ [KM]iB: \S+out\n", result.output)
     assert {file.name for file in out.iterdir()} == {"model.pt2", "inputs.json"}
     program = torch.export.load(out / "model.pt2").module()
     check_program(SCHEMAS["lists"], saved.model.eval(), program)
@@ -234,14 +234,14 @@ def test_a_folder_appears_whole_or_not_at_all(saved, tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("a block that torch cannot follow")
 
-    monkeypatch.setattr(export_files, "export_program", fail)
+    monkeypatch.setattr(export, "export_program", fail)
     with pytest.raises(ModelError, match="could not export the model: RuntimeError: a block"):
         write_export(tmp_path / "out", saved, "torch")
     assert {file.name for file in tmp_path.iterdir()} == {"model"}
 
 
 def test_missing_libraries_are_named(saved, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_files, "find_spec", lambda name: None)
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="write ONNX are missing: onnx, onnxscript"):
         write_export(tmp_path / "out", saved, "onnx")
     assert not (tmp_path / "out").exists()
@@ -264,7 +264,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     for words in (["exported"], ["exported-onnx", "--to", "onnx"]):
         done = CliRunner().invoke(command, ["runs/NAME", *words])
         assert done.exit_code == 0, done.output
-    names = {
+    names: dict[str, Any] = {
         "categorical": torch.tensor([[3, 0], [1, 7]]),
         "continuous": torch.tensor([[0.5], [1.25]]),
     }

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import ModelError
+from distrain.models.blocks import ParallelBlock
+from distrain.models.blocks.layers import L2Norm
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.blocks.normalisation import L2Norm
-from distrain.models.blocks.parallel import ParallelBlock
-from distrain.models.heads import retrieval
-from distrain.models.heads.dot_product import DotProductTask
-from distrain.models.heads.retrieval import ItemRetrievalTask
+from distrain.models.heads import towers
+from distrain.models.heads.towers import DotProductTask, ItemRetrievalTask
 from distrain.models.shapes import Branches, Flat
 
 TOWERS = Branches({"user": Flat(3), "item": Flat(3)})
@@ -76,10 +75,10 @@ def test_loss_equals_formula(batch, rows, temperature, with_ids, correction, at_
         temperature,
         naive_q,
     )
-    before = retrieval._USERS_AT_A_TIME
+    before = towers._USERS_AT_A_TIME
     for most in (before, at_a_time):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(retrieval, "_USERS_AT_A_TIME", most)
+            patch.setattr(towers, "_USERS_AT_A_TIME", most)
             torch.testing.assert_close(float(task.loss(output, some)), float(expected))
     dots = [sum(u * v) / temperature for u, v in zip(users, items, strict=True)]
     found = task.logits(output)
@@ -89,7 +88,7 @@ def test_loss_equals_formula(batch, rows, temperature, with_ids, correction, at_
 @pytest.mark.parametrize("at_a_time", [2, 4096])
 @pytest.mark.parametrize("log_q", [None, "batch"])
 def test_gradients(at_a_time, log_q, batch, attached, check_gradients, monkeypatch):
-    monkeypatch.setattr(retrieval, "_USERS_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(towers, "_USERS_AT_A_TIME", at_a_time)
     task = ItemRetrievalTask(item_id="movie", temperature=0.7, log_q=log_q)
     attached(task, TOWERS)
     check_gradients(task, batch(5), *vectors(5), rebuild=as_towers)

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from distrain.errors import ModelError
-from distrain.models.blocks.temperature import LogitsTemperatureScaler
-from distrain.models.heads.binary import BinaryClassificationTask
-from distrain.models.heads.multiclass import MulticlassTask
-from distrain.models.heads.multitask import MultiTask
-from distrain.models.heads.regression import RegressionTask
+from distrain.models.blocks.layers import LogitsTemperatureScaler
+from distrain.models.heads.tasks import (
+    BinaryClassificationTask,
+    MulticlassTask,
+    MultiTask,
+    RegressionTask,
+)
 from distrain.models.shapes import Flat
 
 

@@ -15,8 +15,8 @@ from distrain.spec import (
     TrainSpec,
     WideDeepSpec,
 )
-from distrain.train.phases import PhaseClock
-from distrain.train.step import TrainStep
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
 
 CROSSES = (CrossSpec(columns=("c0", "c1"), num_bins=50),)
 SPECS = [

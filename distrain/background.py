@@ -1,0 +1,123 @@
+"""Files written beside an event loop: a filesystem that hangs holds up nobody but this thread.
+
+A Dask worker that does not answer for Dask's time to live is taken for dead. A network filesystem
+may hang for longer, so nothing that a supervisor writes or reads there may run in its loop.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+class BackgroundWriter:
+    """One thread that does what it is given, in order.
+
+    The thread is a daemon: one that hangs for ever does not keep its process from ending.
+    """
+
+    def __init__(self, name: str):
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Have something done after all that came before; it must not raise."""
+        self._work.put(work)
+
+    async def done(self, within_s: float) -> bool:
+        """Wait until all that came before is done, and say whether it was in time."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop was closed before
+                loop.call_soon_threadsafe(done.set)
+
+        self.do(wake)
+        try:
+            await asyncio.wait_for(done.wait(), within_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let the thread end when all is done; this does not wait."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+
+class Inbox(Generic[Item]):
+    """What waits to be written, within a limit: the oldest but the first makes room.
+
+    Args:
+        limit_bytes: What may wait.
+        take: Called in the writer's thread with how many items and bytes were left out before the
+            next item, and with that item. It must not raise.
+    """
+
+    def __init__(
+        self,
+        writer: BackgroundWriter,
+        limit_bytes: int,
+        take: Callable[[int, int, Item], None],
+    ):
+        self._writer = writer
+        self._limit_bytes = limit_bytes
+        self._take = take
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Item, int]] = deque()
+        self._waiting_bytes = 0
+        self._left_out = [0, 0]  # items and bytes, behind the first that waits
+        self._due = [0, 0]  # the same, in front of it
+        self._turns = 0  # how often the writer will come by: as often as something waits
+        self.left_out_items = 0
+
+    def put(self, item: Item, size_bytes: int) -> None:
+        """Add the newest; this never waits."""
+        with self._lock:
+            self._waiting.append((item, size_bytes))
+            self._waiting_bytes += size_bytes
+            while self._waiting_bytes > self._limit_bytes and len(self._waiting) > 2:
+                _, gone_bytes = self._waiting[1]
+                del self._waiting[1]
+                self._waiting_bytes -= gone_bytes
+                self._left_out[0] += 1
+                self._left_out[1] += gone_bytes
+                self.left_out_items += 1
+            ask = self._turns < len(self._waiting)
+            self._turns += ask
+        if ask:
+            self._writer.do(self._take_next)
+
+    def _take_next(self) -> None:
+        # One at a time: who shares the writer has a turn, too, while this never runs empty.
+        with self._lock:
+            self._turns -= 1
+            item, size_bytes = self._waiting.popleft()
+            self._waiting_bytes -= size_bytes
+            items, size = self._due
+            self._due, self._left_out = self._left_out, [0, 0]
+        self._take(items, size, item)
+
+
+async def in_thread(work: Callable[[], Result], within_s: float, otherwise: Result) -> Result:
+    """Call what may hang in a filesystem in a thread; `otherwise` is the answer if it takes longer.
+
+    The work must not raise.
+    """
+    answers: list[Result] = []
+    writer = BackgroundWriter("distrain-look")
+    writer.do(lambda: answers.append(work()))
+    await writer.done(within_s)
+    writer.close()
+    return answers[0] if answers else otherwise

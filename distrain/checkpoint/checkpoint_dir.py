@@ -1,0 +1,214 @@
+"""The directory of a run's checkpoints, a folder or URL, and which of them are whole."""
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE, Damaged, read_document
+from distrain.errors import DataError, Unavailable
+from distrain.storage import Folder, open_folder
+
+_NAME = re.compile(r"step-([0-9]+)-a([0-9]+)")
+
+
+@dataclass(frozen=True)
+class CheckpointEntry:
+    """A whole checkpoint.
+
+    Attributes:
+        size_bytes: Of all its files but the manifest.
+        auc: Of the validation rows at this step, if they were scored.
+        run: The run that wrote it; `None` if it does not say.
+    """
+
+    name: str
+    url: str
+    step: int
+    attempt: int
+    values: Mapping[str, Any]
+    size_bytes: int
+    auc: float | None = None
+    run: str | None = None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What lies in a place.
+
+    Attributes:
+        whole: The checkpoints, in the order of `CheckpointDir.list`.
+        broken: By name, what is wrong with the others, as people should read it.
+        foreign: By name, the same of those that another version of distrain may read.
+        others: By name, the run that wrote each of the others; `None` if it does not say.
+    """
+
+    whole: list[CheckpointEntry] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    foreign: dict[str, str] = field(default_factory=dict)
+    others: dict[str, str | None] = field(default_factory=dict)
+
+
+class CheckpointDir:
+    """Where checkpoints lie: a local folder, or a URL of any filesystem that fsspec knows.
+
+    Nothing is created until the first one is written. It may be sent to another process.
+
+    Args:
+        url: A local path, or a URL such as `s3://bucket/run`.
+        run: The run whose checkpoints these are: those of other runs are neither listed nor
+            removed, and what is written says that it is this run's. `None` for whosever they are.
+        resumed: Whether the run goes on from an earlier submission. Then checkpoints that do not
+            say whose they are, since an older version wrote them, are its own.
+
+    Attributes:
+        damaged: What the last `list` could not use, as people should read it: checkpoints whose
+            manifest is damaged, and those that were never finished.
+    """
+
+    def __init__(self, url: str, run: str | None = None, *, resumed: bool = False):
+        self.url = url
+        self.run = run
+        self._resumed = resumed
+        self.damaged: list[str] = []
+
+    def list(self) -> list[CheckpointEntry]:
+        """The whole checkpoints, in the order in which one would go on from them.
+
+        Those of the latest attempt come first, and among them the one of the latest step: when an
+        attempt had to go back, say because the newest checkpoint was damaged, what it wrote since
+        is the history that counts, although an earlier attempt may have got further.
+
+        Only manifests are read: files that are missing or damaged show when it is loaded.
+
+        Raises:
+            Unavailable: The directory could not be looked at. One that does not exist is empty.
+        """
+        try:
+            found = self.survey()
+        except OSError as error:
+            raise self.unavailable(error) from error
+        self.damaged = [*found.broken.values(), *found.foreign.values()]
+        return found.whole
+
+    def likely_newest(self) -> tuple[int, int] | None:
+        """Attempt and step of the checkpoint that `list` would probably put first.
+
+        By names, and by whether there is a manifest: cheap, for every rank to ask. Errors as of
+        `list`.
+        """
+        try:
+            named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
+            known = [(n[1], n[0], name) for name, n in named.items() if n is not None]
+            for attempt, step, name in sorted(known, reverse=True):
+                with contextlib.suppress(FileNotFoundError):
+                    self.folder(name).size(MANIFEST_FILE)
+                    return attempt, step
+        except OSError as error:
+            raise self.unavailable(error) from error
+        return None
+
+    def unavailable(self, error: OSError) -> Unavailable:
+        """That the place could not be looked at."""
+        return Unavailable(
+            f"the checkpoints could not be listed: {error}",
+            where={"place": self.url},
+            hint="Check checkpoint.dir, its permissions, and that its server answers.",
+        )
+
+    def owns(self, run: str | None) -> bool:
+        """Whether a checkpoint of this run belongs to this directory's run."""
+        return self.run is None or (self._resumed if run is None else run == self.run)
+
+    def read_manifest(self, name: str) -> dict[str, Any]:
+        """What a checkpoint's manifest says, as JSON values.
+
+        Raises:
+            Damaged: There is none, or it is damaged.
+            Unavailable: It could not be read.
+            DataError: It is of another format.
+        """
+        folder = self.folder(name)
+        try:
+            content = folder.read(MANIFEST_FILE)
+        except FileNotFoundError:
+            raise Damaged("no such checkpoint", where={"path": folder.url}) from None
+        except OSError as error:
+            raise Unavailable(f"cannot be read: {error}", where={"path": folder.url}) from error
+        return read_document(content, folder.url)
+
+    def folder(self, name: str) -> Folder:
+        """The folder of a checkpoint, whether it is there or not."""
+        return open_folder(self.url).sub(name)
+
+    def survey(self) -> Survey:
+        """All that lies here; raises `OSError` if the directory could not be looked at."""
+        found = Survey()
+        for name in open_folder(self.url).folders():
+            numbers = numbers_of(name)
+            if numbers:
+                self._look_at(name, numbers, found)
+        found.whole.sort(key=lambda entry: (entry.attempt, entry.step), reverse=True)
+        return found
+
+    def _look_at(self, name: str, numbers: tuple[int, int], found: Survey) -> None:
+        folder = self.folder(name)
+        try:
+            content = folder.read(MANIFEST_FILE)
+        except FileNotFoundError:
+            found.broken[name] = _without_manifest(folder)
+            return
+        try:
+            document = read_document(content, folder.url)
+        except DataError as error:
+            group = found.broken if isinstance(error, Damaged) else found.foreign
+            group[name] = f"the checkpoint {folder.url} cannot be used: {error.message}"
+            return
+        run = document.get("run")
+        if not self.owns(run):
+            found.others[name] = run
+            return
+        if (document["step"], document["attempt"]) != numbers:
+            found.broken[name] = (
+                f"the checkpoint {folder.url} cannot be used: its manifest is that of step "
+                f"{document['step']}, attempt {document['attempt']}"
+            )
+            return
+        found.whole.append(entry_of(name, folder.url, document))
+
+
+def entry_of(name: str, url: str, document: Mapping[str, Any]) -> CheckpointEntry:
+    """The entry of a manifest's document."""
+    step, attempt = numbers_of(name) or (document["step"], document["attempt"])
+    size_bytes, auc = document["size_bytes"], document["auc"]
+    return CheckpointEntry(
+        name, url, step, attempt, document["values"], size_bytes, auc, document.get("run")
+    )
+
+
+def name_of(step: int, attempt: int) -> str:
+    """The name of a checkpoint's folder.
+
+    >>> name_of(500, 3)
+    'step-0000000500-a3'
+    """
+    return f"step-{step:010d}-a{attempt}"
+
+
+def numbers_of(name: str) -> tuple[int, int] | None:
+    """Step and attempt from a folder's name; `None` for a folder that is no checkpoint.
+
+    >>> numbers_of("step-0000000500-a3"), numbers_of("model")
+    ((500, 3), None)
+    """
+    match = _NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _without_manifest(folder: Folder) -> str:
+    try:
+        folder.size(DAMAGED_FILE)
+    except OSError:
+        return f"the checkpoint {folder.url} was never finished"
+    return f"the checkpoint {folder.url} was set aside as damaged"

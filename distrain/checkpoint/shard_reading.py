@@ -1,0 +1,269 @@
+"""Reading rows out of a checkpoint's files, slab by slab, with their checksums."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+import xxhash
+from torch import Tensor
+
+from distrain.checkpoint.local_rows import LocalRows, Rows, local_rows_of, whole
+from distrain.checkpoint.manifest import Damaged, Manifest
+from distrain.checkpoint.shard import (
+    RANK_PREFIX,
+    SLAB_BYTES,
+    Piece,
+    Shard,
+    new_rank_tensors,
+    row_bytes_of,
+)
+from distrain.embeddings import CanonicalTensor, empty
+from distrain.models import bytes_of, dtype_of
+from distrain.storage import FileReader, Folder
+
+
+class Need(NamedTuple):
+    """A piece, and who takes rows of it: tensors of this rank."""
+
+    piece: Piece
+    row_bytes: int
+    takers: list[LocalRows]
+
+
+class Part(NamedTuple):
+    """Some rows of a piece, from its `start`-th to its `stop`-th."""
+
+    need: Need
+    start: int
+    stop: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of their values."""
+        return (self.stop - self.start) * self.need.row_bytes
+
+    @property
+    def offset(self) -> int:
+        """The place of their first byte in the file."""
+        return self.need.piece.offset + self.start * self.need.row_bytes
+
+
+class ShardReading:
+    """The reading of a checkpoint by one rank.
+
+    Args:
+        owned: The ranks whose own tensors are read, of those that saved; `None` for this one's.
+
+    Attributes:
+        begun: Whether some of the live tensors may have been overwritten.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        manifest: Manifest,
+        tensors: Mapping[str, Tensor | CanonicalTensor],
+        rank: int,
+        after_slab: Callable[[], None],
+        owned: Sequence[int] | None = None,
+    ):
+        self.begun = False
+        self._folder = folder
+        self._after_slab = after_slab
+        held: dict[str, list[LocalRows]] = defaultdict(list)
+        for one in local_rows_of(tensors):
+            held[one.name].append(one)
+        shards = manifest.shards
+        numbers = range(len(shards))
+        first = rank % max(1, len(numbers))
+        owned = numbers[rank : rank + 1] if owned is None else owned
+        # Files of which nothing is needed are not opened: with many ranks that is most of them.
+        self._plan = [
+            (shards[number], needs)
+            for number in [*numbers[first:], *numbers[:first]]
+            if (needs := _needs(shards[number], number in owned, held))
+        ]
+        self._owned = {number: shards[number] for number in owned}
+        self._buffer = empty((0,), torch.uint8)
+
+    def check(self) -> None:
+        """Look at the files that are needed, before anything is changed.
+
+        Raises:
+            Damaged: One is missing, of another length, or its header is damaged.
+        """
+        for shard, _ in self._plan:
+            self._check_file(shard)
+            self._after_slab()
+
+    def run(self) -> dict[int, dict[str, Tensor]]:
+        """Read all that this rank holds, after `check`, which compares the files' sizes first.
+
+        Returns:
+            By the rank that saved them, the tensors that belong to the ranks themselves: this
+            one's share.
+
+        Raises:
+            Damaged: Some bytes are not those that were written.
+        """
+        rank_tensors = {number: new_rank_tensors(shard) for number, shard in self._owned.items()}
+        by_file = {shard.file: rank_tensors[number] for number, shard in self._owned.items()}
+        for shard, needs in self._plan:
+            for need in needs:
+                if need.piece.name.startswith(RANK_PREFIX):
+                    own = by_file[shard.file][need.piece.name.removeprefix(RANK_PREFIX)]
+                    need.takers[:] = [whole(need.piece.name, own, alone=True)]
+            with self._missing_is_damage(shard), self._folder.reader(shard.file) as file:
+                self._read_file(file, shard, needs)
+        return rank_tensors
+
+    def _check_file(self, shard: Shard) -> None:
+        with self._missing_is_damage(shard):
+            size = self._folder.size(shard.file)
+            if size != shard.size_bytes:
+                raise self._damaged(shard, f"it has {size:,} bytes, not {shard.size_bytes:,}")
+            header = bytearray(shard.header_bytes)
+            with self._folder.reader(shard.file) as file:
+                file.read_into(0, memoryview(header))
+        if xxhash.xxh3_64_hexdigest(bytes(header)) != shard.header_xxh3_64:
+            raise self._damaged(shard, "the checksum of its header is wrong")
+
+    def _read_file(self, file: FileReader, shard: Shard, needs: Sequence[Need]) -> None:
+        hashed = xxhash.xxh3_64()
+        for parts in slabs_of(needs, SLAB_BYTES):
+            slab = self._slab(sum(part.num_bytes for part in parts))
+            if file.read_into(parts[0].offset, bytes_of(slab)) != len(slab):
+                raise self._damaged(shard, "it ends too early")
+            for part in parts:
+                done = part.offset - parts[0].offset
+                content = slab[done : done + part.num_bytes]
+                hashed.update(bytes_of(content))
+                self._hand_out(part, content)
+                piece = part.need.piece
+                if part.stop == piece.rows.count:
+                    if hashed.hexdigest() != piece.xxh3_64:
+                        raise self._damaged(shard, f"the checksum of {piece.name} is wrong")
+                    hashed.reset()
+            self._after_slab()
+
+    def _slab(self, num_bytes: int) -> Tensor:
+        if len(self._buffer) < num_bytes:
+            self._buffer = empty((max(num_bytes, SLAB_BYTES),), torch.uint8)
+        return self._buffer[:num_bytes]
+
+    @torch.no_grad()
+    def _hand_out(self, part: Part, content: Tensor) -> None:
+        self.begun = True
+        rows = part.need.piece.rows.part(part.start, part.stop)
+        for held in part.need.takers:
+            meeting = rows.meet(held.rows)
+            if meeting:
+                source, target = meeting
+                values = content.view(held.values.dtype).view(-1, *held.values.shape[1:])
+                held.values[target] = values[source].to(held.values.device)
+
+    @contextlib.contextmanager
+    def _missing_is_damage(self, shard: Shard) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise self._damaged(shard, "it is missing") from None
+
+    def _damaged(self, shard: Shard, how: str) -> Damaged:
+        return Damaged(f"damaged: {how}", where={"file": f"{self._folder.url}/{shard.file}"})
+
+
+def _needs(shard: Shard, owned: bool, held: Mapping[str, list[LocalRows]]) -> list[Need]:
+    """The pieces that a rank needs, in the order of their offsets.
+
+    Args:
+        owned: Whether the rank takes what belongs to the rank that wrote it. Nothing takes that
+            yet: it has no memory before the file is seen to be as large as the manifest says.
+    """
+    needs = []
+    for piece in shard.pieces:
+        if piece.name.startswith(RANK_PREFIX):
+            if owned:
+                dtype, shape = shard.rank_tensors[piece.name.removeprefix(RANK_PREFIX)]
+                needs.append(Need(piece, row_bytes_of(dtype, shape), []))
+            continue
+        takers = [one for one in held.get(piece.name, ()) if piece.rows.meet(one.rows)]
+        if takers:
+            needs.append(Need(piece, takers[0].row_bytes, takers))
+    return needs
+
+
+def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[Part]]:
+    """Cut what is needed of a file into slabs; each lies in one stretch and is read at once.
+
+    A slab has at most `most_bytes`, unless a single row is larger.
+    """
+    slab: list[Part] = []
+    room, end = most_bytes, -1
+    for need in needs:
+        if need.piece.offset != end and slab:
+            yield slab
+            slab, room = [], most_bytes
+        done = 0
+        while done < need.piece.rows.count:
+            if slab and room < need.row_bytes:
+                yield slab
+                slab, room = [], most_bytes
+            taken = min(need.piece.rows.count - done, max(1, room // need.row_bytes))
+            slab.append(Part(need, done, done + taken))
+            done += taken
+            room -= slab[-1].num_bytes
+        end = slab[-1].offset + slab[-1].num_bytes
+    if slab:
+        yield slab
+
+
+def row_slabs(
+    folder: Folder, manifest: Manifest, name: str, wanted: Callable[[Rows], bool]
+) -> Iterator[tuple[Rows, Tensor]]:
+    """Read a tensor; memory for one slab is taken, and used again for the next.
+
+    Yields:
+        Which rows of the tensor, and their values `[rows, ...]`; a scalar is one row.
+
+    Raises:
+        Damaged: A file is missing or too short, or some bytes are not those that were written,
+            which shows at the end of a piece.
+    """
+    dtype_name, shape = manifest.tensors[name]
+    row = empty((1, *shape[1:]), dtype_of(dtype_name))
+    step = max(1, SLAB_BYTES // max(1, row.numel() * row.element_size()))
+    slab = empty((0,), torch.uint8)
+    for shard in manifest.shards:
+        for piece in shard.pieces:
+            if piece.name != name or not wanted(piece.rows):
+                continue
+            rows = min(step, piece.rows.count)
+            num_bytes = rows * row.numel() * row.element_size()
+            if len(slab) < num_bytes:
+                slab = empty((num_bytes,), torch.uint8)
+            for part, content in _read(folder, shard, piece, slab[:num_bytes], rows):
+                yield part, content.view(row.dtype).view(part.count, *shape[1:])
+
+
+def _read(
+    folder: Folder, shard: Shard, piece: Piece, slab: Tensor, rows: int
+) -> Iterator[tuple[Rows, Tensor]]:
+    hashed, row_bytes, offset = xxhash.xxh3_64(), len(slab) // rows, piece.offset
+    where = {"file": f"{folder.url}/{shard.file}"}
+    try:
+        with folder.reader(shard.file) as file:
+            for start in range(0, piece.rows.count, rows):
+                part = piece.rows.part(start, min(start + rows, piece.rows.count))
+                content = slab[: part.count * row_bytes]
+                if file.read_into(offset, bytes_of(content)) != len(content):
+                    raise Damaged("damaged: it ends too early", where=where)
+                hashed.update(bytes_of(content))
+                offset += len(content)
+                yield part, content
+    except FileNotFoundError:
+        raise Damaged("damaged: it is missing", where=where) from None
+    if hashed.hexdigest() != piece.xxh3_64:
+        raise Damaged(f"damaged: the checksum of {piece.name} is wrong", where=where)

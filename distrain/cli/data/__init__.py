@@ -1,0 +1,3 @@
+"""Commands that make data: generate it, prepare it, pack it; and show its schema."""
+
+__all__: list[str] = []

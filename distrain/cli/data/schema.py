@@ -1,0 +1,127 @@
+"""`distrain schema`: show, select from or convert a schema."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distrain.cli.options import PATH, json_option
+from distrain.cli.output import (
+    print_json,
+    print_remark,
+    print_result,
+    print_warning,
+    result_console,
+)
+
+if TYPE_CHECKING:
+    from distrain.schema import ColumnSchema, Schema
+
+TITLES = ("column", "dtype", "tags", "cardinality", "embedding dim", "list")
+NUMBERS = ("cardinality", "embedding dim")
+MOST_FOLDED = 500
+"""Columns of a table that is fitted to the terminal's width."""
+
+
+@click.command("schema")
+@click.argument("path")
+@click.option("--select", multiple=True, metavar="TAG|NAME", help="Keep these columns only.")
+@click.option("--remove", multiple=True, metavar="TAG|NAME", help="Leave these columns out.")
+@click.option("--out", type=PATH, help="Write to *.pbtxt or *.json.")
+@json_option("Print JSON instead of a table.")
+def command(
+    path: str, select: tuple[str, ...], remove: tuple[str, ...], out: Path | None, as_json: bool
+) -> None:
+    """Show, select from or convert a schema.
+
+    PATH is a schema.pbtxt or schema.json (Merlin's, or as --json prints it), a folder that holds
+    one, or the word `criteo`: the columns of prepared Criteo rows.
+
+    \b
+    Examples:
+      distrain schema criteo
+      distrain schema data/schema.pbtxt --select categorical --remove item_id
+      distrain schema data/ --json
+      distrain schema data/schema.pbtxt --out schema.json
+    """
+    schema = _load(path)
+    if select:
+        schema = schema.matching(*select)
+    if remove:
+        schema = schema.remove(schema.matching(*remove).names)
+    if out is not None:
+        schema.save(out)
+        print_remark(f"Wrote {out}: {len(schema)} columns.")
+    if as_json:
+        print_json(schema.to_json())
+    elif out is None:
+        _print_table(schema)
+
+
+def _load(path: str) -> "Schema":
+    from distrain.schema import Schema, criteo_schema
+
+    if path == "criteo":
+        if Path(path).is_dir():
+            print_warning("note: this is the preset; for the folder of that name: criteo/")
+        return criteo_schema()
+    return Schema.load(path)
+
+
+def _print_table(schema: "Schema") -> None:
+    if len(schema) > MOST_FOLDED:
+        _print_lines(schema)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, caption=f"{len(schema)} columns")
+    for title in TITLES:
+        folds, number = title in ("column", "tags"), title in NUMBERS
+        table.add_column(
+            title,
+            overflow="fold" if folds else "ellipsis",
+            no_wrap=title in ("dtype", "cardinality", "list"),
+            justify="right" if number else "left",
+        )
+    for column in schema:
+        table.add_row(*(Text(cell) for cell in _cells(column)))
+    result_console().print(table)
+
+
+def _print_lines(schema: "Schema") -> None:
+    """Print the table without folding, which takes rich a millisecond a row."""
+    rows = [TITLES, *map(_cells, schema)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if title in NUMBERS else cell.ljust(width)
+            for title, cell, width in zip(TITLES, row, widths, strict=True)
+        )
+        print_result("  ".join(cells).rstrip())
+    print_result(f"{len(schema)} columns")
+
+
+def _cells(column: "ColumnSchema") -> tuple[str, ...]:
+    return (
+        column.name if column.name.isprintable() else repr(column.name),
+        column.dtype or "",
+        ", ".join(column.tags),
+        "" if column.cardinality is None else f"{column.cardinality:,}",
+        "" if column.embedding_dim is None else str(column.embedding_dim),
+        _list_cell(column),
+    )
+
+
+def _list_cell(column: "ColumnSchema") -> str:
+    """`ragged 2..20`, `fixed 4`, `ragged` where the lengths are unknown, or nothing."""
+    if not column.is_list:
+        return ""
+    least, greatest = column.value_count or (None, None)
+    bounds = (
+        str(least)
+        if least == greatest
+        else f"{'' if least is None else least}..{'' if greatest is None else greatest}"
+    )
+    known = least is not None or greatest is not None
+    return ("ragged" if column.is_ragged else "fixed") + (f" {bounds}" if known else "")

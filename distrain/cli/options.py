@@ -1,0 +1,158 @@
+"""Options and parameter types that several commands share."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from distrain.cli.output import keep_json_option, keep_quiet_option, log_to_stderr
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+SCHEDULER_VARIABLE = "DISTRAIN_SCHEDULER"
+
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+class Count(click.ParamType):  # type: ignore[type-arg]
+    """A whole number with an optional suffix: k, M or G for thousands, millions, billions.
+
+    >>> COUNT.convert("1.5M", None, None)
+    1500000
+    """
+
+    name = "count"
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Parse `value`."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d[\d_]*)(?:\.(\d+))?([kmg]?)", value.strip().lower())
+        if match:
+            whole, fraction, suffix = match[1].replace("_", ""), match[2] or "", match[3]
+            # In whole numbers: 1.1M is 1,100,000 and not a float beside it.
+            number, rest = divmod(
+                int(whole + fraction) * _FACTORS[suffix], int("1" + "0" * len(fraction))
+            )
+            if not rest:
+                return number
+        self.fail(f"{value!r} is not a count such as 250000, 100k, 1.5M or 4G", param, ctx)
+
+
+COUNT = Count()
+PATH = click.Path(path_type=Path)
+POSITIVE = click.IntRange(min=1)
+
+row_group_option = click.option(
+    "--row-group-rows", type=COUNT, default=65536, help="Rows per row group."
+)
+overrides_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.FIELD=VALUE",
+    help="Set one field of the spec; may be repeated. The value is read as YAML.",
+)
+
+
+def json_option(help_text: str) -> Callable[[Function], Function]:
+    """`--json`: standard output holds JSON alone; text for people goes to standard error."""
+    return click.option(
+        "--json", "as_json", is_flag=True, callback=keep_json_option, help=help_text
+    )
+
+
+def ranks_option(default: int) -> Callable[[Function], Function]:
+    """`--ranks`: the number of ranks of a job that a command makes."""
+    return click.option(
+        "--ranks", type=POSITIVE, default=default, help="Replicas that train together."
+    )
+
+
+def scheduler_option(help_text: str, *more_variables: str) -> Callable[[Function], Function]:
+    """`--scheduler`: the address of a running Dask cluster, or the environment's."""
+    variables = [SCHEDULER_VARIABLE, *more_variables]
+    return click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        envvar=variables,
+        callback=lambda context, parameter, value: value or None,  # '' overrides the environment
+        help=f"{help_text} Default: {', then '.join(variables)}.",
+    )
+
+
+def connection_options(help_text: str, *more_variables: str) -> Callable[[Function], Function]:
+    """`scheduler_option`, with the options of TLS: for commands that connect."""
+    return lambda function: scheduler_option(help_text, *more_variables)(tls_options(function))
+
+
+def workers_options(function: Function) -> Function:
+    """`--workers` of a local cluster, or a cluster that runs already."""
+    return click.option("--workers", type=POSITIVE, default=2, help="Workers of a local cluster.")(
+        connection_options("Use this Dask cluster, not a local one.")(function)
+    )
+
+
+def tls_options(function: Function) -> Function:
+    """`--tls-ca-file`, `--tls-cert` and `--tls-key`, named as those of `dask scheduler`.
+
+    They go into Dask's configuration of this process, where every connection finds them, so the
+    command itself takes no arguments for them.
+    """
+    for name, key, help_text in reversed(_TLS_OPTIONS):
+        function = click.option(
+            name,
+            metavar="FILE",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            expose_value=False,
+            callback=_dask_setter(f"distributed.comm.tls.{key}"),
+            help=help_text,
+        )(function)
+    return function
+
+
+_TLS_OPTIONS = (
+    ("--tls-ca-file", "ca-file", "For a scheduler at tls://: PEM file of the cluster's authority."),
+    ("--tls-cert", "client.cert", "PEM file of the certificate to show to that scheduler."),
+    ("--tls-key", "client.key", "PEM file of that certificate's key."),
+)
+
+
+def _dask_setter(key: str) -> Callable[[click.Context, click.Parameter, Path | None], None]:
+    def keep(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+        if value is not None:
+            import dask
+
+            dask.config.set({key: str(value)})
+
+    return keep
+
+
+def global_options(*, hidden: bool) -> list[click.Option]:
+    """What every command takes, before its name and after it; help may leave them out."""
+    quiet = click.Option(
+        ["--quiet", "-q"],
+        is_flag=True,
+        expose_value=False,
+        callback=keep_quiet_option,
+        hidden=hidden,
+        help="Print results, warnings and errors only.",
+    )
+    level = click.Option(
+        ["--log-level"],
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        expose_value=False,
+        callback=_set_level,
+        hidden=hidden,
+        help="Print what this command logs, from this level on, to standard error.",
+    )
+    return [quiet, level]
+
+
+def _set_level(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        log_to_stderr(value)

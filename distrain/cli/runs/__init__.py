@@ -1,0 +1,3 @@
+"""Commands that read run directories."""
+
+__all__: list[str] = []

@@ -1,0 +1,49 @@
+"""`distrain audit`: proof that a run trained every row once."""
+
+from pathlib import Path
+
+import click
+
+from distrain.cli.options import PATH, json_option
+from distrain.cli.output import print_json, print_result
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=PATH)
+@json_option("Print one JSON object.")
+def command(run: Path, as_json: bool) -> None:
+    """Prove that a run trained each row of each epoch exactly once.
+
+    RUN is the directory of a run with `train.audit`. All of the training data is read again and
+    compared with the hashes that the ranks wrote, over all restarts. The exit code is 0 if they
+    agree, and 1 if not.
+
+    \b
+    Examples:
+      distrain train job.yaml --set train.audit=true
+      distrain audit runs/dlrm-20260301-123000-ab12
+    """
+    from distrain.run_paths import RunPaths, check_run_dir
+    from distrain.runs import read_run_and_spec
+
+    check_run_dir(RunPaths(run))
+    read_run_and_spec(run)
+
+    from distrain.train.audit import audit_run
+
+    found = audit_run(run)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_result(
+            f"{found.table_rows:,} rows in the table; {found.steps:,} of {found.num_steps:,} steps "
+            f"in {found.attempts} attempt{'s' if found.attempts > 1 else ''}"
+        )
+        for epoch in found.epochs:
+            times = "once" if epoch.whole else "at most once (it did not come to its end)"
+            verdict = f"each {times}" if not epoch.problems else "NOT as it should be"
+            print_result(f"epoch {epoch.epoch}: {epoch.rows:,} rows trained, {verdict}")
+            for problem in epoch.problems:
+                print_result(f"  {problem}")
+    if not found.proved:
+        click.get_current_context().exit(1)

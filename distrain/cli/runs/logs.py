@@ -1,0 +1,95 @@
+"""`distrain logs`: the logs of a run's ranks."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrain.cli.options import PATH, POSITIVE, json_option
+from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, print_result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrain.run_paths import RunPaths
+    from distrain.runs import LoggedError, RankLog
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=PATH)
+@click.option("--rank", type=click.IntRange(min=0), help="Only this rank. Default: all.")
+@click.option(
+    "--attempt",
+    type=POSITIVE,
+    help="Only this attempt. Default: the last one; with --first-error, all.",
+)
+@click.option("--first-error", is_flag=True, help="Only the error that came first, and its place.")
+@json_option("Print JSON: an object with the first error, or a line with an object for each log.")
+def command(
+    run: Path, rank: int | None, attempt: int | None, first_error: bool, as_json: bool
+) -> None:
+    """Print what the ranks of a run printed, also while they run.
+
+    Each rank of each attempt has a log of its own in RUN/logs. Of one that printed very much, the
+    first and last 8 MiB are kept.
+
+    \b
+    Examples:
+      distrain logs runs/today
+      distrain logs runs/today --rank 0 --attempt 1
+      distrain logs runs/today --first-error
+    """
+    from distrain.run_paths import RunPaths
+    from distrain.runs import find_logs
+
+    paths = RunPaths(run)
+    logs = find_logs(paths, attempt, rank)
+    if first_error:
+        _print_first_error(logs, paths)
+        return
+    if attempt is None:
+        logs = [log for log in logs if log.attempt == logs[-1].attempt]
+    for log in logs:
+        if as_json:
+            print_json({**_place(log), "text": log.text()})
+            continue
+        if len(logs) > 1:
+            print_result(f"==> attempt {log.attempt}, rank {log.rank} <==", bold=True)
+        print_result(log.text().rstrip("\n"))
+
+
+def _print_first_error(logs: "Sequence[RankLog]", paths: "RunPaths") -> None:
+    from distrain.runs import first_error
+
+    error = first_error(logs)
+    account = _account(paths) if error is None or error.of_peers else None
+    if json_wanted():
+        print_answer(error=error and _as_json(error), coordinator=account)
+        return
+    if error is None:
+        print_result("No rank has logged an error.")
+    else:
+        where = f"attempt {error.log.attempt}, rank {error.log.rank}"
+        print_result(f"==> {where}: {error.log.path}, line {error.line} <==", bold=True)
+        print_result(error.text)
+    if account:
+        print_result(f"The coordinator's account: {account['reason']}: {account['message']}")
+
+
+def _account(paths: "RunPaths") -> dict[str, Any] | None:
+    """Why the coordinator ended the attempt: a rank that was killed logs nothing of it."""
+    from distrain.runs import read_summary
+
+    summary = read_summary(paths) or {}
+    ends = [*summary.get("restarts", ()), summary]
+    end = next((end for end in ends if end.get("reason")), None)
+    return end and {name: end.get(name) for name in ("attempt", "reason", "message")}
+
+
+def _place(log: "RankLog") -> dict[str, Any]:
+    return {"version": VERSION, "attempt": log.attempt, "rank": log.rank, "path": str(log.path)}
+
+
+def _as_json(error: "LoggedError") -> dict[str, Any]:
+    where = {"attempt": error.log.attempt, "rank": error.log.rank, "path": str(error.log.path)}
+    return {**where, "line": error.line, "text": error.text, "of_peers": error.of_peers}

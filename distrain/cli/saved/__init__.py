@@ -1,0 +1,3 @@
+"""Commands that use saved models."""
+
+__all__: list[str] = []

@@ -1,0 +1,93 @@
+"""The saved model and the data that a command line names, found without loading torch.
+
+Loading torch takes seconds, and a mistyped path should be reported at once.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from distrain.cli.options import PATH, POSITIVE
+from distrain.errors import DataError, InputError
+from distrain.run_paths import RunPaths
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+model_argument = click.argument("model", metavar="RUN_OR_MODEL", type=PATH)
+
+checkpoint_option = click.option(
+    "--checkpoint",
+    metavar="WHICH",
+    help="Take a checkpoint of the run, not its model: a number of steps, best or newest.",
+)
+
+
+def scoring_options(function: Function) -> Function:
+    """RUN_OR_MODEL, DATA and `--batch-size`: what is scored, and how many rows at once."""
+    batch_size = click.option(
+        "--batch-size", type=POSITIVE, default=65536, help="Rows scored at once."
+    )
+    data = click.argument("data", nargs=-1, required=True)
+    return model_argument(data(batch_size(function)))
+
+
+def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
+    """The folder or URL of a run's model or checkpoint, or `path` if it is that folder itself."""
+    if checkpoint is not None:
+        return _find_checkpoint(path, checkpoint)
+    inside = RunPaths(path).model
+    found = inside if inside.is_dir() else path
+    if any((found / name).is_file() for name in ("model.json", "manifest.json")):
+        return found
+    if RunPaths(path).run.is_file():
+        raise DataError(
+            "the run has no saved model",
+            where={"path": str(path)},
+            hint="It has one when it has succeeded; `distrain report` shows how it stands.",
+        )
+    raise DataError(
+        "neither a saved model nor a checkpoint: it lacks model.json"
+        if found.is_dir()
+        else "no such saved model",
+        where={"path": str(path)},
+        hint="Give a run directory, the folder `model` in it, or that of a checkpoint; check its "
+        "name.",
+    )
+
+
+def check_data(patterns: Sequence[str]) -> None:
+    """Refuse patterns that match no files, with a `DataError`."""
+    from distrain.partition import PARQUET_SUFFIXES
+    from distrain.storage import list_inputs
+
+    list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
+
+
+def _find_checkpoint(root: Path, which: str) -> Path | str:
+    from distrain.checkpoint import entry_of_step
+    from distrain.runs import read_run_and_spec
+    from distrain.storage import is_remote
+    from distrain.train.saving import checkpoint_dir
+
+    run, spec = read_run_and_spec(root)
+    place = checkpoint_dir(spec, RunPaths(root), run.job_id, resumed=True)
+    entries = place.list()
+    steps = ", ".join(str(entry.step) for entry in reversed(entries)) or "none"
+    where = {"place": place.url, "steps of its checkpoints": steps}
+    if which in ("best", "newest"):
+        newest = entries[0] if entries else None
+        step = None if newest is None else newest.step
+        if newest is not None and which == "best":
+            step = (newest.values.get("validations") or {}).get("best_step")
+    elif which.isdecimal():
+        step = int(which)
+    else:
+        raise InputError(f"--checkpoint {which}: neither a step nor best nor newest", where=where)
+    entry = entry_of_step(entries, step)
+    if entry is None:
+        what = f"of step {which}" if which.isdecimal() else f"that is the {which}"
+        hint = "Train with checkpoint.keep_best to keep the best." if which == "best" else None
+        raise InputError(f"there is no whole checkpoint {what}", where=where, hint=hint)
+    return entry.url if is_remote(entry.url) else Path(entry.url)

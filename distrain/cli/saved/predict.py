@@ -1,0 +1,67 @@
+"""`distrain predict`: a saved model's scores, parquet to parquet."""
+
+from pathlib import Path
+
+import click
+
+from distrain.cli.options import PATH, json_option, workers_options
+from distrain.cli.saved.models import check_data, checkpoint_option, find_model, scoring_options
+
+
+@click.command()
+@scoring_options
+@click.option("--out", required=True, type=PATH, help="Folder to write.")
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column; may be repeated.")
+@workers_options
+@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@checkpoint_option
+@json_option("Print what was written as JSON.")
+def command(
+    model: Path,
+    data: tuple[str, ...],
+    out: Path,
+    keep: tuple[str, ...],
+    batch_size: int,
+    workers: int,
+    scheduler: str | None,
+    overwrite: bool,
+    checkpoint: str | None,
+    as_json: bool,
+) -> None:
+    """Write one file of scores per file of DATA, on a Dask cluster.
+
+    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
+
+    Each output row has the kept columns and `probability`, in the order of the input rows. The
+    folder appears when all files are done. All workers must see model, data and output.
+
+    \b
+    Examples:
+      distrain predict runs/NAME criteo/valid --out scores
+      distrain predict runs/NAME 'new/*.parquet' --out scores --keep user --keep label
+    """
+    from distrain.storage import check_free
+
+    folder = find_model(model, checkpoint)
+    check_data(data)
+    check_free(out, overwrite)
+
+    from distrain.cli.interrupts import if_interrupted
+    from distrain.cli.output import print_answer, print_result, progress_console
+    from distrain.cli.progress_bars import WorkProgress
+    from distrain.cluster import ClusterRequest, open_cluster
+    from distrain.scoring import PredictRequest, check_request, predict
+
+    request = PredictRequest(folder, data, out, keep, batch_size, overwrite)
+    check_request(request)  # starting workers takes seconds; a mistyped path should not
+    if_interrupted(f"nothing was written to {out}")
+    cluster = open_cluster(ClusterRequest(scheduler, workers))
+    with cluster as client, WorkProgress(progress_console()) as progress:
+        result = predict(
+            request,
+            client,
+            lambda done, total, rows: progress.show("scoring", done, total, rows, "files"),
+        )
+    if as_json:
+        print_answer(folder=str(out), rows=result.rows, files=result.files)
+    print_result(f"{result.rows:,} rows in {result.files} files: {out}")

@@ -1,0 +1,3 @@
+"""Commands that plan and train a job."""
+
+__all__: list[str] = []

@@ -1,0 +1,125 @@
+"""`distrain plan`: what a job's ranks will read, hold and exchange."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distrain.cli.options import PATH, json_option, overrides_option, scheduler_option
+from distrain.cli.output import print_json, print_result, print_warning
+from distrain.wording import byte_size
+
+if TYPE_CHECKING:
+    from distrain.train.planning import JobPlan
+
+
+@click.command()
+@click.argument("spec_file", metavar="SPEC.yaml", type=PATH)
+@overrides_option
+@click.option(
+    "--memory-budget",
+    default="1GB",
+    metavar="SIZE",
+    help="What a rank's loader may hold before advice is given, like 600MB or 1.5GiB.",
+)
+@scheduler_option("Plan for this Dask cluster: leave out what depends on its machines.")
+@json_option("Print the plan as JSON.")
+def command(
+    spec_file: Path,
+    overrides: tuple[str, ...],
+    memory_budget: str,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
+    """Show what the ranks of a job will read, hold in memory and exchange; start nothing.
+
+    The job is checked as `distrain train` checks it. Footers are read, rows are not. First comes
+    the loader, with its memory on the host, at most and for one epoch; then each embedding table:
+    where it lives and why, what a rank holds of it with its optimizer state, and sends for it in a
+    step. Without embeddings.memory_gib the tables may take a share of this machine's memory. Then
+    all that a rank holds at its peak, by terms: for that the model, with small tables, takes a few
+    steps of some thousand rows in this process. Advice follows where the files, or how they are
+    read, could be better.
+
+    \b
+    Examples:
+      distrain plan job.yaml
+      distrain plan job.yaml --set resources.num_ranks=8 --set data.parts_per_chunk=4
+      distrain plan job.yaml --memory-budget 600MB --json
+      distrain plan job.yaml --set embeddings.memory_gib=40
+    """
+    from distrain.running import preflight
+    from distrain.spec import load_spec, with_absolute_paths
+
+    spec = with_absolute_paths(load_spec(spec_file, overrides))
+    checked = preflight(spec, scheduler=scheduler)
+
+    from distrain.loader import parse_bytes
+    from distrain.train.control import choose_device
+    from distrain.train.planning import plan_job
+
+    device = checked.device or choose_device(spec.resources)
+    plan = plan_job(spec, checked.inputs, device, parse_bytes(memory_budget))
+    if as_json:
+        print_json(plan.to_json())
+    else:
+        for line in plan_lines(plan):
+            print_result(line)
+    for note in checked.notes:
+        print_warning(f"note: {note}")
+
+
+def plan_lines(plan: "JobPlan") -> list[str]:
+    """A plan for people."""
+    from distrain.embeddings.sharding import explain
+
+    smallest, largest = plan.row_group_rows
+    share, memory = plan.share, plan.memory
+    facts = {
+        "rows": f"{plan.rows:,} in {plan.files:,} files, "
+        f"{byte_size(plan.compressed_bytes)} compressed",
+        "row groups": f"{plan.row_groups:,}, of {smallest:,} to {largest:,} rows",
+        "fingerprint": plan.fingerprint,
+        "steps": f"{plan.steps_per_epoch:,} an epoch, {plan.steps:,} in all, "
+        f"of {plan.global_batch_size:,} rows",
+        "ranks": f"{share.num_ranks}, each with {share.lanes} of {plan.lanes} lanes and up to "
+        f"{share.rows_per_step:,} rows a step",
+        "reader": f"{plan.reader}: {plan.reader_reason}",
+        "shuffle": f"{plan.shuffle}, chunks of up to {plan.chunk_rows:,} rows",
+        "ahead": f"{plan.prefetch_batches} finished batches, {plan.decode_threads} row groups "
+        "decoded at a time",
+        "memory": f"{byte_size(memory.total_bytes)} a rank at most",
+    }
+    lines = [f"{name:12}{value}" for name, value in facts.items()]
+    lines += [
+        f"{'':12}{byte_size(size):>12}  {what}"
+        for size, what in (
+            (memory.blocks_bytes, f"{memory.batches} batches of {memory.batch_rows:,} rows"),
+            (memory.decode_bytes, "decoded row groups"),
+            (memory.order_bytes, "permutations"),
+            (memory.schedule_bytes, "schedule of the row groups"),
+        )
+    ]
+    if plan.other_numbers:
+        lines += ["", f"{'ranks':>5}{'lanes':>7}{'rows a step':>13}{'memory':>13}"]
+        lines += [
+            f"{other.num_ranks:5}{other.lanes:7}{other.rows_per_step:13,}"
+            f"{byte_size(other.memory_bytes):>13}"
+            for other in plan.other_numbers
+        ]
+    lines += ["", *explain(plan.tables), "", *_peak_lines(plan)]
+    return [*lines, "", *(f"note: {advice}" for advice in plan.advice)] if plan.advice else lines
+
+
+def _peak_lines(plan: "JobPlan") -> list[str]:
+    """The predicted peak of a rank, by terms."""
+    peak = plan.peak
+    on_gpu = peak.device_bytes > 0
+    total = f"a rank holds at its peak, predicted: {byte_size(peak.host_bytes)} on the host"
+    if on_gpu:
+        total += f", {byte_size(peak.device_bytes)} on its GPU"
+    lines = [total]
+    for term in peak.terms:
+        device = f"{byte_size(term.device_bytes):>14}" if on_gpu else ""
+        lines.append(f"{byte_size(term.host_bytes):>14}{device}  {term.name}")
+    return lines

@@ -1,0 +1,192 @@
+"""`distrain train`: run a job spec."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.options import (
+    PATH,
+    SCHEDULER_VARIABLE,
+    connection_options,
+    json_option,
+    overrides_option,
+)
+from distrain.cli.outcome import how_to_follow, print_outcome
+from distrain.cli.output import (
+    json_wanted,
+    print_answer,
+    print_json,
+    print_remark,
+    print_result,
+    print_warning,
+    progress_console,
+)
+
+if TYPE_CHECKING:
+    from distrain.running import Progress, Run
+    from distrain.spec import JobSpec
+
+
+@click.command()
+@click.argument("spec_file", metavar="[SPEC.yaml]", required=False, type=PATH)
+@click.option(
+    "--resume",
+    "resumed_run",
+    metavar="RUN",
+    type=PATH,
+    help="Go on with the run in this directory, with its spec, from its newest checkpoint.",
+)
+@click.option(
+    "--without-checkpoint",
+    is_flag=True,
+    help="With --resume: begin anew at step 0 if the run's checkpoints are gone.",
+)
+@overrides_option
+@click.option(
+    "--run-dir",
+    type=PATH,
+    help="Where the run's files go; every worker must see it. Default: runs/JOB.",
+)
+@connection_options("Use this Dask cluster, not a local one.")
+@click.option(
+    "--dashboard-address",
+    default=":0",
+    help="Where a local cluster's dashboard listens; port 0 takes a free one.",
+)
+@click.option(
+    "--sink",
+    "sinks",
+    multiple=True,
+    metavar="SINK",
+    help="Pass records to tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Check the job, print the resolved spec, stop.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Submit the job to a running cluster, print how to follow it, and end; the job goes on.",
+)
+@json_option("Print the run's summary as JSON at its end; with --dry-run, the resolved spec.")
+def command(
+    spec_file: Path | None,
+    resumed_run: Path | None,
+    without_checkpoint: bool,
+    overrides: tuple[str, ...],
+    run_dir: Path | None,
+    scheduler: str | None,
+    dashboard_address: str,
+    sinks: tuple[str, ...],
+    dry_run: bool,
+    detach: bool,
+    as_json: bool,
+) -> None:
+    """Train a model as SPEC.yaml says, one torch replica per Dask worker.
+
+    Progress shows on the screen; the run directory gets the spec as resolved, metrics.jsonl,
+    summary.json, curves.png, checkpoints, one log per rank and attempt, and the model.
+
+    A job that loses a rank or a worker is restarted from its last checkpoint. --resume goes on with
+    a run that a lost scheduler or a stopped command has left: also with another number of ranks,
+    but only with the same data, and with a spec from which the same training follows.
+
+    A sink gets the records as they come. One that fails or hangs loses them, with a warning; the
+    training goes on.
+
+    \b
+    Examples:
+      distrain train job.yaml
+      distrain train job.yaml --set train.optimizer.lr=0.02 --set resources.num_ranks=4
+      distrain train job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
+      distrain train job.yaml --set 'resources={backend: inline}'    # one rank, in this process
+      distrain train job.yaml --sink tensorboard --sink mlflow:http://10.0.0.9:5000
+      distrain train job.yaml --detach --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
+      distrain train --resume runs/today
+      distrain train --resume runs/today --set resources.num_ranks=2
+    """
+    from distrain.cli.progress_bars import JobProgress
+    from distrain.run_paths import new_job_id
+    from distrain.running import Run, find_run, train
+    from distrain.spec import load_spec, with_absolute_paths
+
+    if (spec_file is None) == (resumed_run is None):
+        raise click.UsageError("Give either a SPEC.yaml or --resume RUN.")
+    if resumed_run is not None and run_dir is not None:
+        raise click.UsageError("--resume names the run directory: leave --run-dir out.")
+    if without_checkpoint and resumed_run is None:
+        raise click.UsageError("--without-checkpoint is for --resume.")
+    resumed = None
+    if_interrupted("the job was not started")
+    if resumed_run is not None:
+        root = resumed_run
+        job_id, spec, resumed = find_run(root, overrides, without_checkpoint=without_checkpoint)
+    else:
+        assert spec_file is not None
+        spec = with_absolute_paths(load_spec(spec_file, overrides))
+        job_id = new_job_id(spec.name)
+        root = run_dir or Path("runs") / job_id
+    ended = f"the job has ended; what {root} lacks is written by: distrain train --resume {root}"
+    progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
+    for text in resumed.damaged if resumed else ():
+        progress.say(f"warning: {text}")
+    run = Run(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)
+    if detach:
+        _check_detachable(run)
+    if dry_run:
+        _print_checked(run)
+        return
+    if detach:
+        _detach(run, progress)
+        return
+    print_outcome(root, lambda on_summary: train(run, progress, on_summary))
+
+
+def _left_behind(spec: "JobSpec", root: Path) -> str:
+    """What becomes of a job whose command ends without waiting for it."""
+    if spec.resources.backend == "inline":  # it trained in this process
+        return f"the job ended with this command; go on with it: distrain train --resume {root}"
+    return "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
+
+
+def _check_detachable(run: "Run") -> None:
+    if run.spec.resources.backend == "inline":
+        raise click.UsageError("--detach: a job with `backend: inline` runs in this process.")
+    if run.scheduler is None:
+        raise click.UsageError(
+            "--detach: name a cluster that goes on without this command: --scheduler ADDRESS, "
+            f"or {SCHEDULER_VARIABLE}."
+        )
+    if run.sinks:
+        raise click.UsageError("--detach: sinks are fed by the command that follows a job.")
+
+
+def _detach(run: "Run", progress: "Progress") -> None:
+    from distrain.running import submit
+
+    assert run.scheduler is not None
+    follow = how_to_follow(run.job_id, run.scheduler)
+    submit(run, progress, lambda: if_interrupted(f"job {run.job_id} is submitted; {follow}"))
+    root = run.run_dir.absolute()
+    if json_wanted():
+        print_answer(job_id=run.job_id, run_dir=str(root), scheduler=run.scheduler)
+    print_result(f"job {run.job_id} is submitted; its run directory is {root}")
+    print_remark(follow)
+
+
+def _print_checked(run: "Run") -> None:
+    from distrain.spec import dump_yaml
+
+    checked = run.check()
+    inputs = checked.inputs
+    if run.resumed is not None:
+        print_warning(f"# goes on from step {run.resumed.step or 0}")
+    values = run.spec.model_dump(mode="json")
+    if json_wanted():
+        print_json(values)
+    print_result(dump_yaml(values).rstrip("\n"))
+    print_warning(f"# {inputs.train.num_rows:,} training rows")
+    if inputs.valid:
+        print_warning(f"# {inputs.valid.num_rows:,} validation rows")
+    for note in checked.notes:
+        print_warning(f"# note: {note}")

@@ -1,0 +1,119 @@
+"""The places where workers come from, and which of them a request is for."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from distrain.cluster.connect import connect
+from distrain.cluster.local import check_gpus, local_cluster
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """The workers that a command wants.
+
+    Attributes:
+        scheduler: The address of an existing cluster's scheduler; `None` asks for a new cluster.
+        num_workers: Worker processes of a new cluster.
+        threads_per_worker: Dask's threads in each.
+        device: `cuda` gives each worker a GPU; `auto` does where there are enough of them.
+        dashboard_address: Where a new cluster's dashboard listens; port 0 takes a free one.
+    """
+
+    scheduler: str | None = None
+    num_workers: int = 2
+    threads_per_worker: int = 1
+    device: str = "cpu"
+    dashboard_address: str = ":0"
+
+
+class WorkerSource(Protocol):
+    """A place where workers come from. A new one is a module of this room, and in `SOURCES`."""
+
+    def serves(self, request: ClusterRequest) -> bool:
+        """Whether the request is for this place."""
+
+    def opening(self, request: ClusterRequest) -> str:
+        """What a command does while it opens the cluster, for its progress output."""
+
+    def check(self, request: ClusterRequest) -> None:
+        """See whether the place can hold the workers, as far as that is known before it is opened.
+
+        Raises:
+            ClusterError: It cannot.
+        """
+
+    def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
+        """A context with a `distributed.Client`, whose exit ends what `open` started.
+
+        Raises:
+            ClusterError: The scheduler does not answer, or the place cannot hold the workers.
+        """
+
+
+class _SchedulerAtAddress:
+    def serves(self, request: ClusterRequest) -> bool:
+        return request.scheduler is not None
+
+    def opening(self, request: ClusterRequest) -> str:
+        return f"connecting to {request.scheduler}"
+
+    def check(self, request: ClusterRequest) -> None:
+        pass  # only the scheduler knows its workers, for which jobs wait there
+
+    def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
+        assert request.scheduler is not None
+        return connect(request.scheduler)
+
+
+class _ThisMachine:
+    def serves(self, request: ClusterRequest) -> bool:
+        return True
+
+    def opening(self, request: ClusterRequest) -> str:
+        return "starting the cluster"
+
+    def check(self, request: ClusterRequest) -> None:
+        check_gpus(request.num_workers, request.device)
+
+    def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
+        return local_cluster(
+            request.num_workers,
+            request.threads_per_worker,
+            request.device,
+            request.dashboard_address,
+        )
+
+
+SOURCES: tuple[WorkerSource, ...] = (_SchedulerAtAddress(), _ThisMachine())
+"""The first that serves a request is asked; the last serves any."""
+
+
+def source_of(request: ClusterRequest) -> WorkerSource:
+    """The place that a request is for."""
+    return next(source for source in SOURCES if source.serves(request))
+
+
+@contextmanager
+def open_cluster(
+    request: ClusterRequest, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Any]:
+    """Yield a `distributed.Client` of the cluster that a request is for; `say` reports progress.
+
+    Raises:
+        ClusterError: The scheduler does not answer, or the place cannot hold the workers.
+    """
+    source = source_of(request)
+    say(source.opening(request))
+    with source.open(request) as client:
+        yield client
+
+
+def check_cluster(request: ClusterRequest) -> None:
+    """See whether `open_cluster` can hold the workers, as far as that is known before it is called.
+
+    Raises:
+        ClusterError: It cannot.
+    """
+    source_of(request).check(request)

@@ -1,0 +1,264 @@
+"""What happened in a job so far, in bounded memory: its curves, its ranks, its time line. Pure."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from distrain.documents.ranks import SHOWN_RANKS, RankNow, StepTimes, Window
+from distrain.documents.series import Column, Series
+from distrain.events import CheckpointSaved, Event, StepsDone, TrainingStarted
+from distrain.jobs import AttemptStarted, Entry, JobState, Notice, Record
+from distrain.wording import byte_size, number
+
+_RANK_CAPACITY = 256
+ENDED_CAPACITY = 64
+"""Points per rank of a job that has ended: many of these are kept."""
+
+KEPT_MOMENTS = 100
+"""Moments of each kind that are kept; a job may write a checkpoint every few seconds."""
+
+
+_COUNTS = (Column("step", whole=True), Column("elapsed_s"), Column("rows_total", whole=True))
+_SCORES = (Column("loss", "rows"), Column("auc", "rows"), Column("auc_bound", "rows"))
+TRAIN = (
+    *_COUNTS,
+    Column("rows_per_s", "time"),
+    *_SCORES,
+    Column("stall_mean_pct", "time"),
+    Column("stall_max_pct", "time"),
+    Column("lr"),
+)
+VALID = (*_COUNTS, *_SCORES)
+RANK = (
+    Column("step", whole=True),
+    Column("elapsed_s"),
+    Column("rows_per_s", "time"),
+    Column("step_time_s", "steps"),
+)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something on a job's time line, at a unix time and after `step` steps, where known.
+
+    `kind` is `state`, `restart`, `checkpoint`, `notice` or `validated`.
+    """
+
+    at_s: float
+    kind: str
+    attempt: int
+    step: int | None
+    text: str
+
+
+class JobHistory:
+    """One job, from its submission (in unix time) on.
+
+    Attributes:
+        train: Records of training, columns `TRAIN`.
+        valid: Records of validation, columns `VALID`.
+        ranks: Curves by rank, columns `RANK`, under the rank's number; of more than `SHOWN_RANKS`
+            ranks, `slowest`, `median` and `fastest`.
+        now: What each rank reported last in this attempt.
+        step: Steps taken that count.
+        rows_per_s: Of the last record of training of this attempt; `None` while it takes no steps.
+        state_since_s: When the state last changed, in unix time.
+        num_points: Number of points ever added to the series.
+        rows_trained: Rows of all records, those included that were taken back.
+        phase_seconds: Wall time by phase, over all ranks and attempts.
+        step_times: Times of the ranks' steps, in all attempts.
+        checkpoint_bytes: Size of the last checkpoint; `None` before the first.
+        checkpoint_s: When the last checkpoint was whole, in unix time.
+    """
+
+    def __init__(self, submitted_s: float):
+        self.submitted_s = submitted_s
+        self.attempt = 0
+        self.num_ranks = 0
+        self.train, self.valid = Series(TRAIN), Series(VALID)
+        self.ranks: dict[str, Series] = {}
+        self.now: dict[int, RankNow] = {}
+        self.last_train: Record | None = None
+        self.last_valid: Record | None = None
+        self.step = 0
+        self.rows_per_s: float | None = None
+        self._timed_rows, self._timed_s = 0, 0.0
+        self.state_since_s = submitted_s
+        self.num_points = 0
+        self.rows_trained = 0
+        self.phase_seconds: defaultdict[str, float] = defaultdict(float)
+        self.step_times = StepTimes()
+        self.checkpoint_bytes: int | None = None
+        self.checkpoint_s: float | None = None
+        self._elapsed_before_s = 0.0
+        self._first_step = 0
+        self._moments: dict[str, deque[Moment]] = {}
+        # A job of the same name may be submitted again: no cursor of the old one fits the new one.
+        self._first_generation = int(submitted_s * 1000)
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever points that were shown are replaced or removed."""
+        series = (self.train, self.valid, *self.ranks.values())
+        return self._first_generation + sum(one.generation for one in series)
+
+    @property
+    def moments(self) -> list[Moment]:
+        """Its time line: the last `KEPT_MOMENTS` of each kind, the oldest first."""
+        return sorted((m for kind in self._moments.values() for m in kind), key=lambda m: m.at_s)
+
+    @property
+    def progressed_s(self) -> float:
+        """When a rank last got further, or the job into another state, in unix time."""
+        return max((self.state_since_s, *(rank.progressed_s for rank in self.now.values())))
+
+    @property
+    def mean_rows_per_s(self) -> float | None:
+        """Over all its records of training, those of steps that were taken again included."""
+        return self._timed_rows / self._timed_s if self._timed_s else None
+
+    def observe(self, attempt: int, event: Event, now_s: float) -> None:
+        """Take in an event of a rank of the current attempt."""
+        if attempt != self.attempt:
+            self.attempt, self.now = attempt, {}
+        rank = self.now.get(event.rank)
+        if rank is None:
+            rank = self.now[event.rank] = RankNow(step=self._first_step)
+        match event:
+            case TrainingStarted():
+                self._first_step, self._elapsed_before_s = event.first_step, event.elapsed_before_s
+                rank.step = event.first_step
+                rank.observe(event, now_s)
+            case StepsDone():
+                window = rank.take_window(event, now_s)
+                for phase, seconds in event.seconds.items():
+                    self.phase_seconds[phase] += seconds
+                if window is not None:
+                    self._add_window(event, rank, window)
+            case CheckpointSaved():
+                rank.observe(event, now_s)
+                self.checkpoint_bytes, self.checkpoint_s = event.size_bytes, now_s
+                text = f"checkpoint of step {event.step}, {byte_size(event.size_bytes)}"
+                self._add_moment(now_s, "checkpoint", event.step, text)
+            case _:
+                rank.observe(event, now_s)
+
+    def take(self, entries: Iterable[Entry], now_s: float) -> None:
+        """Take in what the job's collector made of it, in order."""
+        for entry in entries:
+            match entry:
+                case AttemptStarted():
+                    self._resume(entry)
+                case Record(split="train"):
+                    self._add_train(entry)
+                case Record():
+                    self._add_valid(entry, now_s)
+                case Notice():
+                    self._add_moment(now_s, "notice", None, entry.text)
+
+    def move(self, attempt: int, state: JobState, now_s: float, why: str = "") -> None:
+        """Take in a change of the job's state."""
+        text = f"{state}: {why}" if why else str(state)
+        self._add_moment(now_s, "state", self.step or None, text, attempt)
+        self.state_since_s = now_s
+        if state is not JobState.RUNNING:
+            self.rows_per_s = None
+        if state.is_final:
+            self._end()
+
+    def _end(self) -> None:
+        self.num_points += 1
+        self.train.finish(self.num_points)
+        self.valid.finish(self.num_points)
+        for series in self.ranks.values():
+            series.thin(ENDED_CAPACITY, self.num_points)
+
+    def _resume(self, entry: AttemptStarted) -> None:
+        """Take back what the attempt will do again."""
+        self.num_ranks, self.step, self.rows_per_s = entry.num_ranks, entry.step, None
+        for series in (self.train, self.valid, *self.ranks.values()):
+            series.take_back(entry.step)
+        for name in ("last_train", "last_valid"):
+            record = getattr(self, name)
+            if record is not None and record.step > entry.step:
+                setattr(self, name, None)
+
+    def _add_train(self, record: Record) -> None:
+        self.rows_trained += record.rows
+        if self.train.last is not None and record.step <= self.train.last:
+            return  # it came before, from the attempt that wrote the checkpoint
+        self.last_train, self.step, self.rows_per_s = record, record.step, record.rows_per_s
+        if record.rows_per_s:
+            self._timed_rows += record.rows
+            self._timed_s += record.rows / record.rows_per_s
+        weights = {"rows": record.rows, "time": record.rows / (record.rows_per_s or 1.0)}
+        self._add(self.train, _point(record, TRAIN), weights)
+        if self.num_ranks > SHOWN_RANKS:
+            self._add_extremes(record)
+
+    def _add_valid(self, record: Record, now_s: float) -> None:
+        if self.valid.last is not None and record.step <= self.valid.last:
+            return
+        self.last_valid = record
+        self._add(self.valid, _point(record, VALID), {"rows": record.rows})
+        auc = "unknown" if record.auc is None else number(record.auc, 4)
+        self._add_moment(now_s, "validated", record.step, f"AUC {auc} of {record.rows} rows")
+
+    def _add_window(self, event: StepsDone, rank: RankNow, window: Window) -> None:
+        if len(event.step_counts) == len(self.step_times.counts):
+            self.step_times.add(event.step_counts, window.wall_s)
+        else:
+            self.step_times.add_mean(window.wall_s / window.steps, window.steps)
+        if event.rank >= SHOWN_RANKS or self.num_ranks > SHOWN_RANKS:
+            return
+        elapsed_s = self._elapsed_before_s + event.elapsed_s
+        self._add_rank(str(event.rank), event.step, elapsed_s, rank, window)
+
+    def _add_extremes(self, record: Record) -> None:
+        """Points of the slowest, the median and the fastest rank, by their last reports."""
+        timed = [rank for rank in self.now.values() if rank.step_time_s is not None]
+        timed.sort(key=lambda rank: rank.step_time_s or 0.0)
+        if timed:
+            three = {"slowest": timed[-1], "median": timed[len(timed) // 2], "fastest": timed[0]}
+            for name, rank in three.items():
+                self._add_rank(name, record.step, record.elapsed_s, rank, Window(1, 1.0, 1.0, None))
+
+    def _add_rank(
+        self, name: str, step: int, elapsed_s: float, rank: RankNow, window: Window
+    ) -> None:
+        series = self.ranks.setdefault(name, Series(RANK, _RANK_CAPACITY))
+        point = {
+            "step": step,
+            "elapsed_s": elapsed_s,
+            "rows_per_s": rank.rows_per_s,
+            "step_time_s": rank.step_time_s,
+        }
+        self._add(series, point, {"time": window.wall_s, "steps": window.steps})
+
+    def _add(
+        self, series: Series, point: Mapping[str, float | None], weights: Mapping[str, float]
+    ) -> None:
+        self.num_points += 1
+        series.add(point, self.num_points, weights)
+
+    def _add_moment(
+        self, now_s: float, kind: str, step: int | None, text: str, attempt: int | None = None
+    ) -> None:
+        moment = Moment(now_s, kind, self.attempt if attempt is None else attempt, step, text)
+        self._moments.setdefault(kind, deque(maxlen=KEPT_MOMENTS)).append(moment)
+
+    def slowest(self) -> dict[str, Any] | None:
+        """The rank whose own work took longest in its last report, beside the median of all."""
+        times = {rank: now.step_time_s for rank, now in self.now.items()}
+        known = {rank: s for rank, s in times.items() if s is not None}
+        if len(known) < 2:
+            return None
+        rank = max(known, key=lambda r: known[r])
+        middle = median(known.values())
+        return {"rank": rank, "step_time_s": known[rank], "median_step_time_s": middle}
+
+
+def _point(record: Record, columns: Iterable[Column]) -> dict[str, float | None]:
+    return {column.name: getattr(record, column.name) for column in columns}

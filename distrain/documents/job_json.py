@@ -1,0 +1,186 @@
+"""Jobs as JSON values, which is all that pages and terminals show of them. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from distrain.documents.job_history import JobHistory, Moment
+from distrain.documents.ranks import RankNow, shown_ranks
+from distrain.jobs import JobState, JobView, Slot
+from distrain.spec import JobSpec
+
+_KEPT_RESTARTS = 100
+"""Restarts on the time line."""
+
+_ETA_POINTS = 16
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a worker's NVML reported last of its GPU."""
+
+    utilisation_pct: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Watched:
+    """All that is known of a job at the unix time `now_s`.
+
+    Attributes:
+        view: The job's view without progress.
+        run_dir: The run directory as the submitter named it.
+        places: Where the current attempt's ranks run.
+        gpus: GPUs by the worker's address.
+    """
+
+    view: JobView
+    spec: JobSpec
+    run_dir: str
+    history: JobHistory
+    now_s: float
+    places: Mapping[int, Slot] = field(default_factory=dict)
+    gpus: Mapping[str, Gpu] = field(default_factory=dict)
+
+
+def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
+    """All jobs, the newest first."""
+    newest = sorted(jobs, key=lambda job: job.history.submitted_s, reverse=True)
+    return {"jobs": [job_summary(job) for job in newest]}
+
+
+def job_summary(job: Watched) -> dict[str, Any]:
+    """One job as lists show it."""
+    view, history = job.view, job.history
+    last = history.last_train
+    train, valid = (vars(r) if r else {} for r in (last, history.last_valid))
+    tail, valid_tail = history.train.tail(), history.valid.tail()
+    return _finite(
+        {
+            "job_id": view.job_id,
+            "name": view.name,
+            "tags": dict(job.spec.tags),
+            "state": str(view.state),
+            "reason": view.reason,
+            "message": view.message,
+            "why_pending": view.why_pending,
+            "attempt": view.attempt,
+            "num_ranks": len(view.pids) or view.num_ranks,
+            "step": history.step,
+            "num_steps": view.num_steps,
+            "epoch": train.get("epoch"),
+            "rows_total": train.get("rows_total", view.rows_before),
+            "total_rows": view.total_rows,
+            "rows_per_s": history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
+            "loss": train.get("loss", tail.get("loss")),
+            "auc": train.get("auc", tail.get("auc")),
+            "auc_bound": train.get("auc_bound", tail.get("auc_bound")),
+            "valid_loss": valid.get("loss", valid_tail.get("loss")),
+            "valid_auc": valid.get("auc", valid_tail.get("auc")),
+            "valid_auc_bound": valid.get("auc_bound", valid_tail.get("auc_bound")),
+            "stall_mean_pct": last.stall_mean_pct if last else None,
+            "stall_max_pct": last.stall_max_pct if last else None,
+            "stall_pct": last.stall_mean_pct if last else None,  # for clients of earlier versions
+            "elapsed_s": train.get("elapsed_s", view.elapsed_before_s),
+            "eta_s": eta_s(job),
+            "submitted_s": history.submitted_s,
+            "restarts": len(view.restarts),
+            "checkpoints": view.checkpoints.count,
+            "checkpoints_failed": view.checkpoints.failed,
+            "run_dir": job.run_dir,
+        }
+    )
+
+
+def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
+    """One job with its ranks (all of them, or those of `shown_ranks`), time line and spec."""
+    view = job.view
+    return {
+        **job_summary(job),
+        "spec": job.spec.model_dump(mode="json"),
+        "ranks": [_finite(rank) for rank in _ranks(job, all_ranks=all_ranks)],
+        "timeline": [asdict(moment) for moment in timeline(job)],
+        "slowest": job.history.slowest(),
+        "model_path": view.model_path,
+        "reader": view.reader,
+        "parameters": view.parameters,
+    }
+
+
+def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
+    """A job's curves, or the points since the cursor of the last call.
+
+    Raises:
+        ValueError: This is no cursor.
+    """
+    generation, number = _parse_cursor(since) if since is not None else (-1, 0)
+    restart = generation != history.generation or number > history.num_points + 1
+    first = 0 if restart else number
+    train = history.train.since(first)
+    train["stall_pct"] = train["stall_mean_pct"]  # for clients of earlier versions
+    return {
+        "cursor": f"{history.generation}.{history.num_points + 1}",
+        "restart": restart,
+        "train": train,
+        "valid": history.valid.since(first),
+        "ranks": {name: series.since(first) for name, series in history.ranks.items()},
+    }
+
+
+def timeline(job: Watched) -> list[Moment]:
+    """What happened in a job, the oldest first."""
+    submitted_s = job.history.submitted_s
+    moments = job.history.moments
+    for r in job.view.restarts[-_KEPT_RESTARTS:]:
+        text = f"attempt {r.attempt} ended: {r.reason}: {r.message}"
+        moments.append(Moment(submitted_s + r.after_s, "restart", r.attempt, r.step, text))
+    return sorted(moments, key=lambda moment: moment.at_s)
+
+
+def _parse_cursor(cursor: str) -> tuple[int, int]:
+    generation, _, number = cursor.partition(".")
+    if not (generation.isdecimal() and number.isdecimal()):
+        raise ValueError(f"{cursor!r} is no cursor")
+    return int(generation), int(number)
+
+
+def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
+    known: dict[int, float | None] = dict.fromkeys(job.places)
+    known |= {rank: now.step_time_s for rank, now in job.history.now.items()}
+    found = []
+    for rank in sorted(known) if all_ranks else shown_ranks(known):
+        place = job.places.get(rank)
+        now = job.history.now.get(rank, RankNow()).to_json()
+        gpu = job.gpus.get(place.worker) if place else None
+        now["host"] = now["host"] or (place.host if place else None)
+        worker = place.worker if place else None
+        found.append({"rank": rank, "worker": worker, **now, "gpu": asdict(gpu) if gpu else None})
+    return found
+
+
+def eta_s(job: Watched) -> float | None:
+    """Time left at the speed of the last points, validations included.
+
+    `None` unless the job runs and has taken steps in this attempt.
+    """
+    view, history = job.view, job.history
+    last = history.last_train
+    if view.state is not JobState.RUNNING or last is None or view.total_rows is None:
+        return None
+    points = history.train.recent(_ETA_POINTS)
+    rows, elapsed = points["rows_total"], points["elapsed_s"]
+    if len(rows) < _ETA_POINTS:  # from the attempt's start
+        rows, elapsed = [view.rows_before, *rows], [view.elapsed_before_s, *elapsed]
+    done, took_s = last.rows_total - rows[0], last.elapsed_s - elapsed[0]
+    left = max(0, view.total_rows - last.rows_total)
+    return left * took_s / done if done > 0 and took_s > 0 else None
+
+
+def _finite(document: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in document.items()
+    }

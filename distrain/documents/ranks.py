@@ -1,0 +1,165 @@
+"""What a job's ranks reported last, how long their steps took, and which are shown. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from distrain.events import (
+    STEP_BOUNDS_S,
+    Event,
+    Heartbeat,
+    RankExited,
+    RankFailed,
+    RankFinished,
+    RankStarted,
+    RankStopped,
+    StepsDone,
+)
+from distrain.progress import stall_pct
+
+SHOWN_RANKS = 64
+"""Ranks that are shown one by one: more bars do not fit beside each other."""
+
+
+_NOT_OF_STEPS = ("evaluate", "checkpoint", "save")
+_ENDS: dict[type, str] = {RankFinished: "finished", RankStopped: "stopped", RankFailed: "failed"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some steps of a rank.
+
+    Attributes:
+        wall_s: Wall time of the steps, without validation and checkpoints.
+        own_s: The same without `exchange`, in which a rank also waits for slower ones. All ranks
+            of a gang take the same wall time, but not the same time of their own.
+        rows: Rows of the steps, if the rank reported them.
+    """
+
+    steps: int
+    wall_s: float
+    own_s: float
+    rows: float | None
+
+
+@dataclass
+class RankNow:
+    """One rank of the current attempt.
+
+    Attributes:
+        seconds: Its wall time by phase in its last report.
+        total_seconds: The same in this attempt.
+        step_time_s: Its own work per step in its last report: see `Window.own_s`.
+        memory: What its process holds: `host_bytes`, and `device_bytes` on a GPU.
+        heard_s: Time of its last event, in unix time.
+        progress: The last heartbeat's counter of progress.
+        progressed_s: When that last grew, in unix time.
+    """
+
+    pid: int | None = None
+    host: str | None = None
+    device: str | None = None
+    doing: str = "setup"
+    waiting_for: str = ""
+    step: int = 0
+    rows_per_s: float | None = None
+    step_time_s: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    total_seconds: dict[str, float] = field(default_factory=dict)
+    stall_pct: float | None = None
+    memory: Mapping[str, int] = field(default_factory=dict)
+    heard_s: float = 0.0
+    progress: int = -1
+    progressed_s: float = 0.0
+
+    def observe(self, event: Event, now_s: float) -> None:
+        """Take in an event other than `StepsDone`."""
+        match event:
+            case RankStarted():
+                self.pid, self.host, self.device = event.pid, event.host, event.device
+            case Heartbeat():
+                self.doing, self.waiting_for = event.doing, event.waiting_for
+                if event.progress != self.progress:
+                    self.progress, self.progressed_s = event.progress, now_s
+            case RankFinished() | RankStopped() | RankFailed():
+                self.doing, self.waiting_for = _ENDS[type(event)], ""
+            case RankExited():
+                if self.doing not in _ENDS.values():
+                    self.doing, self.waiting_for = "exited", ""
+                return  # this event comes from its supervisor
+        self.heard_s = now_s
+
+    def take_window(self, event: StepsDone, now_s: float) -> Window | None:
+        """Take in some steps; `None` if they were none."""
+        steps = event.step - self.step
+        self.heard_s = self.progressed_s = now_s
+        self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
+        for phase, seconds in event.seconds.items():
+            self.total_seconds[phase] = self.total_seconds.get(phase, 0.0) + seconds
+        self.stall_pct = stall_pct(event.seconds)
+        wall_s = sum(s for phase, s in event.seconds.items() if phase not in _NOT_OF_STEPS)
+        if steps <= 0 or wall_s <= 0:
+            return None
+        rows = event.loader.get("rows")
+        window = Window(steps, wall_s, wall_s - event.seconds.get("exchange", 0.0), rows)
+        self.rows_per_s = None if rows is None else rows / wall_s
+        self.step_time_s = window.own_s / steps
+        return window
+
+    def to_json(self) -> dict[str, Any]:
+        """The rank's fields of a job document."""
+        inner = ("heard_s", "progress", "progressed_s")
+        return {name: value for name, value in asdict(self).items() if name not in inner}
+
+
+def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -> list[int]:
+    """At most `limit` ranks, in rising order: of more, the slowest, median and fastest ones.
+
+    `times_s` has each rank's time of its own work per step; `None` if it has not reported it.
+
+    >>> shown_ranks({rank: float(rank) for rank in range(9)}, limit=3)
+    [0, 4, 8]
+    """
+    if len(times_s) <= limit:
+        return sorted(times_s)
+    by_speed = sorted(times_s, key=lambda rank: (times_s[rank] or 0.0, rank))
+    fastest, middle = limit // 3, limit // 3
+    slowest = limit - fastest - middle
+    begin = (len(by_speed) - middle) // 2
+    return sorted(
+        by_speed[:fastest] + by_speed[begin : begin + middle] + by_speed[len(by_speed) - slowest :]
+    )
+
+
+class StepTimes:
+    """Counts of steps by their wall time, and the sum of their times.
+
+    >>> times = StepTimes()
+    >>> times.add_mean(0.004, 10)
+    >>> times.add_mean(60.0, 1)
+    >>> times.cumulative()[2], times.cumulative()[-1], round(times.sum_s, 2)
+    ((0.005, 10), (inf, 11), 60.04)
+    """
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(STEP_BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, counts: Sequence[int], sum_s: float) -> None:
+        """Add a rank's counts of steps up to each of `STEP_BOUNDS_S` and longer, and their sum."""
+        self.counts = [mine + its for mine, its in zip(self.counts, counts, strict=True)]
+        self.sum_s += sum_s
+
+    def add_mean(self, step_s: float, steps: int) -> None:
+        """Count some steps as if each took `step_s`, of a rank that does not count them."""
+        self.counts[bisect_left(STEP_BOUNDS_S, step_s)] += steps
+        self.sum_s += step_s * steps
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """Per bucket, its upper bound in seconds and the steps that took no longer."""
+        total, pairs = 0, []
+        for bound_s, count in zip((*STEP_BOUNDS_S, float("inf")), self.counts, strict=True):
+            total += count
+            pairs.append((bound_s, total))
+        return pairs

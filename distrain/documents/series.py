@@ -1,0 +1,249 @@
+"""Points over the steps of a run, in bounded memory however long it is, and their range. Pure."""
+
+import math
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+CAPACITY = 512
+"""Points that a series shows at most: more than a plot has pixels for."""
+EARLY = 0.05
+"""Share of a curve's points, from its start, that may lie outside of the range."""
+FEW = 4
+"""A curve of fewer points is shown whole."""
+_MARGIN = 0.06
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of every point.
+
+    Attributes:
+        weight: Merged points have the mean by this weight; "": the later value, which is right
+            for what only grows.
+        whole: Whether values are whole numbers.
+    """
+
+    name: str
+    weight: str = ""
+    whole: bool = False
+
+
+class Series:
+    """Points of named columns, in order; of a full series neighbours are merged in pairs.
+
+    Every point but the last then holds `stride` of those that were added. The last is not shown
+    before it holds as many, so what was shown changes only when pairs are merged or points are
+    taken back: then `generation` grows.
+
+    Args:
+        columns: `take_back` compares the first one.
+        capacity: Points that are shown at most, an even number.
+
+    Attributes:
+        stride: Points added per point shown.
+        generation: How often points that had been shown were replaced or removed.
+    """
+
+    def __init__(self, columns: Sequence[Column], capacity: int = CAPACITY):
+        if capacity < 2 or capacity % 2:
+            raise ValueError(f"a series' capacity is an even number, not {capacity}")
+        self.columns = tuple(columns)
+        self.capacity = capacity
+        self.stride = 1
+        self.generation = 0
+        # Per column, the values of the points (NaN: unknown), the open one's last. Means also have
+        # the weights of what was known.
+        self._values = [array("d") for _ in self.columns]
+        self._weights = [array("d") if column.weight else None for column in self.columns]
+        self._numbers = array("q")  # of the shown points, rising
+        self._open = 0  # points that the last one holds, if it is not shown
+
+    def __len__(self) -> int:
+        """Number of points that are shown."""
+        return len(self._numbers)
+
+    @property
+    def last(self) -> float | None:
+        """The first column's value of the last point that was added and not taken back."""
+        return self._values[0][-1] if self._values[0] else None
+
+    def add(
+        self,
+        point: Mapping[str, float | None],
+        number: int,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Append a point, with a value per column (`None` or not finite: unknown).
+
+        Its number for `since` is never less than that of points before it. Weights are by name; 1
+        where one is missing.
+        """
+        for at, column in enumerate(self.columns):
+            value = _known(point[column.name])
+            self._values[at].append(value)
+            of_column = self._weights[at]
+            if of_column is not None:
+                weight = (weights or {}).get(column.weight, 1.0)
+                of_column.append(0.0 if math.isnan(value) else weight)
+        if self._open:
+            self._merge(len(self), len(self) + 1)
+        self._open += 1
+        if self._open >= self.stride:
+            self.finish(number)
+
+    def finish(self, number: int) -> None:
+        """Show the last point though it holds less than others: no more will come."""
+        if not self._open:
+            return
+        self._numbers.append(number)
+        self._open = 0
+        if len(self) >= self.capacity:
+            self.halve()
+
+    def halve(self) -> None:
+        """Merge the points in pairs; one that remains waits for its other half."""
+        odd, before = len(self) % 2, len(self._values[0])
+        self._open += self.stride if odd else 0
+        ends = [min(at + 2, before) for at in range(0, before, 2)]
+        # The other half of an odd one is the open point, if there is one.
+        for at in range(len(self._values)):
+            self._merge_pairs(at, ends)
+        del self._numbers[: len(self) : 2]
+        self.stride *= 2
+        self.generation += 1
+
+    def thin(self, most: int, number: int) -> None:
+        """Show all points that were added, merged to `most` at most: no more will come."""
+        self.finish(number)
+        while len(self) > most:
+            self.halve()
+            self.finish(number)
+
+    def take_back(self, most: float) -> None:
+        """Remove the points whose first column is above `most`.
+
+        One that was merged of points on both sides goes too: what is shown was never taken back.
+        """
+        keep = len(self._values[0])
+        while keep and self._values[0][keep - 1] > most:
+            keep -= 1
+        if keep == len(self._values[0]):
+            return
+        self._open = 0
+        if keep < len(self):
+            self.generation += 1
+            del self._numbers[keep:]
+        for column in (*self._values, *self._weights):
+            if column is not None:
+                del column[keep:]
+
+    def tail(self) -> dict[str, Any]:
+        """The last point that was added, whether it is shown or not; empty if there is none."""
+        if not self._values[0]:
+            return {}
+        pairs = zip(self.columns, self._values, strict=True)
+        return {column.name: _shown(values[-1], column.whole) for column, values in pairs}
+
+    def since(self, number: int = 0) -> dict[str, list[Any]]:
+        """Per column, the values of the shown points from `number` on."""
+        return self._from(bisect_left(self._numbers, number))
+
+    def recent(self, count: int) -> dict[str, list[Any]]:
+        """The same of the last `count` shown points."""
+        return self._from(max(0, len(self) - count))
+
+    def _from(self, first: int) -> dict[str, list[Any]]:
+        return {
+            column.name: [_shown(v, column.whole) for v in values[first : len(self)]]
+            for column, values in zip(self.columns, self._values, strict=True)
+        }
+
+    def _merge(self, at: int, other: int) -> None:
+        """Merge the last point into the one before it."""
+        for values, weights in zip(self._values, self._weights, strict=True):
+            values[at], weight = _merged(values, weights, at, other)
+            del values[other]
+            if weights is not None:
+                weights[at] = weight
+                del weights[other]
+
+    def _merge_pairs(self, column: int, ends: Sequence[int]) -> None:
+        values, weights = self._values[column], self._weights[column]
+        merged = [_merged(values, weights, 2 * pair, end - 1) for pair, end in enumerate(ends)]
+        values[:] = array("d", [value for value, _ in merged])
+        if weights is not None:
+            weights[:] = array("d", [weight for _, weight in merged])
+
+
+def _merged(
+    values: "array[float]", weights: "array[float] | None", first: int, second: int
+) -> tuple[float, float]:
+    """The value and weight of two points of a column, or of one if they are the same."""
+    if weights is None:
+        known = values[first] if math.isnan(values[second]) else values[second]
+        return known, 0.0
+    if first == second:
+        return values[first], weights[first]
+    total = weights[first] + weights[second]
+    if total <= 0:
+        return (values[first] if math.isnan(values[second]) else values[second]), 0.0
+    if not weights[first] or not weights[second]:
+        return values[first if weights[first] else second], total
+    share = weights[second] / total
+    return values[first] + share * (values[second] - values[first]), total
+
+
+def _known(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else math.nan
+
+
+def _shown(value: float, whole: bool) -> float | int | None:
+    if math.isnan(value):
+        return None
+    return int(value) if whole else value
+
+
+def curve_limits(
+    curves: Iterable[Sequence[float | None]], whole: Iterable[float | None] = ()
+) -> tuple[float, float] | None:
+    """The range in which curves are drawn: of all points, but those of a wild start.
+
+    The first steps of a training may have many times the loss of all others, and would flatten
+    them. What lies among the first points, and further off the others than these spread, is left
+    out. Nothing else ever is.
+
+    Args:
+        curves: The values of each, in order; `None` or not finite: unknown.
+        whole: Values that are shown wherever they are, such as those of validation.
+
+    Returns:
+        The least and the greatest value, with some room; `None` without any values.
+
+    >>> low, high = curve_limits([[9.0, 0.5, 0.45, 0.4]], whole=[0.41, 0.6])
+    >>> low < 0.4, 0.6 < high < 0.7
+    (True, True)
+    >>> curve_limits([[None]]) is None
+    True
+    """
+    early: list[float] = []
+    settled = _finite(whole)
+    for values in curves:
+        known = _finite(values)
+        begun = math.ceil(EARLY * len(known)) if len(known) >= FEW else 0
+        early += known[:begun]
+        settled += known[begun:]
+    if not settled:
+        return None
+    low, high = min(settled), max(settled)
+    around = max(high - low, 0.1 * max(abs(low), abs(high)))
+    near = [value for value in early if low - around <= value <= high + around]
+    low, high = min([low, *near]), max([high, *near])
+    room = _MARGIN * (high - low) or max(abs(high) * 0.01, 1e-6)
+    return low - room, high + room
+
+
+def _finite(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None and math.isfinite(value)]

@@ -1,0 +1,157 @@
+"""Kernels of the step whose shapes are known beforehand: Triton's on a GPU, else torch.
+
+No operation here asks the device how much there is of anything: what a batch may touch has room for
+the most that it could be, and what is left over is *padding*. So the host never waits, and a CUDA
+graph can hold the whole step. The learning rate and what else changes from step to step are tensors
+for the same reason: a graph would keep the numbers of the step in which it was captured.
+
+What belongs to one row is summed in float32 in a fixed order, so the same input gives the same
+bits.
+"""
+
+from types import ModuleType
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from distrain.embeddings.kernels import on_torch as kernels_torch
+from distrain.embeddings.kernels.segments import (
+    Rates,
+    Rule,
+    Segments,
+    pieces_of,
+    unknown_rule,
+)
+from distrain.embeddings.kernels.stochastic import round_to_bfloat16
+from distrain.embeddings.kernels.triton_use import runs_triton
+
+
+def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
+    """Gather and expand in one: `out[i, places[c]] = weight[keys[c, i]]`.
+
+    Args:
+        weight: `[rows, dim]`, of any floating type, contiguous.
+        keys: `[columns, n]`, int32 or int64, with `stride(1) == 1`.
+        places: `[columns]`, int64, distinct, on the device of the rest.
+        out: `[n, places, dim]`, of any floating type, contiguous; other places are left alone.
+    """
+    if on_triton := _triton_for(weight):
+        on_triton.lookup(weight, keys, places, out)
+        return
+    values = weight.index_select(0, keys.T.reshape(-1)).view(len(out), len(keys), weight.shape[1])
+    out.index_copy_(1, places, values.to(out.dtype))
+
+
+def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
+    """Add up the rows of each segment.
+
+    Args:
+        rows: `[any, dim]`, contiguous.
+        sources: `[places]`, int64: for each of `segments.order` which of `rows` it means.
+
+    Returns:
+        `[capacity, dim]`, float32 (float64 for float64): the sums; zeros in the padding.
+    """
+    if on_triton := _triton_for(rows):
+        sums: Tensor = on_triton.sum_segments(rows, sources, segments)
+        return sums
+    values = rows if rows.dtype == torch.float64 else rows.float()
+    # The last bag holds what is behind the last segment, such as the places of the padding.
+    offsets = segments.starts
+    if values.device.type != "cpu":
+        place = torch.arange(len(sources), device=values.device)
+        segment = torch.searchsorted(segments.starts, place, right=True) - 1
+        values, sources, offsets = pieces_of(values, sources, segments.starts, segment)
+    sums = functional.embedding_bag(sources, values, offsets, mode="sum")[:-1]
+    return torch.where(_is_live(segments), sums, 0)
+
+
+def update_padded(
+    rule: Rule,
+    weight: Tensor,
+    state: tuple[Tensor, ...],
+    keys: Tensor,
+    grads: Tensor,
+    rates: Rates,
+) -> None:
+    """Update rows as `kernels.update` does, to the rounding of the learning rate.
+
+    Args:
+        weight: `[rows, dim]`, contiguous, updated in place.
+        state: The optimizer's state, as of `kernels.update`, updated in place.
+        keys: `[capacity]`, int64, distinct and rising, then `rows` as padding.
+        grads: `[capacity, dim]`; those of the padding do not matter.
+    """
+    if len(keys) == 0:
+        return
+    if on_triton := _triton_for(weight):
+        segments = Segments(keys, keys, keys, keys, len(weight))
+        on_triton.add_and_update(rule, weight, state, grads, None, segments, rates)
+        return
+    is_row = (keys < len(weight)).unsqueeze(1)
+    # Padding repeats the first row's update: both write the same bits, so their order is free, and
+    # no row is needed to write waste to. Where there is padding only, the old values are written.
+    keys = torch.where(is_row[:, 0], keys, keys[:1]).clamp(max=len(weight) - 1)
+    grads = torch.where(is_row, grads, grads[:1]) * rates.scale
+    old = [values.index_select(0, keys) for values in state]
+    rows = kernels_torch.gather(weight, keys)
+    new_rows, *new = _updated(rule, rows, old, grads, rates.rate)
+    for values, before, after in zip(state, old, new, strict=True):
+        has_row = is_row[:1] if before.dim() == 2 else is_row[:1, 0]
+        values.index_copy_(0, keys, torch.where(has_row, after, before))
+    if weight.dtype == torch.bfloat16:
+        new_rows = round_to_bfloat16(new_rows, rates.seed, keys)
+    weight.index_copy_(0, keys, torch.where(is_row[:1], new_rows, rows).to(weight.dtype))
+
+
+def sum_and_update(
+    rule: Rule,
+    weight: Tensor,
+    state: tuple[Tensor, ...],
+    rows: Tensor,
+    sources: Tensor,
+    segments: Segments,
+    rates: Rates,
+) -> None:
+    """`sum_segments` and `update_padded` in one; on a GPU the sums are never written."""
+    if on_triton := _triton_for(weight):
+        on_triton.add_and_update(rule, weight, state, rows, sources, segments, rates)
+        return
+    update_padded(rule, weight, state, segments.keys, sum_segments(rows, sources, segments), rates)
+
+
+def _updated(
+    rule: Rule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
+) -> tuple[Tensor, ...]:
+    """The new rows and the new state, rounded as by `on_torch.update`."""
+    match rule.name:
+        case "sgd":
+            return (torch.addcmul(rows, grads, -rate),)
+        case "adagrad":
+            squares = old[0].addcmul(grads, grads)
+            return rows + -rate * grads / (kernels_torch.sqrt(squares) + rule.eps), squares
+        case "rowwise_adagrad":
+            squares = old[0] + kernels_torch.mean_of_squares(grads)
+            rates = rate / (kernels_torch.sqrt(squares) + rule.eps)
+            return rows - grads * rates.unsqueeze(1), squares
+        case "adam":
+            mean = old[0].lerp(grads, 1 - rule.betas[0])
+            square = (old[1] * rule.betas[1]).addcmul(grads, grads, value=1 - rule.betas[1])
+            denominator = kernels_torch.sqrt(square) + rule.eps
+            return rows + -rate * mean / denominator, mean, square
+        case _:
+            raise unknown_rule(rule)
+
+
+def _triton_for(values: Tensor) -> ModuleType | None:
+    """Triton's kernels, where they work on such a tensor."""
+    if not runs_triton(values):
+        return None
+    from distrain.embeddings.kernels import on_triton
+
+    return on_triton
+
+
+def _is_live(segments: Segments) -> Tensor:
+    return (segments.keys < segments.end).unsqueeze(1)

@@ -1,0 +1,117 @@
+"""The kernels of the fixed-capacity step for NVIDIA's GPUs, in Triton.
+
+`fixed.py` says what each does and holds its twin in torch. Import this file only where
+`triton_use.runs_triton` says so: it needs the package `triton`. The programs themselves are in
+`triton_programs.py`.
+"""
+
+import torch
+import triton
+from torch import Tensor
+
+from distrain.embeddings.kernels import triton_programs
+from distrain.embeddings.kernels.segments import Rates, Rule, Segments, unknown_rule
+from distrain.optimizers import UPDATE_RULES
+
+_TILE = 64
+_SUM = Rule("sum")  # sums are written, and nothing is updated
+_BLOCK_VALUES = 1024  # values that a program holds at once
+
+
+def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
+    """See `fixed.lookup`."""
+    num_columns, num_rows = keys.shape
+    dim = weight.shape[1]
+    rows, width = _block(dim)
+    if keys.numel():
+        triton_programs.lookup[(num_columns, triton.cdiv(num_rows, rows))](
+            weight, keys, places, out, num_rows, out.shape[1], dim, keys.stride(0), rows, width
+        )
+
+
+def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
+    """See `fixed.sum_segments`."""
+    sums = rows.new_empty((len(segments.keys), rows.shape[1]), dtype=torch.float32)
+    none = torch.zeros((), dtype=torch.int64, device=rows.device)
+    add_and_update(_SUM, sums, (), rows, sources, segments, Rates(none, none, none))
+    return sums
+
+
+def add_and_update(
+    rule: Rule,
+    target: Tensor,
+    state: tuple[Tensor, ...],
+    rows: Tensor,
+    sources: Tensor | None,
+    segments: Segments,
+    rates: Rates,
+) -> None:
+    """Sum if `rows` have sources, else take them as sums; write the sums or update rows."""
+    if rule is not _SUM and rule.name not in UPDATE_RULES:
+        raise unknown_rule(rule)
+    count, dim = len(segments.keys), rows.shape[1]
+    if count == 0:
+        return
+    slots, width = _block(dim)
+    tiles = groups = rows
+    if sources is not None:
+        count_tiles, span = len(sources) // _TILE, _TILE * _TILE
+        tiles = _sums_of_tiles(rows, sources, count_tiles, segments, span=_TILE, by_source=True)
+        groups = _sums_of_tiles(
+            tiles, segments.in_order, count_tiles // _TILE, segments, span=span, by_source=False
+        )
+    first, second = (*state, target, target)[:2]
+    triton_programs.add_and_update[(triton.cdiv(count, slots),)](
+        target,
+        first,
+        second,
+        rows,
+        segments.order if sources is None else sources,
+        segments.starts,
+        segments.keys,
+        tiles,
+        groups,
+        rates.rate,
+        rates.scale,
+        rates.seed,
+        count,
+        segments.end,
+        dim,
+        rule.eps,
+        1 - rule.betas[0],
+        rule.betas[1],
+        1 - rule.betas[1],
+        RULE=rule.name,
+        SUMS=sources is not None,
+        ROUNDS=target.dtype == torch.bfloat16,
+        TILE=_TILE,
+        SLOTS=slots,
+        WIDTH=width,
+    )
+
+
+def _sums_of_tiles(
+    rows: Tensor, sources: Tensor, count: int, segments: Segments, *, span: int, by_source: bool
+) -> Tensor:
+    """Sums of `count` tiles of `_TILE` rows; a tile stands for `span` places in sorted order."""
+    sums = rows.new_empty((count, rows.shape[1]), dtype=torch.float32)
+    if count:
+        triton_programs.sum_tiles[(count,)](
+            rows,
+            sources,
+            segments.in_order,
+            sums,
+            segments.end,
+            rows.shape[1],
+            SPAN=span,
+            TILE=_TILE,
+            BY_SOURCE=by_source,
+            WIDTH=triton.next_power_of_2(rows.shape[1]),
+        )
+    return sums
+
+
+def _block(dim: int) -> tuple[int, int]:
+    """How many rows a program works on at once, and their width as a power of two."""
+    width = triton.next_power_of_2(dim)
+    return max(1, _BLOCK_VALUES // width), width

@@ -1,0 +1,114 @@
+"""Which places of a batch read the same row, in shapes known beforehand."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from distrain.errors import InputError
+from distrain.optimizers import UPDATE_RULES
+
+_PIECE_ROWS = 256
+
+
+class Segments(NamedTuple):
+    """Which places read the same row, sorted by row.
+
+    Attributes:
+        keys: `[capacity]`, int64: the distinct rows, rising; the padding holds `end`.
+        starts: `[capacity + 1]`, int64: row j's places are `order[starts[j] : starts[j + 1]]`, in
+            rising order. The first row of the padding has the padding's places, the others none.
+        in_order: `[places]`: the places' keys, sorted.
+        order: `[places]`, int64: the places in the order of their keys.
+        end: One more than the largest key; a place whose key is `end` counts as padding.
+    """
+
+    keys: Tensor
+    starts: Tensor
+    in_order: Tensor
+    order: Tensor
+    end: int
+
+
+class Rates(NamedTuple):
+    """The numbers of an update that change from step to step, on the tables' device.
+
+    Attributes:
+        rate: A scalar, float64: the learning rate, for Adam with the bias correction in it.
+        scale: A scalar, floating: factor on the gradients.
+        seed: A scalar, int64: of the rounding of bfloat16 weights.
+    """
+
+    rate: Tensor
+    scale: Tensor
+    seed: Tensor
+
+
+class Rule(NamedTuple):
+    """An update rule, a key of `distrain.optimizers.UPDATE_RULES`, and its constant numbers."""
+
+    name: str
+    eps: float = 0.0
+    betas: tuple[float, float] = (0.0, 0.0)
+
+
+def unknown_rule(rule: Rule) -> InputError:
+    """The error of a kernel that has no formula for an update rule."""
+    return InputError(
+        f"the kernels of the tables have no update rule {rule.name!r}",
+        hint=f"Allowed: {', '.join(UPDATE_RULES)}.",
+    )
+
+
+def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
+    """Sort places by their keys, `[places]`, int32 or int64, in `0 .. end`.
+
+    `capacity` is no less than the number of distinct keys below `end`, which is the padding's key.
+
+    >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
+    >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()
+    ([2, 4, 9], [0, 1, 3, 4], [1, 0, 3, 2])
+    """
+    in_order, order = torch.sort(keys, stable=True)
+    first = torch.ones(1, dtype=torch.bool, device=keys.device)
+    is_start = torch.cat([first, in_order[1:] != in_order[:-1]])[: len(keys)]
+    starts = places_of(is_start, capacity + 1)
+    with_end = functional.pad(in_order, (0, 1), value=end)
+    return Segments(with_end[starts[:-1]].long(), starts, in_order, order, end)
+
+
+def places_of(marks: Tensor, count: int) -> Tensor:
+    """Where the first `count` marks are, `[count]`, int64; past the last of them the length."""
+    places = torch.arange(len(marks), device=marks.device)
+    number = torch.cumsum(marks, 0) - 1
+    # One place more takes what nobody asked for.
+    wanted = torch.where(marks, number, count).clamp(max=count)
+    found = torch.full((count + 1,), len(marks), dtype=torch.int64, device=marks.device)
+    return found.index_copy_(0, wanted, places)[:count]
+
+
+def pieces_of(
+    rows: Tensor, sources: Tensor, starts: Tensor, segment: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of pieces of segments, which of them to add, and where those of each segment begin.
+
+    One thread block of a GPU sums one segment, and a column with three values makes segments of a
+    third of the batch.
+
+    Args:
+        rows: `[any, dim]`.
+        sources: `[places]`, int64: which of the rows stands at each place.
+        starts: `[segments]`, int64, not falling: where each segment begins; some may be empty.
+        segment: `[places]`, integers: which segment each place belongs to.
+    """
+    count, length = len(sources), len(starts)
+    if count == 0:
+        return rows, sources, starts
+    place = torch.arange(count, device=rows.device)
+    is_start = (place - starts[segment]) % _PIECE_ROWS == 0
+    # A segment of n places has at most n / _PIECE_ROWS + 1 pieces.
+    piece_starts = places_of(is_start, count // _PIECE_ROWS + length)
+    pieces = functional.embedding_bag(sources, rows, piece_starts, mode="sum")
+    first_piece = torch.searchsorted(piece_starts, starts)
+    return pieces, torch.arange(len(pieces), device=rows.device), first_piece

@@ -1,0 +1,210 @@
+"""What runs on the GPU for `on_triton.py`, in Triton.
+
+How a row's gradients are summed. Lookups lie sorted by key, so each row has a segment of them, and
+a column of three values makes segments of a third of the batch. A *tile* is `TILE` neighbouring
+places of the sorted order, a *group* as many tiles. Two kernels sum the tiles, then the groups,
+that lie within one segment (its first key equals its last). The last kernel then adds, for each
+segment: the places before its first whole tile, its tiles up to its first whole group, its groups,
+tiles, places. That order depends on nothing but the keys, so a step gives the same bits each time.
+"""
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def lookup(
+    weight,
+    keys,
+    places,
+    out,
+    num_rows,
+    num_places,
+    dim,
+    keys_of_column,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> Any:
+    """See `fixed.lookup`; a program copies a column's values of some rows."""
+    # Neighbouring programs write neighbouring columns of the same rows.
+    column = tl.program_id(0)
+    rows = (tl.program_id(1) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    values = tl.arange(0, WIDTH)
+    is_row = rows < num_rows
+    mask = is_row[:, None] & (values < dim)[None, :]
+    key = tl.load(keys + column * keys_of_column + rows, mask=is_row, other=0).to(tl.int64)
+    read = tl.load(weight + key[:, None] * dim + values[None, :], mask=mask)
+    to = (rows * num_places + tl.load(places + column)) * dim
+    tl.store(out + to[:, None] + values[None, :], read.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def sum_tiles(
+    rows,
+    sources,
+    in_order,
+    sums,
+    end,
+    dim,
+    SPAN: tl.constexpr,
+    TILE: tl.constexpr,
+    BY_SOURCE: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> Any:
+    """Sum each tile that lies within one segment: `sums[t]` of `SPAN` places in sorted order."""
+    tile = tl.program_id(0).to(tl.int64)
+    key = tl.load(in_order + tile * SPAN)
+    if (key == tl.load(in_order + tile * SPAN + SPAN - 1)) & (key < end):
+        values = tl.arange(0, WIDTH)
+        mask = values < dim
+        row = tile * TILE + tl.arange(0, TILE)
+        if BY_SOURCE:
+            row = tl.load(sources + row).to(tl.int64)
+        at = rows + row[:, None] * dim + values[None, :]
+        read = tl.load(at, mask=mask[None, :], other=0).to(tl.float32)
+        tl.store(sums + tile * dim + values, tl.sum(read, axis=0), mask=mask)
+
+
+@triton.jit
+def _add_run(total, rows, sources, first, stop, dim, values, BY_SOURCE: tl.constexpr) -> Any:
+    # To each segment's total its rows `first .. stop-1`, one after another.
+    for step in range(tl.max(stop - first, axis=0)):
+        row = first + step
+        is_row = row < stop
+        if BY_SOURCE:
+            row = tl.load(sources + row, mask=is_row, other=0).to(tl.int64)
+        mask = is_row[:, None] & (values < dim)[None, :]
+        total += tl.load(rows + row[:, None] * dim + values[None, :], mask=mask, other=0).to(
+            tl.float32
+        )
+    return total
+
+
+@triton.jit
+def _total(grads, sources, tiles, groups, start, stop, dim, values, TILE: tl.constexpr) -> Any:
+    first_tile = (start + TILE - 1) // TILE
+    last_tile = tl.maximum(stop // TILE, first_tile)
+    has_tile = first_tile < last_tile
+    first_group = (first_tile + TILE - 1) // TILE
+    last_group = tl.maximum(last_tile // TILE, first_group)
+    has_group = first_group < last_group
+    head_stop = tl.where(has_tile, first_tile * TILE, stop)
+    tail_start = tl.where(has_tile, last_tile * TILE, stop)
+    head_tile = tl.where(has_group, first_group * TILE, last_tile)
+    tail_tile = tl.where(has_group, last_group * TILE, last_tile)
+    total = start[:, None] * tl.zeros_like(values)[None, :].to(tl.float32)
+    total = _add_run(total, grads, sources, start, head_stop, dim, values, True)
+    total = _add_run(total, tiles, sources, first_tile, head_tile, dim, values, False)
+    total = _add_run(total, groups, sources, first_group, last_group, dim, values, False)
+    total = _add_run(total, tiles, sources, tail_tile, last_tile, dim, values, False)
+    return _add_run(total, grads, sources, tail_start, stop, dim, values, True)
+
+
+@triton.jit
+def _hash(x) -> Any:
+    # lowbias32, as in stochastic.py; x is uint32.
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _round(new, seed, key, values) -> Any:
+    # To bfloat16 as stochastic.round_to_bfloat16 does it.
+    base = _hash(
+        _hash((seed & 0xFFFFFFFF).to(tl.uint32)) ^ ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
+    )
+    row = _hash(base ^ (key & 0xFFFFFFFF).to(tl.uint32))
+    row = _hash(row ^ ((key >> 32) & 0xFFFFFFFF).to(tl.uint32))
+    noise = _hash(row[:, None] + values[None, :].to(tl.uint32) * 0x9E3779B9) >> 16
+    bits = new.to(tl.uint32, bitcast=True)
+    is_finite = (bits & 0x7F800000) != 0x7F800000
+    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    rounded = tl.where(is_finite, bits + noise, tl.where(is_nan, bits | 0x400000, bits)) >> 16
+    return rounded.to(tl.uint16).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def add_and_update(
+    target,
+    first,
+    second,
+    grads,
+    sources,
+    starts,
+    keys,
+    tiles,
+    groups,
+    rate,
+    scale,
+    seed,
+    num_slots,
+    end,
+    dim,
+    eps,
+    new_of_mean,
+    old_of_square,
+    new_of_square,
+    RULE: tl.constexpr,
+    SUMS: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    TILE: tl.constexpr,
+    SLOTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> Any:
+    """Add up some segments' rows, and update the tables' rows or write the sums."""
+    slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
+    values = tl.arange(0, WIDTH)
+    is_slot = slot < num_slots
+    key = tl.load(keys + slot, mask=is_slot, other=end).to(tl.int64)
+    is_live = key < end
+    if SUMS:
+        start = tl.load(starts + slot, mask=is_live, other=0)
+        stop = tl.load(starts + slot + 1, mask=is_live, other=0)
+        grad = _total(grads, sources, tiles, groups, start, stop, dim, values, TILE)
+    else:
+        mask = is_live[:, None] & (values < dim)[None, :]
+        at = slot[:, None] * dim + values[None, :]
+        grad = tl.load(grads + at, mask=mask, other=0).to(tl.float32)
+    if RULE == "sum":
+        mask = is_slot[:, None] & (values < dim)[None, :]
+        tl.store(target + slot[:, None] * dim + values[None, :], grad, mask=mask)
+    else:
+        mask = is_live[:, None] & (values < dim)[None, :]
+        at = key[:, None] * dim + values[None, :]
+        grad *= tl.load(scale).to(tl.float32)
+        step = tl.load(rate).to(tl.float32)
+        old = tl.load(target + at, mask=mask, other=0).to(tl.float32)
+        if RULE == "sgd":
+            new = old - step * grad
+        elif RULE == "adagrad":
+            squares = tl.load(first + at, mask=mask, other=0) + grad * grad
+            tl.store(first + at, squares, mask=mask)
+            new = old - step * tl.div_rn(grad, tl.sqrt_rn(squares) + eps)
+        elif RULE == "rowwise_adagrad":
+            mean = tl.sum(grad * grad, axis=1) / dim
+            squares = tl.load(first + key, mask=is_live, other=0) + mean
+            # Threads may hold copies of these few values, and none may read what another wrote.
+            tl.debug_barrier()
+            tl.store(first + key, squares, mask=is_live)
+            new = (
+                old
+                - grad
+                * tl.div_rn(step + tl.zeros_like(squares), tl.sqrt_rn(squares) + eps)[:, None]
+            )
+        elif RULE == "adam":
+            moment = tl.load(first + at, mask=mask, other=0)
+            moment += new_of_mean * (grad - moment)
+            tl.store(first + at, moment, mask=mask)
+            squares = tl.load(second + at, mask=mask, other=0) * old_of_square
+            squares += new_of_square * grad * grad
+            tl.store(second + at, squares, mask=mask)
+            new = old - step * tl.div_rn(moment, tl.sqrt_rn(squares) + eps)
+        else:
+            tl.static_assert(False, "no such update rule")
+        if ROUNDS:
+            tl.store(target + at, _round(new, tl.load(seed), key, values), mask=mask)
+        else:
+            tl.store(target + at, new, mask=mask)

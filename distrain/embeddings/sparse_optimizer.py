@@ -1,0 +1,166 @@
+"""Sparse optimizers: a step reads and writes the touched rows, nothing else.
+
+| update rule | equals | state |
+|---|---|---|
+| sgd | `torch.optim.SGD`, exactly: an untouched row has a gradient of zero | none |
+| adagrad | `torch.optim.Adagrad`, exactly, for the same reason | one per value |
+| rowwise_adagrad | fbgemm's EXACT_ROWWISE_ADAGRAD: a row's mean square | one per row |
+| adam | `torch.optim.SparseAdam` | two per value |
+
+Adam is the lazy one: a row's moments stand still while no batch touches it, whereas those of dense
+`torch.optim.Adam` decay at every step and go on moving the row. The two differ for rows that are
+not in every batch; the bias correction counts steps, not touches.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrain.embeddings import kernels
+from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
+from distrain.embeddings.host_memory import empty
+from distrain.embeddings.kernels import Rule
+from distrain.errors import InputError
+from distrain.optimizers import optimizer_facts
+
+
+class SparseOptimizer:
+    """Updates the touched rows of an `EmbeddingCollection`, alike on every rank.
+
+    Args:
+        embeddings: The tables. Move them to their device first: the state is made beside them.
+        kind: A kind of `distrain.optimizers`, such as "adagrad".
+        eps: Added to the denominator; `None` for the kind's default.
+        initial_accumulator_value: Where Adagrad's sums start.
+        seed: Of the stochastic rounding of bfloat16 weights; the same on all ranks.
+
+    Attributes:
+        rule: By which rows are updated, and its numbers.
+        corrects_bias: Whether the learning rate gets Adam's bias correction.
+        num_steps: Updates so far.
+
+    Raises:
+        InputError: There is no such kind.
+    """
+
+    def __init__(
+        self,
+        embeddings: EmbeddingCollection,
+        kind: str,
+        *,
+        eps: float | None = None,
+        betas: tuple[float, float] = (0.9, 0.999),
+        initial_accumulator_value: float = 0.0,
+        seed: int = 0,
+    ):
+        rule = optimizer_facts(kind).update_rule
+        self.embeddings = embeddings
+        self.kind = kind
+        self.rule = Rule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
+        self.seed = seed
+        self.num_steps = 0
+        self.corrects_bias = rule.bias_correction
+        starts = dict.fromkeys(rule.accumulators, initial_accumulator_value)
+        self._state = tuple(
+            {
+                name: _state_tensor(weight, name in rule.row_state, starts.get(name, 0.0))
+                for name in (*rule.state, *rule.row_state)
+            }
+            for weight in embeddings.weights
+        )
+        self._cached = tuple(
+            [] if store.cache is None else [store.cache.attach(v) for v in state.values()]
+            for store, state in zip(embeddings.stores, self._state, strict=True)
+        )
+
+    @torch.no_grad()
+    def apply(
+        self, touched: Sequence[TouchedRows], lr: float, *, scale: float | Tensor = 1.0
+    ) -> None:
+        """Update the touched rows.
+
+        Args:
+            touched: From `EmbeddingCollection.exchange`: for each store.
+            scale: Factor on the gradients. `1 / num_ranks` gives the mean that
+                `DistributedDataParallel` takes of dense gradients.
+        """
+        self.num_steps += 1
+        rate = lr
+        if self.corrects_bias:
+            beta1, beta2 = self.rule.betas
+            # As in SparseAdam, eps is added before the bias correction, not after it.
+            rate *= math.sqrt(1 - beta2**self.num_steps) / (1 - beta1**self.num_steps)
+        for number, rows in enumerate(touched):
+            if len(rows.keys) == 0:
+                continue
+            unscaled = isinstance(scale, float) and scale == 1.0
+            grads = rows.grads if unscaled else rows.grads * scale
+            weight, state = self._on_device(number)
+            rounding = self._rounding(number, rows.keys)
+            kernels.update(self.rule, weight, state, rows.keys, grads, rate=rate, **rounding)
+
+    def _on_device(self, number: int) -> tuple[Tensor, list[Tensor]]:
+        """The weight and state that are updated: a store's own, or those in its cache."""
+        cache = self.embeddings.stores[number].cache
+        if cache is None:
+            return self.embeddings.weights[number], list(self._state[number].values())
+        return cache.values(0), [cache.values(place) for place in self._cached[number]]
+
+    def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
+        """How bfloat16 weights are rounded: alike wherever a row lives, otherwise in every step."""
+        if self.embeddings.weights[number].dtype != torch.bfloat16:
+            return {}
+        store = self.embeddings.stores[number]
+        return {
+            "rounding_seed": rounding_seed(self.seed, self.num_steps, store.dim),
+            "global_keys": store.canonical_keys(keys),
+        }
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state as named tensors: `num_steps`, and `STORE.NAME` for each store's state.
+
+        The tensors are the live ones, not copies.
+        """
+        self.embeddings.settle()
+        state = {"num_steps": torch.tensor(self.num_steps)}
+        for number, own in enumerate(self._state):
+            state |= {f"{number}.{name}": values for name, values in own.items()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a state of the same kind for tables of the same shapes.
+
+        Raises:
+            InputError: It holds other names or other shapes; nothing was changed.
+        """
+        own = self.state_dict()
+        if set(own) != set(state):
+            raise InputError(
+                f"the saved state is not that of {self.kind!r}: it holds {sorted(state)}, "
+                f"not {sorted(own)}"
+            )
+        for name, values in own.items():
+            if values.shape != state[name].shape:
+                raise InputError(
+                    f"saved optimizer state has shape {list(state[name].shape)}, "
+                    f"the tables need {list(values.shape)}",
+                    where={"state": name},
+                )
+        for name, values in own.items():
+            values.copy_(state[name])
+        self.num_steps = int(state["num_steps"])
+
+
+def rounding_seed(seed: int, num_steps: int, dim: int) -> int:
+    """The 64 bits from which the weights of a width are rounded in a step; linear in each."""
+    return ((seed * 1_000_003 + num_steps) * 1_000_003 + dim) % 2**64
+
+
+def _state_tensor(weight: Tensor, per_row: bool, start: float) -> Tensor:
+    shape = weight.shape[:1] if per_row else weight.shape
+    if weight.device.type == "cpu":
+        return empty(shape, values_dtype(weight)).fill_(start)
+    return torch.full(shape, start, dtype=values_dtype(weight), device=weight.device)

@@ -1,0 +1,87 @@
+"""The protocols of operators.
+
+An operator works on one column at a time and knows nothing of files or of Dask. Of a column of
+lists it gets the items, one after another; ListSlice alone gets the lists. Operators that learn
+statistics add three pure functions: `fit` makes a state from some rows, `merge` joins states
+(associative, so rows may be cut anywhere), `finish` turns the state of all rows into what
+`transform` needs. A saved workflow makes an operator of its settings as keyword arguments, or by
+its `from_json(settings)`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import pyarrow as pa
+
+
+class Operator(Protocol):
+    """One step of a column's way from raw values to training values."""
+
+    kind: ClassVar[str]
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """The values after this step, in the same order.
+
+        Raises:
+            DataError: A value that the step cannot take.
+        """
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The operator's settings and small statistics as JSON values, without its kind."""
+        ...
+
+
+@runtime_checkable
+class FittedOperator(Operator, Protocol):
+    """An operator that learns one thing per column from the training rows."""
+
+    def fit(self, values: pa.Array) -> Any:
+        """The state of some rows of one column."""
+        ...
+
+    def merge(self, *states: Any) -> Any:
+        """The state of the rows of all `states` together."""
+        ...
+
+    def finish(self, state: Any) -> Any:
+        """What `transform` needs, from the state of all training rows of one column."""
+        ...
+
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        """The operator with what `finish` gave, by column."""
+        ...
+
+    def is_fitted(self, column: str) -> bool:
+        """Whether `transform` can be called for this column."""
+        ...
+
+
+@dataclass(frozen=True)
+class SettingsOnly:
+    """An operator that learns nothing: its settings are all there is to save."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings."""
+        return asdict(self)
+
+
+def as_doubles(values: pa.Array) -> pa.Array:
+    """Numbers as float64; an integer beyond 2^53 becomes the nearest one.
+
+    Training values are float32, which tells far fewer integers apart.
+
+    >>> as_doubles(pa.array([2**53 + 1, None])).to_pylist()
+    [9007199254740992.0, None]
+    """
+    return values.cast(pa.float64(), safe=False)
+
+
+def concrete(values: pa.Array) -> pa.Array:
+    """One plain array: chunks joined, dictionary decoded."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values

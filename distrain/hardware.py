@@ -1,0 +1,28 @@
+"""The names of devices, as their makers call them."""
+
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def device_name(device: "torch.device") -> str:
+    """A GPU's name, or the CPU's model."""
+    if device.type != "cuda":
+        return cpu_model()
+    import torch
+
+    name: str = torch.cuda.get_device_name(device)
+    return name
+
+
+def cpu_model() -> str:
+    """The CPU's model as the kernel names it; its architecture, where it names none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.machine()

@@ -1,0 +1,93 @@
+"""A batch as inputs by name, a target and weights, for libraries other than distrain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.batch import Batch
+from distrain.errors import SpecError
+from distrain.loader import Dataset
+
+FORMS = ("columns", "matrices")
+
+
+@dataclass(frozen=True)
+class NamedInputs:
+    """Turns a batch into `(inputs, target, weight)`, or fewer where the batch lacks some.
+
+    >>> import torch
+    >>> batch = Batch(
+    ...     categorical=torch.tensor([[1, 2], [3, 4]], dtype=torch.int32),
+    ...     continuous=torch.tensor([[0.5], [0.25]]),
+    ...     label=torch.tensor([0.0, 1.0]),
+    ...     categorical_names=("C1", "C2"),
+    ...     continuous_names=("I1",),
+    ... )
+    >>> inputs, target = NamedInputs()(batch)
+    >>> inputs["C2"].tolist(), inputs["I1"].tolist(), target.tolist()
+    ([2, 4], [0.5, 0.25], [0.0, 1.0])
+    >>> {name: tuple(values.shape) for name, values in NamedInputs("matrices")(batch)[0].items()}
+    {'categorical': (2, 2), 'continuous': (2, 1)}
+
+    Attributes:
+        form: `"columns"` gives each column as `[rows]` under its name; `"matrices"` gives
+            `categorical` `[rows, columns]`, int32, and `continuous` `[rows, columns]`, float32,
+            those of the two that have columns. Ids are int32, numbers float32.
+        list_lengths: The length to which each list column is cut or filled with 0: `[rows, length]`
+            under its name in either form.
+    """
+
+    form: str = "columns"
+    list_lengths: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, dataset: Dataset, form: str, list_lengths: int | Mapping[str, int] | None
+    ) -> NamedInputs:
+        """The inputs of a dataset; a list column without a length gets the schema's greatest one.
+
+        Raises a `SpecError` where a list column has no length or one below 1, or a length names no
+        list column.
+        """
+        if form not in FORMS:
+            raise SpecError(f"unknown inputs {form!r}", hint=f"Allowed: {', '.join(FORMS)}.")
+        limits = {column.name: column.max_length for column in dataset.columns if column.is_list}
+        if isinstance(list_lengths, int):
+            given: dict[str, int | None] = dict.fromkeys(limits, list_lengths)
+        else:
+            given = dict(list_lengths or {})
+        unknown = sorted(given.keys() - limits.keys())
+        if unknown:
+            raise SpecError(
+                f"there is no list column {', '.join(unknown)}",
+                hint=f"List columns here: {', '.join(limits) or 'none'}.",
+            )
+        lengths = limits | given
+        unbounded = sorted(name for name, length in lengths.items() if not length or length < 1)
+        if unbounded:
+            raise SpecError(
+                f"list columns need a length of 1 or more: {', '.join(unbounded)}",
+                hint="Pass list_lengths: rows are cut off or filled up with 0 to it.",
+            )
+        return cls(form, {name: int(length or 0) for name, length in lengths.items()})
+
+    def __call__(self, batch: Batch) -> tuple[Any, ...]:
+        """`(inputs,)`, `(inputs, target)` or `(inputs, target, weight)`.
+
+        The target is `[rows]`, float32, or `[rows, targets]` where there are several; the weight is
+        `[rows]`, float32. Without lists, nothing is copied.
+        """
+        names = (*batch.categorical_names, *batch.continuous_names)
+        if self.form == "columns":
+            inputs = {name: batch[name] for name in names}
+        else:
+            both = {"categorical": batch.categorical, "continuous": batch.continuous}
+            inputs = {name: values for name, values in both.items() if values.shape[1]}
+        for name, length in self.list_lengths.items():
+            inputs[name] = batch.lists[name].padded(length)
+        if batch.label is None:
+            return (inputs,)
+        target = batch.labels if len(batch.label_names) > 1 else batch.label
+        return (inputs, target) if batch.weight is None else (inputs, target, batch.weight)

@@ -1,0 +1,58 @@
+"""The states of a job and the moves between them.
+
+PENDING ──▶ STARTING | FAILED | CANCELLED
+STARTING ──▶ RUNNING | STOPPING
+RUNNING ──▶ STOPPING | SUCCEEDED
+STOPPING ──▶ RESTARTING | PENDING | SUCCEEDED | FAILED | CANCELLED
+RESTARTING ──▶ STARTING | PENDING | FAILED | CANCELLED
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    PENDING = "pending"  # in the queue, without workers
+    STARTING = "starting"  # rank processes were asked for
+    RUNNING = "running"  # every rank has met its peers and trains
+    STOPPING = "stopping"  # its ranks are being stopped, whatever comes after
+    RESTARTING = "restarting"  # its ranks are gone, its workers stay reserved for the next attempt
+    SUCCEEDED = "succeeded"  # every rank finished its work
+    FAILED = "failed"  # see the reason
+    CANCELLED = "cancelled"  # somebody asked for it
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing will change any more."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+    @property
+    def holds_workers(self) -> bool:
+        """Whether ranks of it may run."""
+        return self in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+
+
+_BAD_ENDS = {JobState.FAILED, JobState.CANCELLED}
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.PENDING: frozenset({JobState.STARTING, *_BAD_ENDS}),
+    JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING}),
+    JobState.RUNNING: frozenset({JobState.STOPPING, JobState.SUCCEEDED}),
+    JobState.STOPPING: frozenset(
+        {JobState.RESTARTING, JobState.PENDING, JobState.SUCCEEDED, *_BAD_ENDS}
+    ),
+    JobState.RESTARTING: frozenset({JobState.STARTING, JobState.PENDING, *_BAD_ENDS}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+
+class InvalidTransition(Exception):
+    """A move that `TRANSITIONS` forbids: a bug in the machine. The message has the history."""
+
+    def __init__(self, job_id: str, old: JobState, new: JobState, history: Iterable[object]):
+        so_far = [str(move) for move in history]
+        super().__init__(f"job {job_id}: {old} -> {new} is not a move; so far: {so_far}")

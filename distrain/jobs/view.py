@@ -1,0 +1,311 @@
+"""A job as the coordinator shows it: frozen data that travels as JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from distrain.jobs.states import JobState
+
+JSON_VERSION = 1
+"""Raised when a key changes its meaning or goes; new keys need no new version."""
+
+
+def known_fields(record: type, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in a document, perhaps of another version, that are fields of a dataclass.
+
+    >>> known_fields(Checkpoints, {"count": 2, "of_a_later_version": True})
+    {'count': 2}
+    """
+    return {f.name: document[f.name] for f in fields(record) if f.name in document}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One merged progress report of all ranks: a line of `metrics.jsonl`.
+
+    Attributes:
+        split: `train` (rows scored before their update, since the last record) or `valid`.
+        epoch: From 0.
+        step: Steps taken since the start of the job.
+        rows: Rows of this record: trained since the last one, or validated.
+        rows_total: Rows trained since the start, each counted once per epoch.
+        elapsed_s: Wall time since training started, of the slowest rank; of the attempts before,
+            what led to the checkpoint that was resumed from.
+        rows_per_s: Rows trained per second since the last record; `None` for validation.
+        loss: Mean log loss in nats.
+        normalised_entropy: Log loss over that of predicting the mean click rate.
+        auc: Area under the ROC curve; `None` where one class is absent.
+        auc_bound: What counting in bins may put `auc` off that of the same rows, sorted.
+        stall_pct: Per rank, the share of wall time spent waiting for data, in percent; empty with
+            more than 64 ranks.
+        seconds: Per phase, seconds of the mean rank since the last record.
+        lr: Learning rate of the last step; `None` for validation.
+        loader: What the ranks' loaders did since the last record, added up over the ranks;
+            `None` for validation.
+        exchange: What the ranks looked up in the tables and sent each other since the last record,
+            added up over the ranks; `None` for validation.
+        device_seconds: Per phase, seconds of the mean rank's GPU since the last record; empty on
+            CPUs, `None` for validation.
+        reliability: Of groups of validated rows, in the order of their predictions: the mean
+            `predicted` and the `observed` click rate, and how many `rows`; `None` for training.
+        attempt: The attempt that took these steps; 0 in files of earlier versions.
+        reports: How many reports of each rank it holds: above 1 where it was made again from kept
+            reports, of which the oldest had been joined. Its rows may include those of records
+            before it.
+        stall_summary: With more than 64 ranks, of their `stall_pct` the `mean`, the `max`, and the
+            `worst`: the 8 highest, each with its rank before it; else `None`.
+    """
+
+    split: str
+    epoch: int
+    step: int
+    rows: int
+    rows_total: int
+    elapsed_s: float
+    rows_per_s: float | None
+    loss: float | None
+    normalised_entropy: float | None
+    auc: float | None
+    auc_bound: float | None
+    stall_pct: tuple[float, ...] = ()
+    seconds: Mapping[str, float] | None = None
+    lr: float | None = None
+    loader: Mapping[str, float] | None = None
+    exchange: Mapping[str, float] | None = None
+    device_seconds: Mapping[str, float] | None = None
+    reliability: Mapping[str, Sequence[float]] | None = None
+    attempt: int = 0
+    reports: int = 1
+    stall_summary: Mapping[str, Any] | None = None
+
+    @property
+    def stall_mean_pct(self) -> float | None:
+        """The mean rank's share of waiting; `None` if unknown."""
+        if self.stall_summary is not None:
+            return float(self.stall_summary["mean"])
+        return sum(self.stall_pct) / len(self.stall_pct) if self.stall_pct else None
+
+    @property
+    def stall_max_pct(self) -> float | None:
+        """The highest share of waiting of a rank; `None` if unknown."""
+        if self.stall_summary is not None:
+            return float(self.stall_summary["max"])
+        return max(self.stall_pct, default=None)
+
+
+@dataclass(frozen=True)
+class AttemptStarted:
+    """An attempt began to train. Of the records before it, those up to its step count.
+
+    Attributes:
+        step: Steps that its checkpoint brought along; 0: from the beginning.
+        num_ranks: The ranks of the attempt.
+        reason: One word for why the attempt before it ended; "" for a job's first attempt here.
+        message: The same for people.
+    """
+
+    attempt: int
+    step: int
+    num_ranks: int
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that people should know and that does not end the attempt.
+
+    Attributes:
+        text: The text for them.
+    """
+
+    text: str
+
+
+Entry = Record | AttemptStarted | Notice
+
+_ENTRY_KINDS: dict[str, type[Entry]] = {
+    "record": Record,
+    "resumed": AttemptStarted,
+    "notice": Notice,
+}
+_KIND_OF_ENTRY = {cls: kind for kind, cls in _ENTRY_KINDS.items()}
+
+
+@dataclass(frozen=True)
+class Restart:
+    """An attempt that ended early and was followed by another.
+
+    Attributes:
+        attempt: The attempt that ended.
+        reason: One of `Reason`.
+        message: The same for people.
+        step: The furthest step that it reported.
+        after_s: Seconds from the job's submission to its end.
+    """
+
+    attempt: int
+    reason: str
+    message: str
+    step: int
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints that a job has written.
+
+    Attributes:
+        count: Checkpoints that were written.
+        step: Steps that the last one holds.
+        path: Folder or URL of the last one.
+        stood_still_s: How long training stood still for all of them, on rank 0.
+        write_s: How long writing all of them took.
+        failed: How many could not be written.
+    """
+
+    count: int = 0
+    step: int | None = None
+    path: str | None = None
+    stood_still_s: float = 0.0
+    write_s: float = 0.0
+    failed: int = 0
+
+    @property
+    def outcome(self) -> str:
+        """How many there are and how many there should have been; "" if all were written.
+
+        >>> Checkpoints(count=1, failed=2).outcome
+        '1 written, 2 failed'
+        """
+        return f"{self.count} written, {self.failed} failed" if self.failed else ""
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job at one moment.
+
+    Attributes:
+        state: Where it is in its life.
+        attempt: The current or last attempt, from 1.
+        num_ranks: Ranks that it wants; `pids` has as many as it has.
+        reason: One word for why it ended badly.
+        message: The same for people: the culprit, its account, its log's end.
+        why_pending: Why it does not run yet, or not again; of one that runs, that ranks wait for
+            storage that does not answer.
+        num_steps: Steps it will take, once known.
+        total_rows: Rows it will train, once known.
+        reader: Who reads row groups, and why, once known.
+        pids: Per rank, the process id, where known.
+        progress: What happened since the entry that the viewer had last, in order: records,
+            attempts that began to train, notices.
+        missed: How many entries came after the one that the viewer had last and before these, and
+            are forgotten here. The ranks' kept reports in the run directory have them.
+        next_record: What to pass as `since` in the next call: how many entries there are.
+        restarts: Attempts that ended early and were followed by others.
+        checkpoints: What was written of them.
+        rows_before: Rows that the last attempt's checkpoint brought along.
+        elapsed_before_s: Wall time that they took.
+        model_path: Where rank 0 saved the model.
+        model_step: Steps of training that this model has had.
+        stopped_early: Why it ended before all its steps; see `StoppedEarly`.
+        warm_start: With whose weights it began; see `WeightsTaken`.
+        rank_places: Per rank of the last attempt, its `host`, its `device` and that device's
+            `hardware`, by name; empty until all have reported.
+        rank_stall_pct: Per rank, the share of the whole training spent waiting for data.
+        rank_seconds: Per rank, wall time by phase over the whole training.
+        rank_setup_s: Per rank, wall time between meeting its peers and training.
+        rank_loader: Per rank, what its loader did over the whole training.
+        rank_exchange: Per rank, what it looked up and sent over the whole training.
+        rank_device_seconds: Per rank, its GPU's time by phase over the whole training.
+        rank_peak_memory: Per rank, the most memory it ever held, in bytes: `host_bytes` and
+            `device_bytes`.
+    """
+
+    job_id: str
+    name: str
+    state: JobState
+    attempt: int
+    num_ranks: int
+    reason: str | None = None
+    message: str | None = None
+    why_pending: str = ""
+    num_steps: int | None = None
+    total_rows: int | None = None
+    parameters: int | None = None
+    reader: str | None = None
+    pids: tuple[int | None, ...] = ()
+    progress: tuple[Entry, ...] = ()
+    missed: int = 0
+    next_record: int = 0
+    restarts: tuple[Restart, ...] = ()
+    checkpoints: Checkpoints = Checkpoints()
+    rows_before: int = 0
+    elapsed_before_s: float = 0.0
+    model_path: str | None = None
+    model_step: int | None = None
+    stopped_early: Mapping[str, Any] | None = None
+    warm_start: Mapping[str, Any] | None = None
+    rank_places: tuple[Mapping[str, str], ...] = ()
+    rank_stall_pct: tuple[float, ...] = ()
+    rank_seconds: tuple[Mapping[str, float], ...] = ()
+    rank_setup_s: tuple[float, ...] = ()
+    rank_loader: tuple[Mapping[str, float], ...] = ()
+    rank_exchange: tuple[Mapping[str, float], ...] = ()
+    rank_device_seconds: tuple[Mapping[str, float], ...] = ()
+    rank_peak_memory: tuple[Mapping[str, int], ...] = ()
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """The records among `progress`."""
+        return tuple(entry for entry in self.progress if isinstance(entry, Record))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, which are this view's own: not to be changed."""
+        # Not `asdict`: its copies of what many ranks reported took most of a scheduler's answer.
+        return {
+            "version": JSON_VERSION,
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "progress": [{"entry": _KIND_OF_ENTRY[type(e)], **vars(e)} for e in self.progress],
+            "restarts": [dict(vars(restart)) for restart in self.restarts],
+            "checkpoints": dict(vars(self.checkpoints)),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "JobView":
+        """The inverse of `to_json`, also of a document that another version wrote.
+
+        Keys and entries that this version does not know are left out.
+
+        Raises:
+            TypeError: A field without a default is missing.
+            ValueError: The state is none that this version knows.
+        """
+        values = known_fields(cls, document)
+        values["state"] = JobState(values.get("state", "missing"))
+        entries = map(_entry_from_json, values.get("progress", ()))
+        values["progress"] = tuple(entry for entry in entries if entry is not None)
+        values["restarts"] = tuple(
+            Restart(**known_fields(Restart, restart)) for restart in values.get("restarts", ())
+        )
+        values["checkpoints"] = Checkpoints(
+            **known_fields(Checkpoints, values.get("checkpoints", {}))
+        )
+        for name in values:
+            if name == "pids" or name.startswith("rank_"):
+                values[name] = tuple(values[name])
+        return cls(**values)
+
+
+def record_from_json(values: Mapping[str, Any]) -> Record:
+    """A record as its JSON values have it; keys that this version does not know are left out."""
+    known = known_fields(Record, values)
+    return Record(**{**known, "stall_pct": tuple(known.get("stall_pct", ()))})
+
+
+def _entry_from_json(document: Mapping[str, Any]) -> Entry | None:
+    kind = _ENTRY_KINDS.get(document.get("entry", ""))
+    if kind is None:
+        return None
+    return record_from_json(document) if kind is Record else kind(**known_fields(kind, document))

@@ -1,0 +1,88 @@
+"""The backend on the CPU: a reader decodes, a filler writes rows to blocks of host memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from distrain.batch import Batch
+from distrain.loader.delivery import StatsRecorder
+from distrain.loader.filling import (
+    BatchLayout,
+    Block,
+    BlockPool,
+    Deal,
+    Filler,
+    OpenBatch,
+    deal_lists,
+    join_lists,
+)
+from distrain.loader.reading import Reader
+from distrain.partition import RowGroup, WantedColumn
+
+
+class CpuBackend:
+    """Fills batches in host memory with the columns that a reader decodes."""
+
+    def __init__(
+        self,
+        columns: Sequence[WantedColumn],
+        reader: Reader,
+        pool: BlockPool,
+        stats: StatsRecorder,
+        list_limits: Mapping[str, int] | None = None,
+    ):
+        self._lists = tuple(column for column in columns if column.is_list)
+        self._filler = Filler([column for column in columns if not column.is_list])
+        self._layout = BatchLayout.of(columns)
+        self._limits = dict(list_limits or {})
+        self._pool = pool
+        self._reader = reader
+        self._stats = stats
+
+    @property
+    def num_lists(self) -> int:
+        """List columns of a batch."""
+        return len(self._lists)
+
+    def new_block(self, num_rows: int) -> Block:
+        """Memory for a batch's flat columns."""
+        return self._pool.lend(num_rows)
+
+    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
+        """Write a row group's rows to the batches of the deal's runs."""
+        blocks = [batch.block for batch in batches]
+        parts = self._reader.iter_columns(group)
+        first_flat = list_number = bytes_read = 0
+        decode_s = fill_s = 0.0
+        while True:
+            start_s = time.perf_counter()
+            part = next(parts, None)
+            decoded_s = time.perf_counter()
+            decode_s += decoded_s - start_s
+            if part is None:
+                break
+            self._filler.fill(part.cells, deal, blocks, group, first_column=first_flat)
+            for rows in part.lists:
+                column = self._lists[list_number]
+                most = self._limits.get(column.name)
+                deal_lists(column, list_number, rows, most, deal, batches, group)
+                list_number += 1
+            first_flat += len(part.cells)
+            bytes_read += part.bytes_read
+            fill_s += time.perf_counter() - decoded_s
+        self._stats.add(row_groups=1, bytes_read=bytes_read, decode_s=decode_s, fill_s=fill_s)
+
+    def finish(self, batch: OpenBatch[Block]) -> Batch:
+        """The batch whose rows are all there."""
+        lists = {
+            column.name: join_lists(column, parts)
+            for column, parts in zip(self._lists, batch.lists, strict=True)
+        }
+        return self._layout.batch(torch.from_numpy(batch.block), lists)
+
+    def close(self) -> None:
+        """Close the files; no thread may be loading."""
+        self._reader.close()

@@ -1,0 +1,92 @@
+"""A bounded channel from one producing thread to one consumer.
+
+Every item is a `Ready` batch, a `Failure` or the `End`: the items alone report how the producer
+ended, not whether its thread lives. No side polls: both sleep until the other, or `close`, wakes
+them.
+
+A garbage collection may drop an iterator, and so close its channel, at any moment in any thread,
+the producer's own included. So there are no locks and conditions here: a thread that closed the
+channel between checking a condition and sleeping would never be woken. `SimpleQueue` is made for
+this, and keeps a wake-up until a thread takes it.
+"""
+
+import contextlib
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The producer ended with this error."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class End:
+    """The producer has no more batches."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A batch, or what transforms made of it."""
+
+    batch: Any
+
+
+Item = Ready | Failure | End
+
+
+class Channel:
+    """Holds at most `capacity` batches.
+
+    The producer waits for room before it makes each batch, so no finished batch waits outside.
+    """
+
+    def __init__(self, capacity: int):
+        self._items: SimpleQueue[Item] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        self._closed = False
+        for _ in range(capacity):
+            self._room.put(None)
+
+    def wait_for_room(self) -> bool:
+        """Sleep until there is room for one more batch; false if the channel was closed."""
+        if not self._closed:
+            self._room.get()
+        return not self._closed
+
+    def put(self, item: Item) -> None:
+        """Hand over an item; it is dropped if the channel was closed."""
+        self._items.put(item)
+        if self._closed:
+            self.close()  # drops it
+
+    def get(self) -> Item:
+        """Sleep until there is an item and take it; an `End` if the channel was closed."""
+        item = End() if self._closed else self._items.get()
+        if self._closed:
+            self._items.put(End())  # wakes another thread that sleeps
+            return End()
+        if isinstance(item, Ready):
+            self._room.put(None)
+        return item
+
+    def is_closed(self) -> bool:
+        """Whether the channel was closed."""
+        return self._closed
+
+    @property
+    def depth(self) -> int:
+        """The number of waiting items."""
+        return self._items.qsize()
+
+    def close(self) -> None:
+        """Drop the waiting items, and wake both sides."""
+        self._closed = True
+        with contextlib.suppress(Empty):
+            while True:
+                self._items.get_nowait()
+        self._items.put(End())
+        self._room.put(None)

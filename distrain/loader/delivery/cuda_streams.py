@@ -1,0 +1,156 @@
+"""The CUDA stream for the loader's work, the streams of its consumers, and devices by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from distrain.errors import SpecError
+
+_side_streams: dict[torch.device, torch.cuda.Stream] = {}
+_side_streams_lock = threading.Lock()
+
+
+class Event(Protocol):
+    """A point in a stream's work."""
+
+    def query(self) -> bool:
+        """Whether the work up to there is done."""
+        ...
+
+    def synchronize(self) -> None:
+        """Sleep until it is."""
+        ...
+
+
+class Target(Protocol):
+    """A place to which tensors are copied."""
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor is there already."""
+        ...
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """Begin a copy, on the current stream; the source must live until it is complete."""
+        ...
+
+
+class Streams(Target, Protocol):
+    """A device: a side stream for the loader's work, and the streams of its consumers."""
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """Make the side stream the calling thread's current one."""
+        ...
+
+    def mark(self) -> Event:
+        """An event at the end of the side stream's work so far."""
+        ...
+
+    def follow(self, event: Event, memory: Sequence[Tensor]) -> None:
+        """Let the calling thread's current stream go on after the event; the thread does not wait.
+
+        The memory, which was allocated on the side stream, is not allocated again before the work
+        that the current stream has when the memory is dropped is done.
+        """
+        ...
+
+
+class CudaStreams:
+    """A GPU.
+
+    All loaders of a process share one side stream for each GPU: torch caches memory per stream, so
+    a stream per loader, and one more for every evaluation, would keep memory unused.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+
+    @property
+    def side(self) -> torch.cuda.Stream:
+        """The stream for the loader's work; the first use initialises the GPU."""
+        with _side_streams_lock:  # else two threads could begin on two streams
+            if self._device not in _side_streams:
+                stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+                _side_streams[self._device] = stream
+            return _side_streams[self._device]
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor is on this GPU."""
+        return tensor.device == self._device
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """Begin to copy a tensor; it must live until the copy is complete."""
+        return tensor.to(self._device, non_blocking=True)
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """Make the side stream, and this GPU, the calling thread's current ones."""
+        return torch.cuda.stream(self.side)
+
+    def mark(self) -> torch.cuda.Event:
+        """An event at the end of the side stream's work so far."""
+        # A thread that waits for it sleeps, and does not spin.
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        event.record(self.side)
+        return event
+
+    def follow(self, event: Any, memory: Sequence[Tensor]) -> None:
+        """Let the calling thread's current stream on this GPU go on after the event."""
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(event)
+        for tensor in memory:
+            tensor.record_stream(current)
+
+
+def resolve_device(device: torch.device | str | None) -> torch.device | None:
+    """The device of that name; `None` for the host.
+
+    A GPU without an index becomes the calling thread's current one, with its index: other threads
+    have their own current GPU, which is the first.
+
+    Raises:
+        SpecError: There is no such device here, or batches cannot be put there.
+    """
+    if device is None:
+        return None
+    try:
+        wish = torch.device(device)
+    except RuntimeError as error:
+        raise SpecError(f"unknown device {device!r}: {str(error).splitlines()[0]}") from None
+    if wish.type == "cpu":
+        return wish
+    if wish.type != "cuda":
+        raise SpecError(f"the loader puts batches on cpu or cuda devices, not {wish}")
+    if not torch.cuda.is_available():
+        raise SpecError(
+            f"device is {wish}, but torch finds no NVIDIA GPU",
+            hint="`distrain doctor` says why; device=None leaves batches on the host.",
+        )
+    index = torch.cuda.current_device() if wish.index is None else wish.index
+    if index >= torch.cuda.device_count():
+        raise SpecError(f"device is {wish}, but there are {torch.cuda.device_count()} GPUs")
+    return torch.device("cuda", index)
+
+
+def new_streams(device: torch.device | None) -> CudaStreams | None:
+    """The streams of a device from `resolve_device`; `None` for the host."""
+    return None if device is None or device.type == "cpu" else CudaStreams(device)
+
+
+def thread_set_up(device: torch.device | None, *, pinned: bool) -> Callable[[], None]:
+    """A function that each of the loader's threads calls first, to set its current GPU.
+
+    A new thread's current GPU is the first one, and page-locked memory (`pinned`) initialises the
+    current GPU if none is: that costs some hundred MB of its memory. If batches do not go to a GPU,
+    threads take the calling thread's current one.
+    """
+    if device is not None and device.type == "cuda":
+        return partial(torch.cuda.set_device, device)
+    if pinned:
+        return partial(torch.cuda.set_device, torch.cuda.current_device())
+    return lambda: None

@@ -1,0 +1,281 @@
+"""An epoch's batches: threads load row groups ahead, and an iterator hands out whole batches.
+
+A pool of threads loads row groups in an order fixed beforehand, and each writes its rows to their
+final places in the batches of the coming steps. One thread (`produce`) delivers these in the order
+of the steps: a batch is whole when all loads that its step needs are done. The order in which
+threads decode does not affect the batches, so any number of threads gives the same stream.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from distrain.batch import Batch
+from distrain.loader.delivery.channel import Channel, End, Failure, Ready
+from distrain.loader.delivery.stats import StatsRecorder
+from distrain.loader.delivery.transfer import Delivery
+from distrain.loader.filling import ChunkDealer, Deal, OpenBatch, OpenBatches, plan_loads
+from distrain.loader.options import LoaderOptions
+from distrain.partition import Chunks, EpochPlan, RowGroup
+from distrain.storage import stop_retrying_when
+
+_this_thread = threading.local()
+
+
+class Backend(Protocol):
+    """Turns row groups into batches, on the CPU or on a GPU."""
+
+    @property
+    def num_lists(self) -> int:
+        """List columns of a batch."""
+        ...
+
+    def new_block(self, num_rows: int) -> Any:
+        """Memory for a batch's flat columns."""
+        ...
+
+    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
+        """Write a row group's rows to the batches of the deal's runs; from any thread."""
+        ...
+
+    def finish(self, batch: OpenBatch[Any]) -> Batch:
+        """The batch whose rows are all there."""
+        ...
+
+    def close(self) -> None:
+        """Release files and memory; no thread is loading any more."""
+        ...
+
+
+@dataclass(frozen=True)
+class EpochWork:
+    """All that a rank's stream of one epoch depends on."""
+
+    plan: EpochPlan
+    chunks: Chunks
+    row_groups: Sequence[RowGroup]
+    options: LoaderOptions
+    epoch: int
+    start_step: int
+    new_backend: Callable[[], Backend]  # called in the producer's thread
+    delivery: Delivery
+    set_up_thread: Callable[[], None] = lambda: None  # called first by each thread
+
+    @property
+    def lanes(self) -> range:
+        """The rank's lanes."""
+        return self.plan.lanes_of_rank(self.options.rank, self.options.num_ranks)
+
+    def rows_in(self, step: int) -> int:
+        """The rank's rows of a step."""
+        return self.plan.rank_rows(step, self.options.rank, self.options.num_ranks)
+
+
+def produce(work: EpochWork, channel: Channel) -> None:
+    """Put the batches of an epoch into a channel, then the error that ended them, or the end."""
+    mark_own_thread()
+    try:
+        work.set_up_thread()
+        backend = work.new_backend()
+        pool = ThreadPoolExecutor(
+            work.options.decode_threads,
+            "decode",
+            initializer=_set_up_decode_thread,
+            initargs=(work, channel),
+        )
+        try:
+            _make_batches(work, channel, backend, pool)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+            backend.close()
+            work.delivery.close()
+    except BaseException as error:
+        channel.put(Failure(error))
+    else:
+        channel.put(End())
+
+
+def mark_own_thread() -> None:
+    """Note that the calling thread is one of the loader's."""
+    _this_thread.is_own = True
+
+
+def _set_up_decode_thread(work: EpochWork, channel: Channel) -> None:
+    mark_own_thread()
+    stop_retrying_when(channel.is_closed)
+    work.set_up_thread()
+
+
+def in_own_thread() -> bool:
+    """Whether the calling thread is one of a loader's, which must not wait for loader threads."""
+    return getattr(_this_thread, "is_own", False)
+
+
+def _make_batches(
+    work: EpochWork, channel: Channel, backend: Backend, pool: ThreadPoolExecutor
+) -> None:
+    batches: OpenBatches[Any] = OpenBatches(work.rows_in, backend.new_block, backend.num_lists)
+    loads = _LoadsAhead(work, batches, backend, pool)
+    try:
+        for step in range(work.start_step, work.plan.num_steps):
+            if not channel.wait_for_room():
+                return
+            loads.wait_for(step)
+            channel.put(Ready(work.delivery.prepare(backend.finish(batches.take(step)))))
+    finally:
+        loads.close()
+
+
+class _LoadsAhead:
+    """Loads in flight: one per decoding thread, the next to be needed first."""
+
+    def __init__(
+        self,
+        work: EpochWork,
+        batches: OpenBatches[Any],
+        backend: Backend,
+        pool: ThreadPoolExecutor,
+    ):
+        self._work = work
+        self._batches = batches
+        self._backend = backend
+        self._pool = pool
+        self._waiting = self._all_loads()
+        self._in_flight: deque[tuple[int, Future[None]]] = deque()
+        for _ in range(work.options.decode_threads):
+            self._submit_next()
+
+    def wait_for(self, step: int) -> None:
+        """Sleep until all rows of a step are in its batch."""
+        while self._in_flight and self._in_flight[0][0] <= step:
+            _, result = self._in_flight.popleft()
+            result.result()
+            self._submit_next()
+
+    def close(self) -> None:
+        """Drop the loads that have not begun.
+
+        The generator of loads and this object refer to each other: without this, an epoch that is
+        ended early would keep its batches until the next garbage collection.
+        """
+        self._waiting.close()
+        self._in_flight.clear()
+
+    def _all_loads(self) -> Generator[tuple[int, ChunkDealer, int, RowGroup], None, None]:
+        """Each row group to load: the step that needs it, its dealer, its number in the chunk."""
+        work = self._work
+        seed = None if work.options.shuffle == "none" else work.options.seed
+        for load in plan_loads(work.plan, work.chunks, work.lanes, work.start_step):
+            chunk = work.chunks[load.chunk]
+            sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
+            dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch)
+            for number, group in enumerate(chunk.row_groups):
+                yield load.step, dealer, number, work.row_groups[group]
+
+    def _submit_next(self) -> None:
+        following = next(self._waiting, None)
+        if following is not None:
+            step, dealer, number, group = following
+            self._in_flight.append((step, self._pool.submit(self._run, dealer, number, group)))
+
+    def _run(self, dealer: ChunkDealer, number: int, group: RowGroup) -> None:
+        deal = dealer.deal(number)
+        if len(deal.rows):
+            batches = [self._batches.at(step) for step in deal.steps.tolist()]
+            self._backend.load(group, deal, batches)
+
+
+class EpochIterator:
+    """Iterates over a rank's batches of an epoch, which background threads prepare.
+
+    Use it in a `with` statement: leaving it, at the end, early or by an exception, ends the threads
+    and closes the files. So does its garbage collection.
+
+    Attributes:
+        wait_s: Seconds the consumer has waited for batches so far.
+    """
+
+    def __init__(self, work: EpochWork, prefetch_batches: int, stats: StatsRecorder):
+        self.wait_s = 0.0
+        self._error: BaseException | None = None
+        self._channel = Channel(prefetch_batches)
+        self._hand_over = work.delivery.hand_over
+        self._stats = stats
+        self._stats.add(epochs=1)
+        self._start_s: float | None = time.perf_counter()
+        self._rows_ahead = iter(
+            work.rows_in(step) for step in range(work.start_step, work.plan.num_steps)
+        )
+        # The thread knows the channel but not this object, which can so be collected. It is a
+        # daemon only to let the interpreter exit: the finalizer ends and joins it there, too.
+        thread = threading.Thread(
+            target=produce, args=(work, self._channel), name="loader", daemon=True
+        )
+        thread.start()
+        self._stop = weakref.finalize(self, _stop, self._channel, thread)
+
+    def __iter__(self) -> EpochIterator:
+        return self
+
+    def __next__(self) -> Any:
+        """The next batch, or what the loader's transforms made of it.
+
+        Raises:
+            StopIteration: The epoch is over, or the iterator was closed.
+            Unavailable: The storage did not answer for `retry_s`.
+            DataError: A file cannot be read or holds an unusable value; raised after the batches
+                that come before it, and again on every further call.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self._stop.alive:
+            raise StopIteration
+        depth = self._channel.depth
+        start_s = time.perf_counter()
+        item = self._channel.get()
+        now_s = time.perf_counter()
+        self.wait_s += now_s - start_s
+        if isinstance(item, Failure | End):
+            self._stats.add(wait_s=now_s - start_s)
+            self.close()
+            if isinstance(item, End):
+                raise StopIteration
+            self._error = item.error
+            raise item.error
+        self._count(depth, now_s - start_s, now_s)
+        return self._hand_over(item.batch)
+
+    def _count(self, depth: int, wait_s: float, now_s: float) -> None:
+        first_s = 0.0 if self._start_s is None else now_s - self._start_s
+        self._start_s = None
+        self._stats.add(
+            batches=1,
+            rows=next(self._rows_ahead),
+            wait_s=wait_s,
+            first_batch_s=first_s,
+            queue_depth_sum=depth,
+        )
+
+    def __enter__(self) -> EpochIterator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads and close the files; may be called again."""
+        self._stop()
+
+
+def _stop(channel: Channel, thread: threading.Thread) -> None:
+    channel.close()
+    # A collection inside a loader's thread may end up here; it would wait for itself.
+    if not in_own_thread():
+        thread.join()

@@ -1,0 +1,95 @@
+"""Counts and times of a loader's work."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass, fields, replace
+from queue import SimpleQueue
+
+_MOST_UNSUMMED = 256
+
+
+@dataclass
+class LoaderStats:
+    """Counts and times of a rank's loader; times of threads add up, so they may exceed wall time.
+
+    Attributes:
+        batches: Batches handed out.
+        rows: Rows in them.
+        row_groups: Row groups read; one whose rows go to several ranks is read by each.
+        bytes_read: Compressed bytes of the columns read.
+        decode_s: Seconds of reading and decoding, over all threads.
+        fill_s: Seconds of shuffling, checking and laying out, over all threads.
+        wait_s: Seconds the consumer waited for batches, the first ones included.
+        first_batch_s: Seconds from the start of an epoch to its first batch, summed over epochs.
+        epochs: Epochs that were begun.
+        queue_depth_sum: Finished batches that waited at each call for the next one, summed.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    row_groups: int = 0
+    bytes_read: int = 0
+    decode_s: float = 0.0
+    fill_s: float = 0.0
+    wait_s: float = 0.0
+    first_batch_s: float = 0.0
+    epochs: int = 0
+    queue_depth_sum: int = 0
+
+    @property
+    def mean_queue_depth(self) -> float:
+        """Finished batches that waited when the next one was asked for, on average.
+
+        Near `prefetch_batches` the loader is ahead; near 0 the consumer waits for it.
+        """
+        return self.queue_depth_sum / max(1, self.batches)
+
+    def to_json(self) -> dict[str, float]:
+        """All fields by name, and the mean queue depth."""
+        return asdict(self) | {"mean_queue_depth": self.mean_queue_depth}
+
+
+class StatsRecorder:
+    """Adds to statistics from any thread, without waiting for another thread.
+
+    If the loader's threads waited for a lock here, a garbage collection in a thread that holds it
+    could drop an iterator, and so wait for these threads, for ever.
+    """
+
+    def __init__(self) -> None:
+        self._added: SimpleQueue[dict[str, float]] = SimpleQueue()
+        self._stats = LoaderStats()
+        self._lock = threading.Lock()
+
+    def add(self, **amounts: float) -> None:
+        """Add to fields by name."""
+        self._added.put(amounts)
+        if self._added.qsize() >= _MOST_UNSUMMED and self._lock.acquire(blocking=False):
+            try:
+                self._sum_up()
+            finally:
+                self._lock.release()
+
+    def read(self) -> LoaderStats:
+        """The sums so far."""
+        with self._lock:
+            self._sum_up()
+            return replace(self._stats)
+
+    def _sum_up(self) -> None:
+        for _ in range(self._added.qsize()):
+            amounts = self._added.get_nowait()  # only who holds the lock takes any
+            for name, amount in amounts.items():
+                setattr(self._stats, name, getattr(self._stats, name) + amount)
+
+
+def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
+    """The difference of two readings.
+
+    >>> difference(LoaderStats(rows=7), LoaderStats(rows=4)).rows
+    3
+    """
+    return LoaderStats(
+        **{f.name: getattr(later, f.name) - getattr(earlier, f.name) for f in fields(LoaderStats)}
+    )

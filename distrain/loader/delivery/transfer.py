@@ -1,0 +1,236 @@
+"""Transfer of finished batches to the consumer: transforms, and few copies to a device.
+
+Tensors that are views of one storage, as the columns of a batch are, are copied together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from distrain.batch import Batch
+from distrain.loader.delivery.cuda_streams import Event, Streams, Target
+
+Transform = Callable[[Any], Any]
+
+_MOST_COPIES = 2  # one that runs and one that waits keep the link busy
+_ALIGNMENT_BYTES = 16  # enough for any dtype; a view of raw bytes must begin at a multiple
+_MOST_WASTE = 2  # a block is copied whole if its tensors cover at least one byte in so many
+
+
+class Delivery(Protocol):
+    """The way of a finished batch to the consumer."""
+
+    def prepare(self, batch: Batch) -> Any:
+        """In the producer's thread: the item to put into the queue."""
+        ...
+
+    def hand_over(self, item: Any) -> Any:
+        """In the consumer's thread: the consumer's batch of such an item."""
+        ...
+
+    def close(self) -> None:
+        """In the producer's thread, after the last batch: release what was held."""
+        ...
+
+
+class HostDelivery:
+    """Applies transforms in the producer's thread; the batch stays where it is."""
+
+    def __init__(self, transforms: Sequence[Transform] = ()):
+        self._transforms = tuple(transforms)
+
+    def prepare(self, batch: Batch) -> Any:
+        """The batch, transformed."""
+        item: Any = batch
+        for transform in self._transforms:
+            item = transform(item)
+        return item
+
+    def hand_over(self, item: Any) -> Any:
+        """The same item."""
+        return item
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+
+class BatchInTransfer(NamedTuple):
+    """A batch whose copy to device `memory` has begun, and ends with the event."""
+
+    item: Any
+    memory: list[Tensor]
+    event: Event
+
+
+class DeviceDelivery:
+    """Copies batches on a side stream; the consumer's stream waits for them, its thread does not.
+
+    Page-locked memory is held until its copy is complete. Torch does so itself only for a copy that
+    begins where an allocation begins, which views of a block often do not.
+    """
+
+    def __init__(self, streams: Streams, transforms: Sequence[Transform] = ()):
+        self._streams = streams
+        self._transform = HostDelivery(transforms).prepare
+        self._copying: deque[tuple[Event, list[Tensor]]] = deque()
+
+    def prepare(self, batch: Any) -> BatchInTransfer:
+        """Transform a batch and begin its copy.
+
+        The transforms run with the side stream as the current one, so their work on tensors of the
+        device comes after the work that made these, and before that of the consumer.
+        """
+        with self._streams.beside():
+            moved = move(self._transform(batch), self._streams)
+            event = self._streams.mark()
+        if moved.sources:
+            self._hold(event, moved.sources)
+        return BatchInTransfer(moved.item, moved.memory, event)
+
+    def hand_over(self, item: BatchInTransfer) -> Any:
+        """The batch, for use on the calling thread's current stream."""
+        self._streams.follow(item.event, item.memory)
+        return item.item
+
+    def close(self) -> None:
+        """Wait for the copies that still read host memory, and release it."""
+        while self._copying:
+            self._finish_oldest()
+
+    def _hold(self, event: Event, sources: list[Tensor]) -> None:
+        self._copying.append((event, sources))
+        while self._copying[0][0].query() or len(self._copying) > _MOST_COPIES:
+            self._finish_oldest()
+            if not self._copying:
+                break
+
+    def _finish_oldest(self) -> None:
+        self._copying[0][0].synchronize()
+        self._copying.popleft()
+
+
+def new_delivery(streams: Streams | None, transforms: Sequence[Transform]) -> Delivery:
+    """The delivery of batches to a device; without streams they stay on the host."""
+    return HostDelivery(transforms) if streams is None else DeviceDelivery(streams, transforms)
+
+
+class Moved(NamedTuple):
+    """An item on its target.
+
+    `memory` are tensors on the target that between them own all memory of the item's tensors,
+    `sources` tensors elsewhere that the copies read.
+    """
+
+    item: Any
+    memory: list[Tensor]
+    sources: list[Tensor]
+
+
+def move(item: Any, target: Target) -> Moved:
+    """Move all tensors of an item, in any nesting of dataclasses, mappings, tuples and lists.
+
+    Tensors that are views of one storage, as the columns of a batch are, are moved by one copy of
+    the bytes from the first to the last, and are views of one storage again, with the same strides.
+    A small part of a large storage is copied by itself.
+    """
+    groups: dict[tuple[int, int], list[Tensor]] = {}
+
+    def group(tensor: Tensor) -> Tensor:
+        if _is_plain(tensor) and not target.holds(tensor):
+            groups.setdefault(_storage_key(tensor), []).append(tensor)
+        return tensor
+
+    map_tensors(item, group)
+    moved = Moved(item, [], [])
+    copies = {
+        key: (byte_range, _copy_range(tensors[0], byte_range, target, moved))
+        for key, tensors in groups.items()
+        if (byte_range := _range_worth_copying(tensors)) is not None
+    }
+
+    def there(tensor: Tensor) -> Tensor:
+        if target.holds(tensor):
+            moved.memory.append(tensor)
+            return tensor
+        if _is_plain(tensor) and (copied := copies.get(_storage_key(tensor))) is not None:
+            return _same_view(tensor, *copied)
+        moved.sources.append(tensor)
+        moved.memory.append(target.copy(tensor))
+        return moved.memory[-1]
+
+    return moved._replace(item=map_tensors(item, there))
+
+
+def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """The same nesting with other tensors.
+
+    >>> map_tensors({"a": (torch.tensor([1]), "x")}, lambda tensor: tensor + 1)
+    {'a': (tensor([2]), 'x')}
+    """
+    if isinstance(item, Tensor):
+        return function(item)
+    if isinstance(item, Mapping):
+        return {key: map_tensors(value, function) for key, value in item.items()}
+    if isinstance(item, tuple) and hasattr(item, "_fields"):
+        return type(item)(*(map_tensors(value, function) for value in item))
+    if type(item) in (tuple, list):
+        return type(item)(map_tensors(value, function) for value in item)
+    if is_dataclass(item) and not isinstance(item, type):
+        names = [field.name for field in fields(item) if field.init]
+        return replace(item, **{n: map_tensors(getattr(item, n), function) for n in names})
+    return item
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is no more than a view of memory."""
+    return (
+        type(tensor) is Tensor
+        and tensor.layout == torch.strided
+        and tensor.numel() > 0
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
+def _storage_key(tensor: Tensor) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+def _range_worth_copying(tensors: list[Tensor]) -> range | None:
+    used = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    ranges = [_byte_range(tensor) for tensor in tensors]
+    start = min(byte_range.start for byte_range in ranges) // _ALIGNMENT_BYTES * _ALIGNMENT_BYTES
+    whole = range(start, max(byte_range.stop for byte_range in ranges))
+    return whole if len(whole) <= _MOST_WASTE * used + _ALIGNMENT_BYTES else None
+
+
+def _byte_range(tensor: Tensor) -> range:
+    extent = sum(
+        (n - 1) * int(stride) for n, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    first, size = int(tensor.storage_offset()), tensor.element_size()
+    return range(first * size, (first + extent + 1) * size)
+
+
+def _copy_range(tensor: Tensor, byte_range: range, target: Target, moved: Moved) -> Tensor:
+    storage = tensor.untyped_storage()
+    source = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    source.set_(storage, byte_range.start, (len(byte_range),), (1,))
+    moved.sources.append(source)
+    moved.memory.append(target.copy(source))
+    return moved.memory[-1]
+
+
+def _same_view(tensor: Tensor, byte_range: range, copied: Tensor) -> Tensor:
+    offset = tensor.storage_offset() - byte_range.start // tensor.element_size()
+    view = torch.empty(0, dtype=tensor.dtype, device=copied.device)
+    return view.set_(copied.untyped_storage(), offset, tensor.shape, tensor.stride())

@@ -1,0 +1,33 @@
+"""Decides which row goes to which place of which batch, and writes it there."""
+
+from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, OpenBatch, OpenBatches
+from distrain.loader.filling.filler import KERNEL, Block, Filler, check_values, unusable
+from distrain.loader.filling.list_columns import (
+    deal_lists,
+    join_lists,
+    list_limits,
+)
+from distrain.loader.filling.schedule import ChunkDealer, Deal, Load, epoch_chunks, plan_loads
+from distrain.loader.filling.torch_filler import TorchFiller, signed_bits
+
+__all__ = [
+    "BatchLayout",
+    "Block",
+    "BlockPool",
+    "ChunkDealer",
+    "Deal",
+    "Filler",
+    "KERNEL",
+    "Load",
+    "OpenBatch",
+    "OpenBatches",
+    "TorchFiller",
+    "check_values",
+    "deal_lists",
+    "epoch_chunks",
+    "join_lists",
+    "list_limits",
+    "plan_loads",
+    "signed_bits",
+    "unusable",
+]

@@ -1,0 +1,290 @@
+/* Rows of decoded columns to their places in batches: gather, convert, check, in one pass.
+ *
+ * Called by filler.py, whose NumPy twin (fill_numpy.py) says the same in few lines. One call serves
+ * all columns of a row group and holds no Python lock while it works, so loader threads do not slow
+ * down the training loop's Python.
+ *
+ * Why C: a row group of 65,536 rows and 40 columns goes to some two dozen batches. In NumPy that
+ * is a thousand calls, each of which takes Python's lock, and checks that read everything again.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The compiler makes one version per instruction set; the best is chosen when the module loads. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+#define EXPONENT 0x7f800000u
+
+static inline uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* memcpy, since columns of packed files may start at any byte. */
+#define LOAD(TYPE, NAME, SOURCE, INDEX) \
+    TYPE NAME;                          \
+    memcpy(&NAME, (SOURCE) + (size_t)(INDEX) * sizeof(TYPE), sizeof(TYPE))
+
+/* Each gather writes `count` cells and returns the largest "key" seen; a key that reaches the
+ * column's limit is suspicious. The key of an id is the id as an unsigned number, so that negative
+ * ones are large; of a float, its exponent, or its bits where negative ones are suspicious too. */
+#define GATHER(NAME, TYPE, KEY_TYPE, KEY, CELL)                                                  \
+    FOR_EACH_PROCESSOR static KEY_TYPE NAME(                                                     \
+        const char *restrict source, const int32_t *restrict rows, uint32_t *restrict cells,     \
+        Py_ssize_t count                                                                         \
+    ) {                                                                                          \
+        KEY_TYPE largest = 0;                                                                    \
+        for (Py_ssize_t i = 0; i < count; i++) {                                                 \
+            LOAD(TYPE, value, source, rows[i]);                                                  \
+            uint32_t cell = (CELL);                                                              \
+            KEY_TYPE key = (KEY);                                                                \
+            cells[i] = cell;                                                                     \
+            largest = key > largest ? key : largest;                                             \
+        }                                                                                        \
+        return largest;                                                                          \
+    }
+
+GATHER(gather_int32_ids, int32_t, uint32_t, cell, (uint32_t)value)
+GATHER(gather_int64_ids, int64_t, uint64_t, (uint64_t)value, (uint32_t)value)
+GATHER(gather_float32, float, uint32_t, cell & EXPONENT, bits_of(value))
+GATHER(gather_float64, double, uint32_t, cell & EXPONENT, bits_of((float)value))
+GATHER(gather_labels32, float, uint32_t, cell << 1 == 0 || cell == 0x3f800000u ? 0 : EXPONENT, bits_of(value))
+GATHER(gather_labels64, double, uint32_t, value == 0.0 || value == 1.0 ? 0 : EXPONENT, bits_of((float)value))
+GATHER(gather_weights32, float, uint32_t, cell, bits_of(value))
+GATHER(gather_weights64, double, uint32_t, cell, bits_of((float)value))
+
+/* One column into one run of cells; whether a value is suspicious. */
+static int gather(
+    char role, char type, uint64_t limit, const char *source, const int32_t *rows, uint32_t *cells,
+    Py_ssize_t count
+) {
+    int wide = type == 'q' || type == 'd';
+    switch (role) {
+    case 'i':
+        return wide ? gather_int64_ids(source, rows, cells, count) >= limit
+                    : gather_int32_ids(source, rows, cells, count) >= limit;
+    case 'v':
+        return (wide ? gather_float64(source, rows, cells, count)
+                     : gather_float32(source, rows, cells, count)) >= EXPONENT;
+    case 'l':
+        return (wide ? gather_labels64(source, rows, cells, count)
+                     : gather_labels32(source, rows, cells, count)) >= EXPONENT;
+    default: /* 'w' */
+        return (wide ? gather_weights64(source, rows, cells, count)
+                     : gather_weights32(source, rows, cells, count)) >= EXPONENT;
+    }
+}
+
+/* The runs of one call: run k takes the next counts[k] entries of `rows` and writes them from cell
+ * starts[k] of its block on, in their order, or where `places` says. */
+typedef struct {
+    Py_ssize_t num_columns, num_runs, num_rows;
+    const char *roles, *types;
+    const uint64_t *limits;
+    const int32_t *rows, *places;
+    const int64_t *starts, *counts;
+    Py_buffer *sources, *blocks;
+} Work;
+
+#define SCRATCH_CELLS 4096
+
+static int fill_scattered(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
+    uint32_t scratch[SCRATCH_CELLS];
+    Py_ssize_t width = work->blocks[run].len / 4 / work->num_columns;
+    uint32_t *cells = (uint32_t *)work->blocks[run].buf + column * width + work->starts[run];
+    int bad = 0;
+    for (Py_ssize_t done = 0; done < work->counts[run]; done += SCRATCH_CELLS) {
+        Py_ssize_t count = work->counts[run] - done;
+        count = count < SCRATCH_CELLS ? count : SCRATCH_CELLS;
+        bad |= gather(work->roles[column], work->types[column], work->limits[column],
+                      work->sources[column].buf, work->rows + first + done, scratch, count);
+        for (Py_ssize_t i = 0; i < count; i++)
+            cells[work->places[first + done + i]] = scratch[i];
+    }
+    return bad;
+}
+
+static int fill_run(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
+    if (work->places)
+        return fill_scattered(work, column, run, first);
+    Py_ssize_t width = work->blocks[run].len / 4 / work->num_columns;
+    uint32_t *cells = (uint32_t *)work->blocks[run].buf + column * width + work->starts[run];
+    return gather(work->roles[column], work->types[column], work->limits[column],
+                  work->sources[column].buf, work->rows + first, cells, work->counts[run]);
+}
+
+/* Column by column, so that a column stays in the cache while it is gathered from. */
+static void fill_all(const Work *work, char *suspicious) {
+    for (Py_ssize_t column = 0; column < work->num_columns; column++) {
+        Py_ssize_t first = 0;
+        int bad = 0;
+        for (Py_ssize_t run = 0; run < work->num_runs; run++) {
+            bad |= fill_run(work, column, run, first);
+            first += work->counts[run];
+        }
+        suspicious[column] = (char)bad;
+    }
+}
+
+static int is_one_of(char letter, const char *letters) { return letter && strchr(letters, letter); }
+
+/* Blocks and numbers are read and written as what they are, not byte by byte as the columns. */
+static int is_aligned(const void *memory, size_t item_bytes) {
+    return (uintptr_t)memory % item_bytes == 0;
+}
+
+static const char *problem_of_memory(const Work *work) {
+    int aligned = is_aligned(work->limits, 8) && is_aligned(work->rows, 4) &&
+                  is_aligned(work->starts, 8) && is_aligned(work->counts, 8) &&
+                  is_aligned(work->places, 4);
+    for (Py_ssize_t k = 0; k < work->num_runs; k++) {
+        aligned = aligned && is_aligned(work->blocks[k].buf, 4);
+        if (work->blocks[k].len % (4 * work->num_columns))
+            return "a block does not hold whole columns";
+    }
+    return aligned ? NULL : "a block or an array of numbers is not aligned";
+}
+
+/* No index may leave its memory, whatever the caller got wrong. */
+static const char *problem_of(const Work *work) {
+    int32_t last_row = -1;
+    uint32_t largest = 0;
+    for (Py_ssize_t i = 0; i < work->num_rows; i++)
+        largest = (uint32_t)work->rows[i] > largest ? (uint32_t)work->rows[i] : largest;
+    if (largest > INT32_MAX)
+        return "a row is negative";
+    if (work->num_rows)
+        last_row = (int32_t)largest;
+    for (Py_ssize_t c = 0; c < work->num_columns; c++) {
+        if (!is_one_of(work->roles[c], "ivlw") || !is_one_of(work->types[c], "ifqd"))
+            return "unknown role or type";
+        if ((work->roles[c] == 'i') != (work->types[c] == 'i' || work->types[c] == 'q'))
+            return "ids are integers, all else is not";
+        Py_ssize_t item_bytes = strchr("if", work->types[c]) ? 4 : 8;
+        if ((Py_ssize_t)last_row >= work->sources[c].len / item_bytes)
+            return "a row is beyond its column";
+    }
+    Py_ssize_t first = 0;
+    for (Py_ssize_t k = 0; k < work->num_runs; k++) {
+        int64_t start = work->starts[k], count = work->counts[k];
+        int64_t width = work->blocks[k].len / 4 / work->num_columns;
+        if (start < 0 || count < 0 || start > width || count > width - start)
+            return "a run leaves its block";
+        if (count > work->num_rows - first)
+            return "runs take more rows than there are";
+        for (Py_ssize_t i = 0; work->places && i < count; i++) {
+            int32_t place = work->places[first + i];
+            if (place < 0 || place >= width - start)
+                return "a place leaves its block";
+        }
+        first += count;
+    }
+    return first == work->num_rows ? NULL : "runs take fewer rows than there are";
+}
+
+static Py_buffer *get_buffers(PyObject *objects, int flags, Py_ssize_t *count) {
+    *count = PySequence_Size(objects);
+    if (*count < 0)
+        return NULL;
+    Py_buffer *buffers = PyMem_Calloc(*count ? *count : 1, sizeof(Py_buffer));
+    if (!buffers)
+        return (Py_buffer *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < *count; i++) {
+        PyObject *object = PySequence_GetItem(objects, i);
+        int failed = !object || PyObject_GetBuffer(object, &buffers[i], flags);
+        Py_XDECREF(object);
+        if (failed) {
+            while (i--)
+                PyBuffer_Release(&buffers[i]);
+            PyMem_Free(buffers);
+            return NULL;
+        }
+    }
+    return buffers;
+}
+
+static void release_buffers(Py_buffer *buffers, Py_ssize_t count) {
+    if (!buffers)
+        return;
+    for (Py_ssize_t i = 0; i < count; i++)
+        PyBuffer_Release(&buffers[i]);
+    PyMem_Free(buffers);
+}
+
+static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
+    enum { ROLES, TYPES, LIMITS, ROWS, STARTS, COUNTS, PLACES };
+    work->roles = args[ROLES].buf;
+    work->types = args[TYPES].buf;
+    work->limits = args[LIMITS].buf;
+    work->rows = args[ROWS].buf;
+    work->starts = args[STARTS].buf;
+    work->counts = args[COUNTS].buf;
+    work->places = args[PLACES].len ? args[PLACES].buf : NULL;
+    work->num_rows = args[ROWS].len / 4;
+    work->num_runs = args[COUNTS].len / 8;
+    int fits = work->num_columns && args[ROLES].len == work->num_columns &&
+               args[TYPES].len == work->num_columns && args[LIMITS].len == 8 * work->num_columns &&
+               args[STARTS].len == args[COUNTS].len && num_blocks == work->num_runs &&
+               (!work->places || args[PLACES].len == args[ROWS].len);
+    const char *problem = fits ? problem_of_memory(work) : "arguments differ in length";
+    if (!problem)
+        problem = problem_of(work);
+    if (problem) {
+        PyErr_SetString(PyExc_ValueError, problem);
+        return NULL;
+    }
+    PyObject *suspicious = PyBytes_FromStringAndSize(NULL, work->num_columns);
+    if (!suspicious)
+        return NULL;
+    char *flags = PyBytes_AsString(suspicious);
+    Py_BEGIN_ALLOW_THREADS
+    fill_all(work, flags);
+    Py_END_ALLOW_THREADS
+    return suspicious;
+}
+
+PyDoc_STRVAR(fill_doc,
+"fill(sources, blocks, roles, types, limits, rows, starts, counts, places)\n--\n\n"
+"Gather rows of columns into blocks; a byte per column, 1 if a value of it is suspicious.\n"
+"See distrain.loader.filling.fill_numpy.fill for the arguments.");
+
+static PyObject *fill(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *sources, *blocks;
+    Py_buffer flat[7] = {{0}};
+    if (!PyArg_ParseTuple(args, "OOy*y*y*y*y*y*y*", &sources, &blocks, &flat[0], &flat[1], &flat[2],
+                          &flat[3], &flat[4], &flat[5], &flat[6]))
+        return NULL;
+    Work work = {0};
+    Py_ssize_t num_blocks = 0;
+    PyObject *result = NULL;
+    work.sources = get_buffers(sources, PyBUF_SIMPLE, &work.num_columns);
+    if (work.sources)
+        work.blocks = get_buffers(blocks, PyBUF_WRITABLE, &num_blocks);
+    if (work.blocks)
+        result = run_fill(&work, flat, num_blocks);
+    release_buffers(work.blocks, num_blocks);
+    release_buffers(work.sources, work.num_columns);
+    for (int i = 0; i < 7; i++)
+        PyBuffer_Release(&flat[i]);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"fill", fill, METH_VARARGS, fill_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_fill", "Rows of columns to their places in batches.", 0, methods,
+    NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__fill(void) { return PyModule_Create(&module); }

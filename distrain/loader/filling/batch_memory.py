@@ -1,0 +1,159 @@
+"""Memory of batches: how columns lie in a block, a pool of blocks, and batches being filled."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from distrain.batch import Batch, Ragged
+from distrain.partition import WantedColumn
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """All flat columns of a batch one after another in a block of 4-byte cells.
+
+    The block is `[columns, rows]`: the ids as int32, then values, labels and the weight as the bits
+    of float32. So each column is contiguous, and one copy moves a whole batch to a device.
+    """
+
+    categorical_names: tuple[str, ...]
+    continuous_names: tuple[str, ...]
+    label_names: tuple[str, ...]
+    has_weight: bool = False
+
+    @classmethod
+    def of(cls, columns: Sequence[WantedColumn]) -> BatchLayout:
+        """The layout of these columns; lists are not in the block."""
+
+        def names(kind: str) -> tuple[str, ...]:
+            return tuple(c.name for c in columns if c.kind == kind and not c.is_list)
+
+        return cls(names("id"), names("value"), names("label"), bool(names("weight")))
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of a block."""
+        names = (*self.categorical_names, *self.continuous_names, *self.label_names)
+        return len(names) + self.has_weight
+
+    def batch(self, block: Tensor, lists: Mapping[str, Ragged] | None = None) -> Batch:
+        """The batch whose columns a filled block, int32, holds; its tensors are views of it."""
+        num_ids = len(self.categorical_names)
+        num_features = num_ids + len(self.continuous_names)
+        num_targets = len(self.label_names)
+        values = block.view(torch.float32)
+        labels = values[num_features : num_features + num_targets].t()
+        return Batch(
+            block[:num_ids].t(),
+            values[num_ids:num_features].t(),
+            labels[:, 0] if num_targets else None,
+            self.categorical_names,
+            self.continuous_names,
+            labels if num_targets else None,
+            self.label_names,
+            values[-1] if self.has_weight else None,
+            lists or {},
+        )
+
+
+class BlockPool:
+    """Lends blocks `[columns, rows]` of 4-byte cells, and takes them back when they are dropped.
+
+    New memory costs a page fault every 4 KiB, a tenth of the loader's work; a block that was used
+    before has had them. Any thread may borrow a block, which returns once nothing refers to it or
+    to a tensor made of it. At most `most_idle` blocks are kept (`None`: all), since a consumer that
+    gathers batches and drops them together gives back more than a loader ever needs. `pinned`,
+    page-locked, blocks are kept by torch and not by this pool: torch knows which of them a copy to
+    a device still reads.
+    """
+
+    def __init__(self, num_columns: int, *, pinned: bool = False, most_idle: int | None = None):
+        self._num_columns = num_columns
+        self._pinned = pinned
+        self._idle: deque[NDArray[np.int32]] = deque(maxlen=most_idle)
+
+    def lend(self, num_rows: int) -> NDArray[np.int32]:
+        """A block of `num_rows` rows, uninitialised."""
+        cells = self._num_columns * num_rows
+        if self._pinned:
+            tensor = torch.empty(cells, dtype=torch.int32, pin_memory=True)
+            return tensor.numpy().reshape(self._num_columns, num_rows)
+        owner = self._idle_or_new(cells)
+        # A view of an array refers to the owner of its memory, so the lent array must not be a view
+        # of `owner` for NumPy: only then is it finalised when it is dropped.
+        lent = np.frombuffer(owner.data, np.int32)
+        weakref.finalize(lent, self._idle.append, owner).atexit = False
+        return lent[:cells].reshape(self._num_columns, num_rows)
+
+    def clear(self) -> None:
+        """Free the blocks that are not lent."""
+        self._idle.clear()
+
+    def _idle_or_new(self, cells: int) -> NDArray[np.int32]:
+        try:
+            owner = self._idle.popleft()
+        except IndexError:
+            owner = np.empty(0, np.int32)
+        # Batches differ by a few rows, the last one by many: with a little room a block fits almost
+        # all of them.
+        return (
+            owner
+            if len(owner) >= cells
+            else np.empty(cells + 64 * max(1, self._num_columns), np.int32)
+        )
+
+
+BlockT = TypeVar("BlockT")
+
+
+@dataclass
+class OpenBatch(Generic[BlockT]):
+    """One rank's batch of one step, which is being filled."""
+
+    num_rows: int
+    block: BlockT  # the flat columns, `[columns, rows]`
+    # For each list column the rows so far: places in the batch, and the lists there.
+    lists: list[list[tuple[NDArray[np.int64], pa.Array]]] = field(default_factory=list)
+
+
+class OpenBatches(Generic[BlockT]):
+    """Opens batches when the first rows for them come; threads fill different rows of them."""
+
+    def __init__(
+        self,
+        rows_in: Callable[[int], int],
+        new_block: Callable[[int], BlockT],
+        num_lists: int,
+    ):
+        self._rows_in = rows_in
+        self._new_block = new_block
+        self._num_lists = num_lists
+        self._open: dict[int, OpenBatch[BlockT]] = {}
+        self._lock = threading.Lock()
+
+    def at(self, step: int) -> OpenBatch[BlockT]:
+        """The batch of a step."""
+        with self._lock:
+            if step not in self._open:
+                num_rows = self._rows_in(step)
+                lists: list[list[tuple[NDArray[np.int64], pa.Array]]]
+                lists = [[] for _ in range(self._num_lists)]
+                self._open[step] = OpenBatch(num_rows, self._new_block(num_rows), lists)
+            return self._open[step]
+
+    def take(self, step: int) -> OpenBatch[BlockT]:
+        """Take out the batch of a step, once all its rows are there."""
+        batch = self.at(step)
+        with self._lock:
+            return self._open.pop(step, batch)

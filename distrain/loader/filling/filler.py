@@ -1,0 +1,132 @@
+"""Decoded columns to their places in batches: converted to 4-byte cells, shuffled, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.errors import DataError
+from distrain.loader.filling import fill_numpy
+from distrain.loader.filling.schedule import Deal
+from distrain.partition import RowGroup, WantedColumn, value_problem
+
+try:
+    from distrain.loader.filling._fill import fill as _fill
+except ImportError:  # built without a compiler
+    _fill = fill_numpy.fill
+
+Block = NDArray[np.int32]
+
+KERNEL = "C" if _fill is not fill_numpy.fill else "NumPy"
+"""Which of the two fills batches here; `distrain doctor` prints it."""
+
+_ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w"}
+
+
+class Filler:
+    """Writes rows of flat columns to blocks `[columns, rows]` of 4-byte cells.
+
+    Ids become int32, all else the bits of float32.
+    """
+
+    def __init__(self, columns: Sequence[WantedColumn]):
+        self._columns = tuple(columns)
+        self._roles = "".join(_ROLES[column.kind] for column in columns).encode()
+        self._limits = np.array([column.id_limit for column in columns], np.uint64)
+
+    def fill(
+        self,
+        cells: Sequence[NDArray[Any]],
+        deal: Deal,
+        blocks: Sequence[Block],
+        group: RowGroup,
+        *,
+        first_column: int = 0,
+    ) -> None:
+        """Write rows of some columns of a row group to their places.
+
+        `cells` are neighbouring columns, each `[rows of the row group]`, of any integer, floating
+        or boolean type, the first of them number `first_column` of a block; `blocks` has the block
+        of each run of the deal. A `DataError` names the first value that `check_values` refuses.
+        """
+        if not cells:
+            return
+        some = slice(first_column, first_column + len(cells))
+        columns = self._columns[some]
+        sources = [
+            _as_id(column) if wanted.kind == "id" else _as_float(column)
+            for wanted, column in zip(columns, cells, strict=True)
+        ]
+        suspicious = _fill(
+            sources,
+            [block[some] for block in blocks],
+            self._roles[some],
+            "".join(source.dtype.char for source in sources).replace("l", "q").encode(),
+            self._limits[some],
+            deal.rows,
+            deal.starts,
+            deal.counts,
+            deal.places,
+        )
+        if any(suspicious):
+            for wanted, column, flag in zip(columns, cells, suspicious, strict=True):
+                if flag:
+                    check_values(wanted, column, group, deal.rows)
+
+
+def _as_id(values: NDArray[Any]) -> NDArray[Any]:
+    """As int32 or int64; what is too large for that becomes negative, which is as wrong."""
+    if values.dtype in (np.int32, np.int64):
+        return values
+    if values.dtype == np.uint64:
+        return values.view(np.int64)
+    return values.astype(np.int64 if values.dtype == np.uint32 else np.int32)
+
+
+def _as_float(values: NDArray[Any]) -> NDArray[Any]:
+    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
+
+
+def check_values(
+    column: WantedColumn,
+    values: NDArray[Any],
+    group: RowGroup,
+    rows: NDArray[np.int32] | None = None,
+    *,
+    row_of_value: NDArray[Any] | None = None,
+) -> None:
+    """Raise a `DataError` that names the first value, among `rows` of them, that cannot be used.
+
+    `rows=None` checks all values; `row_of_value` are the rows of a list column's items.
+    """
+    looked_at = values if rows is None else values[rows]
+    bad = np.flatnonzero(unusable(column, looked_at))
+    if not bad.size:
+        return
+    place = int((bad if rows is None else rows[bad]).min())
+    value = values[place].item()
+    message, hint = value_problem(column, value) or (
+        f"column {column.name!r} holds {value}, which is not a finite float32 number",
+        "Clip or fill it when the table is prepared.",
+    )
+    row = place if row_of_value is None else int(row_of_value[place])
+    where = group.where | {"row in the group": row, "column": column.name}
+    raise DataError(message, where=where, hint=hint)
+
+
+def unusable(column: WantedColumn, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """A mask, `[values]`, of the values that training cannot use."""
+    bad: NDArray[np.bool_]
+    if column.kind == "id":
+        bad = (values < 0) | (values >= column.id_limit)
+    elif column.kind == "label":
+        bad = (values != 0) & (values != 1)
+    else:
+        with np.errstate(over="ignore"):
+            bad = ~np.isfinite(values.astype(np.float32, copy=False))
+        if column.kind == "weight":
+            bad |= values < 0
+    return bad

@@ -1,0 +1,246 @@
+"""When a rank loads which chunk, and where the chunk's rows go: numbers to numbers.
+
+Where a lane comes to a chunk, the chunk's part inside the lane's span is needed. A rank loads a
+chunk when the first of its lanes comes to it, and puts the rows of all its lanes to their places in
+the batches of the coming steps; lanes that share a chunk come to it at the same time (see
+`partition.pieces`).
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.errors import SpecError
+from distrain.loader.dataset import Dataset
+from distrain.loader.options import LoaderOptions
+from distrain.partition import (
+    Chunk,
+    Chunks,
+    EpochPlan,
+    LazySequence,
+    Piece,
+    Pieces,
+    chunk_order,
+    lane_pieces,
+    row_permutation,
+)
+
+
+class Load(NamedTuple):
+    """One loading of a chunk.
+
+    Attributes:
+        step: The first step that needs it.
+        chunk: The chunk's number in the epoch's order.
+        pieces: The rows of each of the rank's lanes.
+    """
+
+    step: int
+    chunk: int
+    pieces: tuple[Piece, ...]
+
+
+class Loads(LazySequence[Load]):
+    """Loads in 12 bytes each, and their pieces."""
+
+    def __init__(self, steps: NDArray[np.int64], bounds: NDArray[np.int64], pieces: Pieces):
+        self._steps = steps
+        self._bounds = bounds.astype(np.int32)  # each load's first piece
+        self._pieces = pieces
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def _make(self, place: int) -> Load:
+        pieces = self._pieces[int(self._bounds[place]) : int(self._bounds[place + 1])]
+        return Load(int(self._steps[place]), pieces[0].chunk, pieces)
+
+
+@dataclass(frozen=True)
+class BatchRuns:
+    """Where a piece's rows go: run by run, each some rows for one batch."""
+
+    steps: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks:
+    """An epoch's chunks, in its order."""
+    by_parts = options.shuffle == "chunk"
+    return chunk_order(
+        dataset.table.compact.rows,
+        options.seed,
+        epoch,
+        options.shuffle,
+        # Without a shuffle, larger chunks are the same line in fewer, larger steps.
+        options.parts_per_chunk if by_parts else 1,
+        parts=dataset.parts if by_parts else None,
+    )
+
+
+def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:
+    """All loads that some lanes need from `start_step` on, in the order of their steps."""
+    cells = np.concatenate([_pieces_from(plan, chunks, lane, start_step) for lane in lanes])
+    lane, chunk, offset = cells[:, 0], cells[:, 1], cells[:, 4]
+    steps = plan.step_of(lane, offset)
+    by_chunk = np.argsort(chunk, kind="stable")  # pieces of a chunk stay in the order of lanes
+    begins = np.flatnonzero(np.diff(chunk[by_chunk], prepend=-1))
+    if not len(begins):
+        return Loads(begins, np.zeros(1, np.int64), Pieces(cells))
+    first_steps = np.minimum.reduceat(steps[by_chunk], begins)
+    order = np.argsort(first_steps, kind="stable")
+    counts = np.diff(begins, append=len(cells))[order]
+    bounds = np.cumsum(np.append(0, counts))
+    places = np.repeat(begins[order] - bounds[:-1], counts) + np.arange(len(cells))
+    by_load = cells[by_chunk[places]]
+    if by_load.max() < 2**31:
+        by_load = by_load.astype(np.int32)
+    return Loads(first_steps[order], bounds, Pieces(by_load))
+
+
+def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
+    """Where the rows of a piece go in the batches of the rank that serves `lanes`.
+
+    >>> plan = EpochPlan(num_rows=12, lanes=2, global_batch_size=4)
+    >>> runs = runs_of(plan, range(2), Piece(lane=1, chunk=0, start=6, stop=12, offset=0))
+    >>> runs.steps.tolist(), runs.starts.tolist(), runs.counts.tolist()
+    ([0, 1, 2], [2, 2, 2], [2, 2, 2])
+    """
+    first, last = piece.offset, piece.offset + piece.stop - piece.start
+    from_step, to_step = plan.step_of(piece.lane, first), plan.step_of(piece.lane, last - 1) + 1
+    # How many rows of the epoch were taken before each of these steps, and before the one after.
+    taken = np.arange(from_step, to_step + 1, dtype=np.int64) * plan.global_batch_size
+    taken = np.minimum(taken, plan.num_rows)
+    below = plan.rows_below(piece.lane, taken)
+    of_lane = plan.rows_below(piece.lane + 1, taken) - below
+    earlier = below - plan.rows_below(lanes.start, taken)
+    bounds = np.clip(of_lane, first, last)
+    skipped = bounds[:-1] - of_lane[:-1]  # of the first run, where the piece begins inside a step
+    return BatchRuns(
+        np.arange(from_step, to_step), earlier[1:] - earlier[:-1] + skipped, np.diff(bounds)
+    )
+
+
+def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:
+    """The lane's pieces without the rows that it gives before `start_step`, or never."""
+    first = plan.lane_rows_before(lane, start_step)
+    last = plan.lane_rows_before(lane, plan.num_steps)
+    cells = lane_pieces(plan, chunks, lane).cells
+    starts, stops, offsets = cells[:, 2], cells[:, 3], cells[:, 4]
+    before = np.maximum(first - offsets, 0)
+    stops -= np.maximum(offsets + stops - starts - last, 0)
+    starts += before
+    offsets += before
+    return cells[starts < stops]
+
+
+_NO_PLACES = np.empty(0, np.int32)
+_MOST_ROWS = 2**31  # of a chunk: its rows are numbered by int32
+
+
+@dataclass(frozen=True)
+class Deal:
+    """A row group's rows for one rank, run by run (a run is some rows for one batch).
+
+    Attributes:
+        rows: `[rows dealt]`, int32: rows of the row group, run after run.
+        steps: The step of each run.
+        starts: The place in the rank's batch where each run begins.
+        counts: Rows of each run.
+        places: `[rows dealt]`, int32: each row's place, from its run's start on; empty if the rows
+            of a run follow each other.
+    """
+
+    rows: NDArray[np.int32]
+    steps: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    places: NDArray[np.int32]
+
+
+class ChunkDealer:
+    """Deals a chunk's rows, one row group at a time, from any thread.
+
+    `rows_per_group` follows the chunk's order of row groups; without a `seed` its rows keep their
+    order.
+    """
+
+    def __init__(
+        self,
+        plan: EpochPlan,
+        lanes: range,
+        chunk: Chunk,
+        load: Load,
+        rows_per_group: Sequence[int],
+        seed: int | None,
+        epoch: int,
+    ):
+        if chunk.num_rows > _MOST_ROWS:
+            raise SpecError(
+                f"{chunk.num_rows} rows are to be shuffled together; at most {_MOST_ROWS} can be",
+                hint='Choose shuffle "chunk" instead of "full", or fewer parts_per_chunk.',
+            )
+        self._load = load
+        self._chunk = chunk
+        self._bounds = np.cumsum([0, *rows_per_group])
+        self._seed = seed
+        self._epoch = epoch
+        runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
+        self._steps = np.concatenate([run.steps for run in runs])
+        self._starts = np.concatenate([run.starts for run in runs])
+        self._counts = np.concatenate([run.counts for run in runs])
+        self._lock = threading.Lock()
+        self._order: NDArray[np.int32] | None = None
+        self._by_group: NDArray[np.int64] | None = None
+
+    def deal(self, number: int) -> Deal:
+        """The rows of the chunk's row group `number`, counted from 0 in the chunk."""
+        if len(self._bounds) == 2:
+            rows = self._dealt_rows()
+            return Deal(rows, self._steps, self._starts, self._counts, _NO_PLACES)
+        with self._lock:  # the threads that load a chunk's row groups share its permutation
+            if self._order is None:
+                self._order = self._dealt_rows()
+                self._by_group, self._splits = self._group_order(self._order)
+        assert self._by_group is not None
+        entries = self._by_group[self._splits[number] : self._splits[number + 1]]
+        return self._deal_entries(number, entries, self._order)
+
+    def _dealt_rows(self) -> NDArray[np.int32]:
+        """The rank's rows of the chunk, run after run, as row numbers of the chunk."""
+        if self._seed is None:
+            order = np.arange(self._chunk.num_rows, dtype=np.int32)
+        else:
+            wide = row_permutation(self._chunk.num_rows, self._seed, self._epoch, self._load.chunk)
+            order = wide.astype(np.int32)
+        pieces = [order[piece.start : piece.stop] for piece in self._load.pieces]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _group_order(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Entries of `rows`, stably sorted by row group, and where each group begins."""
+        num_groups = len(self._bounds) - 1
+        small = np.uint16 if num_groups < 2**16 else np.uint32  # NumPy sorts 16 bits by counting
+        group = (np.searchsorted(self._bounds, rows, side="right") - 1).astype(small)
+        splits = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=num_groups))])
+        return np.argsort(group, kind="stable"), splits
+
+    def _deal_entries(
+        self, number: int, entries: NDArray[np.int64], order: NDArray[np.int32]
+    ) -> Deal:
+        firsts = np.cumsum(self._counts) - self._counts
+        cuts = np.searchsorted(entries, np.append(firsts, len(order)))
+        counts = np.diff(cuts)
+        places = entries - np.repeat(firsts, counts)
+        used = counts > 0
+        return Deal(
+            order[entries] - np.int32(self._bounds[number]),
+            self._steps[used],
+            self._starts[used],
+            counts[used],
+            places.astype(np.int32),
+        )

@@ -1,0 +1,113 @@
+"""What `_fill.c` does, with torch on any device: decoded columns to their places in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from distrain.loader.filling.schedule import Deal
+from distrain.partition import WantedColumn
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def signed_bits(values: Tensor) -> Tensor:
+    """The same bits as a type that torch computes with: it does little with most unsigned ones."""
+    return values.view(_SIGNED.get(values.dtype, values.dtype))
+
+
+class TorchFiller:
+    """Writes rows of flat columns to blocks `[columns, rows]`, with the same bits as `Filler`.
+
+    Columns are in the order ids, values, labels, weight. Nothing here waits for the device.
+    """
+
+    def __init__(self, columns: Sequence[WantedColumn], device: torch.device):
+        self._columns = tuple(columns)
+        kinds = [column.kind for column in columns]
+        self._num_ids, self._num_labels = kinds.count("id"), kinds.count("label")
+        self._has_weight = "weight" in kinds
+        last_ids = [column.id_limit - 1 for column in columns[: self._num_ids]]
+        self._last_ids = torch.tensor(last_ids, dtype=torch.int32, device=device)[:, None]
+        self._device = device
+
+    def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
+        """Write a row group's rows to their places in the block, int32, of each run of the deal.
+
+        Returns a mask of the columns, on the device: whether `check_values` refuses a dealt value.
+        """
+        rows = torch.from_numpy(deal.rows).to(self._device, non_blocking=True)
+        dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
+        for column, source, target in zip(self._columns, cells, dealt, strict=True):
+            _gather(column, source, rows, target)
+        self._write(dealt, deal, blocks)
+        return self._bad_columns(dealt)
+
+    def _write(self, dealt: Tensor, deal: Deal, blocks: Sequence[Tensor]) -> None:
+        places = None
+        if len(deal.places):
+            places = torch.from_numpy(deal.places).to(self._device, torch.int64)
+        first = 0
+        for block, start, count in zip(
+            blocks, deal.starts.tolist(), deal.counts.tolist(), strict=True
+        ):
+            run = slice(first, first + count)
+            if places is None:
+                block[:, start : start + count].copy_(dealt[:, run])
+            else:
+                block.index_copy_(1, places[run] + start, dealt[:, run])
+            first += count
+
+    def _bad_columns(self, dealt: Tensor) -> Tensor:
+        ids, floats = dealt[: self._num_ids], dealt[self._num_ids :].view(torch.float32)
+        num_values = len(floats) - self._num_labels - self._has_weight
+        labels = floats[num_values : num_values + self._num_labels]
+        weight = floats[num_values + self._num_labels :]
+        bad = (
+            (ids < 0) | (ids > self._last_ids),
+            ~torch.isfinite(floats[:num_values]),
+            (labels != 0) & (labels != 1),
+            ~torch.isfinite(weight) | (weight < 0),
+        )
+        return torch.cat([part.any(dim=1) for part in bad])
+
+
+def _gather(column: WantedColumn, source: Tensor, rows: Tensor, target: Tensor) -> None:
+    """Write the rows of a column to `target`, int32; what cannot be used stays unusable there."""
+    bits = signed_bits(source)
+    if column.kind != "id":
+        target = target.view(torch.float32)
+    if bits.dtype == target.dtype and source.dtype == bits.dtype:
+        torch.index_select(bits, 0, rows, out=target)
+        return
+    taken = bits.index_select(0, rows)
+    narrow = _as_id if column.kind == "id" else _as_float
+    target.copy_(narrow(column, taken, source.dtype))
+
+
+def _as_id(_: WantedColumn, values: Tensor, kind: torch.dtype) -> Tensor:
+    if kind == torch.uint16:
+        return values.to(torch.int32) & 0xFFFF
+    if kind == torch.uint32:
+        return values  # one that is too large is negative, which is as wrong
+    if values.dtype == torch.int64:  # uint64 as well
+        return torch.where((values < 0) | (values >= 2**31), -1, values).to(torch.int32)
+    return values.to(torch.int32)
+
+
+def _as_float(column: WantedColumn, values: Tensor, kind: torch.dtype) -> Tensor:
+    if kind == torch.uint16:
+        values = values.to(torch.int32) & 0xFFFF
+    elif kind == torch.uint32:
+        values = values.to(torch.int64) & 0xFFFFFFFF
+    elif kind == torch.uint64:
+        # The upper half reads as negative: halve it, with a last bit that rounds like the rest.
+        half = ((values >> 1) & (2**63 - 1)) | (values & 1)
+        return torch.where(values < 0, half.to(torch.float32) * 2, values.to(torch.float32))
+    elif kind == torch.float64 and column.kind == "label":
+        values = torch.where((values == 0) | (values == 1), values, torch.nan)
+    elif kind == torch.float64 and column.kind == "weight":
+        values = torch.where(values < 0, -1.0, values)
+    return values.to(torch.float32)

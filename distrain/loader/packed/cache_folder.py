@@ -1,0 +1,130 @@
+"""A folder of files that together stay below a size, shared by processes.
+
+A writer, which adds a file or makes room, holds a lock on `.lock`; a reader holds none, and must
+expect files to vanish. `.bytes` holds an upper bound of the files' total size, so that a writer
+need not list them all. Where the bound is reached, the least recently used files are removed, by
+their access time, which `touch` sets also on filesystems that do not record it themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+_LEFTOVER_AGE_S = 3600.0
+_PARTIAL = ".partial-"
+# Making a bit more room than one file needs saves listing all files for each new one.
+_KEPT_SHARE = 0.95
+
+
+class BoundedFolder:
+    """Files of at most `max_bytes` together, without those being written, one per thread.
+
+    The folder is made when first written to. Files whose names do not end in `suffix` are left
+    alone.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, suffix: str):
+        self.path = path
+        self.max_bytes = max_bytes
+        self._suffix = suffix
+
+    @contextlib.contextmanager
+    def partial_file(self) -> Iterator[Path]:
+        """A temporary name in the folder, made if missing; a file left there is removed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        partial = self.path / f"{_PARTIAL}{uuid.uuid4().hex}"
+        try:
+            yield partial
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+    def add(self, partial: Path, name: str) -> int | None:
+        """Rename a temporary file to its final name, after making room for it.
+
+        Returns how many files were removed for it; `None` if the file exists already, or is larger
+        than the whole folder may be.
+        """
+        size = partial.stat().st_size
+        final = self.path / name
+        if size > self.max_bytes:
+            return None
+        with self._locked():
+            if final.exists():
+                return None
+            total, removed = self._known_total(), 0
+            if total is None or total + size > self.max_bytes:
+                total, removed = self._make_room(size)
+            # The bound is written first: a process that dies in between leaves one that is too
+            # high, which is corrected when room is made.
+            self._write_total(total + size)
+            partial.rename(final)
+            return removed
+
+    def remove(self, name: str, inode: int | None = None) -> None:
+        """Remove a file if it exists and, where an inode is given, has that inode."""
+        final = self.path / name
+        with contextlib.suppress(OSError), self._locked():
+            if inode is None or final.stat().st_ino == inode:
+                final.unlink()
+
+    def touch(self, name: str) -> None:
+        """Record that a file is used now."""
+        path = self.path / name
+        with contextlib.suppress(OSError):  # gone, or not ours to change
+            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)  # unlocks
+
+    def _known_total(self) -> int | None:
+        try:
+            return int((self.path / ".bytes").read_text())
+        except (OSError, ValueError):  # it is not there yet, or was written by half
+            return None
+
+    def _write_total(self, total: int) -> None:
+        (self.path / ".bytes").write_text(str(total))
+
+    def _make_room(self, size: int) -> tuple[int, int]:
+        """Remove the least recently used files; return bytes left and files removed."""
+        files = self._files()
+        total = sum(file_bytes for _, _, file_bytes in files)
+        if total + size <= self.max_bytes:
+            return total, 0
+        goal = max(min(int(self.max_bytes * _KEPT_SHARE), self.max_bytes) - size, 0)
+        removed = 0
+        for _, path, file_bytes in sorted(files):
+            if total <= goal:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            total -= file_bytes
+            removed += 1
+        return total, removed
+
+    def _files(self) -> list[tuple[int, str, int]]:
+        """Last use, path and size of each file; remove what dead processes left."""
+        found = []
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if entry.name.startswith(_PARTIAL):
+                        if time.time() - status.st_mtime > _LEFTOVER_AGE_S:
+                            os.unlink(entry.path)
+                    elif entry.name.endswith(self._suffix):
+                        found.append((status.st_atime_ns, entry.path, status.st_size))
+        return found

@@ -1,0 +1,208 @@
+"""An open packed file, whose bytes are read into buffers and compared with checksums."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from distrain.errors import DataError
+from distrain.loader.packed.layout import GroupLayout, Mark, checksum, group_layout, mark_of
+from distrain.partition import WantedColumn
+
+_REPLACED = "the file was replaced or written to"
+_CHANGED = "The file was changed since the run began; start again."
+_FLIPPED = "The disk or a copy damaged the file: pack it again, or copy it again."
+
+
+class Buffers:
+    """A buffer for each thread, kept between reads and grown when needed.
+
+    The next new thread takes over the buffer of one that ended: new memory costs more than a read.
+    """
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._free: deque[memoryview] = deque()
+
+    def take(self, num_bytes: int) -> memoryview:
+        """The first `num_bytes` of this thread's buffer, which is overwritten."""
+        lease: _ThreadBuffer | None = getattr(self._own, "lease", None)
+        if lease is None:
+            lease = self._own.lease = _ThreadBuffer(self._free)
+        if len(lease.buffer) < num_bytes:
+            lease.buffer = memoryview(bytearray(num_bytes))
+        return lease.buffer[:num_bytes]
+
+
+class _ThreadBuffer:
+    """A thread's hold of a buffer, which ends with the thread."""
+
+    def __init__(self, free: deque[memoryview]):
+        self._free = free
+        try:
+            self.buffer = free.pop()
+        except IndexError:
+            self.buffer = memoryview(b"")
+
+    def __del__(self) -> None:
+        self._free.append(self.buffer)
+
+
+@dataclass(frozen=True)
+class PackedFooter:
+    """The footer of a packed file, whether the file is open or not.
+
+    Attributes:
+        identity: Device, inode, size in bytes, and time of the last change (ns) of the file.
+        layouts: The layouts of the row groups that were read before.
+    """
+
+    identity: tuple[int, int, int, int]
+    metadata: pq.FileMetaData
+    mark: Mark
+    layouts: dict[int, GroupLayout] = field(default_factory=dict)
+
+
+class PackedFile:
+    """A packed file at a local path and its footer, for any number of threads.
+
+    The file's bytes are read with `preadv`, never mapped: where a mapped file is cut short, the
+    process dies. `footer` is given if the file was open before; one of another file is refused.
+    """
+
+    def __init__(self, path: str, footer: PackedFooter | None = None):
+        self.path = path
+        self._descriptor = -1  # for `__del__`, should the next line fail
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        identity = _identity(os.fstat(self._descriptor))
+        if footer is not None and footer.identity != identity:
+            raise DataError(_REPLACED, where={"file": path}, hint=_CHANGED)
+        self.footer = footer or self._read_footer(identity)
+
+    def _read_footer(self, identity: tuple[int, int, int, int]) -> PackedFooter:
+        try:
+            with os.fdopen(os.dup(self._descriptor), "rb") as handle:
+                metadata = pq.read_metadata(handle)
+        except pa.ArrowException as error:
+            raise DataError(
+                f"not a whole parquet file: {str(error).splitlines()[0]}",
+                where={"file": self.path},
+                hint="It was cut short or changed.",
+            ) from None
+        return PackedFooter(identity, metadata, mark_of(metadata, self.path))
+
+    @property
+    def identity(self) -> tuple[int, int, int, int]:
+        """Device, inode, size in bytes, and time of the last change (ns)."""
+        return self.footer.identity
+
+    @property
+    def group_rows(self) -> tuple[int, ...]:
+        """Rows of each row group."""
+        return tuple(group.num_rows for group in self.footer.mark.groups)
+
+    def __del__(self) -> None:
+        # A thread that still reads holds a reference, so no descriptor in use is closed.
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+
+    def is_unchanged(self) -> bool:
+        """Whether the path still leads to this file, as it was when it was opened."""
+        return _identity(os.stat(self.path)) == self.identity
+
+    def check_unchanged(self) -> None:
+        """Raise a `DataError` unless `is_unchanged`."""
+        if not self.is_unchanged():
+            raise DataError(_REPLACED, where={"file": self.path}, hint=_CHANGED)
+
+    def layout(self, index: int, num_rows: int, wanted: Sequence[WantedColumn]) -> GroupLayout:
+        """How to read the columns of a row group; `wanted` must be the same in every call."""
+        known = self.footer.layouts.get(index)
+        if known is None:
+            if index >= len(self.footer.mark.groups):
+                where = {"file": self.path, "row group": index}
+                message = f"the file has {len(self.footer.mark.groups)} row groups"
+                raise DataError(message, where=where, hint=_CHANGED)
+            footer = self.footer
+            known = group_layout(footer.metadata, footer.mark, index, wanted, self.path)
+            self._check_byte_ranges(known, index)
+            self.footer.layouts[index] = known
+        if known.num_rows != num_rows:
+            message = f"the row group has {known.num_rows} rows, not {num_rows} as planned"
+            where = {"file": self.path, "row group": index}
+            raise DataError(message, where=where, hint=_CHANGED)
+        return known
+
+    def _check_byte_ranges(self, layout: GroupLayout, index: int) -> None:
+        # Checked before a buffer of the length that a footer claims is allocated.
+        size = self.identity[2]
+        if any(byte_range.start + byte_range.length > size for byte_range in layout.byte_ranges):
+            where = {"file": self.path, "row group": index}
+            raise DataError("the file was cut short", where=where, hint=_CHANGED)
+
+    def read(
+        self,
+        layout: GroupLayout,
+        index: int,
+        buffer: memoryview,
+        *,
+        verify: bool = True,
+        each_column: bool = False,
+    ) -> tuple[NDArray[Any], ...]:
+        """Read row group `index` into `buffer`, `[layout.num_bytes]`, and return views of it.
+
+        `verify` compares checksums, `each_column` also those of columns where that of all is right.
+        """
+        for byte_range in layout.byte_ranges:
+            part = buffer[byte_range.place : byte_range.place + byte_range.length]
+            if not self._fill(part, byte_range.start):
+                where = {"file": self.path, "row group": index}
+                raise DataError("the file was cut short", where=where, hint=_CHANGED)
+        if verify:
+            self._verify(layout, index, buffer, each_column)
+        return tuple(
+            np.frombuffer(buffer, column.dtype, layout.num_rows, column.place)
+            for column in layout.values
+        )
+
+    def _fill(self, part: memoryview, start: int) -> bool:
+        done = 0
+        while done < len(part):  # the kernel reads at most 2 GiB at once
+            count = os.preadv(self._descriptor, [part[done:]], start + done)
+            if not count:
+                return False
+            done += count
+        return True
+
+    def _verify(
+        self, layout: GroupLayout, index: int, buffer: memoryview, each_column: bool
+    ) -> None:
+        # One call for all if all was read: each call gives up Python's lock and must get it again.
+        all_good = layout.all_checksum is not None and checksum(buffer) == layout.all_checksum
+        if all_good and not each_column:
+            return
+        for column in layout.values:
+            values = buffer[column.place : column.place + 4 * layout.num_rows]
+            if checksum(values) != column.checksum:
+                self._raise_flipped(index, {"column": column.name})
+        if layout.all_checksum is not None and not all_good:
+            self._raise_flipped(index, {})
+
+    def _raise_flipped(self, index: int, column: dict[str, str]) -> None:
+        where = {"file": self.path, "row group": index, **column}
+        raise DataError("the checksum is wrong", where=where, hint=_FLIPPED)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

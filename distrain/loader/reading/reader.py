@@ -1,0 +1,220 @@
+"""The protocol of readers of row groups, and readers that wrap another one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from distrain.errors import DataError, Unavailable
+from distrain.partition import RowGroup
+from distrain.storage import is_remote, is_transient, size_as_version, with_retries
+
+
+@dataclass(frozen=True)
+class DecodedColumns:
+    """A row group's wanted columns in host memory, in the order of `WantedColumn`.
+
+    Attributes:
+        cells: One array per flat column, `[rows]`, of any int, float or bool dtype, without nulls,
+            C-contiguous. They may be unaligned and may lie in a buffer that the reader uses again:
+            they hold until the same thread reads the next row group.
+        lists: One `pa.ListArray` per list column, after the flat ones, without nulls at any level.
+        bytes_read: Compressed bytes of the columns read.
+    """
+
+    cells: tuple[NDArray[Any], ...]
+    lists: tuple[pa.Array, ...] = ()
+    bytes_read: int = 0
+
+
+def join_decoded(parts: Iterable[DecodedColumns]) -> DecodedColumns:
+    """A row group's columns from its parts, whose memory must stay valid together."""
+    kept = tuple(parts)
+    return DecodedColumns(
+        tuple(column for part in kept for column in part.cells),
+        tuple(column for part in kept for column in part.lists),
+        sum(part.bytes_read for part in kept),
+    )
+
+
+class Reader(Protocol):
+    """Reads row groups, the wanted columns only, from any thread.
+
+    A reader has one of the two methods of its own and inherits the other.
+    """
+
+    name: str
+
+    def read(self, group: RowGroup) -> DecodedColumns:
+        """The wanted columns of a row group.
+
+        Raises:
+            DataError: The row group cannot be read, or is not the planned one; the error names
+                file, row group and, where it can, the column.
+            Unavailable: The storage does not answer; another try opens the file anew.
+        """
+        return join_decoded(self.iter_columns(group))
+
+    def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
+        """The same, some columns at a time, in their order: flat ones first.
+
+        A part stays valid until the next one is requested. A reader that decodes yields few columns
+        at a time, so that they are still in the processor's cache when they are used.
+        """
+        yield self.read(group)
+
+    def close(self) -> None:
+        """Release all files and buffers; no thread may be reading."""
+        ...
+
+
+class RetryingReader(Reader):
+    """Reads a row group again where the storage of another reader does not answer, for `retry_s`.
+
+    Parts that were yielded before a failure are not yielded again: a reader gives the same ones
+    each time.
+    """
+
+    def __init__(self, inner: Reader, retry_s: float):
+        self.name = inner.name
+        self._inner = inner
+        self._retry_s = retry_s
+
+    def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
+        """The same, some columns at a time."""
+        parts = self._inner.iter_columns(group)
+        given = 0
+
+        def following() -> DecodedColumns | None:
+            nonlocal parts
+            try:
+                return next(parts, None)
+            except BaseException:  # which ends a generator: the next try needs a new one
+                parts = islice(self._inner.iter_columns(group), given, None)
+                raise
+
+        while (part := with_retries(following, group.where, self._retry_s)) is not None:
+            yield part
+            given += 1
+
+    def close(self) -> None:
+        """Close the inner reader."""
+        self._inner.close()
+
+
+_Version = tuple[int, int, int, int]
+
+
+class SameFilesReader(Reader):
+    """Passes on a reader's row groups as long as the local files are those that it read first.
+
+    Otherwise a file that is replaced or written to while a run reads it would give some rows of the
+    former version and some of the later one, and footers read earlier may fit neither. Each file's
+    status is compared before and after each row group, whether its rows come from the file or from
+    a cache. The reader that opens URLs compares their versions.
+    """
+
+    def __init__(self, inner: Reader):
+        self.name = inner.name
+        self._inner = inner
+        self._first: dict[str, _Version] = {}
+
+    def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
+        """The same, some columns at a time."""
+        if is_remote(group.file):
+            yield from self._inner.iter_columns(group)
+            return
+        self._check(group)
+        try:
+            yield from self._inner.iter_columns(group)
+        except DataError:
+            self._check(group)  # if the file changed as well, that is the reason
+            raise
+        self._check(group)
+
+    def close(self) -> None:
+        """Close the inner reader; the versions that were read first stay known."""
+        self._inner.close()
+
+    def _check(self, group: RowGroup) -> None:
+        try:
+            status = os.stat(group.file)
+        except OSError as error:
+            hint = "The file was removed or changed since the run began."
+            raise unreadable(group, error, str(error.strerror), hint) from error
+        is_local = group.version.endswith(" bytes")
+        if is_local and group.version != size_as_version(status.st_size):
+            raise another_version(group)
+        version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._first.setdefault(group.file, version) != version:
+            raise another_version(group)
+
+
+def unreadable(
+    group: RowGroup, error: Exception, reason: str, hint: str, **more: object
+) -> DataError | Unavailable:
+    """What to raise where a row group could not be read: `Unavailable` if another try may help."""
+    message = f"could not read a row group: {reason}"
+    if is_transient(error):
+        return Unavailable(message, where=group.where)
+    return DataError(message, where=group.where | more, hint=hint)
+
+
+def another_version(group: RowGroup) -> DataError:
+    """The error for a file that is not the one that was read first."""
+    return DataError(
+        "the file was replaced or written to since it was first read",
+        where=group.where,
+        hint="Start again; a run must not mix two versions of a file.",
+    )
+
+
+class SharedReader:
+    """Leases one reader to all epochs of a loader, and closes its files when no epoch uses it.
+
+    `make` is called when the reader is first needed. A closed reader can be used again: it keeps
+    what is expensive to read again (footers, layouts).
+    """
+
+    def __init__(self, make: Callable[[], Reader]):
+        self._make = make
+        self._reader: Reader | None = None
+        self._users = 0
+        self._lock = threading.Lock()
+
+    def lease(self) -> Reader:
+        """The reader, until the lease is closed."""
+        with self._lock:
+            if self._reader is None:
+                self._reader = self._make()
+            self._users += 1
+            return _Lease(self._reader, self._give_back)
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._reader is not None:
+                self._reader.close()
+
+
+class _Lease:
+    """A reader that other epochs may be using, too."""
+
+    def __init__(self, reader: Reader, give_back: Callable[[], None]):
+        self.name = reader.name
+        self.read: Callable[[RowGroup], DecodedColumns] = reader.read
+        self.iter_columns: Callable[[RowGroup], Iterator[DecodedColumns]] = reader.iter_columns
+        self._give_back: Callable[[], None] | None = give_back
+
+    def close(self) -> None:
+        """Return the reader; may be called again."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()

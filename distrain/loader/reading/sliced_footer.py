@@ -1,0 +1,124 @@
+"""Long footers of parquet files, of which a reader keeps only an index.
+
+Arrow takes some 300 bytes for each column of each row group to hold a parsed footer, which for a
+large table is more than all batches. So of a long footer only its ends are kept, and where each row
+group's part lies in the file: together they are the footer of a file with that one row group.
+
+A footer is a struct in Thrift's compact protocol. Where row groups begin is found by the bytes that
+each begins with. There must be as many as the footer says, and the first and the last must be what
+Arrow reads there; else the whole footer is kept.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+LONG_BYTES = 256 << 10
+"""Shorter footers are kept as they are."""
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8  # the footer's length, and the magic word
+_LIST, _BINARY = b"\x19", b"\x18"  # a field of that type, one number after the field before it
+_NEXT_BUT_ONE_BINARY = b"\x28"
+_FILE_OFFSET = b"\x26"  # how each column of a row group begins: field 2, an i64
+
+
+@dataclass(frozen=True)
+class SlicedFooter:
+    """The ends of a footer, and where the row groups between them lie in the file.
+
+    Attributes:
+        head: The schema, up to the list of row groups.
+        tail: What comes after that list.
+        bounds: Where each row group's part begins in the file, and where the last one ends.
+    """
+
+    head: bytes
+    tail: bytes
+    bounds: array[int]
+
+    def span(self, index: int) -> tuple[int, int]:
+        """Begin and end of a row group's part in the file."""
+        return self.bounds[index], self.bounds[index + 1]
+
+    def footer_of(self, part: bytes) -> pq.FileMetaData:
+        """The footer of a file with one row group, from the bytes of that row group's `span`.
+
+        Raises:
+            pyarrow.ArrowException, OSError: The bytes are not a row group's.
+        """
+        return _parsed(self.head + _list_of(1) + part + self.tail)
+
+
+def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | None:
+    """Slice the footer that Arrow read from a file; `None` if it is short or laid out otherwise."""
+    length, groups = footer.serialized_size, footer.num_row_groups
+    keys = list(footer.metadata or ())
+    if length < LONG_BYTES or groups < 2:
+        return None
+    end = handle.seek(0, 2) - _TAIL_BYTES
+    start = end - length
+    handle.seek(start)
+    raw = handle.read(length)
+    begins = _LIST + _list_of(footer.num_columns) + _FILE_OFFSET
+    count = _LIST + _list_of(groups)
+    # After the row groups come keys and values, if there are any, then the writer's name.
+    follows = _NEXT_BUT_ONE_BINARY + _text(footer.created_by.encode())
+    if keys:
+        follows = _LIST + _list_of(len(keys)) + _BINARY + _text(keys[0])
+    tail = raw.rfind(follows)
+    first = raw.find(count + begins)
+    if first < 0 or tail < 0:
+        return None
+    found = array("q", [start + first + len(count)])
+    while (at := raw.find(begins, found[-1] - start + 1, tail)) >= 0:
+        found.append(start + at)
+    if len(found) != groups:
+        return None
+    found.append(start + tail)
+    sliced = SlicedFooter(raw[: first + 1], raw[tail:], found)
+    return sliced if _is_right(sliced, footer, raw, start) else None
+
+
+def _is_right(sliced: SlicedFooter, footer: pq.FileMetaData, raw: bytes, start: int) -> bool:
+    for index in (0, footer.num_row_groups - 1):
+        begin, end = sliced.span(index)
+        try:
+            own = sliced.footer_of(raw[begin - start : end - start])
+        except (OSError, pa.ArrowException):
+            return False
+        if own.num_row_groups != 1 or not own.row_group(0).equals(footer.row_group(index)):
+            return False
+    return True
+
+
+def _parsed(footer: bytes) -> pq.FileMetaData:
+    length = len(footer).to_bytes(4, "little")
+    return pq.read_metadata(pa.BufferReader(_MAGIC + footer + length + _MAGIC))
+
+
+def _list_of(count: int) -> bytes:
+    """The head of a list of `count` structs."""
+    return bytes([count << 4 | 0xC]) if count < 15 else b"\xfc" + _number(count)
+
+
+def _text(content: bytes) -> bytes:
+    return _number(len(content)) + content
+
+
+def _number(value: int) -> bytes:
+    """Seven bits a byte, the lowest first.
+
+    >>> _number(300).hex()
+    'ac02'
+    """
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])

@@ -1,0 +1,214 @@
+"""What footers say about reading a table, and what to change so that it is read better."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from distrain.loader.dataset import Dataset
+from distrain.loader.memory import largest_chunk_rows, memory_bound
+from distrain.loader.options import LoaderOptions
+from distrain.partition import column_of_leaf
+from distrain.storage import open_input
+from distrain.wording import byte_size
+
+_READERS = 16
+_BYTES_OF_TYPE = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
+_SMALL_GROUP_ROWS = 4096
+_GOOD_GROUP_ROWS = 65536
+_SLOW_CODECS = ("ZSTD", "GZIP", "BROTLI")
+_MOST_LISTED = 5
+
+
+@dataclass(frozen=True)
+class FooterSummary:
+    """Sizes and codecs of the columns that are read, over all row groups.
+
+    Attributes:
+        group_rows: Rows of each row group, in the order of the table.
+        compressed_bytes: Compressed bytes of all row groups.
+        largest_group_bytes: Compressed bytes of the largest row group.
+        decoded_row_bytes: Bytes of a row's flat columns after decoding, in the widest file.
+        codec_bytes: Compressed bytes by codec, such as `SNAPPY`.
+        wide_ids: Categorical columns that some file stores as int64.
+    """
+
+    num_files: int
+    group_rows: tuple[int, ...]
+    compressed_bytes: int
+    largest_group_bytes: int
+    decoded_row_bytes: int
+    codec_bytes: Mapping[str, int]
+    wide_ids: tuple[str, ...]
+
+
+class _FileSummary(NamedTuple):
+    group_bytes: list[int]
+    row_bytes: int
+    codec_bytes: Counter[str]
+    wide: set[str]
+
+
+def footer_summary(dataset: Dataset) -> FooterSummary:
+    """Read the footers of a dataset's files again, for sizes and codecs that a `Table` has not.
+
+    Raises:
+        DataError: A file is gone.
+        OSError: It cannot be read any more.
+    """
+    files = dataset.table.compact.files
+    flat = {column.name for column in dataset.columns if not column.is_list}
+    lists = {column.name for column in dataset.columns if column.is_list}
+    with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
+        found = list(readers.map(partial(_file_summary, flat=flat, lists=lists), files))
+    wide = set().union(*(file.wide for file in found))
+    group_bytes = [size for file in found for size in file.group_bytes]
+    return FooterSummary(
+        num_files=len(files),
+        group_rows=tuple(dataset.table.compact.rows.tolist()),
+        compressed_bytes=sum(group_bytes),
+        largest_group_bytes=max(group_bytes),
+        decoded_row_bytes=max(file.row_bytes for file in found),
+        codec_bytes=dict(sum((file.codec_bytes for file in found), Counter())),
+        wide_ids=tuple(c.name for c in dataset.columns if c.kind == "id" and c.name in wide),
+    )
+
+
+def _file_summary(file: str, flat: set[str], lists: set[str]) -> _FileSummary:
+    with open_input(file) as handle, pq.ParquetFile(handle) as parquet:
+        footer = parquet.metadata
+        leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
+        names = [column_of_leaf(leaf.path, flat, lists) for leaf in leaves]
+        types = {
+            name: leaf.physical_type
+            for name, leaf in zip(names, leaves, strict=True)
+            if name is not None and name in flat
+        }
+        used = [number for number, name in enumerate(names) if name is not None]
+        codecs: Counter[str] = Counter()
+        group_bytes = []
+        for index in range(footer.num_row_groups):
+            chunks = [footer.row_group(index).column(number) for number in used]
+            group_bytes.append(sum(chunk.total_compressed_size for chunk in chunks))
+            for chunk in chunks:
+                codecs[chunk.compression] += chunk.total_compressed_size
+    absent = len(flat - types.keys())  # folders' names give these, as 8 bytes a row
+    row_bytes = 8 * absent + sum(_BYTES_OF_TYPE.get(kind, 8) for kind in types.values())
+    wide = {name for name, kind in types.items() if kind == "INT64"}
+    return _FileSummary(group_bytes, row_bytes, codecs, wide)
+
+
+def tuning_advice(
+    dataset: Dataset,
+    options: LoaderOptions,
+    footers: FooterSummary,
+    *,
+    memory_budget_bytes: int,
+    pinned: bool = False,
+) -> list[str]:
+    """What to change so that the table is read better, most important first.
+
+    `memory_budget_bytes` is the most that a rank's loader may hold.
+    """
+    found = [
+        _about_memory(dataset, options, footers, memory_budget_bytes, pinned),
+        _about_few_chunks(dataset, options),
+        _about_small_groups(footers, options.lanes),
+        _about_codecs(footers),
+        _about_wide_ids(footers),
+    ]
+    return [advice for advice in found if advice]
+
+
+def _about_memory(
+    dataset: Dataset, options: LoaderOptions, footers: FooterSummary, budget: int, pinned: bool
+) -> str | None:
+    def bytes_with(chunk_rows: int, group_rows: int, options: LoaderOptions = options) -> int:
+        return memory_bound(
+            len(dataset),
+            dataset.row_bytes,
+            options,
+            chunk_rows=chunk_rows,
+            group_rows=group_rows,
+            pinned=pinned,
+            decoded_row_bytes=footers.decoded_row_bytes,
+            compressed_group_bytes=footers.largest_group_bytes * group_rows // largest_group,
+            num_groups=-(-len(dataset) // group_rows),
+        ).total_bytes
+
+    largest_group = max(footers.group_rows)
+    now = bytes_with(largest_chunk_rows(dataset, options), largest_group)
+    if now <= budget:
+        return None
+    problem = f"a rank's loader may hold {byte_size(now)}, the budget is {byte_size(budget)}"
+    if options.shuffle == "full":
+        return f"{problem}: use more ranks, or data.shuffle: chunk with several parts_per_chunk"
+    for parts in range(options.parts_per_chunk - 1, 0, -1):
+        fewer = replace(options, parts_per_chunk=parts)
+        if bytes_with(largest_chunk_rows(dataset, fewer), largest_group, fewer) <= budget:
+            return f"{problem}: data.parts_per_chunk: {parts} fits"
+    parts = options.parts_per_chunk if options.shuffle == "chunk" else 1
+    rows = _GOOD_GROUP_ROWS
+    while rows >= _SMALL_GROUP_ROWS:
+        if rows < largest_group and bytes_with(rows * parts, rows) <= budget:
+            return (
+                f"{problem}: row groups of {rows:,} rows fit (--row-group-rows {rows} of "
+                "`distrain prep` or `distrain pack`)"
+            )
+        rows //= 2
+    return (
+        f"{problem}: use more ranks, a smaller train.global_batch_size, fewer "
+        "data.prefetch_batches or a smaller data.part_size"
+    )
+
+
+def _about_few_chunks(dataset: Dataset, options: LoaderOptions) -> str | None:
+    if options.shuffle != "chunk":
+        return None
+    chunks = -(-len(dataset.parts) // options.parts_per_chunk)
+    if chunks >= options.lanes or len(dataset) < options.lanes * _SMALL_GROUP_ROWS:
+        return None
+    return (
+        f"{chunks} chunks are fewer than {options.lanes} lanes: lanes share chunks, so several "
+        "ranks would decode the same row groups; write smaller row groups, or lower "
+        "data.parts_per_chunk or train.lanes"
+    )
+
+
+def _about_small_groups(footers: FooterSummary, lanes: int) -> str | None:
+    middle = int(median(footers.group_rows))
+    better = min(_GOOD_GROUP_ROWS, sum(footers.group_rows) // lanes)
+    if middle >= _SMALL_GROUP_ROWS or better < _SMALL_GROUP_ROWS:
+        return None  # large enough; or the table is too small for it to matter
+    return (
+        f"row groups of about {middle:,} rows: opening each costs more than its rows; "
+        f"write them anew with {better:,} rows (`distrain pack --row-group-rows {better}`)"
+    )
+
+
+def _about_codecs(footers: FooterSummary) -> str | None:
+    slow = {codec: footers.codec_bytes.get(codec, 0) for codec in _SLOW_CODECS}
+    share = sum(slow.values()) / max(1, footers.compressed_bytes)
+    if share < 0.5:
+        return None
+    names = ", ".join(codec for codec, size in slow.items() if size)
+    return (
+        f"{share:.0%} of the bytes are compressed with {names}, which decodes slowly: "
+        "LZ4 or Snappy is faster, `distrain pack` needs no decoding"
+    )
+
+
+def _about_wide_ids(footers: FooterSummary) -> str | None:
+    if not footers.wide_ids:
+        return None
+    names = ", ".join(footers.wide_ids[:_MOST_LISTED])
+    rest = len(footers.wide_ids) - _MOST_LISTED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"ids are int64 in {names}{more}: as int32, which they fit, they decode faster"

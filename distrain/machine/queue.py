@@ -1,0 +1,249 @@
+"""Which job may start, where, and which has to make room; nothing is changed here.
+
+Jobs that restart come first: their workers stayed reserved for them. Then the queue, by priority
+and then by age. Its head blocks those behind it, so a small job does not overtake a large one. If
+the head would fit without jobs of lower priority, as few of them as possible are preempted, the
+lowest and youngest first.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from distrain.jobs import JobState, RankPlacement, Slot
+from distrain.machine.job import Job, slot_key
+from distrain.world import World
+
+FEWER_AFTER_S = 5.0
+"""How long a job that may have to do with fewer ranks waits for the rest: a nanny needs two."""
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """Why a gang cannot start now, in words."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """The job may start there."""
+
+    job: Job
+    placements: tuple[RankPlacement, ...]
+
+
+@dataclass(frozen=True)
+class MakeRoom:
+    """The job may start once these have stopped."""
+
+    job: Job
+    victims: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The job has to wait, and why."""
+
+    job: Job
+    why: str
+
+
+class Cluster:
+    """The workers that may be used, and the jobs that have not ended, as the queue sees them.
+
+    Hosts in `avoided` are used only if there are too few others.
+    """
+
+    def __init__(
+        self,
+        slots: Collection[Slot],
+        jobs: Collection[Job],
+        avoided: Mapping[str, str],
+        now_s: float,
+    ):
+        self.slots = frozenset(slots)
+        self.jobs = list(jobs)
+        self.avoided = avoided
+        self.now_s = now_s
+
+    def busy(self, without: Collection[str] = ()) -> set[Slot]:
+        """Workers that hold a rank, but for those of some jobs."""
+        return {
+            placement.slot
+            for job in self.jobs
+            if job.state.holds_workers and job.job_id not in without
+            for placement in job.placements
+        }
+
+    def reserved(self, for_others_than: Job, without: Collection[str] = ()) -> set[Slot]:
+        """Workers that wait for another job's next attempt."""
+        keys = {
+            key
+            for job in self.jobs
+            if job.state is JobState.RESTARTING
+            and job is not for_others_than
+            and job.job_id not in without
+            for key in job.reserved
+        }
+        return {slot for slot in self.slots if slot_key(slot) in keys}
+
+    def place(
+        self, job: Job, *, fewer: bool, without: Collection[str] = ()
+    ) -> tuple[RankPlacement, ...] | Shortage:
+        """A place for the whole gang, or why there is none.
+
+        With `fewer` it may have fewer ranks than it wants; jobs in `without` are thought away.
+        """
+        taken = self.busy(without) | self.reserved(job, without)
+        allowed = job.request.allowed_ranks or (job.num_ranks,)
+        shortage: Shortage | None = None
+        for num_ranks in allowed if fewer else allowed[:1]:
+            placed = self._place(num_ranks, taken)
+            if not isinstance(placed, Shortage):
+                return placed
+            shortage = shortage or placed
+        assert shortage is not None
+        return shortage
+
+    def _place(self, num_ranks: int, taken: set[Slot]) -> tuple[RankPlacement, ...] | Shortage:
+        liked = {slot for slot in self.slots if slot.host not in self.avoided}
+        if len(liked) < num_ranks:  # better a host that failed than never
+            return place_gang(num_ranks, self.slots, taken)
+        placed = place_gang(num_ranks, liked, taken)
+        if isinstance(placed, Shortage) and len(liked) < len(self.slots):
+            hosts = ", ".join(f"{host} ({why})" for host, why in sorted(self.avoided.items()))
+            return Shortage(f"{placed.reason}; avoided for now: {hosts}")
+        return placed
+
+
+def place_gang(
+    num_ranks: int, slots: Collection[Slot], busy: Collection[Slot] = ()
+) -> tuple[RankPlacement, ...] | Shortage:
+    """Give every rank of a gang a free slot, or none a slot.
+
+    Hosts with the most free slots are filled first, so that a gang spans few hosts; ties go by
+    name, so the same cluster gives the same placement.
+
+    >>> slots = [Slot("b", "tcp://b:1"), Slot("a", "tcp://a:1"), Slot("b", "tcp://b:2")]
+    >>> [p.slot.worker for p in place_gang(2, slots)]
+    ['tcp://b:1', 'tcp://b:2']
+    >>> place_gang(4, slots).reason
+    'needs 4 workers, the cluster has 3'
+    """
+    slots = set(slots)
+    free = sorted(slots - set(busy))
+    if len(free) < num_ranks:
+        needs = f"needs {num_ranks} worker{'s' if num_ranks > 1 else ''}"
+        if len(slots) < num_ranks:
+            return Shortage(f"{needs}, the cluster has {len(slots)}")
+        return Shortage(f"{needs}, {len(free)} of {len(slots)} are free, others run jobs")
+    by_host = Counter(slot.host for slot in free)
+    chosen = sorted(free, key=lambda slot: (-by_host[slot.host], slot))[:num_ranks]
+    ranks_per_host = Counter(slot.host for slot in chosen)
+    return tuple(
+        RankPlacement(slot, World(rank, num_ranks, ranks_per_host[slot.host]))
+        for rank, slot in enumerate(chosen)
+    )
+
+
+def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
+    """What is to be done now: at most one `Start` or `MakeRoom`, the last but for `Wait`s.
+
+    Whoever carries it out asks again after a `Start`, since it changes who is busy.
+    """
+    answers: list[Start | MakeRoom | Wait] = []
+    for job in _in_order(cluster.jobs, JobState.RESTARTING):
+        again = _restart(cluster, job)
+        answers.append(again)
+        if isinstance(again, Start):
+            return answers
+    queue = _in_order(cluster.jobs, JobState.PENDING)
+    for place, job in enumerate(queue):
+        answer = _admit(cluster, job)
+        answers.append(answer)
+        if isinstance(answer, Start):
+            return answers
+        why = answer.why if isinstance(answer, Wait) else "waits for others to make room"
+        answers += [Wait(later, _behind(job, why)) for later in queue[place + 1 :]]
+        break
+    return answers
+
+
+def could_grow(cluster: Cluster, job: Job) -> int:
+    """How many ranks a running job with fewer than it wants could have now; 0: no more.
+
+    Nobody grows while others wait in the queue.
+    """
+    if len(job.ranks) >= job.num_ranks or _in_order(cluster.jobs, JobState.PENDING):
+        return 0
+    placed = cluster.place(job, fewer=True, without=(job.job_id,))
+    more = 0 if isinstance(placed, Shortage) else len(placed)
+    return more if more > len(job.ranks) else 0
+
+
+def _in_order(jobs: Iterable[Job], state: JobState) -> list[Job]:
+    waiting = [job for job in jobs if job.state is state]
+    return sorted(waiting, key=lambda job: (-job.request.priority, job.order))
+
+
+def _restart(cluster: Cluster, job: Job) -> Start | Wait:
+    if cluster.now_s < job.not_before_s:
+        left_s = job.not_before_s - cluster.now_s
+        return Wait(job, f"waits {left_s:.1f} s before its next attempt")
+    return _start_or_wait(cluster, job)
+
+
+def _start_or_wait(cluster: Cluster, job: Job) -> Start | Wait:
+    fewer = cluster.now_s >= job.fewer_from_s
+    placed = cluster.place(job, fewer=fewer)
+    return Wait(job, placed.reason) if isinstance(placed, Shortage) else Start(job, placed)
+
+
+def _admit(cluster: Cluster, job: Job) -> Start | MakeRoom | Wait:
+    answer = _start_or_wait(cluster, job)
+    if isinstance(answer, Start):
+        return answer
+    # Workers of gangs that already stop for somebody will come free by themselves.
+    leaving = [other.job_id for other in cluster.jobs if _makes_room(other)]
+    if leaving and not isinstance(cluster.place(job, fewer=False, without=leaving), Shortage):
+        return Wait(job, f"waits for {', '.join(leaving)} to stop")
+    victims: list[Job] = []
+    for victim in _victims(cluster.jobs, job):
+        victims.append(victim)
+        away = [*leaving, *(v.job_id for v in victims)]
+        if not isinstance(cluster.place(job, fewer=False, without=away), Shortage):
+            return MakeRoom(job, _needed(cluster, job, leaving, victims))
+    return answer
+
+
+def _needed(
+    cluster: Cluster, job: Job, leaving: Sequence[str], victims: Sequence[Job]
+) -> tuple[Job, ...]:
+    """The victims without those that turned out not to matter, the earliest chosen first."""
+    needed = list(victims)
+    for victim in victims:
+        rest = [v.job_id for v in needed if v is not victim]
+        if not isinstance(cluster.place(job, fewer=False, without=[*leaving, *rest]), Shortage):
+            needed.remove(victim)
+    return tuple(needed)
+
+
+def _victims(jobs: Iterable[Job], by: Job) -> list[Job]:
+    states = (JobState.STARTING, JobState.RUNNING, JobState.RESTARTING)
+    lower = [
+        job
+        for job in jobs
+        if job.state in states
+        and job.request.priority < by.request.priority
+        and not (job.is_finished or job.settle_at_s is not None)
+    ]
+    return sorted(lower, key=lambda job: (job.request.priority, -job.order))
+
+
+def _makes_room(job: Job) -> bool:
+    return job.state is JobState.STOPPING and job.queue_again
+
+
+def _behind(job: Job, why: str) -> str:
+    return f"waits behind {job.job_id}, which {why}"

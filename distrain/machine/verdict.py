@@ -1,0 +1,72 @@
+"""What follows an attempt that ended early: another one, the queue, or the end of the job."""
+
+from dataclasses import dataclass
+
+from distrain.jobs import JobState, Reason
+from distrain.machine.job import Failure, Job
+
+HOPELESS = frozenset(
+    {
+        Reason.DATA_ERROR,  # the data will not mend itself
+        Reason.INVALID_SPEC,
+        Reason.NON_FINITE_LOSS,  # the same steps would lead there again
+        Reason.OUT_OF_MEMORY,
+        Reason.OUTPUT_ERROR,
+        Reason.QUEUE_DEADLINE_EXCEEDED,
+        Reason.START_DEADLINE_EXCEEDED,
+        Reason.DEADLINE_EXCEEDED,
+        Reason.COORDINATOR_LOST,
+    }
+)
+"""Reasons that another attempt would meet again."""
+
+LONGEST_BACKOFF_S = 60.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows.
+
+    Attributes:
+        state: `RESTARTING`, `PENDING`, or a bad end.
+        budget: Which budget pays for another attempt; "" if it costs nothing.
+        backoff_s: How long to wait before it.
+        message: The reason's message, with what the budgets have to do with it.
+    """
+
+    state: JobState
+    budget: str = ""
+    backoff_s: float = 0.0
+    message: str = ""
+
+
+def judge(job: Job, cause: Failure, *, queue_again: bool) -> Verdict:
+    """What follows the attempt that `cause` ended; `queue_again`: others want its workers."""
+    again = JobState.PENDING if queue_again else JobState.RESTARTING
+    if cause.reason == Reason.CANCELLED:
+        return Verdict(JobState.CANCELLED, message=cause.message)
+    if cause.reason in HOPELESS:
+        return Verdict(JobState.FAILED, message=cause.message)
+    if cause.reason == Reason.RESIZED:
+        return Verdict(again, message=cause.message)
+    budget, most = _budget(job, cause)
+    if most is not None and job.spent[budget] >= most:
+        left = f"\nno restart is left: {budget.replace('_', ' ')} may be {most}" if most else ""
+        return Verdict(JobState.FAILED, message=cause.message + left)
+    backoff_s = 0.0 if budget == "preemptions" else _backoff_s(job)
+    return Verdict(again, budget, backoff_s, cause.message)
+
+
+def _budget(job: Job, cause: Failure) -> tuple[str, int | None]:
+    budgets = job.request.budgets
+    if cause.reason == Reason.PREEMPTED:
+        return "preemptions", budgets.preemptions
+    if cause.reason == Reason.WORKER_LOST:
+        return "worker_losses", budgets.worker_losses
+    return "rank_failures", budgets.rank_failures
+
+
+def _backoff_s(job: Job) -> float:
+    """Doubled for each failure in a row that got no further than the one before it."""
+    doublings = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
+    return float(min(job.request.backoff_s * 2.0 ** min(doublings, 30), LONGEST_BACKOFF_S))

@@ -1,0 +1,145 @@
+"""Rows counted per distinct score: AUC where the bins of `BinaryMetrics` are too wide.
+
+Every float32 score has a key, an unsigned integer in the same order. The state holds, sorted, each
+key that occurred with its negatives and positives. As long as there are at most `max_entries`
+keys, nothing is lost: pairs of rows with the same key are ties, and AUC is exact. When there are
+more, the keys lose their last bits until they are few enough. Then the entries are bins that
+follow the data, and the bounds of `distrain.metrics.report` hold for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from distrain.metrics.bins import Counts, Floats
+from distrain.metrics.report import Doubles, area_under_roc, average_precision
+
+MAX_ENTRIES = 4_194_304
+
+Keys = npt.NDArray[np.uint32]
+
+_SIGN = np.uint32(1 << 31)
+
+
+class Bounded(NamedTuple):
+    """A metric that lies within `bound` of its exact value; 0: it is exact, up to rounding."""
+
+    value: float
+    bound: float
+
+
+class DistinctScores:
+    """Negatives and positives of each distinct score, in ascending order; bounded memory.
+
+    Args:
+        max_entries: How many distinct scores are held; more are merged with their neighbours. An
+            entry takes 20 bytes, and three times as much while rows are added.
+
+    Attributes:
+        shift: How many low bits of the keys were dropped; 0: every distinct score has its entry.
+        keys: The scores' keys, ascending, uint32 `[entries]`.
+        negatives: Rows with label 0 per entry, int64 `[entries]`.
+        positives: Rows with label 1 per entry, int64 `[entries]`.
+
+    >>> scores = DistinctScores()
+    >>> scores.update(np.array([-2.0, 50.0, 51.0, 52.0]), np.array([0, 1, 0, 1]))
+    >>> scores.auc()
+    Bounded(value=0.75, bound=0.0)
+    """
+
+    def __init__(self, max_entries: int = MAX_ENTRIES):
+        self.shift = 0
+        self.keys: Keys = np.zeros(0, np.uint32)
+        self.negatives: Counts = np.zeros(0, np.int64)
+        self.positives: Counts = np.zeros(0, np.int64)
+        self._max_entries = max_entries
+
+    def update(self, scores: Floats, labels: np.ndarray[Any, Any]) -> None:
+        """Count some rows.
+
+        Args:
+            scores: `[rows]`, finite; in any float dtype, ordered as float32.
+            labels: `[rows]`, 0 or 1 in any dtype.
+
+        Raises:
+            ValueError: The shapes differ, or a score is not finite.
+        """
+        if scores.ndim != 1 or scores.shape != labels.shape:
+            raise ValueError(
+                f"scores {list(scores.shape)} and labels {list(labels.shape)} must both be [rows]"
+            )
+        if not np.isfinite(scores).all():
+            raise ValueError("a score is not a finite number")
+        positives = (labels != 0).astype(np.int64)
+        self.add(key_of(scores) >> np.uint32(self.shift), 1 - positives, positives)
+
+    def add(self, keys: Keys, negatives: Counts, positives: Counts) -> None:
+        """Count entries that have this state's `shift`; keys may repeat, in any order."""
+        self._hold(
+            np.concatenate([self.keys, keys]),
+            np.concatenate([self.negatives, negatives]),
+            np.concatenate([self.positives, positives]),
+        )
+        while len(self.keys) > self._max_entries:
+            self.coarsen(self.shift + 1)
+
+    def coarsen(self, shift: int) -> None:
+        """Drop low bits of the keys until `shift` are dropped, and merge keys that become equal.
+
+        Raises:
+            ValueError: More are dropped already.
+        """
+        if shift < self.shift:
+            raise ValueError(f"{self.shift} bits are dropped already, which is more than {shift}")
+        keys = self.keys >> np.uint32(shift - self.shift)
+        self.shift = shift
+        self._hold(keys, self.negatives, self.positives)
+
+    def auc(self) -> Bounded | None:
+        """The area under the ROC curve; `None` unless both classes are there."""
+        if not self.negatives.any() or not self.positives.any():
+            return None
+        value, bound = area_under_roc(self.negatives, self.positives)
+        return Bounded(value, bound if self.shift else 0.0)
+
+    def average_precision(self) -> Bounded | None:
+        """The area under the precision-recall curve; `None` unless both classes are there."""
+        if not self.negatives.any() or not self.positives.any():
+            return None
+        if self.shift:
+            return Bounded(*average_precision(self.negatives, self.positives))
+        return Bounded(_step_sum(self.negatives, self.positives), 0.0)
+
+    def _hold(self, keys: Keys, negatives: Counts, positives: Counts) -> None:
+        if not len(keys):
+            return
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        self.keys = keys[firsts]
+        self.negatives = np.add.reduceat(negatives[order], firsts)
+        self.positives = np.add.reduceat(positives[order], firsts)
+
+
+def key_of(scores: Floats) -> Keys:
+    """Keys in the order of the finite scores, uint32 `[rows]`; -0.0 has that of 0.0.
+
+    Negative floats have the sign bit and descend as integers, so all their bits are flipped; of
+    the others only the sign bit is.
+
+    >>> key_of(np.array([-1.0, -0.0, 0.0, 1e-30, 2.0])).argsort().tolist()
+    [0, 1, 2, 3, 4]
+    """
+    bits = (scores.astype(np.float32) + np.float32(0.0)).view(np.uint32)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def _step_sum(negatives: Counts, positives: Counts) -> float:
+    """Average precision where rows of one entry are ties: all are admitted by one threshold."""
+    p: Doubles = positives[::-1].astype(np.float64)
+    admitted = np.cumsum(p)
+    among = admitted + np.cumsum(negatives[::-1].astype(np.float64))
+    return float((p * admitted / among).sum() / admitted[-1])

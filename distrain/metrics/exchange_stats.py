@@ -1,0 +1,92 @@
+"""What steps looked up in the tables, and what their ranks sent each other for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distrain.embeddings import Traffic
+
+
+@dataclass
+class ExchangeStats:
+    """What some steps of a rank looked up in its embedding tables and sent to the other ranks.
+
+    Attributes:
+        lookups: Ids looked up.
+        distinct: Distinct rows among the ids looked up, counted step by step.
+        updated: Rows that this rank updated, counted step by step.
+        sent_bytes: Bytes that this rank gave to others for the tables: ids, rows, and sums of
+            gradients. The gradients of the dense part are not among them.
+        route_s: Seconds of finding out which rows are needed and whose they are, waits for other
+            ranks included. With `train.route_ahead` this runs beside the steps.
+    """
+
+    steps: int = 0
+    lookups: int = 0
+    distinct: int = 0
+    updated: int = 0
+    sent_bytes: int = 0
+    route_s: float = 0.0
+
+    def add(self, traffic: Traffic, route_s: float) -> None:
+        """Count one step."""
+        self.steps += 1
+        self.lookups += traffic.lookups
+        self.distinct += traffic.distinct
+        self.updated += traffic.updated
+        self.sent_bytes += traffic.sent_bytes
+        self.route_s += route_s
+
+    def __iadd__(self, other: ExchangeStats) -> ExchangeStats:
+        for name, amount in asdict(other).items():
+            setattr(self, name, getattr(self, name) + amount)
+        return self
+
+    def to_json(self) -> dict[str, float]:
+        """All fields by name, and the ratios.
+
+        >>> ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()["unique_ratio"]
+        0.5
+        """
+        return _with_ratios(asdict(self))
+
+
+def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What all ranks did together in the same steps; empty where there are none.
+
+    >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
+    >>> both = add_up_exchanges([one, one])
+    >>> both["steps"], both["sent_bytes"], both["sent_bytes_per_step"], both["unique_ratio"]
+    (2, 120, 60.0, 0.5)
+    """
+    total = follow_up_exchanges(per_rank)
+    if not total:
+        return {}
+    steps = max(of_rank.get("steps", 0) for of_rank in per_rank)
+    return _with_ratios(total | {"steps": steps})
+
+
+def follow_up_exchanges(in_turn: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What one rank did in several windows, one after the other; empty where there are none.
+
+    >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
+    >>> both = follow_up_exchanges([one, one])
+    >>> both["steps"], both["sent_bytes"], both["sent_bytes_per_step"]
+    (4, 120, 30.0)
+    """
+    reported = [window for window in in_turn if window]
+    if not reported:
+        return {}
+    names = ExchangeStats.__dataclass_fields__
+    return _with_ratios({name: sum(window.get(name, 0) for window in reported) for name in names})
+
+
+def _with_ratios(sums: Mapping[str, float]) -> dict[str, float]:
+    return {
+        **sums,
+        "unique_ratio": sums["distinct"] / max(1, sums["lookups"]),
+        "sent_bytes_per_step": sums["sent_bytes"] / max(1, sums["steps"]),
+    }

@@ -1,0 +1,348 @@
+"""Blocks, and how they are put together: one after another, side by side, made one again."""
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from distrain.errors import ModelError
+from distrain.models.blocks.functional import activation_layer
+from distrain.models.shapes import (
+    Branches,
+    Flat,
+    Shape,
+    Value,
+    flat,
+    made_by,
+    some_width,
+    stacked,
+    vectors_of,
+    vectors_of_branch,
+)
+
+
+class Block(nn.Module):
+    """A part of a network whose sizes follow from what comes in.
+
+    A subclass defines `build(given)`, which makes the parameters for an input of that shape and
+    returns the shape of what comes out, and `forward(value)`. Nobody calls `build` but `attach`.
+    Parameters are drawn from torch's default generator.
+
+    Attributes:
+        given: The shape that comes in; `None` until the block is attached.
+        gives: The shape that comes out; `None` until then.
+    """
+
+    given: Shape | None = None
+    gives: Shape | None = None
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    def attach(self, given: Shape) -> Shape:
+        """Make the parameters for an input of a shape; returns the shape of the output.
+
+        Raises:
+            ModelError: The block cannot take it, or was attached before.
+        """
+        if self.given is not None:
+            raise ModelError(
+                f"{self.label} takes {self.given} of {self.given.made_by} already, and cannot take "
+                f"{given} of {given.made_by} too",
+                hint="Make a second block.",
+            )
+        self.given, self.gives = given, made_by(self.build(given), self.label)
+        return self.gives
+
+    def build(self, given: Shape) -> Shape:
+        """Make the parameters; see the class."""
+        raise NotImplementedError
+
+    def connect(self, *blocks: "Block") -> "Chain":
+        """This block, then those."""
+        return Chain([self, *blocks])
+
+    def connect_branch(self, *branches: "Block", aggregation: str | None = "concat") -> "Chain":
+        """This block, then branches that all take what it gives; see `ParallelBlock`."""
+        return self.connect(ParallelBlock(*branches, aggregation=aggregation))
+
+    def connect_with_shortcut(
+        self,
+        block: "Block",
+        aggregation: str | None = "concat",
+        shortcut_filter: "Block | None" = None,
+    ) -> "Chain":
+        """This block, then what it gives, or some of it, beside what another makes of that."""
+        return self.connect(with_shortcut(block, aggregation, shortcut_filter))
+
+    def connect_with_residual(
+        self, block: "Block", activation: str | Callable[..., Any] | None = None
+    ) -> "Chain":
+        """This block, then what it gives plus what another makes of that."""
+        return self.connect(with_residual(block, activation))
+
+
+class Chain(Block):
+    """Blocks one after another.
+
+    Args:
+        blocks: At least none; a chain of none passes everything on.
+    """
+
+    def __init__(self, blocks: Sequence[Block] = ()):
+        super().__init__()
+        flattened = [
+            b for block in blocks for b in (block if isinstance(block, Chain) else [block])
+        ]
+        self.blocks = nn.ModuleList(flattened)
+        self._passes_on = "an empty chain"
+
+    def __iter__(self) -> Iterator[Block]:
+        return (block for block in self.blocks if isinstance(block, Block))
+
+    @property
+    def label(self) -> str:
+        """Of who gives what comes out: the last block's, or the one's before an empty chain."""
+        *_, last = [self._passes_on, *(block.label for block in self)]
+        return last
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        self._passes_on = given.made_by
+        for block in self:
+            given = block.attach(given)
+        return given
+
+    def forward(self, value: Value) -> Value:
+        """The last block's output."""
+        for block in self.blocks:
+            value = block(value)
+        return value
+
+
+def _added(pieces: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(operator.add, pieces)
+
+
+def _averaged(pieces: Sequence[Tensor]) -> Tensor:
+    return _added(pieces) / len(pieces)
+
+
+def _multiplied(pieces: Sequence[Tensor]) -> Tensor:
+    # torch.prod's gradient looks for zeros, and waits for the device to know them.
+    return functools.reduce(operator.mul, pieces)
+
+
+_ELEMENTWISE: dict[str, Callable[[Sequence[Tensor]], Tensor]] = {
+    "sum": _added,
+    "mean": _averaged,
+    "product": _multiplied,
+}
+
+AGGREGATIONS = ("concat", "stack", *_ELEMENTWISE)
+
+
+class Aggregate(Block):
+    """The branches, or the vectors of a row, made one.
+
+    Args:
+        how: "concat" lays everything flat, side by side. "stack" makes every flat branch a vector
+            beside the vectors of the others. "sum", "mean" and "product" work element by element on
+            the branches, each laid flat, or on the vectors; the product of a user's and an item's
+            vector is generalised matrix factorisation (arXiv:1708.05031).
+
+    Shape:
+        branches or vectors to `[rows, width]`, or `[rows, count, dim]` if stacked.
+
+    Raises:
+        ModelError: There is no such aggregation.
+
+    >>> import torch
+    >>> pair = {"user": torch.tensor([[1.0, 2.0]]), "item": torch.tensor([[3.0, 4.0]])}
+    >>> product = Aggregate("product")
+    >>> str(product.attach(Branches({"user": Flat(2), "item": Flat(2)})))
+    '[rows, 2]'
+    >>> product(pair)
+    tensor([[3., 8.]])
+    """
+
+    def __init__(self, how: str):
+        super().__init__()
+        self.how = how
+        if how not in AGGREGATIONS:
+            raise ModelError(
+                f"there is no aggregation {how!r}",
+                hint=f"Take one of {', '.join(AGGREGATIONS)}; a ParallelBlock with None gives a "
+                "dictionary.",
+            )
+
+    @property
+    def label(self) -> str:
+        """See `Block`."""
+        return f"Aggregate({self.how!r})"
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        some_width(given, self.label)
+        if self.how == "concat":
+            return Flat(given.width)
+        if not isinstance(given, Branches):
+            vectors = vectors_of(given, self.label)
+            return vectors if self.how == "stack" else Flat(vectors.dim)
+        if self.how == "stack":
+            dims = {name: vectors_of_branch(one).dim for name, one in given.shapes.items()}
+            self._check_alike(given, dims)
+            return vectors_of(given, self.label)
+        widths = {name: some_width(one, self.label) for name, one in given.shapes.items()}
+        self._check_alike(given, widths)
+        return Flat(next(iter(widths.values())))
+
+    def forward(self, value: Value) -> Tensor:
+        """The one value."""
+        if self.how == "concat":
+            return flat(value)
+        if self.how == "stack":
+            return stacked(value)
+        if isinstance(value, dict):
+            return _ELEMENTWISE[self.how]([flat(one) for one in value.values()])
+        vectors = stacked(value)
+        if self.how == "product":
+            return _multiplied(vectors.unbind(1))
+        return vectors.sum(1) if self.how == "sum" else vectors.mean(1)
+
+    def _check_alike(self, given: Branches, widths: dict[str, int]) -> None:
+        first, *others = widths
+        for other in others:
+            if widths[other] != widths[first]:
+                one, two = (
+                    f"{name!r} of {given.shapes[name].made_by} is {widths[name]} wide"
+                    for name in (first, other)
+                )
+                raise ModelError(
+                    f"{self.how!r} takes branches of one width: {one}, {two}",
+                    hint="Bring them to one width, by an MLPBlock for example, or concat them.",
+                )
+
+
+class ParallelBlock(Block):
+    """Branches that all take the same input.
+
+    Args:
+        blocks: The branches, or one mapping from their names; those without names are "0", "1", ...
+        aggregation: What becomes of what they give: one of `AGGREGATIONS` (see `Aggregate`), or
+            `None` for a dictionary. The next linear layer takes a dictionary in parts, without the
+            copy that "concat" makes.
+
+    Shape:
+        anything that all branches take, to branches, or to one value.
+
+    Raises:
+        ModelError: There are no branches, or no such aggregation.
+
+    >>> from distrain.models.blocks.mlp import MLPBlock
+    >>> both = ParallelBlock({"wide": MLPBlock([2]), "deep": MLPBlock([8, 3])})
+    >>> str(both.attach(Flat(5)))
+    '[rows, 5]'
+    """
+
+    def __init__(self, *blocks: Block | Mapping[str, Block], aggregation: str | None = "concat"):
+        super().__init__()
+        named = _named(blocks)
+        if not named:
+            raise ModelError("a ParallelBlock needs branches")
+        self.names = tuple(named)
+        # A list, for torch's own dictionary of modules refuses names such as "items".
+        self.branches = nn.ModuleList(named.values())
+        self.aggregate = None if aggregation is None else Aggregate(aggregation)
+
+    def __getitem__(self, name: str) -> Block:
+        """A branch by its name; a `ModelError` if there is none."""
+        if name not in self.names:
+            raise ModelError(f"no branch {name!r}; there are {', '.join(self.names)}")
+        branch = self.branches[self.names.index(name)]
+        assert isinstance(branch, Block)
+        return branch
+
+    @property
+    def label(self) -> str:
+        """See `Block`."""
+        return f"ParallelBlock({', '.join(self.names)})"
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        shapes = {name: self[name].attach(given) for name in self.names}
+        branches = Branches(shapes, self.label)
+        return branches if self.aggregate is None else self.aggregate.attach(branches)
+
+    def forward(self, value: Value) -> Value:
+        """What the branches give, by name, or made one."""
+        branches = zip(self.names, self.branches, strict=True)
+        given = {name: branch(value) for name, branch in branches}
+        return given if self.aggregate is None else self.aggregate(given)
+
+
+class _Activation(Block):
+    """An activation by itself, for a residual."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def build(self, given: Shape) -> Shape:
+        return given
+
+    def forward(self, value: Value) -> Any:
+        return self.function(value)
+
+
+def with_shortcut(
+    block: Block, aggregation: str | None = "concat", shortcut_filter: Block | None = None
+) -> ParallelBlock:
+    """A block's input beside what the block makes of it.
+
+    Args:
+        block: Takes the input.
+        aggregation: See `ParallelBlock`.
+        shortcut_filter: What to do to the input on its way past the block, such as a `Filter`.
+
+    >>> from distrain.models.blocks.mlp import MLPBlock
+    >>> str(with_shortcut(MLPBlock([3])).attach(Flat(5)))
+    '[rows, 8]'
+    """
+    shortcut = Chain() if shortcut_filter is None else shortcut_filter
+    return ParallelBlock({"shortcut": shortcut, "block": block}, aggregation=aggregation)
+
+
+def with_residual(block: Block, activation: str | Callable[..., Any] | None = None) -> Chain:
+    """A block's input plus what the block makes of it, then an activation (arXiv:1512.03385).
+
+    Args:
+        block: Gives as much as it takes.
+        activation: One of `ACTIVATIONS`, or a function of a tensor; none if `None`.
+
+    >>> from distrain.models.blocks.mlp import MLPBlock
+    >>> str(with_residual(MLPBlock([8, 5]), "relu").attach(Flat(5)))
+    '[rows, 5]'
+    """
+    both = ParallelBlock({"shortcut": Chain(), "block": block}, aggregation="sum")
+    if activation is None:
+        return Chain([both])
+    function = activation_layer(activation) if isinstance(activation, str) else activation
+    return Chain([both, _Activation(function)])
+
+
+def _named(blocks: tuple[Block | Mapping[str, Block], ...]) -> dict[str, Block]:
+    if len(blocks) == 1 and isinstance(blocks[0], Mapping):
+        return dict(blocks[0])
+    named = {}
+    for number, block in enumerate(blocks):
+        if isinstance(block, Mapping):
+            raise ModelError(
+                "a ParallelBlock takes blocks, or one dictionary of blocks, and not both"
+            )
+        named[str(number)] = block
+    return named

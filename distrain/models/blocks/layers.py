@@ -1,0 +1,168 @@
+"""Layers with few parameters or none: normalisations, dropout, a temperature."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from distrain.errors import ModelError
+from distrain.models.blocks.block import Block
+from distrain.models.shapes import (
+    Features,
+    Flat,
+    Shape,
+    Value,
+    flat,
+    some_width,
+    stacked,
+    vectors_of,
+)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation that takes batches of any number of rows.
+
+    In training every column is brought to mean 0 and variance 1 over the batch (arXiv:1502.03167).
+    torch's own refuses a batch of one row there, whose variance is 0 over 0. Here a batch of one
+    row, or of none, is normalised as in evaluation, by the running statistics, and leaves those as
+    they were. Ranks meet such batches at the end of an epoch.
+
+    Every rank has the statistics of its own rows.
+
+    Shape:
+        `[rows, width]` to the same.
+
+    >>> import torch
+    >>> BatchNorm(2)(torch.ones(1, 2)).shape
+    torch.Size([1, 2])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The normalised rows."""
+        if self.training and input.shape[0] < 2:
+            return functional.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        return super().forward(input)
+
+
+_LAYERS: dict[str, Callable[[int], nn.Module]] = {
+    "batch_norm": BatchNorm,
+    "layer_norm": nn.LayerNorm,
+    "none": lambda width: nn.Identity(),
+}
+
+NORMALISATIONS = tuple(_LAYERS)
+
+
+def normalisation_layer(name: str, width: int) -> nn.Module:
+    """A new layer of one of `NORMALISATIONS`; a `ModelError` if there is none of the name."""
+    if name not in _LAYERS:
+        raise ModelError(
+            f"there is no normalisation {name!r}",
+            hint=f"Take one of {', '.join(NORMALISATIONS)}.",
+        )
+    return _LAYERS[name](width)
+
+
+class L2Norm(Block):
+    """Every vector divided by its length: dot products become cosines.
+
+    A vector shorter than 1e-12 is divided by that, so zeros stay zeros.
+
+    Shape:
+        `[rows, width]`, a vector a row, or vectors of one width `[rows, count, dim]`, to the same.
+
+    >>> import torch
+    >>> norm = L2Norm()
+    >>> str(norm.attach(Flat(2)))
+    '[rows, 2]'
+    >>> norm(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+    """
+
+    shortest: ClassVar[float] = 1e-12
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        return given if isinstance(given, Flat) else vectors_of(given, self.label)
+
+    def forward(self, value: Value) -> Tensor:
+        """The vectors of length 1."""
+        return functional.normalize(stacked(value), dim=-1, eps=self.shortest)
+
+
+class Dropout(Block):
+    """Sets a share of the values to 0 in training, and scales the others up.
+
+    Over the embeddings of `Filter(kind="categorical")` it is fastai's `embed_p`.
+
+    Args:
+        share: At least 0 and below 1.
+
+    Shape:
+        anything to the same.
+
+    Raises:
+        ModelError: There is no such share.
+
+    >>> import torch
+    >>> Dropout(0.5).eval()(torch.ones(2, 3)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, share: float):
+        super().__init__()
+        if not 0 <= share < 1:
+            raise ModelError(f"a dropout is at least 0 and below 1, not {share}")
+        self.drop = nn.Dropout(share)
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        return given
+
+    def forward(self, value: Value) -> Value:
+        """What is left."""
+        if isinstance(value, Features):
+            embedded = tuple(self.drop(group) for group in value.embedded)
+            return Features(embedded, self.drop(value.continuous))
+        if isinstance(value, Tensor):
+            dropped: Tensor = self.drop(value)
+            return dropped
+        return {name: self.forward(one) for name, one in value.items()}
+
+
+class LogitsTemperatureScaler(Block):
+    """Logits divided by a temperature.
+
+    Above 1 it draws probabilities towards each other, below 1 apart (arXiv:1503.02531, eq. 1; as a
+    calibration arXiv:1706.04599). The order of the rows, and so the AUC, stays.
+
+    Args:
+        temperature: Above 0.
+
+    Shape:
+        a tensor to one of the same shape; anything else laid flat.
+
+    Raises:
+        ModelError: The temperature is 0 or less.
+
+    >>> import torch
+    >>> LogitsTemperatureScaler(2.0)(torch.tensor([3.0, -1.0]))
+    tensor([ 1.5000, -0.5000])
+    """
+
+    def __init__(self, temperature: float):
+        super().__init__()
+        self.temperature = temperature
+        if not temperature > 0:
+            raise ModelError(f"a temperature is above 0, not {temperature}")
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        return Flat(some_width(given, self.label))
+
+    def forward(self, value: Value) -> Tensor:
+        """The scaled logits."""
+        return (value if isinstance(value, Tensor) else flat(value)) / self.temperature

@@ -1,0 +1,310 @@
+"""Tasks: the last block of a network, its loss and its scores."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from distrain.batch import Batch
+from distrain.errors import ModelError
+from distrain.models.blocks import Block, linear_over
+from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
+
+
+class Task(Block):
+    """The last block of a network: makes outputs, and says what they are worth.
+
+    A subclass defines `build` and `forward`, as every block, and the two methods here. It gives a
+    `Flat` shape; an output of width 1 is `[rows]`, any other `[rows, width]`.
+    """
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """The SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
+
+        `output` is what `forward` gave for the rows of `batch`, fp32; the loss of no rows is 0.
+        """
+        raise NotImplementedError
+
+    def logits(self, output: Tensor) -> Tensor:
+        """The rows' scores, `[rows]`: higher for a more likely 1 of the first target."""
+        raise NotImplementedError
+
+
+def attach_pre(pre: Block | None, output: Shape) -> Shape:
+    """The shape of a task's output after the block that it is given to, if there is one."""
+    return output if pre is None else pre.attach(output)
+
+
+def apply_pre(pre: Block | None, output: Tensor) -> Tensor:
+    """A task's output after the block that it is given to, if there is one."""
+    if pre is None:
+        return output
+    scaled: Tensor = pre(output)
+    return scaled
+
+
+class BinaryClassificationTask(Task):
+    """A linear layer to one logit, and binary cross entropy; or to two, and cross entropy.
+
+    Two outputs are fastai's way: the logit is then the second minus the first, and the two losses
+    agree, but the layer has twice the parameters.
+
+    Args:
+        target: Which target; `None` for the first one.
+        outputs: 1 or 2.
+        layer: Whether there is such a layer. Without, what comes in is the output: the sum of
+            several parts' logits, say, and as wide as `outputs`.
+        pre: What is done to the output before loss and scores, such as a `LogitsTemperatureScaler`.
+
+    Shape:
+        anything flat to `[rows]`, or `[rows, 2]`.
+
+    Raises:
+        ModelError: There are neither 1 nor 2 outputs, or, without a layer, not as many come in.
+
+    >>> task = BinaryClassificationTask("clicked")
+    >>> str(task.attach(Flat(5)))
+    '[rows, 1]'
+    >>> task(torch.zeros(7, 5)).shape
+    torch.Size([7])
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        outputs: Literal[1, 2] = 1,
+        *,
+        layer: bool = True,
+        pre: Block | None = None,
+    ):
+        super().__init__()
+        if outputs not in (1, 2):
+            raise ModelError(f"a BinaryClassificationTask has 1 or 2 outputs, not {outputs}")
+        self.target = target
+        self.outputs = outputs
+        self.has_layer = layer
+        self.pre = pre
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        width = some_width(given, self.label)
+        if self.has_layer:
+            self.logit = nn.Linear(width, self.outputs)
+        elif width != self.outputs:
+            raise ModelError(
+                f"{self.label} without a layer takes {self.outputs} values a row, and "
+                f"{given.made_by} gives {given}"
+            )
+        return attach_pre(self.pre, Flat(self.outputs))
+
+    def forward(self, value: Value) -> Tensor:
+        """The output."""
+        output = linear_over(self.logit, flat_parts(value)) if self.has_layer else flat(value)
+        return apply_pre(self.pre, output.squeeze(1) if self.outputs == 1 else output)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """See `Task`."""
+        label = label_of(batch, self.target)
+        if self.outputs == 2:
+            return functional.cross_entropy(output, label.long(), reduction="sum")
+        return functional.binary_cross_entropy_with_logits(output, label, reduction="sum")
+
+    def logits(self, output: Tensor) -> Tensor:
+        """See `Task`."""
+        return output if self.outputs == 1 else output[:, 1] - output[:, 0]
+
+
+def label_of(batch: Batch, target: str | None) -> Tensor:
+    """The labels of one target, `[rows]`, float32."""
+    if target is not None:
+        return batch[target]
+    assert batch.label is not None, "rows without labels have no loss"
+    return batch.label
+
+
+class MulticlassTask(Task):
+    """A linear layer to one logit a class, and cross entropy.
+
+    Its score is that of class 1 against all others: with z the logits, the log of p_1 / (1 - p_1),
+    which is z_1 - log(sum over the others of exp z_j).
+
+    Args:
+        target: Which target, of whole numbers `0 .. num_classes-1`; `None` for the first one.
+        num_classes: 2 or more.
+        pre: What is done to the logits before loss and scores, such as a `LogitsTemperatureScaler`.
+
+    Shape:
+        anything flat to `[rows, num_classes]`.
+
+    Raises:
+        ModelError: Fewer than two classes.
+
+    >>> str(MulticlassTask("genre", 20).attach(Flat(5)))
+    '[rows, 20]'
+    """
+
+    def __init__(self, target: str | None, num_classes: int, *, pre: Block | None = None):
+        super().__init__()
+        if num_classes < 2:
+            raise ModelError(f"a MulticlassTask has at least 2 classes, not {num_classes}")
+        self.target = target
+        self.num_classes = num_classes
+        self.pre = pre
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        self.logit = nn.Linear(some_width(given, self.label), self.num_classes)
+        return attach_pre(self.pre, Flat(self.num_classes))
+
+    def forward(self, value: Value) -> Tensor:
+        """The classes' logits."""
+        return apply_pre(self.pre, linear_over(self.logit, flat_parts(value)))
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """See `Task`."""
+        labels = label_of(batch, self.target).long()
+        return functional.cross_entropy(output, labels, reduction="sum")
+
+    def logits(self, output: Tensor) -> Tensor:
+        """See `Task`."""
+        others = torch.cat([output[:, :1], output[:, 2:]], dim=1)
+        return output[:, 1] - others.logsumexp(1)
+
+
+class RegressionTask(Task):
+    """A linear layer to one number, and a loss of its error e = output - target.
+
+        mse      e^2
+        huber    e^2 / 2 where |e| <= delta, else delta * (|e| - delta / 2)
+                 (Huber, "Robust Estimation of a Location Parameter", 1964)
+
+    Its score is the number itself.
+
+    Args:
+        target: Which target; `None` for the first one.
+        kind: "mse" or "huber".
+        delta: Where huber's loss becomes linear, above 0.
+
+    Shape:
+        anything flat to `[rows]`.
+
+    Raises:
+        ModelError: There is no such loss, or no such delta.
+
+    >>> str(RegressionTask("price").attach(Flat(5)))
+    '[rows, 1]'
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        kind: Literal["mse", "huber"] = "mse",
+        *,
+        delta: float = 1.0,
+    ):
+        super().__init__()
+        if kind not in ("mse", "huber"):
+            raise ModelError(f"a RegressionTask has no loss {kind!r}", hint="Take mse or huber.")
+        if not delta > 0:
+            raise ModelError(f"a RegressionTask's delta is above 0, not {delta}")
+        self.target = target
+        self.kind = kind
+        self.delta = delta
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        self.number = nn.Linear(some_width(given, self.label), 1)
+        return Flat(1)
+
+    def forward(self, value: Value) -> Tensor:
+        """The numbers, `[rows]`."""
+        return linear_over(self.number, flat_parts(value)).squeeze(1)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """See `Task`."""
+        target = label_of(batch, self.target)
+        if self.kind == "huber":
+            return functional.huber_loss(output, target, reduction="sum", delta=self.delta)
+        return functional.mse_loss(output, target, reduction="sum")
+
+    def logits(self, output: Tensor) -> Tensor:
+        """See `Task`."""
+        return output
+
+
+class MultiTask(Task):
+    """Tasks that share what comes in; the loss is the weighted sum of theirs.
+
+    Args:
+        tasks: By name. The first one's score is that of all.
+        weights: Of the tasks' losses; 1 for those that are not named.
+
+    Shape:
+        anything that all tasks take to `[rows, sum of their widths]`, or `[rows]` if that is 1.
+
+    Raises:
+        ModelError: There are no tasks, or a weight is for none of them, or below 0.
+
+    >>> both = MultiTask({"click": BinaryClassificationTask(), "price": RegressionTask("price")})
+    >>> str(both.attach(Flat(5)))
+    '[rows, 2]'
+    """
+
+    def __init__(self, tasks: Mapping[str, Task], weights: Mapping[str, float] | None = None):
+        super().__init__()
+        if not tasks:
+            raise ModelError("a MultiTask needs tasks")
+        self.names = tuple(tasks)
+        # A list, for torch's own dictionary of modules refuses names such as "items".
+        self.tasks = nn.ModuleList(tasks.values())
+        given = dict(weights or {})
+        wrong = [name for name, weight in given.items() if name not in tasks or not weight >= 0]
+        if wrong:
+            weighed = ", ".join(f"{name!r} by {given[name]}" for name in wrong)
+            raise ModelError(
+                f"a MultiTask cannot weigh {weighed}",
+                where={"tasks": ", ".join(tasks)},
+                hint="Weights are of the tasks by name, and 0 or more.",
+            )
+        self.weights = tuple(float(given.get(name, 1.0)) for name in tasks)
+
+    def build(self, given: Shape) -> Shape:
+        """See `Block`."""
+        self.widths = tuple(task.attach(given).width for task in self._tasks())
+        return Flat(sum(self.widths))
+
+    def forward(self, value: Value) -> Tensor:
+        """The tasks' outputs, side by side."""
+        outputs = [task(value) for task in self.tasks]
+        if len(outputs) == 1:
+            only: Tensor = outputs[0]
+            return only
+        return torch.cat([out[:, None] if out.dim() == 1 else out for out in outputs], dim=1)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """See `Task`."""
+        losses = [task.loss(out, batch) for task, out in self._with_outputs(output)]
+        weighted = (weight * loss for weight, loss in zip(self.weights, losses, strict=True))
+        return torch.stack(list(weighted)).sum()
+
+    def logits(self, output: Tensor) -> Tensor:
+        """See `Task`."""
+        task, first = self._with_outputs(output)[0]
+        return task.logits(first)
+
+    def outputs(self, output: Tensor) -> dict[str, Tensor]:
+        """Each task's part of an output, by name."""
+        parts = (part for _, part in self._with_outputs(output))
+        return dict(zip(self.names, parts, strict=True))
+
+    def _with_outputs(self, output: Tensor) -> list[tuple[Task, Tensor]]:
+        if len(self.widths) == 1:
+            return [(self._tasks()[0], output)]
+        parts = torch.split(output, list(self.widths), dim=1)
+        own = (part.squeeze(1) if part.shape[1] == 1 else part for part in parts)
+        return list(zip(self._tasks(), own, strict=True))
+
+    def _tasks(self) -> list[Task]:
+        return [task for task in self.tasks if isinstance(task, Task)]

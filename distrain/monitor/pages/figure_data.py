@@ -1,0 +1,146 @@
+"""From a job's documents to columns that figures draw: pure functions, no Bokeh."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.events import PHASES
+
+Document = Mapping[str, Any]
+Columns = dict[str, list[Any]]
+Series = dict[str, NDArray[np.float64]]
+
+TIMELINE_KINDS = ("notice", "validated", "checkpoint", "restart", "state")
+GIB = 2.0**30
+_SLOW = 1.2
+"""A rank is slow whose step takes more than this many times the median's; less is noise."""
+
+
+def train_series(train: Document) -> Series:
+    """The curves of training: columns of one length, NaN where a value is missing.
+
+    Between `auc_low` and `auc_high` is the AUC of the same rows without bins.
+    """
+    names = ("step", "elapsed_s", "rows_total", "rows_per_s", "loss", "auc", "auc_bound", "lr")
+    return _with_band({name: _numbers(train.get(name, ())) for name in names})
+
+
+def valid_series(valid: Document) -> Series:
+    """The curves of validation; columns as of `train_series`, without rows per second."""
+    names = ("step", "elapsed_s", "rows_total", "loss", "auc", "auc_bound")
+    return _with_band({name: _numbers(valid.get(name, ())) for name in names})
+
+
+def rank_series(ranks: Document) -> dict[str, Series]:
+    """Rows per second over time by name: `rank 0`, `rank 1`, ..., or of a large job its extremes.
+
+    >>> list(rank_series({"10": {}, "2": {}})), list(rank_series({"slowest": {}, "fastest": {}}))
+    (['rank 2', 'rank 10'], ['slowest', 'fastest'])
+    """
+    names = ("elapsed_s", "rows_per_s")
+    in_order = sorted(ranks, key=lambda rank: int(rank) if rank.isdecimal() else 0)
+    return {
+        f"rank {rank}" if rank.isdecimal() else rank: {
+            name: _numbers(ranks[rank].get(name, ())) for name in names
+        }
+        for rank in in_order
+    }
+
+
+def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> Columns:
+    """Where each rank's wall time went in a `window`, `seconds` or `total_seconds` of its document.
+
+    Per phase there is its share in percent, and as `PHASE_s` its seconds.
+    """
+    columns: Columns = _labels(ranks)
+    for phase in PHASES:
+        seconds = [float((rank.get(window) or {}).get(phase, 0.0)) for rank in ranks]
+        totals = [sum((rank.get(window) or {}).values()) for rank in ranks]
+        columns[phase] = [
+            100.0 * s / total if total else 0.0 for s, total in zip(seconds, totals, strict=True)
+        ]
+        columns[f"{phase}_s"] = seconds
+    return columns
+
+
+def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Columns:
+    """Each rank's step time: `rank`, `worker`, `step_time_ms`, and `is_slow`.
+
+    `is_slow` is `yes` of the slowest rank, if it takes more than `_SLOW` times the median.
+    """
+    name = None
+    if slowest and float(slowest["step_time_s"]) > _SLOW * float(slowest["median_step_time_s"]):
+        name = int(slowest["rank"])
+    columns = _labels(ranks)
+    columns["step_time_ms"] = [1e3 * (rank.get("step_time_s") or 0.0) for rank in ranks]
+    columns["is_slow"] = ["yes" if int(rank["rank"]) == name else "no" for rank in ranks]
+    return columns
+
+
+def step_time_title(slowest: Document | None) -> str:
+    """Name the slowest rank and lay it beside the median.
+
+    >>> step_time_title({"rank": 1, "step_time_s": 0.012, "median_step_time_s": 0.010})
+    'Slowest: rank 1, 20 % over the median of 10.0 ms'
+    """
+    if slowest is None:
+        return "Time of a step"
+    time_s, median_s = float(slowest["step_time_s"]), float(slowest["median_step_time_s"])
+    over = f"{100 * (time_s / median_s - 1):.0f} % over" if median_s else "against"
+    return f"Slowest: rank {slowest['rank']}, {over} the median of {1e3 * median_s:.1f} ms"
+
+
+def memory_columns(ranks: Sequence[Document]) -> Columns:
+    """Memory of ranks that reported it: `host_gib` of processes, `device_gib` of tensors."""
+    shown = [rank for rank in ranks if rank.get("memory")]
+    return _labels(shown) | {
+        f"{kind}_gib": [rank["memory"].get(f"{kind}_bytes", 0) / GIB for rank in shown]
+        for kind in ("host", "device")
+    }
+
+
+def gpu_columns(ranks: Sequence[Document]) -> Columns:
+    """GPUs of the ranks that have one: utilisation and memory in percent, memory in GiB."""
+    shown = [rank for rank in ranks if rank.get("gpu")]
+    gpus = [rank["gpu"] for rank in shown]
+    used = [gpu.get("memory_used_bytes") or 0 for gpu in gpus]
+    total = [gpu.get("memory_total_bytes") or 0 for gpu in gpus]
+    return {
+        **_labels(shown),
+        "utilisation_pct": [float(gpu.get("utilisation_pct") or 0.0) for gpu in gpus],
+        "memory_pct": [100 * u / t if t else 0.0 for u, t in zip(used, total, strict=True)],
+        "memory_used_gib": [u / GIB for u in used],
+        "memory_total_gib": [t / GIB for t in total],
+    }
+
+
+def timeline_columns(timeline: Sequence[Document]) -> Columns:
+    """The time line: `at_ms` (unix time), `kind`, `attempt`, `step`, `text`."""
+    known = [entry for entry in timeline if entry.get("kind") in TIMELINE_KINDS]
+    return {
+        "at_ms": [1e3 * float(entry["at_s"]) for entry in known],
+        **{name: [entry.get(name) for entry in known] for name in ("kind", "attempt", "step")},
+        "text": [str(entry.get("text") or "") for entry in known],
+    }
+
+
+def _labels(ranks: Sequence[Document]) -> Columns:
+    return {
+        "rank": [str(rank["rank"]) for rank in ranks],
+        "worker": [str(rank.get("worker") or "") for rank in ranks],
+    }
+
+
+def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array(values, dtype=np.float64)  # None becomes NaN
+
+
+def _with_band(series: Series) -> Series:
+    bound = series["auc_bound"]
+    return {
+        **series,
+        "auc_low": np.maximum(series["auc"] - bound, 0.0),
+        "auc_high": np.minimum(series["auc"] + bound, 1.0),
+    }

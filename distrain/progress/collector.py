@@ -1,0 +1,320 @@
+"""The events of ranks, merged into the progress of the whole job."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
+
+from distrain.events import (
+    PHASES,
+    CheckpointSaved,
+    CheckpointTrouble,
+    EvaluationDone,
+    Event,
+    KeepingTrouble,
+    ModelSaved,
+    RankFinished,
+    RankStarted,
+    StepsDone,
+    StoppedEarly,
+    TrainingStarted,
+    WeightsTaken,
+)
+from distrain.jobs import AttemptStarted, Checkpoints, Entry, Notice, Record
+from distrain.metrics import add_up_exchanges, reliability
+from distrain.progress.entries import EntryLog
+from distrain.progress.merging import (
+    add_up_loaders,
+    mean_device_seconds,
+    mean_seconds,
+    merge,
+    stall_pct,
+    stalls_of,
+    training_s,
+)
+
+Report = TypeVar("Report", StepsDone, EvaluationDone)
+
+_OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
+"""Fields of `RankFinished` that a `JobView` has for each rank."""
+
+
+class Collector:
+    """Progress of one job, attempt by attempt, in about `limit_bytes` of memory; `None` is any.
+
+    A record appears when every rank has reported the same step. States are merged in rank order,
+    so the same reports give the same record whatever order they arrive in. Nothing is ever taken
+    back: an attempt that goes on from a checkpoint says which of the records before still count.
+
+    Attributes:
+        entries: Its progress, under numbers.
+        rows_total: Rows trained up to the last record of training.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.entries = EntryLog(limit_bytes)
+        self.checkpoints = Checkpoints()
+        self.num_steps: int | None = None
+        self.total_rows: int | None = None
+        self.parameters: int | None = None
+        self.reader: str | None = None
+        self.warm_start: Mapping[str, Any] | None = None
+        self.begin_attempt(0, 0)
+
+    def begin_attempt(
+        self, attempt: int, num_ranks: int, reason: str = "", message: str = ""
+    ) -> None:
+        """A new gang is launched: forget what the one before left half reported.
+
+        `reason` and `message` say why the attempt before it ended; "" for the first.
+        """
+        self.attempt = attempt
+        self.num_ranks = num_ranks
+        self.model_path: str | None = None
+        self.model_step: int | None = None
+        self.stopped_early: Mapping[str, Any] | None = None
+        self.rows_before = 0
+        self.elapsed_before_s = 0.0
+        self._why = (reason, message)
+        self._trains = False
+        self._noted_ordered_scores = False
+        self._windows: dict[int, dict[int, StepsDone]] = defaultdict(dict)
+        self._evaluations: dict[int, dict[int, EvaluationDone]] = defaultdict(dict)
+        self._started: dict[int, RankStarted] = {}
+        self._known_places: tuple[dict[str, str], ...] = ()
+        self._finished: dict[int, RankFinished] = {}
+        self.rows_total = 0
+        self._open_rows = 0
+
+    def add(self, event: Event) -> None:
+        """Take in an event of one of this attempt's ranks."""
+        match event:
+            case RankStarted():
+                self._started[event.rank] = event
+            case TrainingStarted():
+                self._begin_training(event)
+            case StepsDone():
+                self._windows[event.step][event.rank] = event
+                if len(self._windows[event.step]) == self.num_ranks:
+                    self._merge_window(_in_rank_order(self._windows.pop(event.step)))
+            case EvaluationDone():
+                self._evaluations[event.step][event.rank] = event
+                if len(self._evaluations[event.step]) == self.num_ranks:
+                    self._merge_evaluation(_in_rank_order(self._evaluations.pop(event.step)))
+            case CheckpointSaved():
+                self._count_checkpoint(event)
+            case CheckpointTrouble() | KeepingTrouble():
+                self.entries.append(Notice(event.message))
+                if isinstance(event, CheckpointTrouble) and event.step is not None:
+                    failed = self.checkpoints.failed + 1
+                    self.checkpoints = replace(self.checkpoints, failed=failed)
+            case WeightsTaken():
+                self.warm_start = _facts_of(event)
+                self.entries.append(Notice(_weights_taken_text(event)))
+            case StoppedEarly():
+                self._stop_early(event)
+            case ModelSaved():
+                self.model_path, self.model_step = event.path, event.step
+            case RankFinished():
+                self._finished[event.rank] = event
+            case _:
+                pass
+
+    @property
+    def progress(self) -> list[Entry]:
+        """All of its progress that is kept."""
+        return self.entries.since(0)
+
+    @property
+    def records(self) -> list[Record]:
+        """The records in it, also those that no longer count."""
+        return [entry for entry in self.progress if isinstance(entry, Record)]
+
+    def shown(self) -> dict[str, Any]:
+        """The fields of a `JobView` that are known here; those of ranks when all have finished."""
+        finished = [self._finished[rank] for rank in sorted(self._finished)]
+        if len(finished) < self.num_ranks:
+            finished = []
+        return {
+            "num_steps": self.num_steps,
+            "total_rows": self.total_rows,
+            "parameters": self.parameters,
+            "reader": self.reader,
+            "next_record": len(self.entries),
+            "checkpoints": self.checkpoints,
+            "rows_before": self.rows_before,
+            "elapsed_before_s": self.elapsed_before_s,
+            "model_path": self.model_path,
+            "model_step": self.model_step,
+            "stopped_early": self.stopped_early,
+            "warm_start": self.warm_start,
+            "rank_places": self._places(),
+            "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
+            **{f"rank_{name}": tuple(getattr(e, name) for e in finished) for name in _OF_RANKS},
+        }
+
+    def _places(self) -> tuple[dict[str, str], ...]:
+        if len(self._started) < self.num_ranks:
+            return ()
+        if not self._known_places:
+            started = [self._started[rank] for rank in range(self.num_ranks)]
+            self._known_places = tuple(
+                {"host": e.host, "device": e.device, "hardware": e.hardware} for e in started
+            )
+        return self._known_places
+
+    def _begin_training(self, event: TrainingStarted) -> None:
+        if not self._trains:  # the first rank that reports it
+            self._trains = True
+            began = AttemptStarted(self.attempt, event.first_step, self.num_ranks, *self._why)
+            self.entries.append(began)
+            self.rows_total = event.rows_before
+            if self.checkpoints.path and not event.first_step:
+                gone = "found no checkpoint that can be used, and begins anew; the last one was"
+                self.entries.append(
+                    Notice(f"attempt {self.attempt} {gone} {self.checkpoints.path}")
+                )
+        self.num_steps = event.num_steps
+        self.total_rows = event.total_rows
+        self.parameters = event.parameters
+        self.reader = event.reader
+        self.rows_before = event.rows_before
+        self.elapsed_before_s = event.elapsed_before_s
+        self._open_rows += event.open_rows
+
+    def _stop_early(self, event: StoppedEarly) -> None:
+        self.num_steps, self.total_rows = event.step, event.rows  # there will be no more
+        self.stopped_early = _facts_of(event)
+        self.entries.append(Notice(_stopped_early_text(event)))
+
+    def _count_checkpoint(self, event: CheckpointSaved) -> None:
+        before = self.checkpoints
+        self.checkpoints = replace(
+            before,
+            count=before.count + 1,
+            step=event.step,
+            path=event.path,
+            stood_still_s=before.stood_still_s + event.stood_still_s,
+            write_s=before.write_s + event.write_s,
+        )
+
+    def _merge_window(self, reports: Sequence[StepsDone]) -> None:
+        last = reports[-1]
+        merged = merge([report.metrics for report in reports])
+        result = merged.compute()
+        window_s = max(training_s(report.seconds) for report in reports)
+        trained_rows = result.rows - self._open_rows  # the others were trained before
+        self._open_rows = 0
+        self.rows_total += trained_rows
+        self.entries.append(
+            Record(
+                split="train",
+                epoch=last.epoch,
+                step=last.step,
+                rows=result.rows,
+                rows_total=self.rows_total,
+                elapsed_s=self._elapsed_s(reports),
+                rows_per_s=trained_rows / window_s if window_s > 0 else None,
+                loss=result.log_loss,
+                normalised_entropy=result.normalised_entropy,
+                auc=result.auc,
+                auc_bound=result.auc_bound,
+                **stalls_of([stall_pct(report.seconds) for report in reports]),
+                seconds=mean_seconds([report.seconds for report in reports], PHASES),
+                lr=last.lr,
+                attempt=self.attempt,
+                loader=add_up_loaders([report.loader for report in reports]),
+                exchange=add_up_exchanges([report.exchange for report in reports]),
+                device_seconds=mean_device_seconds([report.device_seconds for report in reports]),
+            )
+        )
+
+    def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
+        merged = merge([report.metrics for report in reports])
+        result = merged.compute()
+        auc, auc_bound = result.auc, result.auc_bound
+        if reports[0].auc is not None:
+            self._note_ordered_scores(reports[0].step, auc_bound)
+            auc, auc_bound = reports[0].auc, reports[0].auc_bound
+        self.entries.append(
+            Record(
+                split="valid",
+                epoch=reports[0].epoch,
+                step=reports[0].step,
+                rows=result.rows,
+                rows_total=self.rows_total,
+                elapsed_s=self._elapsed_s(reports),
+                rows_per_s=None,
+                loss=result.log_loss,
+                normalised_entropy=result.normalised_entropy,
+                auc=auc,
+                auc_bound=auc_bound,
+                reliability=reliability(merged.negatives, merged.positives),
+                attempt=self.attempt,
+            )
+        )
+
+    def _note_ordered_scores(self, step: int, bound: float | None) -> None:
+        if self._noted_ordered_scores:
+            return
+        self._noted_ordered_scores = True
+        self.entries.append(
+            Notice(
+                f"validation at step {step}: counted in bins, the AUC would be certain to "
+                f"{bound:.1e} only, so the rows were ordered by their scores, in a second pass"
+            )
+        )
+
+    def _elapsed_s(self, reports: Sequence[StepsDone] | Sequence[EvaluationDone]) -> float:
+        return self.elapsed_before_s + max(report.elapsed_s for report in reports)
+
+
+def _in_rank_order(reports: Mapping[int, Report]) -> list[Report]:
+    return [reports[rank] for rank in sorted(reports)]
+
+
+def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:
+    """An event's fields but for the rank, as JSON values."""
+    return {name: value for name, value in asdict(event).items() if name != "rank"}
+
+
+def _stopped_early_text(event: StoppedEarly) -> str:
+    """Why a training stopped early.
+
+    >>> _stopped_early_text(StoppedEarly(0, 60, 6000, "auc", 30, 0.75, 3))
+    'stopped early after step 60: 3 validations without a better auc than 0.75 of step 30'
+    """
+    return (
+        f"stopped early after step {event.step}: {event.waited} validations without a better "
+        f"{event.metric} than {event.best_value:.6g} of step {event.best_step}"
+    )
+
+
+def _weights_taken_text(event: WeightsTaken) -> str:
+    """What a warm start took, table by table.
+
+    >>> table = {"columns": ["C1"], "by": "value", "matched": 9, "fresh": 2, "dropped": 1}
+    >>> text = _weights_taken_text(WeightsTaken(0, "runs/a/model", 40, {"C1": table}, 6))
+    >>> print(text.splitlines()[1].strip())
+    C1 by value: 9 matched, 2 fresh, 1 dropped
+    """
+    tables = event.tables
+    total = {
+        name: sum(t[name] for t in tables.values()) for name in ("matched", "fresh", "dropped")
+    }
+    step = "" if event.step is None else f" (step {event.step})"
+    lines = [
+        f"{name} by {table['by']}: {table['matched']:,} matched, {table['fresh']:,} fresh, "
+        f"{table['dropped']:,} dropped"
+        for name, table in tables.items()
+        if table["by"] == "value" or table["fresh"] or table["dropped"]
+    ]
+    return "\n  ".join(
+        [
+            f"begins with the weights of {event.path}{step}: {event.dense} dense tensors and "
+            f"{total['matched']:,} rows of {len(tables)} tables; {total['fresh']:,} rows are "
+            f"fresh, {total['dropped']:,} were dropped; optimizers begin anew",
+            *lines,
+            *(f"kept its initial values: {text}" for text in event.left),
+        ]
+    )

@@ -1,0 +1,167 @@
+"""Why attempts and jobs end early: a word for each reason, and what errors say of two of them."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why an attempt, or a job, ended early; its value is what files and messages carry.
+
+    Attributes:
+        meaning: What happened, in Markdown.
+        advice: What to do about it, in Markdown; "" where nothing has to be done.
+    """
+
+    meaning: str
+    advice: str
+
+    def __new__(cls, word: str, meaning: str, advice: str = "") -> "Reason":
+        """Make a member whose value is the word."""
+        reason = str.__new__(cls, word)
+        reason._value_, reason.meaning, reason.advice = word, meaning, advice
+        return reason
+
+    DATA_ERROR = (
+        "DataError",
+        "a file is missing, damaged, or holds a value that cannot be used; or the ranks see "
+        "different files",
+        "the message names file, row group, column and value",
+    )
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "the spec does not fit the data or the machine, such as `device: cuda` without a GPU; or "
+        "`checkpoint.dir` is another run's",
+        "the message says which field",
+    )
+    NON_FINITE_LOSS = (
+        "NonFiniteLoss",
+        "the loss became NaN or infinite",
+        "lower `train.optimizer.lr`, add `train.schedule.warmup_steps`, look for extreme values",
+    )
+    OUT_OF_MEMORY = (
+        "OutOfMemory",
+        "the device's or the host's memory did not suffice",
+        "lower `train.global_batch_size` or `data.prefetch_batches`; smaller embeddings",
+    )
+    OUTPUT_ERROR = (
+        "OutputError",
+        "the model or a log could not be written, or no checkpoint at all in `checkpoint.dir`",
+        "the message names path and cause; is the run directory on a shared filesystem?",
+    )
+    COLLECTIVE_TIMEOUT = (
+        "CollectiveTimeout",
+        "no rank made progress, and some waited for one that did not arrive",
+        "the message names that rank, what it does and its stacks",
+    )
+    NO_PROGRESS = (
+        "NoProgress",
+        "no rank made progress, and nobody waited for anybody else",
+        "the message names the rank, what it does and its stacks",
+    )
+    PREEMPTED = (
+        "Preempted",
+        "a notice to leave, or a job of higher priority, and no restart was left",
+        "raise `restart.max_preemptions`",
+    )
+    RESIZED = ("Resized", "stopped to go on with more ranks; never the end of a job")
+    COORDINATOR_LOST = (
+        "CoordinatorLost",
+        "the scheduler went away while the command watched",
+        "`distrain train --resume`",
+    )
+    PEER_LOST = (
+        "PeerLost",
+        "a collective operation failed because another rank was gone or hung, and no rank "
+        "reported another cause",
+        "the message names the ranks that said nothing; look into their logs first; the network, "
+        "or a machine that vanished",
+    )
+    STORAGE_UNAVAILABLE = (
+        "StorageUnavailable",
+        "data or checkpoints could not be read for `data.retry_s`, though another time they may be",
+        "the message names the file; look at the server and the network; `--resume` goes on when "
+        "it answers again",
+    )
+    RANK_FAILED = (
+        "RankFailed",
+        "any other exception in a rank, or a gang that could not be launched",
+        "the traceback is in the message",
+    )
+    RANK_DIED = (
+        "RankDied",
+        "a rank's process ended without a word",
+        "often the kernel's out-of-memory killer: see `dmesg` on that host",
+    )
+    WORKER_LOST = (
+        "WorkerLost",
+        "a rank's Dask worker left the cluster",
+        "the worker's own log",
+    )
+    QUEUE_DEADLINE_EXCEEDED = (
+        "QueueDeadlineExceeded",
+        "the job was not placed within `deadlines.queue_s` of its submission",
+        "the message says what it waited for: workers, or which job; without that deadline it "
+        "waits for ever",
+    )
+    START_DEADLINE_EXCEEDED = (
+        "StartDeadlineExceeded",
+        "not all ranks of an attempt trained within `deadlines.start_s` of their placement, or a "
+        "restart waited that long for its workers",
+        "the message says which ranks, or which workers, were missing",
+    )
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        "the job did not end within `deadlines.total_s`",
+        "raise it, or train less",
+    )
+    CANCELLED = (
+        "Cancelled",
+        "somebody stopped the job",
+        "the message says who or what, where that is known: such as a command that got Ctrl-C or "
+        "SIGTERM, and on which host",
+    )
+
+
+# Libraries have no common type for the loss of a peer, or of memory: only texts show them. A rank
+# classifies its own error by these signs, and `runs` looks for them in logs.
+# Of gloo, NCCL and torch's stores; lower case.
+_PEER_SIGNS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "socket closed",
+    "gloo/transport",
+    "timed out waiting",
+    "nccl communicator was aborted",
+    "remote process exited",
+    "failed to recv",
+)
+# Of CUDA's runtime and driver, NCCL, and cuBLAS when it makes its workspace; lower case.
+_MEMORY_SIGNS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "out of memory",
+    "cublas_status_alloc_failed",
+)
+
+
+def says_out_of_memory(text: str) -> bool:
+    """Whether an error's text says that memory ran out, on the host or on a device."""
+    text = text.lower()
+    return any(sign in text for sign in _MEMORY_SIGNS)
+
+
+def says_peer_lost(text: str) -> bool:
+    """Whether an error's text says only that another rank is gone, which is never the first cause.
+
+    >>> says_peer_lost("RuntimeError: Connection closed by peer [::1]:123")
+    True
+    >>> says_peer_lost("NCCL communicator was aborted: CUDA out of memory")
+    False
+    """
+    # NCCL reports a full GPU with the words of a failed connection.
+    if says_out_of_memory(text):
+        return False
+    text = text.lower()
+    return any(sign in text for sign in _PEER_SIGNS)

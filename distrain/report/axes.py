@@ -1,0 +1,170 @@
+"""Draws single plots of a run into given axes of matplotlib."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, sqrt
+from typing import Any
+
+from distrain.documents import curve_limits
+from distrain.jobs import Record
+
+TRAIN_COLOUR, VALID_COLOUR, OUTSIDE_COLOUR = "#3b6fb6", "#d1495b", "#4d4d4d"
+PHASE_COLOURS = {
+    "data_wait": "#d1495b",
+    "copy": "#edae49",
+    "forward_backward": "#3b6fb6",
+    "exchange": "#66a182",
+    "optimizer": "#8d6a9f",
+    "evaluate": "#c7c7c7",
+    "checkpoint": "#b08968",
+    "save": "#9a9a9a",
+    "other": "#dedede",
+}
+_MOST_POINTS = 2000
+"""Points of a curve at most; a page has no room for more."""
+
+Along = Callable[[Record], float]
+
+
+def millions(record: Record) -> float:
+    """Rows trained up to a record, in millions."""
+    return record.rows_total / 1e6
+
+
+def minutes(record: Record) -> float:
+    """Wall time up to a record, in minutes."""
+    return record.elapsed_s / 60
+
+
+ALONG_LABELS = {millions: "rows trained [millions]", minutes: "wall time [minutes]"}
+
+
+def draw_metric(
+    axes: Any,
+    train: Sequence[Record],
+    valid: Sequence[Record],
+    name: str,
+    label: str,
+    along: Along = millions,
+) -> None:
+    """Draw loss or AUC of training and validation; an AUC's bound as a band."""
+    for records, colour, what, mark in (
+        (train, TRAIN_COLOUR, "train, before the update", ""),
+        (valid, VALID_COLOUR, "valid", "o"),
+    ):
+        known = thinned([record for record in records if getattr(record, name) is not None])
+        places = [along(record) for record in known]
+        values = [getattr(record, name) for record in known]
+        axes.plot(places, values, color=colour, label=what, marker=mark or None, linewidth=1.2)
+        if name == "auc" and known:
+            bounds = [record.auc_bound or 0.0 for record in known]
+            low = [v - b for v, b in zip(values, bounds, strict=True)]
+            high = [v + b for v, b in zip(values, bounds, strict=True)]
+            axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set_ylabel(label)
+    axes.legend(frameon=False)
+
+
+def fit_range(
+    axes: Any,
+    runs: Sequence[Sequence[Record]],
+    valid: Sequence[Record],
+    name: str,
+    along: Along = millions,
+) -> None:
+    """Show all points but those of a wild start, which arrows at the edge stand for."""
+    curves = [[getattr(record, name) for record in train] for train in runs]
+    limits = curve_limits(curves, [getattr(record, name) for record in valid])
+    if limits is None:
+        return
+    low, high = limits
+    axes.set_ylim(low, high)
+    known = [(r, getattr(r, name)) for train in runs for r in train]
+    finite = [(along(r), value) for r, value in known if value is not None and isfinite(value)]
+    above = [(place, value) for place, value in finite if value > high]
+    below = [(place, value) for place, value in finite if value < low]
+    for beyond, edge, mark, furthest in ((above, 1.0, "^", max), (below, 0.0, "v", min)):
+        if beyond:
+            axes.plot(
+                [place for place, _ in beyond],
+                [edge] * len(beyond),
+                transform=axes.get_xaxis_transform(),
+                color=OUTSIDE_COLOUR, marker=mark, linestyle="", markersize=6, clip_on=False,
+                label=f"outside, as far as {furthest(value for _, value in beyond):.3g}",
+            )  # fmt: skip
+            axes.legend(frameon=False)
+
+
+def draw_line(
+    axes: Any, train: Sequence[Record], name: str, label: str, along: Along = millions
+) -> None:
+    """Draw a figure of training from zero on, where it is known."""
+    shown = thinned([record for record in train if getattr(record, name) is not None])
+    values = [getattr(record, name) for record in shown]
+    axes.plot([along(r) for r in shown], values, color=TRAIN_COLOUR, linewidth=1.2)
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
+
+
+def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
+    """Draw mean predictions against observed rates; bars are two standard errors of a rate."""
+    predicted, observed = of["predicted"], of["observed"]
+    errors = [2 * sqrt(p * (1 - p) / n) for p, n in zip(observed, of["rows"], strict=True)]
+    top = 1.05 * max(*predicted, *(o + e for o, e in zip(observed, errors, strict=True)))
+    axes.plot([0, top], [0, top], color="#9a9a9a", linewidth=0.8, linestyle="--", label="equal")
+    axes.errorbar(
+        predicted, observed, yerr=errors, color=VALID_COLOUR, marker="o", markersize=4,
+        linewidth=1.2, elinewidth=0.8, label="groups of rows",
+    )  # fmt: skip
+    axes.set_xlim(0, top)
+    axes.set_ylim(0, top)
+    axes.set_xlabel("mean prediction")
+    axes.set_ylabel("observed rate")
+    axes.legend(frameon=False, loc="upper left")
+
+
+def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
+    """Draw how many rows are in each group of `draw_reliability`, at its mean prediction."""
+    axes.vlines(of["predicted"], 0, of["rows"], color=VALID_COLOUR, linewidth=2)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("mean prediction")
+    axes.set_ylabel("rows of the group")
+
+
+def draw_shares(axes: Any, train: Sequence[Record], along: Along = millions) -> None:
+    """Draw the shares of wall time by phase, of the mean rank."""
+    shown = thinned(train)
+    phases = [p for p in PHASE_COLOURS if any((r.seconds or {}).get(p, 0.0) > 0 for r in shown)]
+    totals = [sum((r.seconds or {}).values()) or 1.0 for r in shown]
+    shares = [
+        [
+            100 * (r.seconds or {}).get(p, 0.0) / total
+            for r, total in zip(shown, totals, strict=True)
+        ]
+        for p in phases
+    ]
+    if phases:
+        places = [along(record) for record in shown]
+        colours = [PHASE_COLOURS[p] for p in phases]
+        axes.stackplot(places, *shares, labels=phases, colors=colours)
+        axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("wall time [%], mean rank")
+
+
+def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence[str]) -> None:
+    """Draw a stacked bar of seconds by phase for each rank, the first on top."""
+    left = [0.0] * len(seconds)
+    for phase, colour in PHASE_COLOURS.items():
+        widths = [of_rank.get(phase, 0.0) for of_rank in seconds]
+        if any(widths):
+            axes.barh(names, widths, left=left, color=colour, label=phase)
+            left = [a + b for a, b in zip(left, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("wall time [s]")
+    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def thinned(records: Sequence[Record], most: int = _MOST_POINTS) -> list[Record]:
+    """At most `most` records at even distances, with the last."""
+    every = -(-len(records) // most) or 1
+    return list(records[::-1][::every][::-1])

@@ -1,0 +1,350 @@
+"""Checks of a job before anything starts, by one function for every command.
+
+`distrain train`, its `--dry-run` and `distrain plan` call it, so their answers agree. It reads
+names of files and footers, tries whether places can be written, and computes what a rank must
+hold. It leaves nothing behind. Mistakes that do not depend on each other are reported together.
+
+What depends on the machines of another cluster is not checked, and the notes say so.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
+from distrain.run_paths import RunPaths
+from distrain.spec import CustomSpec, JobSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from distrain.running.resuming import Resumption
+    from distrain.sinks import Sink
+    from distrain.train.data import Inputs
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A job that can be started, as far as checks can show.
+
+    Attributes:
+        inputs: The job's data.
+        device: Where its ranks train on this machine; `None` for those of another cluster.
+        notes: What was not checked, and what may surprise, in words.
+    """
+
+    inputs: "Inputs"
+    device: "torch.device | None"
+    notes: tuple[str, ...] = ()
+
+
+def preflight(
+    spec: JobSpec,
+    *,
+    job_id: str = "job",
+    run_dir: Path | None = None,
+    scheduler: str | None = None,
+    resumed: "Resumption | None" = None,
+    sinks: "Sequence[str | Sink]" = (),
+) -> Checked:
+    """Check a job against its data, its places and the machines that are known.
+
+    Args:
+        job_id: The job's id, which may be part of a path.
+        run_dir: The run directory; `None` if the job will have none.
+        scheduler: The cluster's address, if its ranks are not to run on this machine.
+        resumed: The run that the job goes on with; `None` for a new one.
+
+    Raises:
+        DistrainError: A check failed; of several mistakes one error that names all.
+    """
+    elsewhere = scheduler is not None and spec.resources.backend != "inline"
+    job = _Job(
+        spec, job_id, run_dir, elsewhere, resumed, sinks, notes=_not_checked(spec, elsewhere)
+    )
+    mistakes = Mistakes()
+
+    def passes(*checks: Callable[[_Job], None]) -> bool:
+        """Run checks that do not depend on each other; whether all of them passed."""
+        before = len(mistakes.found)
+        for check in checks:
+            with mistakes.collected():
+                check(job)
+        return len(mistakes.found) == before
+
+    files_exist = passes(_check_training_files, _check_validation_files, _check_schema)
+    passes(_check_run_dir, _check_checkpoint_dir, _check_cache_dir, _check_sinks)
+    if not files_exist:  # all that follows looks into the data, and takes seconds to load
+        mistakes.raise_found()
+    model_can_be_built = passes(_choose_device, _check_function)
+    passes(_check_owner)
+    fields_are_good = passes(_check_fields)
+    if passes(_read_inputs):
+        if fields_are_good:
+            passes(_check_loading)
+        if model_can_be_built:
+            passes(_check_model, _check_warm_start)
+        passes(_check_resumable)
+    mistakes.raise_found()
+    job.notes += [*_surprises(spec, job.inputs), *_replaced(job)]
+    return Checked(job.inputs, job.device, tuple(job.notes))
+
+
+@dataclass
+class _Job:
+    """A job as the checks see it, and what they find out."""
+
+    spec: JobSpec
+    job_id: str
+    run_dir: Path | None
+    elsewhere: bool  # its workers are on other machines
+    resumed: "Resumption | None"
+    sinks: "Sequence[str | Sink]"
+    notes: list[str]
+    device: "torch.device | None" = None  # once chosen; stays `None` elsewhere
+    inputs: "Inputs" = field(init=False)  # once read
+
+
+# Each check raises what it finds, and does nothing where it does not apply.
+
+
+def _check_training_files(job: _Job) -> None:
+    _check_files(job.spec.data.train)
+
+
+def _check_validation_files(job: _Job) -> None:
+    _check_files(job.spec.data.valid)
+
+
+def _check_files(patterns: Sequence[str]) -> None:
+    """Look for the files by their names alone, which needs no library that loads for long."""
+    from distrain.partition import PARQUET_SUFFIXES
+    from distrain.storage import list_inputs
+
+    # A storage that does not answer now is waited for where the footers are read.
+    with suppress(Unavailable):
+        list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
+
+
+def _check_schema(job: _Job) -> None:
+    from distrain.schema import Schema
+
+    if job.spec.data.schema_path not in ("auto", "criteo"):
+        Schema.load(job.spec.data.schema_path)
+
+
+def _check_run_dir(job: _Job) -> None:
+    from distrain.runs import check_new_run
+    from distrain.storage import check_place
+
+    if job.run_dir is not None:
+        check_place(job.run_dir)
+        if job.resumed is None:
+            check_new_run(RunPaths(job.run_dir))
+
+
+def _check_checkpoint_dir(job: _Job) -> None:
+    from distrain.storage import check_place, open_folder
+
+    if job.elsewhere or job.spec.checkpoint.dir is None:
+        return
+    url = job.spec.checkpoint.dir.replace("{run_id}", job.job_id)
+    with _field_named("checkpoint.dir"):
+        try:
+            folder = open_folder(url)
+        except OSError as error:
+            raise OutputError(
+                f"cannot be opened: {error}",
+                where={"url": url},
+                hint="Check the URL, and that the package of its filesystem is installed.",
+            ) from None
+        if folder.local:
+            check_place(folder.url)
+
+
+def _check_cache_dir(job: _Job) -> None:
+    from distrain.storage import check_place
+
+    if not job.elsewhere and job.spec.data.cache_dir is not None:
+        with _field_named("data.cache_dir"):
+            check_place(job.spec.data.cache_dir)
+
+
+def _check_sinks(job: _Job) -> None:
+    from distrain.sinks import open_sinks
+
+    open_sinks(job.sinks)
+
+
+def _choose_device(job: _Job) -> None:
+    """Choose where ranks train on this machine, if it has what they need for that."""
+    if job.elsewhere:
+        return
+    from distrain.cluster import ClusterRequest, check_cluster
+    from distrain.train.control import choose_backend, choose_device
+    from distrain.train.step import check_graph, check_precision
+
+    resources = job.spec.resources
+    device = choose_device(resources)
+    if resources.backend != "inline":
+        check_cluster(ClusterRequest(num_workers=resources.num_ranks, device=resources.device))
+    check_precision(job.spec.train.precision, device)
+    if job.spec.train.cuda_graph:
+        check_graph(job.spec.train, device)
+    choose_backend(device)
+    job.device = device
+
+
+def _check_function(job: _Job) -> None:
+    """Check that the workers of this machine can import a model of the user's own."""
+    from distrain.models import check_function
+
+    if not job.elsewhere and isinstance(job.spec.model, CustomSpec):
+        check_function(job.spec.model.function, here=job.spec.resources.backend == "inline")
+
+
+def _check_owner(job: _Job) -> None:
+    """Check that the place of checkpoints is no other run's; note it if that cannot be seen."""
+    from distrain.checkpoint import check_owner
+    from distrain.train.saving import checkpoint_dir
+
+    if job.run_dir is None or job.spec.checkpoint.dir is None:
+        return  # inside the run directory, which is as new as the run
+    paths = RunPaths(job.run_dir)
+    place = checkpoint_dir(job.spec, paths, job.job_id, resumed=job.resumed is not None)
+    try:
+        check_owner(place)
+    except Unavailable as error:
+        job.notes.append(f"not checked, whose checkpoint.dir is: {error.message}")
+
+
+def _check_fields(job: _Job) -> None:
+    from distrain.train.data import check_fields
+
+    check_fields(job.spec)
+
+
+def _read_inputs(job: _Job) -> None:
+    from distrain.train.data import read_inputs
+
+    job.inputs = read_inputs(job.spec)
+
+
+def _check_loading(job: _Job) -> None:
+    """Check that the loaders of the ranks can serve the job."""
+    import torch
+
+    from distrain.train.data import Span, job_loader
+    from distrain.world import World
+
+    spec, inputs, device = job.spec, job.inputs, torch.device("cpu")
+    if spec.data.reader == "cudf":  # a loader for a GPU allocates there, which only this one needs
+        if job.device is None:
+            return  # the GPU that it decodes on is a worker's
+        device = job.device
+    else:  # the cache has a check of its own, and need not pass for the others
+        spec = spec.model_copy(update={"data": spec.data.model_copy(update={"cache_dir": None})})
+    world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
+    Span.of(spec, job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle))
+    if inputs.valid is not None:
+        job_loader(spec, inputs.schema, inputs.valid, world, device, shuffle="none")
+
+
+def _check_model(job: _Job) -> None:
+    """Check that the model can be built for the columns, and that a rank can hold it."""
+    from distrain.train.planning import check_fits
+
+    model = job.spec.model
+    if job.elsewhere and isinstance(model, CustomSpec):
+        return
+    try:
+        check_fits(job.spec, job.inputs.schema, job.device)
+    except DistrainError:
+        raise
+    except Exception as error:
+        if not isinstance(model, CustomSpec):
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{frame.filename}:{frame.lineno}, in {frame.name}"
+        raise SpecError(
+            f"the model's function failed: {type(error).__name__}: {error}",
+            where={"model.function": model.function, "at": at},
+            hint="It is called with the schema and model.options; mend it, or these.",
+        ) from error
+
+
+def _check_warm_start(job: _Job) -> None:
+    """Check that the weights that a new job begins with exist and fit."""
+    if job.elsewhere and isinstance(job.spec.model, CustomSpec):
+        return
+    if job.resumed is None and job.spec.train.init_from is not None:
+        from distrain.train.warm_start import check_warm_start  # late: its imports take seconds
+
+        check_warm_start(job.spec, job.inputs)
+
+
+def _check_resumable(job: _Job) -> None:
+    if job.resumed is not None:
+        job.resumed.check(job.spec, job.inputs)
+
+
+def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
+    """A note on what only the workers' machines can show."""
+    if not elsewhere:
+        return []
+    depends = {
+        "resources.device": True,
+        "memory for the tables": spec.embeddings.memory_gib is None,
+        "data.cache_dir": spec.data.cache_dir is not None,
+        "checkpoint.dir": spec.checkpoint.dir is not None,
+        "model.function": isinstance(spec.model, CustomSpec),
+        "data.reader": spec.data.reader == "cudf",
+    }
+    names = ", ".join(name for name, is_asked in depends.items() if is_asked)
+    return [f"not checked, as the workers are on other machines: {names}"]
+
+
+def _surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
+    """Notes on what trains, though hardly as it was meant."""
+    notes = []
+    batch, rows = spec.train.global_batch_size, inputs.train.num_rows
+    if batch > rows:
+        notes.append(
+            f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
+            "is one step of all rows"
+        )
+    best = spec.checkpoint.keep_best
+    if best is not None and not spec.evaluate.every_steps:
+        at_end = spec.data.valid and spec.evaluate.at_end
+        notes.append(
+            f"checkpoint.keep_best is {best}, but evaluate.every_steps is null: "
+            f"{'the last step alone is' if at_end else 'nothing is'} validated, and the last "
+            "model is saved"
+        )
+    return notes
+
+
+def _replaced(job: _Job) -> list[str]:
+    """A note on an earlier run in the run directory."""
+    from distrain.runs import untrained
+
+    if job.run_dir is None or job.resumed is not None:
+        return []
+    reason = untrained(RunPaths(job.run_dir))
+    if reason is None:
+        return []
+    held = f"{job.run_dir} holds a job that ended before its first step ({reason})"
+    return [f"{held}, and is replaced"]
+
+
+@contextmanager
+def _field_named(field: str) -> Iterator[None]:
+    """Add the field of the spec to an error's message."""
+    try:
+        yield
+    except OutputError as error:
+        message = f"{field}: {error.message}"
+        raise OutputError(message, where=error.where, hint=error.hint) from None

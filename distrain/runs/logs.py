@@ -1,0 +1,114 @@
+"""Finds the logs of a run's ranks, and the first error in them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrain.errors import InputError
+from distrain.reasons import Reason, says_peer_lost
+from distrain.run_paths import RunPaths, check_run_dir, of_all_ranks, recent_parts
+
+_TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (\w+) ")
+_UNANNOUNCED = re.compile(
+    r"Traceback \(most recent call last\)|Fatal Python error|terminate called|Segmentation fault"
+    r"|^\w*(Error|Exception)\b",
+)
+_LATEST = "9"  # later than any time stamp
+
+LINES_BEFORE, LINES_AFTER = 5, 40
+
+
+def read_log(path: Path) -> bytes:
+    """All parts of a log that are kept, also while its rank still prints."""
+    recent, older = recent_parts(path)
+    end = b"".join(part.read_bytes() for part in (older, recent) if part.exists())
+    return path.read_bytes() + end
+
+
+@dataclass(frozen=True)
+class RankLog:
+    """One rank's log of one attempt."""
+
+    attempt: int
+    rank: int
+    path: Path
+
+    def text(self) -> str:
+        """All that is kept of the log."""
+        return read_log(self.path).decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class LoggedError:
+    """An error in a log.
+
+    Attributes:
+        line: Number of the error's line, from 1.
+        text: The error with some lines before it, up to the next line that is logged.
+        at: The log's time stamp at or before the error.
+        of_peers: Whether it only says that a peer was lost, which another rank's error explains.
+    """
+
+    log: RankLog
+    line: int
+    text: str
+    at: str
+    of_peers: bool
+
+
+def find_logs(
+    paths: RunPaths, attempt: int | None = None, rank: int | None = None
+) -> list[RankLog]:
+    """The logs of a run, or of one attempt or rank, in order of attempt and rank.
+
+    Raises:
+        InputError: There is no such folder, or no such log; the message lists those there are.
+    """
+    check_run_dir(paths)
+    found = [
+        RankLog(number, of_rank, path)
+        for number in paths.attempts()
+        for of_rank, path in of_all_ranks(paths.log(0, number)).items()
+    ]
+    wanted = [log for log in found if attempt in (None, log.attempt) and rank in (None, log.rank)]
+    if not wanted:
+        there = ", ".join(f"attempt {log.attempt} rank {log.rank}" for log in found)
+        raise InputError(
+            "no such log" if found else "no rank of this run has printed anything",
+            where={"run": str(paths.root)} | ({"there are": there} if there else {}),
+            hint=None if found else "Is it a run directory? Logs lie in its folder `logs`.",
+        )
+    return wanted
+
+
+def first_error(logs: Sequence[RankLog]) -> LoggedError | None:
+    """The earliest error in some logs; errors about lost peers count only if there is no other."""
+    errors = [error for log in logs for error in [_first_error(log)] if error is not None]
+    return min(errors, key=lambda e: (e.of_peers, e.log.attempt, e.at), default=None)
+
+
+def _first_error(log: RankLog) -> LoggedError | None:
+    lines = log.text().splitlines()
+    at, found = _LATEST, None
+    for index, line in enumerate(lines):
+        stamp = _TIME.match(line)
+        at = stamp[1] if stamp else at
+        if (stamp and stamp[2] in ("ERROR", "CRITICAL")) or _UNANNOUNCED.search(line):
+            end = _end_of_block(lines, index)
+            block = "\n".join(lines[index:end])
+            of_peers = says_peer_lost(block) or Reason.PEER_LOST in block
+            text = "\n".join(lines[max(0, index - LINES_BEFORE) : end])
+            error = LoggedError(log, index + 1, text, at, of_peers)
+            if not of_peers:
+                return error
+            found = found or error
+    return found
+
+
+def _end_of_block(lines: Sequence[str], start: int) -> int:
+    for index in range(start + 1, min(len(lines), start + LINES_AFTER)):
+        stamp = _TIME.match(lines[index])
+        if stamp and stamp[2] not in ("ERROR", "CRITICAL"):
+            return index
+    return min(len(lines), start + LINES_AFTER)

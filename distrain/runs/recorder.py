@@ -1,0 +1,301 @@
+"""Keeps a run directory up to date while its job runs."""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from distrain.errors import InputError, OutputError
+from distrain.jobs import Entry, JobState, JobView, Record
+from distrain.progress import remove_reports, replay_reports
+from distrain.run_paths import RunPaths
+from distrain.runs.history import Followed, History
+from distrain.runs.run_file import (
+    RunFile,
+    read_records,
+    read_run_and_spec,
+    read_summary,
+    remove_untrained,
+    untrained,
+    write_spec,
+)
+from distrain.runs.status import RunStatus, read_status
+from distrain.runs.summary import Summary, summarise
+from distrain.runs.validation import write_json
+from distrain.spec import JobSpec
+from distrain.storage import check_writable, translated_errors, whole_file
+
+DrawCurves = Callable[[Sequence[Record], str, Path], None]
+
+
+def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
+    """Make a run directory and write to it whose run it is, and the resolved spec.
+
+    What a job left there that ended before it trained a step is removed.
+
+    Raises:
+        OutputError: It holds a run already, or cannot be written; then it is as it was.
+        RunInUse: Another command begins a run there at this moment.
+    """
+    paths = RunPaths(root)
+    check_writable(root)
+    with _alone_in(root), ExitStack() as unless_opened:
+        check_new_run(paths)
+        if paths.run.exists():
+            with _locked(paths.run):
+                remove_untrained(paths)
+        unless_opened.callback(_forget, paths)
+        RunFile.new(job_id).write(paths)
+        write_spec(spec, paths)
+        recorder = RunRecorder(paths)
+        unless_opened.pop_all()
+    return recorder
+
+
+def check_new_run(paths: RunPaths) -> None:
+    """Raise an `OutputError` if a run directory holds a run that trained, or may have."""
+    if (paths.spec.exists() or paths.run.exists()) and untrained(paths) is None:
+        raise OutputError(
+            "the run directory holds a run already",
+            where={"path": str(paths.root)},
+            hint="Choose another --run-dir, remove that one, or go on with it: "
+            f"distrain train --resume {paths.root}",
+        )
+
+
+def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
+    """Go on with a run directory whose job is resumed; `spec` replaces the one that is there.
+
+    Raises:
+        OutputError: It cannot be written, or another command is at it.
+        InputError: Its records cannot be read.
+    """
+    paths = RunPaths(root)
+    check_writable(root)
+    with _kept(paths) as lock:
+        before = read_status(paths) or read_summary(paths)  # of a command that broke off or ended
+        recorder = RunRecorder(paths, read_records(paths), before, lock)
+        recorder.catch_up()
+        write_spec(spec, paths)
+    return recorder
+
+
+class RunInUse(OutputError):
+    """Another command keeps the run directory up to date."""
+
+
+def take_over_run(root: Path, job_id: str) -> "RunRecorder":
+    """Go on with the run directory of a job that runs, or ran, without a command following it.
+
+    Raises:
+        InputError: It holds no run, or that of another job.
+        RunInUse: Another command is at it.
+        OutputError: It cannot be written.
+    """
+    paths = RunPaths(root)
+    run, _ = read_run_and_spec(root)
+    if run.job_id != job_id:
+        raise InputError(
+            f"the directory holds the run of another job, {run.job_id}",
+            where={"path": str(root), "job": job_id},
+        )
+    check_writable(root)
+    with _kept(paths) as lock:
+        before = read_status(paths)
+        recorder = RunRecorder(paths, read_records(paths), before, lock)
+        recorder.same_job()
+    return recorder
+
+
+class RunRecorder:
+    """Writes records as they come, the run's status, and summary and curves at the end.
+
+    `metrics.jsonl` grows line by line, each written in one piece, and is written anew when records
+    in it no longer count; the other files appear whole. A run has one recorder at a time.
+
+    Args:
+        paths: The run directory, which holds a `run.json`.
+        records: Records of earlier attempts.
+        before: The summary or status that the command before left.
+        lock: The locked `run.json`, if it is locked already.
+    """
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        records: Iterable[Record] = (),
+        before: Mapping[str, Any] | None = None,
+        lock: BinaryIO | None = None,
+    ):
+        self.paths = paths
+        self.history = History(records)
+        self._followed = Followed(self.history.records)
+        self._missed: list[Entry] = []
+        self._before = dict(before or {})
+        self._status: RunStatus | None = None
+        self._lock = _locked(paths.run) if lock is None else lock
+        # What is there may lack records, or end in a line that was cut off.
+        self._stale = bool(self.records) or paths.metrics.exists()
+
+    def __enter__(self) -> "RunRecorder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unlock the run."""
+        self._lock.close()
+
+    def forget(self) -> None:
+        """Remove a run whose job was never submitted: another may take the directory."""
+        _forget(self.paths)
+
+    def catch_up(self) -> None:
+        """Take in what was reported and never recorded; the next `add` passes it on."""
+        self.history.complete(self._followed.made_again(replay_reports(self.paths), self._missed))
+        self._stale = self._stale or bool(self.records)
+
+    def same_job(self) -> None:
+        """The job of the command before still goes on, and its views have all that it did."""
+        self._before = dict(self._before.get("earlier", self._before))
+
+    @property
+    def records(self) -> list[Record]:
+        """The records that count."""
+        return self.history.records
+
+    def add(self, view: JobView) -> list[Entry]:
+        """Record what is new in a view; returns the entries not passed on yet, in order.
+
+        Raises:
+            OutputError: Lines could not be written, and the file is unchanged. The next call
+                writes and returns them, too.
+        """
+        if view.missed:  # nobody came by for long: the scheduler has forgotten what came between
+            self.catch_up()
+        fresh, rewound = self.history.add(view.progress)
+        self._missed += self._followed.new(view.progress)
+        anew = rewound or (self._stale and bool(self.records))
+        self._stale = self._stale or rewound or bool(fresh)  # until all of it is written
+        if anew:
+            self._write_anew()
+        elif fresh:
+            with translated_errors(self.paths.metrics):
+                _append(self.paths.metrics, _lines(fresh))
+            self._stale = False
+        if not view.state.is_final:
+            self._write_status(RunStatus.of(view, self._before))
+        passed_on, self._missed = self._missed, []
+        return passed_on
+
+    def _write_anew(self) -> None:
+        with whole_file(self.paths.metrics) as partial:
+            partial.write_bytes(_lines(self.records))
+        self._stale = False
+
+    def _write_status(self, status: RunStatus) -> None:
+        if status != self._status:
+            self._status = status
+            with suppress(OutputError):  # a full disk is reported when records are written
+                status.write(self.paths)
+
+    def sum_up(self, view: JobView) -> Summary:
+        """The summary of the job's last view and all records."""
+        return summarise(view, self.records, self._before)
+
+    def finish(self, view: JobView, draw: DrawCurves | None = None) -> Summary:
+        """Write the summary and, with `draw`, the curves; unlock the run.
+
+        Raises:
+            OutputError: One could not be written; it is not there.
+        """
+        with self:  # whoever comes now finds a run that is finished
+            summary = self.sum_up(view)
+            write_json(self.paths.summary, summary.to_json())
+            if self._stale and self.records:
+                self._write_anew()
+            with translated_errors(self.paths.progress):
+                self.paths.progress.unlink(missing_ok=True)
+            if view.state is JobState.SUCCEEDED:
+                remove_reports(self.paths)
+            if self.records and draw is not None:
+                with whole_file(self.paths.curves) as partial:
+                    draw(self.records, view.name, partial)
+            return summary
+
+
+def _forget(paths: RunPaths) -> None:
+    """Remove what a run begins with, and the directory if nothing else is in it."""
+    with suppress(OSError):
+        for file in (paths.tables, paths.spec, paths.run):
+            file.unlink(missing_ok=True)
+        paths.root.rmdir()
+
+
+@contextmanager
+def _alone_in(root: Path) -> Iterator[None]:
+    """Keep other commands from beginning a run in the same directory."""
+    with translated_errors(root):
+        folder = os.open(root, os.O_RDONLY)
+    try:
+        _lock(folder, root)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _locked(path: Path) -> BinaryIO:
+    """A file that is locked for this process as long as it is open."""
+    with translated_errors(path):
+        file = path.open("rb")
+    try:
+        _lock(file.fileno(), path.parent)
+    except RunInUse:
+        file.close()
+        raise
+    return file
+
+
+def _lock(descriptor: int, root: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunInUse(
+            "another command is at this run",
+            where={"path": str(root)},
+            hint="Wait for its end, or end it.",
+        ) from None
+    except OSError:  # a filesystem without locks
+        pass
+
+
+@contextmanager
+def _kept(paths: RunPaths) -> Iterator[BinaryIO]:
+    """A run directory's lock, which outlives the block unless that fails."""
+    lock = _locked(paths.run)
+    try:
+        yield lock
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _lines(records: Iterable[Record]) -> bytes:
+    return "".join(json.dumps(asdict(record)) + "\n" for record in records).encode()
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append all of `data`, or nothing."""
+    with path.open("ab", buffering=0) as file:
+        size_bytes = file.tell()
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            file.truncate(size_bytes)  # a full disk takes half a line
+            raise

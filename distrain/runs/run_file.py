@@ -1,0 +1,176 @@
+"""`run.json`, and what else is read of a run directory to go on with its run."""
+
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from distrain.errors import InputError
+from distrain.hardware import cpu_model
+from distrain.jobs import Reason, Record
+from distrain.run_paths import RunPaths
+from distrain.runs.validation import json_of, read_outcome, record_of, why, write_json
+from distrain.spec import JobSpec, dump_yaml, parse_spec, parse_yaml
+from distrain.storage import translated_errors, whole_file
+from distrain.version import __version__
+
+_PACKAGES = (
+    "distrain", "torch", "dask", "distributed", "numpy", "pyarrow", "pydantic", "fsspec",
+    "triton", "cudf-cu13", "dask-cuda",
+)  # fmt: skip
+"""Packages whose versions are recorded, where they are installed."""
+_HINT = "Is it a run directory? It holds spec.yaml and run.json."
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """What `run.json` holds.
+
+    Attributes:
+        job_id: The job whose run this is, also when it is resumed.
+        created: When it was first submitted: ISO 8601, in UTC.
+        version: distrain's version then.
+        environment: The machine that the command ran on then, and what was installed there.
+    """
+
+    job_id: str
+    created: str
+    version: str
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls, job_id: str) -> "RunFile":
+        """The file of a run that begins now."""
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(job_id, created, __version__, describe_environment())
+
+    def write(self, paths: RunPaths) -> None:
+        """Write it, whole."""
+        write_json(paths.run, asdict(self))
+
+
+def write_spec(spec: JobSpec, paths: RunPaths) -> None:
+    """Write a run's spec as resolved, whole."""
+    with whole_file(paths.spec) as partial:
+        partial.write_text(dump_yaml(spec.model_dump(mode="json")))
+
+
+def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:
+    """The `run.json` and the spec of a run directory; overrides are `SECTION.FIELD=VALUE`.
+
+    Raises:
+        InputError: It holds no run that can be read.
+        SpecError: The spec, or an override, cannot be used.
+    """
+    paths = RunPaths(root)
+    run = _read(paths.run, json_of)
+    document = _read(paths.spec, parse_yaml)
+    try:
+        if not all(isinstance(run.get(name), str) for name in ("job_id", "created", "version")):
+            raise TypeError("job_id, created and version must be texts")
+        if not isinstance(run.get("environment", {}), dict):
+            raise TypeError("environment is no mapping")
+        return RunFile(**run), parse_spec(document, overrides)
+    except TypeError as error:
+        raise InputError(f"not a run.json: {error}", where={"path": str(paths.run)}) from None
+
+
+def read_records(paths: RunPaths) -> list[Record]:
+    """The records of a run; a last line that was not written to its end is left out.
+
+    Raises:
+        InputError: Another line cannot be read.
+    """
+    if not paths.metrics.exists():
+        return []
+    whole, _, _ = paths.metrics.read_bytes().rpartition(b"\n")
+    records = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            records.append(record_of(line))
+        except (ValueError, TypeError, KeyError) as error:
+            where = {"path": str(paths.metrics), "line": number}
+            raise InputError(f"not a record: {why(error)}", where=where) from None
+    return records
+
+
+def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
+    """What `summary.json` holds; `None` if the run has none, or none that can be read."""
+    return read_outcome(paths.summary)
+
+
+def untrained(paths: RunPaths) -> str | None:
+    """Why the job of a run directory ended before it trained a step; `None` if it did train.
+
+    Such a directory holds nothing to go on with: another job may take it.
+    """
+    summary = read_summary(paths) or {}
+    ended_badly = summary.get("state") in ("failed", "cancelled")
+    # Of a lost scheduler nobody knows what its job did.
+    if not ended_badly or summary.get("reason") == Reason.COORDINATOR_LOST or summary.get("steps"):
+        return None
+    saved = summary.get("checkpoints")
+    counts = isinstance(saved, dict) and saved.get("count")
+    held = (paths.metrics, paths.checkpoints, paths.model)
+    if counts or any(_holds_something(path) for path in held):
+        return None
+    return str(summary.get("reason"))
+
+
+def remove_untrained(paths: RunPaths) -> None:
+    """Remove what a job left that trained nothing: what it was, its outcome and its logs."""
+    reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
+    with translated_errors(paths.root):
+        for folder in (paths.logs, paths.audits, paths.checkpoints):
+            if folder.is_dir():
+                shutil.rmtree(folder)
+        # The summary last, since it says that the others do not count.
+        for file in (*reports, paths.spec, paths.run, paths.summary):
+            file.unlink(missing_ok=True)
+
+
+def _holds_something(path: Path) -> bool:
+    if path.is_dir():
+        return any(path.iterdir())
+    return path.exists() and path.stat().st_size > 0
+
+
+def _read(path: Path, parse: Any) -> dict[str, Any]:
+    try:
+        document = parse(path.read_text())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"cannot read the run: {reason}", where={"path": str(path)}, hint=_HINT
+        ) from None
+    if not isinstance(document, dict):
+        raise InputError("cannot read the run", where={"path": str(path)}, hint=_HINT)
+    return document
+
+
+def describe_environment() -> dict[str, Any]:
+    """Host, operating system, CPU, memory, Python and packages, as JSON values."""
+    return {
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "python": platform.python_version(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,159 @@
+"""A run's outcome in one document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from distrain.jobs import JobView, Record
+from distrain.runs.status import all_checkpoints, all_restarts
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `summary.json` holds.
+
+    Attributes:
+        state: `succeeded`, `failed` or `cancelled`.
+        reason: One word for why it ended badly.
+        num_ranks: Ranks that it wanted.
+        attempts: Attempts that it took.
+        restarts: Attempts that ended early and were followed by others: `attempt`, `reason`,
+            `message`, `step` (the furthest one known), `after_s` (since the job was submitted).
+        checkpoints: Those written: their `count`, the last one's `step` and `path`, and
+            `stood_still_s` and `write_s`, how long training stood still for all of them and how
+            long writing them took; `failed`, how many could not be written.
+        reader: Who read row groups, and why.
+        rows: Rows trained, each counted once per epoch.
+        wall_s: Wall time of training on the slowest rank, validation included; of attempts before
+            the last, what led to the checkpoint that was resumed from.
+        rows_per_s: Rows trained per second of wall time that was not spent on validation, by the
+            last attempt; so are all figures by rank.
+        places: Per rank of the last attempt, its `host`, its `device`, and that device's own name,
+            `hardware`.
+        stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
+        setup_s: Per rank, wall time before training: opening the data, building the model.
+        loader: Per rank, what its loader did over the whole training.
+        exchange: Per rank, what it looked up in the tables and sent over the whole training.
+        device_seconds: Per rank, its GPU's time by phase; empty on the CPU.
+        peak_memory: Per rank, `host_bytes` that its process held at most, and `device_bytes` that
+            its tensors on the GPU took at most (0 on the CPU).
+        train_loss: Mean log loss over the last epoch's rows, scored before their update (and over
+            the rows before them in the first of these records, if the epoch began inside it).
+        scored_on: What the following figures are of: `valid`, or `train` (each row scored before
+            its update) where there are no validation rows. Where the model is that of the best
+            validation, so are the figures.
+        scored_step: Steps that had been taken when these were scored.
+        auc: Area under the ROC curve; that of the same rows, sorted, lies within `auc_bound` of it.
+        auc_bound: From the histogram that the AUC was counted in.
+        log_loss: Mean log loss in nats.
+        normalised_entropy: Log loss over that of predicting the mean click rate.
+        model_step: Steps of training that the saved model has had.
+        stopped_early: For a training that ended before all its steps: `step`, `rows`, the `metric`
+            that validations were judged by, `best_step` and `best_value`, and `waited`, the
+            validations since the last improvement.
+        warm_start: For a run that began with another's weights: their `path` and `step`, per
+            table its `columns`, `by` what its rows were found (`id`, `value`, or `fresh`) and how
+            many were `matched`, are `fresh` and were `dropped`; the number of `dense` tensors, and
+            what was `left`, since it did not fit.
+    """
+
+    job_id: str
+    name: str
+    state: str
+    reason: str | None
+    message: str | None
+    num_ranks: int
+    attempts: int
+    restarts: tuple[dict[str, Any], ...]
+    checkpoints: dict[str, Any]
+    parameters: int | None
+    reader: str | None
+    steps: int
+    rows: int
+    wall_s: float | None
+    rows_per_s: float | None
+    places: tuple[dict[str, str], ...]
+    stall_pct: tuple[float, ...]
+    seconds: tuple[dict[str, float], ...]
+    setup_s: tuple[float, ...]
+    loader: tuple[dict[str, float], ...]
+    exchange: tuple[dict[str, float], ...]
+    device_seconds: tuple[dict[str, float], ...]
+    peak_memory: tuple[dict[str, int], ...]
+    train_loss: float | None
+    scored_on: str | None
+    scored_rows: int | None
+    auc: float | None
+    auc_bound: float | None
+    log_loss: float | None
+    normalised_entropy: float | None
+    model: str | None
+    scored_step: int | None = None
+    model_step: int | None = None
+    stopped_early: Mapping[str, Any] | None = None
+    warm_start: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def summarise(
+    view: JobView, records: Sequence[Record], before: Mapping[str, Any] | None = None
+) -> Summary:
+    """Sum up a job; `before` is what the files of a resumed job said until then."""
+    train = [record for record in records if record.split == "train"]
+    valid = [record for record in records if record.split == "valid"]
+    last_epoch = [record for record in train if record.epoch == train[-1].epoch]
+    of_model = [record for record in valid if record.step == view.model_step]
+    scored = next((of_kind[-1] for of_kind in (of_model, valid, train) if of_kind), None)
+    trained_s = max((sum(of_rank.values()) for of_rank in view.rank_seconds), default=None)
+    busy_s = max(
+        (sum(of_rank.values()) - of_rank.get("evaluate", 0.0) for of_rank in view.rank_seconds),
+        default=0.0,
+    )
+    rows = train[-1].rows_total if train else 0
+    return Summary(
+        job_id=view.job_id,
+        name=view.name,
+        state=view.state.value,
+        reason=view.reason,
+        message=view.message,
+        num_ranks=view.num_ranks,
+        attempts=view.attempt,
+        restarts=tuple(all_restarts(before or {}, view)),
+        checkpoints=all_checkpoints(before or {}, view.checkpoints),
+        parameters=view.parameters,
+        reader=view.reader,
+        steps=train[-1].step if train else 0,
+        rows=rows,
+        wall_s=None if trained_s is None else view.elapsed_before_s + trained_s,
+        rows_per_s=max(0, rows - view.rows_before) / busy_s if busy_s > 0 else None,
+        places=tuple(dict(of_rank) for of_rank in view.rank_places),
+        stall_pct=view.rank_stall_pct,
+        seconds=tuple(dict(of_rank) for of_rank in view.rank_seconds),
+        setup_s=view.rank_setup_s,
+        loader=tuple(dict(of_rank) for of_rank in view.rank_loader),
+        exchange=tuple(dict(of_rank) for of_rank in view.rank_exchange),
+        device_seconds=tuple(dict(of_rank) for of_rank in view.rank_device_seconds),
+        peak_memory=tuple(dict(of_rank) for of_rank in view.rank_peak_memory),
+        train_loss=_mean_loss(last_epoch),
+        scored_on=scored.split if scored else None,
+        scored_rows=scored.rows if scored else None,
+        auc=scored.auc if scored else None,
+        auc_bound=scored.auc_bound if scored else None,
+        log_loss=scored.loss if scored else None,
+        normalised_entropy=scored.normalised_entropy if scored else None,
+        model=view.model_path,
+        scored_step=scored.step if scored else None,
+        model_step=view.model_step,
+        stopped_early=view.stopped_early,
+        warm_start=view.warm_start or (before or {}).get("warm_start"),
+    )
+
+
+def _mean_loss(records: Sequence[Record]) -> float | None:
+    rows = sum(record.rows for record in records)
+    if not rows:
+        return None
+    return sum((record.loss or 0.0) * record.rows for record in records) / rows

@@ -1,0 +1,109 @@
+"""The JSON files of a run directory: validated when read, since anybody may have changed them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from distrain.jobs import Record, record_from_json
+from distrain.storage import whole_file
+
+
+class _Restart(BaseModel):
+    attempt: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    step: int | None = None
+    after_s: float | None = None
+
+
+class _Checkpoints(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    count: int = 0
+    step: int | None = None
+    path: str | None = None
+    stood_still_s: float = 0.0
+    write_s: float = 0.0
+    failed: int = 0
+
+
+class _Earlier(BaseModel):
+    restarts: tuple[_Restart, ...] = ()
+    checkpoints: _Checkpoints = _Checkpoints()
+
+
+class _Outcome(BaseModel):
+    """What is read again of `summary.json` and `progress.json`."""
+
+    state: str = ""
+    reason: str | None = None
+    message: str | None = None
+    attempts: int | None = None
+    restarts: tuple[_Restart, ...] = ()
+    checkpoints: _Checkpoints = _Checkpoints()
+    earlier: _Earlier = _Earlier()
+    parameters: int | None = None
+    reader: str | None = None
+    steps: int | None = None
+    rows: int | None = None
+    rows_per_s: float | None = None
+    places: tuple[dict[str, str], ...] = ()
+    stall_pct: tuple[float, ...] = ()
+    seconds: tuple[dict[str, float], ...] = ()
+    peak_memory: tuple[dict[str, int], ...] = ()
+    stopped_early: dict[str, Any] | None = None
+    warm_start: dict[str, Any] | None = None
+
+
+_RECORD = TypeAdapter(Record)
+
+
+def json_of(text: str) -> Any:
+    """JSON values that can be written again.
+
+    Raises:
+        ValueError: The text is not JSON, is nested deeper than can be read, or has characters that
+            no file can hold.
+    """
+    try:
+        document = json.loads(text)
+        if "\\u" in text:  # perhaps half of a surrogate pair
+            json.dumps(document, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return document
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a document, whole."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def read_outcome(path: Path) -> Mapping[str, Any] | None:
+    """A run's summary or status; `None` if there is none, or none that can be read."""
+    try:
+        text = path.read_text()
+        document: Mapping[str, Any] = json_of(text)
+        _Outcome.model_validate_json(text, strict=True)
+    except (OSError, ValueError):
+        return None
+    return document
+
+
+def record_of(line: bytes) -> Record:
+    """A record; what is none raises a `ValueError`, `TypeError` or `KeyError`."""
+    record = record_from_json(json_of(line.decode()))
+    _RECORD.validate_json(line, strict=True)
+    return record
+
+
+def why(error: Exception) -> str:
+    """The error in one line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors()[0]
+    return f"{'.'.join(map(str, found['loc']))}: {found['msg']}"

@@ -1,0 +1,194 @@
+"""The gangs that run now: their stores, their supervisors' tasks, and the way to command them."""
+
+import asyncio
+import errno
+import socket
+from collections import Counter
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Scheduler, Security
+from distributed.comm.addressing import get_address_host
+
+from distrain.jobs import Assignment, Rendezvous
+from distrain.machine import CheckpointGang, LaunchGang, StopGang, TakeStacks
+from distrain.spec import JobSpec
+from distrain.worker import COMMAND_OP, rank_key, supervise
+
+
+@dataclass
+class _Gang:
+    """What is held for one attempt.
+
+    Each has a store of its own, not one prefix in a store for all: when it is let go of, its keys,
+    its thread and its sockets go with it, and what is left of an older attempt has nobody to talk
+    to.
+    """
+
+    store: Any
+    futures: list[Any]
+    workers: list[str]
+
+
+class Gangs:
+    """All gangs of one coordinator, by job and attempt.
+
+    `client_name` is what the client that submits the ranks is called.
+    """
+
+    def __init__(self, scheduler: Scheduler, client_name: str):
+        self.scheduler = scheduler
+        self._client_name = client_name
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._gangs: dict[tuple[str, int], _Gang] = {}
+        self._numbers: Counter[tuple[str, int]] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._gangs)
+
+    async def launch(
+        self,
+        gang: LaunchGang,
+        spec: JobSpec,
+        run_dir: str,
+        still_wanted: Callable[[], bool],
+        first_attempt: int = 1,
+    ) -> bool:
+        """Open a store, and submit a supervisor for each rank if the gang is still wanted then."""
+        await self._connect()
+        host = get_address_host(self.scheduler.address)
+        store = await asyncio.to_thread(make_store, host, self._listens_at())
+        if not still_wanted():
+            return False
+        rendezvous = Rendezvous(host, store.port, f"{gang.job_id}/{gang.attempt}")
+        document = spec.model_dump(mode="json")
+        whose = gang.job_id, gang.attempt
+        futures = []
+        for placement in gang.placements:
+            assignment = Assignment(
+                *whose, placement.world, document, run_dir, rendezvous, first_attempt
+            )
+            futures.append(self._submit(assignment, placement.slot.worker))
+        workers = [placement.slot.worker for placement in gang.placements]
+        self._gangs[whose] = _Gang(store, futures, workers)
+        return True
+
+    def command(
+        self, gang: CheckpointGang | TakeStacks | StopGang, op: str, **words: object
+    ) -> None:
+        """Send a command to every rank's supervisor, with the same number for all."""
+        whose = gang.job_id, gang.attempt
+        self._numbers[whose] += 1
+        message = {"op": op, "number": self._numbers[whose], **words}
+        for placement in gang.placements:
+            worker = placement.slot.worker
+            if worker in self.scheduler.stream_comms:
+                key = rank_key(*whose, placement.world.rank)
+                self.scheduler.worker_send(worker, {"op": COMMAND_OP, "key": key, "words": message})
+
+    def end(self, job_id: str, attempt: int) -> None:
+        """Let go of an attempt; ranks that still run are killed."""
+        self._numbers.pop((job_id, attempt), None)
+        gang = self._gangs.pop((job_id, attempt), None)
+        for future in gang.futures if gang else ():
+            future.release()
+
+    def forget_worker(self, worker: str) -> None:
+        """Let go of the tasks of a worker that is gone, or Dask would run them where it returns."""
+        for gang in self._gangs.values():
+            for future, of_worker in zip(gang.futures, gang.workers, strict=True):
+                if of_worker == worker:
+                    future.release()
+
+    def whose(self, key: Any) -> tuple[str, int, int] | None:
+        """The job, attempt and rank of a supervisor's task; `None` if it is not one."""
+        for (job_id, attempt), gang in self._gangs.items():
+            for rank, future in enumerate(gang.futures):
+                if future.key == key:
+                    return job_id, attempt, rank
+        return None
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def _connect(self) -> None:
+        """Make the client that submits the ranks, once, also if gangs are launched together."""
+        async with self._connecting:
+            if self._client is None:
+                self._client = await Client(
+                    self.scheduler.address,
+                    asynchronous=True,
+                    set_as_default=False,
+                    security=client_security(self.scheduler.security),
+                    name=self._client_name,
+                )
+
+    def _listens_at(self) -> str:
+        """Where the scheduler listens, which is wider than its address where that is no own one."""
+        listeners = self.scheduler.listeners
+        return get_address_host(listeners[0].listen_address) if listeners else ""
+
+    def _submit(self, assignment: Assignment, worker: str) -> Any:
+        assert self._client is not None
+        return self._client.submit(
+            supervise,
+            assignment.dumps(),
+            key=rank_key(assignment.job_id, assignment.attempt, assignment.world.rank),
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+
+
+def client_security(security: Security) -> Security:
+    """A scheduler's security for a client in its process.
+
+    `dask scheduler --tls-cert` gives it the scheduler's certificate alone, with which it also
+    connects to workers; a client in its process shows the same one.
+    """
+    ours = copy(security)
+    if not ours.tls_client_cert:
+        ours.tls_client_cert = security.tls_scheduler_cert
+        ours.tls_client_key = security.tls_scheduler_key
+    return ours
+
+
+def make_store(host: str, listens_at: str = "") -> Any:
+    """A store for a gang's rendezvous and its ranks' texts.
+
+    It listens on a free port of `host` alone, the address that ranks reach it at; or, if that is
+    none of this machine's, as behind an address translation, at `listens_at` ("": everywhere).
+    """
+    from torch.distributed import TCPStore
+
+    try:
+        listener = _listen(host)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        listener = _listen(listens_at)
+    # The store outlives any rank. It owns the socket from here on. Left to itself, it would listen
+    # on all interfaces.
+    port = listener.getsockname()[1]
+    return TCPStore(
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+
+
+def _listen(host: str) -> socket.socket:
+    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.bind(address)
+        listener.listen(socket.SOMAXCONN)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,79 @@
+"""What is shown of a job: what the machine and the collector know of it, together."""
+
+from distrain.jobs import JobState, JobView, Listing, Record
+from distrain.machine import Failure, Job
+from distrain.progress import Collector
+from distrain.spec import JobSpec
+
+_RECENT_ENTRIES = 64
+
+
+def show(job: Job, name: str, collector: Collector, since: int | None) -> JobView:
+    """A view of a job, with its progress from entry `since` on; `None` shows none of it."""
+    waits = job.state in (JobState.PENDING, JobState.RESTARTING)
+    cause = job.culprit if job.state.is_final else None
+    return JobView(
+        job_id=job.job_id,
+        name=name,
+        state=job.state,
+        attempt=job.attempt,
+        num_ranks=job.num_ranks,
+        reason=cause.reason if cause else None,
+        message=_full_message(cause) if cause else None,
+        why_pending=job.why_pending if waits else _what_it_waits_for(job),
+        pids=tuple(status.pid for status in job.ranks.values()),
+        progress=tuple(collector.entries.since(since)) if since is not None else (),
+        missed=max(0, collector.entries.first - since) if since is not None else 0,
+        restarts=tuple(job.restarts),
+        **collector.shown(),
+    )
+
+
+def listing(job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: float) -> Listing:
+    """A job as lists of jobs show it, at a time on the machine's clock."""
+    last = _last_record(collector)
+    waits = job.state in (JobState.PENDING, JobState.RESTARTING)
+    cause = job.culprit if job.state.is_final else None
+    return Listing(
+        job_id=job.job_id,
+        name=spec.name,
+        state=job.state.value,
+        attempt=job.attempt,
+        num_ranks=len(job.ranks) or job.num_ranks,
+        reason=cause.reason if cause else None,
+        message=cause.message if cause else None,
+        why_pending=job.why_pending if waits else "",
+        restarts=len(job.restarts),
+        step=last.step if last else 0,
+        num_steps=collector.num_steps,
+        rows_per_s=last.rows_per_s if last and job.state is JobState.RUNNING else None,
+        age_s=now_s - job.submitted_s,
+        priority=spec.queue.priority,
+        run_dir=run_dir,
+        tags=dict(spec.tags),
+    )
+
+
+def _what_it_waits_for(job: Job) -> str:
+    """Who keeps a job from going on that runs, as far as its ranks know."""
+    if job.state not in (JobState.STARTING, JobState.RUNNING):
+        return ""
+    ranks = [str(rank) for rank, status in job.ranks.items() if status.waiting_for == "storage"]
+    if not ranks:
+        return ""
+    return f"rank {', '.join(ranks)} waits for storage that does not answer; see the rank's log"
+
+
+def _full_message(failure: Failure) -> str:
+    parts = [failure.message]
+    if failure.traceback:
+        parts.append(failure.traceback.rstrip())
+    elif failure.log_tail:
+        parts.append("its last words:\n" + failure.log_tail.rstrip())
+    return "\n".join(parts)
+
+
+def _last_record(collector: Collector) -> Record | None:
+    recent = collector.entries.since(len(collector.entries) - _RECENT_ENTRIES)
+    found = (entry for entry in reversed(recent) if isinstance(entry, Record))
+    return next((record for record in found if record.split == "train"), None)

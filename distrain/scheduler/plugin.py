@@ -1,0 +1,312 @@
+"""The coordinator: carries out what the job machine decides, inside the Dask scheduler."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from traceback import format_exc
+from typing import Any, Protocol
+
+from distributed import Client, Scheduler, SchedulerPlugin
+from distributed.protocol.pickle import dumps
+from tornado.ioloop import PeriodicCallback
+
+from distrain.events import RankExited, RankFailed, from_json
+from distrain.jobs import JSON_VERSION, JobState, JobView, Reason, Slot
+from distrain.machine import (
+    Budgets,
+    Cancel,
+    CheckpointGang,
+    EndGang,
+    Instruction,
+    LaunchFailed,
+    LaunchGang,
+    Machine,
+    Reported,
+    Stimulus,
+    StopGang,
+    Submit,
+    TakeStacks,
+    Tick,
+    WorkerLeaving,
+    WorkersChanged,
+)
+from distrain.progress import Collector
+from distrain.scheduler.gangs import Gangs
+from distrain.scheduler.job_view import listing, show
+from distrain.spec import JobSpec, parse_spec
+from distrain.worker import EVENT_OP, LEAVING_OP, NannyLeavePlugin, SupervisorPlugin
+
+PLUGIN_NAME = "distrain-coordinator"
+TICK_MS = 100
+KEPT_JOBS = 200
+"""Ended jobs that stay visible; the oldest are forgotten first."""
+PROGRESS_BYTES = 4 * 2**20
+"""What the progress of a job may take here: minutes of it. Its viewers come by 5 times a second."""
+ENDED_PROGRESS_BYTES = 2**20
+"""The same of a job that had ended when another one came."""
+
+log = logging.getLogger("distrain.coordinator")
+
+
+class Observer(Protocol):
+    """Somebody who watches the jobs and changes nothing; it must not raise."""
+
+    def handled(self, stimulus: Stimulus) -> None:
+        """The coordinator has taken this in."""
+
+    def forgot(self, job_id: str) -> None:
+        """The coordinator knows this job no more."""
+
+
+class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """Places gangs, hosts their rendezvous, merges their metrics and ends them together."""
+
+    name = PLUGIN_NAME
+    idempotent = True  # a second client must not replace a coordinator that runs jobs
+    observers: tuple[Observer, ...] = ()
+    _started = False
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Take up work in this scheduler."""
+        if self._started:
+            return  # Dask starts once more whatever plugins a preload module has started
+        self._started = True
+        self.scheduler = scheduler
+        self.machine = Machine()
+        self.specs: dict[str, JobSpec] = {}
+        self.run_dirs: dict[str, str] = {}
+        self.collectors: dict[str, Collector] = {}
+        self.gangs = Gangs(scheduler, PLUGIN_NAME)
+        self._tasks: set[asyncio.Task[None]] = set()
+        scheduler.handlers.update(
+            distrain_submit=self.submit,
+            distrain_view=self.view,
+            distrain_cancel=self.cancel,
+            distrain_jobs=self.list_jobs,
+        )
+        scheduler.stream_handlers[EVENT_OP] = self.rank_reported
+        scheduler.stream_handlers[LEAVING_OP] = self.worker_leaves
+        # Dask adds a plugin after its start. Until then a second client that comes at the same
+        # time would start another coordinator, which takes the calls but hears of no worker.
+        scheduler.add_plugin(self, name=PLUGIN_NAME)
+        await scheduler.register_worker_plugin(
+            None, dumps(SupervisorPlugin()), SupervisorPlugin.name, idempotent=True
+        )
+        with suppress(OSError, TimeoutError):  # a nanny that does not answer; those to come do
+            await scheduler.register_nanny_plugin(
+                None, dumps(NannyLeavePlugin()), NannyLeavePlugin.name, idempotent=True
+            )
+        self._ticker = PeriodicCallback(lambda: self._handle(Tick()), TICK_MS)
+        self._ticker.start()
+        self._workers_changed()
+
+    async def close(self) -> None:
+        """Let go of everything when the scheduler closes."""
+        self._ticker.stop()
+        await self.gangs.close()
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """A worker came."""
+        self._workers_changed()
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
+        """A worker left."""
+        self.gangs.forget_worker(worker)
+        self._workers_changed(without=worker)
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: Iterable[Any]) -> list[Any]:
+        """Keep workers that hold ranks from being retired when a cluster shrinks."""
+        jobs = self.machine.jobs.values()
+        held = {p.slot.worker for job in jobs if not job.state.is_final for p in job.placements}
+        return [worker for worker in workers if worker.address not in held]
+
+    def transition(self, key: Any, start: str, finish: str, *_: object, **details: Any) -> None:
+        """A supervisor failed: nobody else reports how its rank ended."""
+        whose = self.gangs.whose(key) if finish == "erred" else None
+        if whose is None:
+            return
+        job_id, attempt, rank = whose
+        message = f"rank {rank}: its supervisor failed: {details.get('exception_text', '?')}"
+        traceback = details.get("traceback_text") or None
+        failure = RankFailed(rank, Reason.RANK_FAILED, message, traceback=traceback)
+        self._handle(Reported(job_id, attempt, failure))
+        self._handle(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
+
+    def submit(
+        self, job_id: str, spec: dict[str, Any], run_dir: str, first_attempt: int = 1
+    ) -> bool:
+        """RPC: queue a job, and say whether that was done.
+
+        Submitting a job again changes nothing, unless it ended and is resumed.
+        """
+        job_spec = parse_spec(spec)
+        known = self.machine.jobs.get(job_id)
+        resumed = known is not None and known.state.is_final and first_attempt > known.attempt
+        # It may have succeeded while nobody looked: then it is shown, unless it is to do more.
+        done = known is not None and known.state is JobState.SUCCEEDED
+        if resumed and not (done and job_spec == self.specs[job_id]):
+            self._forget(job_id)
+        if job_id in self.specs:
+            return False
+        self._forget_old_jobs()
+        self.specs[job_id] = job_spec
+        self.run_dirs[job_id] = run_dir
+        self.collectors[job_id] = Collector(PROGRESS_BYTES)
+        self._handle(_request(job_id, job_spec, first_attempt))
+        return True
+
+    def cancel(self, job_id: str, why: str = "") -> None:
+        """RPC: end a job; `why` says who wants that, or what made them."""
+        self._handle(Cancel(job_id, why))
+
+    def list_jobs(self) -> list[dict[str, Any]]:
+        """RPC: all jobs in a few figures, the newest first."""
+        now_s = time.monotonic()
+        found = [
+            listing(job, self.specs[name], self.run_dirs[name], self.collectors[name], now_s)
+            for name, job in self.machine.jobs.items()
+        ]
+        newest = sorted(found, key=lambda one: one.age_s)
+        return [{"version": JSON_VERSION, **one.to_json()} for one in newest]
+
+    def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
+        """RPC: one job and its progress from entry number `since` on; `None` if unknown."""
+        if job_id not in self.machine.jobs:
+            return None
+        return self._view(job_id, since).to_json()
+
+    def show(self, job_id: str) -> JobView:
+        """One job, without its progress, for who watches in this process."""
+        return self._view(job_id, since=None)
+
+    def worker_leaves(self, worker: str, why: str, **_: object) -> None:
+        """Stream message: a worker was asked to leave."""
+        self._handle(WorkerLeaving(worker, why))
+
+    def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
+        """Stream message: an event of a rank, or of its supervisor."""
+        # Raised from here, an error would close the connection to the worker.
+        try:
+            parsed = from_json(event)
+            job = self.machine.jobs.get(job_id)
+            if job is not None and job.attempt == attempt:  # an older attempt changes nothing
+                self.collectors[job_id].add(parsed)
+        except Exception as error:
+            rank = int(event.get("rank", 0))
+            message = f"rank {rank}: the scheduler cannot read its report: {error!r}"
+            hint = "Run the same version of distrain on scheduler and workers."
+            traceback = None if isinstance(error, ValueError) else format_exc()
+            parsed = RankFailed(
+                rank, Reason.RANK_FAILED, f"{message}\n  hint: {hint}", traceback=traceback
+            )
+        self._handle(Reported(job_id, attempt, parsed))
+
+    def _handle(self, stimulus: Stimulus) -> None:
+        try:
+            for instruction in self.machine.handle(stimulus, time.monotonic()):
+                self._carry_out(instruction)
+            for observer in self.observers:
+                observer.handled(stimulus)
+        except Exception:  # a bug; whoever called must not suffer, nor the jobs of others
+            log.exception("the coordinator failed on %r", stimulus)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case LaunchGang():
+                task = asyncio.ensure_future(self._launch(instruction))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case CheckpointGang():
+                self.gangs.command(instruction, "checkpoint")
+            case TakeStacks():
+                self.gangs.command(instruction, "stacks")
+            case StopGang():
+                self.gangs.command(instruction, "stop", grace_s=instruction.grace_s)
+            case EndGang():
+                self.gangs.end(instruction.job_id, instruction.attempt)
+
+    async def _launch(self, gang: LaunchGang) -> None:
+        job_id, attempt = gang.job_id, gang.attempt
+        job = self.machine.jobs[job_id]
+        last = job.restarts[-1] if job.restarts else None
+        why = (last.reason, last.message) if last else ()
+        self.collectors[job_id].begin_attempt(attempt, len(gang.placements), *why)
+
+        def still_wanted() -> bool:
+            return job.state is JobState.STARTING and job.attempt == attempt
+
+        try:
+            spec, run_dir = self.specs[job_id], self.run_dirs[job_id]
+            first = job.request.first_attempt
+            if not await self.gangs.launch(gang, spec, run_dir, still_wanted, first):
+                self._call_off(gang)  # it was cancelled while the store was opened
+        except Exception as error:
+            message = f"the coordinator could not launch the gang: {error!r}"
+            self._handle(LaunchFailed(job_id, attempt, message))
+
+    def _call_off(self, gang: LaunchGang) -> None:
+        """Tell the machine that ranks which will never start have ended."""
+        for placement in gang.placements:
+            ended = RankExited(placement.world.rank, 0, stopped=True)
+            self._handle(Reported(gang.job_id, gang.attempt, ended))
+
+    def _workers_changed(self, without: str | None = None) -> None:
+        slots = frozenset(
+            _slot(state) for address, state in self.scheduler.workers.items() if address != without
+        )
+        self._handle(WorkersChanged(slots))
+
+    def _view(self, job_id: str, since: int | None) -> JobView:
+        name = self.specs[job_id].name
+        return show(self.machine.jobs[job_id], name, self.collectors[job_id], since)
+
+    def _forget_old_jobs(self) -> None:
+        ended = [job_id for job_id, job in self.machine.jobs.items() if job.state.is_final]
+        for job_id in ended[: max(0, len(self.machine.jobs) - KEPT_JOBS)]:
+            self._forget(job_id)
+        for job_id in ended:
+            if job_id in self.collectors:
+                self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
+
+    def _forget(self, job_id: str) -> None:
+        for mapping in (self.machine.jobs, self.specs, self.run_dirs, self.collectors):
+            mapping.pop(job_id, None)
+        for observer in self.observers:
+            observer.forgot(job_id)
+
+
+def _request(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
+    restart, deadlines = spec.restart, spec.deadlines
+    return Submit(
+        job_id,
+        spec.resources.num_ranks,
+        deadlines.start_s,
+        deadlines.total_s,
+        allowed_ranks=spec.allowed_ranks,
+        priority=spec.queue.priority,
+        budgets=Budgets(
+            restart.max_rank_failures, restart.max_worker_losses, restart.max_preemptions
+        ),
+        backoff_s=restart.backoff_s,
+        progress_s=deadlines.progress_s,
+        stop_grace_s=deadlines.stop_grace_s,
+        checkpoint_every_s=spec.checkpoint.every_s,
+        first_attempt=first_attempt,
+        queue_deadline_s=deadlines.queue_s,
+    )
+
+
+def _slot(state: Any) -> Slot:
+    """A worker as the machine sees it, with a name that outlives a restart by its nanny."""
+    named = state.name is not None and state.name != state.address
+    return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
+
+
+def ensure_coordinator(client: Client) -> None:
+    """Make sure that the client's scheduler runs a coordinator.
+
+    A scheduler started with `--preload distrain.preload` has one already; else it is installed.
+    """
+    client.register_plugin(CoordinatorPlugin(), name=PLUGIN_NAME)

@@ -1,0 +1,178 @@
+"""Scores of many parquet files, one Dask task each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from distrain.checkpoint import MANIFEST_FILE
+from distrain.errors import DataError
+from distrain.loader import Dataset, Loader
+from distrain.models import WEIGHTS_FILE, SavedModel
+from distrain.partition import PARQUET_SUFFIXES, read_footers
+from distrain.scoring.side_columns import check_side_columns, side_columns
+from distrain.storage import InputFile, check_free, is_remote, list_inputs, whole_dir, whole_file
+from distrain.train.saving import open_model
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """What to score.
+
+    Attributes:
+        model_dir: A saved model or a checkpoint, on a filesystem that every worker sees.
+        inputs: Parquet files, folders, globs or URLs.
+        out: The folder to write: one file of scores per input file.
+        keep: Columns to copy over from the input.
+        batch_rows: Rows scored at once.
+        overwrite: Whether `out` may be replaced.
+    """
+
+    model_dir: Path | str
+    inputs: tuple[str, ...]
+    out: Path
+    keep: tuple[str, ...] = ()
+    batch_rows: int = 65536
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class PredictResult:
+    """What was scored."""
+
+    rows: int
+    files: int
+
+
+def predict(
+    request: PredictRequest, client: Any, on_progress: Callable[[int, int, int], None] | None = None
+) -> PredictResult:
+    """Score files on the client's cluster, one task per file; outputs appear together.
+
+    Args:
+        client: A `distributed.Client`.
+        on_progress: Called with files done, files in all, and rows done.
+
+    Raises:
+        DataError: An input cannot be used; what footers show is raised before any row is scored.
+        OutputError: The folder exists, or cannot be written.
+    """
+    from distributed import as_completed
+
+    files = check_request(request)
+    with whole_dir(request.out, replace=request.overwrite) as partial:
+        targets = _target_names(files)
+        futures = [
+            client.submit(
+                score_file,
+                _absolute(request.model_dir),
+                file.path,
+                partial.absolute() / target,
+                request.keep,
+                request.batch_rows,
+                pure=False,
+            )
+            for file, target in zip(files, targets, strict=True)
+        ]
+        rows = 0
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                rows += future.result()
+                if on_progress:
+                    on_progress(done, len(files), rows)
+        finally:
+            client.cancel(futures)
+    return PredictResult(rows, len(files))
+
+
+def check_request(request: PredictRequest) -> list[InputFile]:
+    """The files to score, after a look at their footers; needs no cluster.
+
+    Raises:
+        DataError: Model, files or kept columns cannot be used.
+        OutputError: The output folder exists already.
+    """
+    check_free(request.out, request.overwrite)
+    saved = open_model(request.model_dir)
+    files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
+    read_footers([file.path for file in files], saved.schema, need_label=False)
+    if SCORE_COLUMN in request.keep:
+        raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")
+    for file in files:
+        check_side_columns(file.path, request.keep, "to keep")
+    return files
+
+
+def _target_names(files: list[InputFile]) -> list[str]:
+    """One name per file: its own where names are distinct, numbered where they are not."""
+    own = [file.path.rsplit("/", 1)[-1] for file in files]
+    if len(set(own)) == len(own):
+        return own
+    return [f"{number:05d}-{name}" for number, name in enumerate(own)]
+
+
+def _absolute(model_dir: Path | str) -> str:
+    return str(model_dir) if is_remote(model_dir) else str(Path(model_dir).absolute())
+
+
+SCORE_COLUMN = "probability"
+
+
+def score_file(
+    model_dir: str, source: str, target: Path, keep: tuple[str, ...], batch_rows: int
+) -> int:
+    """Write the columns of `keep`, then `probability` (float32), for each row of a file, in order.
+
+    Returns the number of rows.
+    """
+    saved, device = _model(model_dir, _version(model_dir))
+    dataset = Dataset(source, saved.schema, need_label=False)
+    loader = Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none", decode_threads=1)
+    kept = side_columns([source], keep, batch_rows)
+    with whole_file(target, make_folder=False) as partial:
+        writer = None
+        try:
+            with loader.epoch(0) as batches:
+                for batch in batches:
+                    with torch.no_grad():
+                        probability = torch.sigmoid(saved.model(batch.to(device))).cpu().numpy()
+                    rows = _scored_rows(next(kept, None), probability)
+                    writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
+                    writer.write_table(rows)
+        finally:
+            if writer is not None:
+                writer.close()
+    return len(dataset)
+
+
+def _version(model_dir: str) -> tuple[int, int, int] | None:
+    """The version of the weights there: a worker may outlive them."""
+    for name in (WEIGHTS_FILE, MANIFEST_FILE):  # of a model, of a checkpoint
+        try:
+            weights = (Path(model_dir) / name).stat()
+        except OSError:
+            continue
+        return weights.st_ino, weights.st_mtime_ns, weights.st_size
+    return None  # `open_model` raises
+
+
+@lru_cache(maxsize=1)
+def _model(model_dir: str, version: tuple[int, int, int] | None) -> tuple[SavedModel, torch.device]:
+    """The model on the worker's GPU, where it has one; kept for the worker's next file."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    saved = open_model(model_dir)
+    saved.model.to(device).eval()
+    return saved, device
+
+
+def _scored_rows(kept: pa.RecordBatch | None, probability: np.ndarray) -> pa.Table:
+    scores = pa.array(probability.astype(np.float32, copy=False))
+    if kept is None:
+        return pa.table({SCORE_COLUMN: scores})
+    return pa.Table.from_batches([kept]).append_column(SCORE_COLUMN, scores)

@@ -1,0 +1,38 @@
+"""Types of fields, and the base class of the sections, of a job spec."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+LARGEST = 2**31 - 1
+MOST_LAYERS = 1024
+"""Most layers of one stack: a layer takes some memory before it has any values."""
+
+
+def _no_truth_value(value: object) -> object:
+    """Refuse `True`, which is 1 to Python: `num_ranks: yes` would train on one rank."""
+    if isinstance(value, bool):
+        raise ValueError("a number is needed (YAML reads yes, no, on and off as truth values)")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_truth_value)]
+Real = Annotated[float, BeforeValidator(_no_truth_value)]
+PositiveInt = Annotated[Whole, Field(gt=0, le=LARGEST)]
+DecayRate = Annotated[Real, Field(ge=0, lt=1)]
+Depth = Annotated[Whole, Field(gt=0, le=MOST_LAYERS)]
+Widths = Annotated[tuple[PositiveInt, ...], Field(max_length=MOST_LAYERS)]
+Placement = Literal["replicated", "row_wise", "host_cached"]
+Combiner = Literal["mean", "sum", "sqrtn"]
+
+
+class Section(BaseModel):
+    """A section: frozen, and without unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        serialize_by_alias=True,
+        allow_inf_nan=False,
+    )

@@ -1,0 +1,210 @@
+"""A job seen from a Dask client: submit it, look at it, wait for it, cancel it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from distrain.errors import ClusterError, JobCancelled, JobError
+from distrain.jobs import JobState, JobView, Listing, Reason
+from distrain.spec import JobSpec, with_absolute_paths
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Read = TypeVar("Read")
+
+POLL_S = 0.2
+
+ANSWER_S = 10.0
+"""How long the scheduler's answer is waited for; one that works answers in milliseconds."""
+
+_SAME_VERSION = "Run the same version of distrain here and there."
+
+_NO_PROGRESS = 2**62
+"""More entries than a job ever has."""
+
+LOST_AFTER_S = 20.0
+"""How long a scheduler that does not answer is asked again before its jobs are given up."""
+
+
+@dataclass(frozen=True)
+class JobHandle:
+    """One job on one cluster."""
+
+    client: "Client"
+    job_id: str
+
+    def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
+        """Queue the job, unless it is there and has not ended; say whether that was done.
+
+        The client's cluster gets a coordinator if it has none.
+
+        Args:
+            spec: The job; its relative paths are those of this process, wherever workers run.
+            run_dir: Its run directory, on a filesystem that every worker sees.
+            first_attempt: Above 1 for a job that goes on from where earlier attempts ended.
+
+        Raises:
+            ClusterError: The scheduler does not answer, or cannot load this version's coordinator.
+        """
+        # Late: `raise_for_state` also serves a rank inline, where Dask may not be installed.
+        from distrain.scheduler import ensure_coordinator
+
+        try:
+            ensure_coordinator(self.client)
+        except ImportError as error:
+            raise ClusterError(
+                f"the scheduler cannot load the coordinator: {error}",
+                where={"scheduler": self.client.scheduler.address},
+                hint=_SAME_VERSION,
+            ) from None
+        queued: bool = _call(
+            self.client,
+            "distrain_submit",
+            job_id=self.job_id,
+            spec=with_absolute_paths(spec).model_dump(mode="json"),
+            run_dir=str(run_dir.absolute()),
+            first_attempt=first_attempt,
+        )
+        return queued
+
+    def view(self, since: int = 0) -> JobView:
+        """The job now, with its progress from entry number `since` on.
+
+        Raises:
+            JobError: The coordinator does not know the job.
+        """
+        document = _call(self.client, "distrain_view", job_id=self.job_id, since=since)
+        if document is None:
+            raise JobError(
+                "the coordinator does not know this job",
+                where={"job": self.job_id},
+                hint="The scheduler may have been restarted; submit it again.",
+            )
+        return _read(self.client, JobView.from_json, document)
+
+    def status(self) -> JobView:
+        """The job now, without its progress.
+
+        Raises:
+            JobError: The coordinator does not know the job.
+        """
+        return self.view(since=_NO_PROGRESS)
+
+    def cancel(self, why: str = "") -> None:
+        """Ask for the job's end; `why` says who wants that, or what made them, to others."""
+        _call(self.client, "distrain_cancel", job_id=self.job_id, why=why)
+
+    def watch(
+        self, on_view: Callable[[JobView], None], since: int = 0, lost_after_s: float = LOST_AFTER_S
+    ) -> JobView:
+        """Follow the job to its end; `on_view` gets each view with the progress new in it.
+
+        Args:
+            on_view: Called several times a second.
+            since: How many entries of its progress the caller has already.
+            lost_after_s: How long a scheduler may be silent.
+
+        Returns:
+            The last view. If the scheduler went away, or came back without the job, it is one that
+            has failed with reason `CoordinatorLost`.
+        """
+        last: JobView | None = None
+        heard_s = time.monotonic()
+        while True:
+            try:
+                view = self.view(since)
+            except (ClusterError, JobError) as error:
+                if last is None:
+                    raise
+                silent_s = time.monotonic() - heard_s
+                if isinstance(error, JobError) or silent_s >= lost_after_s:
+                    on_view(lost := _lost(last, error))
+                    return lost
+                time.sleep(POLL_S)
+                continue
+            last, heard_s = view, time.monotonic()
+            since = view.next_record
+            on_view(view)
+            if view.state.is_final:
+                return view
+            time.sleep(POLL_S)
+
+
+def list_jobs(client: "Client") -> list[Listing]:
+    """All jobs that a scheduler knows, the newest first; none where nothing has trained yet.
+
+    Raises:
+        ClusterError: It does not answer, or its answer cannot be read.
+    """
+    documents = _call(client, "distrain_jobs")
+    # A scheduler without a coordinator answers with nothing.
+    return [_read(client, Listing.from_json, document) for document in documents or ()]
+
+
+def _read(client: "Client", parse: Callable[[Any], Read], document: Any) -> Read:
+    try:
+        return parse(document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ClusterError(
+            f"cannot read what the scheduler says of a job: {error}",
+            where={"scheduler": client.scheduler.address},
+            hint=_SAME_VERSION,
+        ) from None
+
+
+def _call(client: "Client", operation: str, **arguments: Any) -> Any:
+    """Call an operation of a client's scheduler.
+
+    Raises:
+        ClusterError: It does not answer.
+    """
+
+    async def call() -> Any:
+        if client.scheduler is None:  # it tried in vain to connect again
+            raise OSError("the connection is closed")
+        answer = getattr(client.scheduler, operation)(**arguments)
+        return await asyncio.wait_for(answer, ANSWER_S)
+
+    try:
+        return client.sync(call)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            f"the scheduler did not answer: {error}",
+            where={"scheduler": getattr(client.scheduler, "address", "?")},
+            hint="Is it still running? Try `distrain doctor --scheduler ADDRESS`.",
+        ) from error
+
+
+def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
+    message = f"the job's coordinator is lost: {error.message}"
+    return replace(
+        last,
+        state=JobState.FAILED,
+        reason=Reason.COORDINATOR_LOST.value,
+        message=message,
+        why_pending="",
+        progress=(),
+    )
+
+
+def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = None) -> None:
+    """Raise if the job ended badly; the error names `logs`, the ranks' folder, and the next step.
+
+    Raises:
+        JobCancelled: Somebody cancelled it.
+        JobError: It failed; the message names the culprit.
+    """
+    if not view.state.is_final or view.reason is None:
+        return
+    kind = JobCancelled if view.state.value == "cancelled" else JobError
+    raise kind(
+        view.message or view.reason,
+        where={"job": view.job_id, "attempt": view.attempt, "reason": view.reason}
+        | ({"checkpoints": view.checkpoints.outcome} if view.checkpoints.outcome else {})
+        | ({"logs": logs} if logs else {}),
+        hint=hint,
+    )

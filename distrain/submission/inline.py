@@ -1,0 +1,61 @@
+"""One rank in the calling process: no cluster, no subprocess, the same records."""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import RLock
+
+from distrain.events import Event, RankFailed
+from distrain.jobs import Assignment, JobState, JobView
+from distrain.progress import Collector
+from distrain.spec import JobSpec
+from distrain.world import World
+
+
+def run_inline(
+    spec: JobSpec,
+    run_dir: Path,
+    job_id: str,
+    on_view: Callable[[JobView], None],
+    attempt: int = 1,
+) -> JobView:
+    """Train one rank here and now; nobody restarts it.
+
+    `on_view` gets a view after each of the rank's events. The final view has the failure of a
+    rank, which is not raised.
+    """
+    from distrain.train.rank import run_rank
+
+    collector = Collector()
+    collector.begin_attempt(attempt, num_ranks=1)
+    shown = 0
+
+    def view(state: JobState, failure: RankFailed | None = None) -> JobView:
+        nonlocal shown
+        fresh, shown = tuple(collector.entries.since(shown)), len(collector.entries)
+        parts = [failure.message, failure.traceback or ""] if failure else []
+        return JobView(
+            job_id=job_id,
+            name=spec.name,
+            state=state,
+            attempt=attempt,
+            num_ranks=1,
+            reason=failure.reason if failure else None,
+            message="\n".join(part for part in parts if part) or None,
+            progress=fresh,
+            **collector.shown(),
+        )
+
+    one_at_a_time = RLock()  # a checkpoint is reported by the thread that writes it
+
+    def report(event: Event) -> None:
+        with one_at_a_time:
+            collector.add(event)
+            on_view(view(JobState.RUNNING))
+
+    document = spec.model_dump(mode="json")
+    root = str(run_dir.absolute())
+    run = Assignment(job_id, attempt, World(), document, root, first_attempt=attempt)
+    failure = run_rank(run, report)
+    final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
+    on_view(final)
+    return final

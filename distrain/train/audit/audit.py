@@ -1,0 +1,234 @@
+"""The proof that a run trained each row of each epoch once, however often it was restarted.
+
+Ranks write down a hash of every row that they train (`audit_log.py`). The proof reads the table
+itself, in the order of its files and without any of the shuffling and dealing that training uses,
+hashes its rows, and compares both as multisets.
+
+What counts is the history that led to the weights: an attempt that went on from a checkpoint after
+step `f` replaces what earlier attempts did from step `f` on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distrain.errors import DataError
+from distrain.loader import Dataset, Loader
+from distrain.partition import Table
+from distrain.run_paths import RunPaths, check_run_dir, of_all_ranks
+from distrain.spec import JobSpec, load_spec
+from distrain.train.audit.audit_log import Hashes, TrainedRows, read_audit
+from distrain.train.audit.row_hashes import row_hashes
+from distrain.train.data import Inputs, Span, check_inputs
+
+_BATCH_ROWS = 2**16
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True)
+class EpochAudit:
+    """What was found about one epoch.
+
+    Attributes:
+        problems: Rows that were lost, trained twice, or are not the table's; empty if all is well.
+    """
+
+    epoch: int
+    steps: int
+    rows: int
+    whole: bool
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found about a run."""
+
+    attempts: int
+    table_rows: int
+    steps: int
+    num_steps: int
+    epochs: tuple[EpochAudit, ...]
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing speaks against it."""
+        return bool(self.epochs) and not any(epoch.problems for epoch in self.epochs)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self) | {"proved": self.proved}
+
+
+def audit_run(run: Path) -> Audit:
+    """Compare what a run trained with the table itself, all of which is read.
+
+    Raises:
+        InputError: There is no such folder.
+        DataError: The run left no hashes, or data or hashes cannot be read.
+        SpecError: The run directory has no usable spec.
+    """
+    paths = RunPaths(run)
+    check_run_dir(paths)
+    history = counted_steps(paths)
+    spec = load_spec(str(paths.spec))
+    inputs = check_inputs(spec)
+    loader = _loader(spec, inputs, drop_last=spec.data.drop_last)
+    span = Span.of(spec, loader)
+    table = table_hashes(spec, inputs)
+    epochs: dict[int, dict[int, list[TrainedRows]]] = defaultdict(lambda: defaultdict(list))
+    for rows in history:
+        epochs[rows.epoch][rows.step].append(rows)
+    steps = {step for of_epoch in epochs.values() for step in of_epoch}
+    last = max(epochs, default=-1)
+    return Audit(
+        attempts=len(_files(paths)),
+        table_rows=len(table),
+        steps=len(steps),
+        num_steps=span.num_steps,
+        epochs=tuple(
+            _audit_epoch(epoch, epochs[epoch], epoch == last, span, table, inputs.train)
+            for epoch in range(last + 1)
+        ),
+    )
+
+
+def counted_steps(paths: RunPaths) -> list[TrainedRows]:
+    """What all ranks trained in the steps that led to the weights."""
+    attempts = {
+        attempt: [read_audit(path) for path in files] for attempt, files in _files(paths).items()
+    }
+    if not attempts:
+        raise DataError(
+            "the run left no row hashes",
+            where={"folder": paths.audits},
+            hint="Train with `--set train.audit=true`.",
+        )
+    counted: list[TrainedRows] = []
+    replaced_from: float = np.inf
+    for attempt in sorted(attempts, reverse=True):
+        files = attempts[attempt]
+        counted += [rows for _, steps in files for rows in steps if rows.step < replaced_from]
+        replaced_from = min(replaced_from, *(first_step for first_step, _ in files))
+    return counted
+
+
+def table_hashes(spec: JobSpec, inputs: Inputs) -> Hashes:
+    """The hash of every row of the training data, `[rows]`, in the order of its files."""
+    with _loader(spec, inputs, drop_last=False, batch_rows=_BATCH_ROWS) as loader:
+        return np.concatenate([row_hashes(batch).numpy() for batch in loader])
+
+
+def _loader(
+    spec: JobSpec, inputs: Inputs, *, drop_last: bool, batch_rows: int | None = None
+) -> Loader:
+    """A loader of the training data in the order of its files."""
+    data = spec.data
+    dataset = Dataset.of(
+        inputs.train,
+        inputs.schema,
+        fill_null_id=data.fill_null_id,
+        fill_null_value=data.fill_null_value,
+    )
+    rows = spec.train.global_batch_size if batch_rows is None else batch_rows
+    return Loader(dataset, batch_size=rows, lanes=1, shuffle="none", drop_last=drop_last)
+
+
+def _files(paths: RunPaths) -> dict[int, list[Path]]:
+    """The files of hashes by attempt."""
+    found = {n: list(of_all_ranks(paths.audit(0, n)).values()) for n in paths.attempts()}
+    return {attempt: files for attempt, files in found.items() if files}
+
+
+def _audit_epoch(
+    epoch: int,
+    steps: dict[int, list[TrainedRows]],
+    is_last: bool,
+    span: Span,
+    table: Hashes,
+    origin: Table,
+) -> EpochAudit:
+    first = epoch * span.steps_per_epoch
+    end = first + span.steps_per_epoch
+    # The last epoch may have been left early; any other has all its steps.
+    stop = max(steps, default=first - 1) + 1 if is_last else end
+    trained = [rows.hashes for of_step in steps.values() for rows in of_step]
+    hashes = np.concatenate(trained) if trained else np.empty(0, np.int64)
+    problems = _named(_wrong_sizes(range(first, stop), steps, span), "more such steps")
+    lost, extra = _difference(table, hashes)
+    if stop == end and span.rows_per_epoch == len(table):
+        named = (f"never trained: {_place(row, origin)}" for row in _rows_of(lost, table))
+        problems += _named(named, "more rows were never trained")
+    named = (f"{_why(value, table, origin)}, in {_when(value, steps)}" for value in extra.tolist())
+    problems += list(islice(named, _MOST_NAMED))
+    if len(extra) > _MOST_NAMED:
+        problems.append(f"{len(extra) - _MOST_NAMED} more rows were trained too often")
+    return EpochAudit(epoch, len(steps), len(hashes), stop == end, tuple(problems))
+
+
+def _wrong_sizes(
+    expected: range, steps: Mapping[int, list[TrainedRows]], span: Span
+) -> Iterator[str]:
+    for step in expected:
+        wanted = span.rows_in(step + 1) - span.rows_in(step)
+        found = sum(len(rows.hashes) for rows in steps.get(step, ()))
+        if found != wanted:
+            yield f"step {step + 1} has {found} rows, not {wanted}"
+
+
+def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
+    """Hashes that the table has more often than the training, and the other way round."""
+    values, places = np.unique(np.concatenate([table, trained]), return_inverse=True)
+    counts = np.bincount(places[: len(table)], minlength=len(values))
+    counts -= np.bincount(places[len(table) :], minlength=len(values))
+    return np.repeat(values, np.maximum(counts, 0)), np.repeat(values, np.maximum(-counts, 0))
+
+
+def _rows_of(hashes: Hashes, table: Hashes) -> Iterator[int]:
+    """A row of the table for each hash, in the order of the table."""
+    wanted = Counter(hashes.tolist())
+    for row in np.flatnonzero(np.isin(table, hashes)).tolist():
+        value = int(table[row])
+        if wanted[value]:  # of rows that are alike, nobody knows which
+            wanted[value] -= 1
+            yield row
+
+
+def _place(row: int, origin: Table) -> str:
+    groups = origin.row_groups
+    starts = list(accumulate((group.num_rows for group in groups), initial=0))
+    number = bisect_right(starts, row) - 1
+    group = groups[number]
+    return f"{group.file}, row group {group.index}, row {row - starts[number]}"
+
+
+def _why(value: int, table: Hashes, origin: Table) -> str:
+    found = np.flatnonzero(table == value)
+    if not len(found):
+        return "trained, but no row of the table"
+    return f"trained too often: {_place(int(found[0]), origin)}"
+
+
+def _when(value: int, steps: dict[int, list[TrainedRows]]) -> str:
+    when = [
+        str(step + 1)
+        for step, of_step in sorted(steps.items())
+        if any((rows.hashes == value).any() for rows in of_step)
+    ]
+    return f"step {', '.join(when[:_MOST_NAMED])}"
+
+
+def _named(texts: Iterable[str], rest: str) -> list[str]:
+    """The first of the texts, and how many more there are."""
+    rows = iter(texts)
+    first = list(islice(rows, _MOST_NAMED))
+    more = sum(1 for _ in rows) if len(first) == _MOST_NAMED else 0
+    return [*first, f"{more} {rest}"] if more else first

@@ -1,0 +1,111 @@
+"""A rank's account of the rows that it trained: a file of hashes, step by step.
+
+    8 bytes     "DTROWS01"
+    int64       steps that were done when this attempt began
+    then for each step: int64 epoch, step (from 0, over the job), count; count hashes, int64 each
+
+All little-endian. A process that is killed may leave half a step at the end.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from distrain.batch import Batch
+from distrain.errors import DataError, OutputError
+from distrain.train.audit.row_hashes import row_hashes
+
+_MAGIC = b"DTROWS01"
+_INT = np.dtype("<i8")
+_NUMBERS_PER_STEP = 3
+
+Hashes = npt.NDArray[np.int64]
+
+
+class TrainedRows(NamedTuple):
+    """The rows of one step on one rank; epochs and steps count from 0 over the whole job."""
+
+    epoch: int
+    step: int
+    hashes: Hashes
+
+
+class AuditLog:
+    """Writes such a file."""
+
+    def __init__(self, file: BinaryIO, path: Path):
+        self._file = file
+        self._path = path
+
+    @classmethod
+    def begin(cls, path: Path, first_step: int) -> "AuditLog":
+        """Begin the file of an attempt; here and later `OutputError` if it cannot be written."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            log = cls(path.open("wb", buffering=2**20), path)
+        except OSError as error:
+            raise _cannot_write(path, error) from None
+        log._write(_MAGIC, np.array([first_step], _INT).tobytes())
+        log.flush()
+        return log
+
+    def add(self, epoch: int, step: int, batch: Batch) -> None:
+        """Note the rows of a step; waits for the device."""
+        hashes = row_hashes(batch).cpu().numpy().astype(_INT, copy=False)
+        head = np.array([epoch, step, len(hashes)], _INT)
+        self._write(head.tobytes(), hashes.tobytes())
+
+    def _write(self, *parts: bytes) -> None:
+        try:
+            for part in parts:
+                self._file.write(part)
+        except OSError as error:
+            raise _cannot_write(self._path, error) from None
+
+    def flush(self) -> None:
+        """Give all that was noted to the operating system, which outlives this process."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise _cannot_write(self._path, error) from None
+
+    def close(self) -> None:
+        """End the file; may be called again."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+
+
+def read_audit(path: Path) -> tuple[int, Iterator[TrainedRows]]:
+    """A file's first step, and what follows, up to a step that is not whole.
+
+    Raises:
+        DataError: It is no such file, or cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error}", where={"file": path}) from None
+    begin = len(_MAGIC) + _INT.itemsize
+    if content[: len(_MAGIC)] != _MAGIC or len(content) < begin:
+        raise DataError("not a file of row hashes", where={"file": path})
+    numbers = np.frombuffer(content, _INT, (len(content) - len(_MAGIC)) // 8, len(_MAGIC))
+    return int(numbers[0]), _steps_in(numbers[1:])
+
+
+def _steps_in(numbers: Hashes) -> Iterator[TrainedRows]:
+    place = 0
+    while place + _NUMBERS_PER_STEP <= len(numbers):
+        epoch, step, count = (int(n) for n in numbers[place : place + _NUMBERS_PER_STEP])
+        place += _NUMBERS_PER_STEP
+        if count < 0 or place + count > len(numbers):
+            return
+        yield TrainedRows(epoch, step, numbers[place : place + count])
+        place += count
+
+
+def _cannot_write(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"could not write row hashes: {error}", where={"file": path})

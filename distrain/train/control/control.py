@@ -1,0 +1,63 @@
+"""The objects through which a rank's training is watched, saved and stopped from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distrain.checkpoint import LocalRankStore, RankStore
+from distrain.events import Event, Heartbeat
+from distrain.jobs import Assignment
+from distrain.train.control.gate import StepGate
+from distrain.train.control.stop_deadline import StopDeadline
+from distrain.train.control.torch_store import TorchRankStore
+from distrain.train.timing import RankActivity
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the training consults before each step, and what others read of it.
+
+    Attributes:
+        stop_deadline: `None` for a rank without a supervisor, which nobody else asks to save.
+    """
+
+    store: RankStore
+    gate: StepGate
+    activity: RankActivity
+    stop_deadline: StopDeadline | None = None
+
+    @classmethod
+    def alone(cls) -> Control:
+        """For one rank that nobody supervises."""
+        store = LocalRankStore()
+        return cls(store, StepGate(store, 0, 1), RankActivity())
+
+    @classmethod
+    def supervised(
+        cls,
+        assignment: Assignment,
+        report: Callable[[Event], None],
+        leave: Callable[[], None],
+        *,
+        timeout_s: float,
+    ) -> Control:
+        """For a rank with a supervisor; the thread that calls this must be the one that trains.
+
+        Raises:
+            torch.distributed.DistError: The store could not be reached.
+        """
+        meeting, world = assignment.rendezvous, assignment.world
+        store: RankStore = LocalRankStore()
+        if meeting is not None:
+            store = TorchRankStore.join(meeting, timeout_s)
+        activity = RankActivity()
+        stop_deadline = StopDeadline(world.rank, activity, report, leave)
+        gate = StepGate(store, world.rank, world.num_ranks, stop_deadline.stop_agreed)
+        return cls(store, gate, activity, stop_deadline)
+
+    def heartbeat(self, rank: int) -> Heartbeat:
+        """A heartbeat with the rank's current step, phase and wait."""
+        activity = self.activity
+        progress = self.gate.passed + activity.slabs
+        return Heartbeat(rank, activity.step, progress, activity.doing, activity.waiting_for)

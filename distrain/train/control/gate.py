@@ -1,0 +1,171 @@
+"""How ranks agree on the step at which all of them save or stop, without a collective operation.
+
+The ranks of a gang are never in quite the same place, and a request reaches them one after another
+while they train; but a checkpoint holds all ranks' state after the same step, and a rank that left
+a step early would leave the others waiting in it.
+
+The program of every rank passes the same *places*, in the same order: one before each step, and
+one before each batch of a validation. A request holds a rank at its next place, and a thread puts
+on the store how many places the rank has passed. Once all ranks have, the *target* is the largest
+of these numbers. It cannot change any more, for all are held; those behind go on to it, whatever
+collective operations lie between, and there all of them do what was asked.
+
+Whoever puts up the last number sees from the count that it is the last, reads all of them and
+proposes the target; the others wait for what is decided. So the calls of a rank do not grow with
+the number of ranks.
+
+No rank waits for ever. A rank that has not heard of a decision in time proposes to abandon the
+request; the store lets the first proposal win, for all. So also in the worst moment, where the last
+number comes as somebody's time is up, or where its rank dies before it proposes the target, all
+ranks decide alike. An abandoned checkpoint is left out; an abandoned stop is one without a
+checkpoint.
+
+Requests may reach ranks in any order, and several may have the same target. A stop does not wait
+for what else is asked: where it meets a checkpoint, some ranks may do both and others the stop
+alone, which saves the same state after the same step.
+
+Without requests a place costs a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from distrain.checkpoint import RankStore
+
+Word = Literal["go", "checkpoint", "stop", "leave"]
+
+_ABANDONED = "abandoned"
+
+log = logging.getLogger("distrain.gate")
+
+
+class StopAsked(Exception):
+    """The gate said that the training ends here; `saves`: whether all ranks are here, and save."""
+
+    def __init__(self, saves: bool):
+        self.saves = saves
+        super().__init__("the training was asked to stop")
+
+
+@dataclass
+class _Request:
+    number: int
+    stops: bool
+    deadline_s: float
+    target: int | None = None
+
+
+class StepGate:
+    """One rank's gate.
+
+    Args:
+        on_stop: Called by a thread of the gate's when a stop was agreed, with its target, or
+            abandoned, with `None`.
+    """
+
+    def __init__(
+        self,
+        store: RankStore,
+        rank: int,
+        num_ranks: int,
+        on_stop: Callable[[int | None], None] = lambda _: None,
+    ):
+        self._store = store
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._on_stop = on_stop
+        self._changed = threading.Condition()
+        self._requests: dict[int, _Request] = {}
+        self._seen: set[int] = set()
+        self._leaves = False
+        self.passed = 0
+
+    @property
+    def asked(self) -> bool:
+        """Whether something was asked for that is not done; may be out of date at once."""
+        return bool(self._requests) or self._leaves
+
+    def begin(self) -> Word:
+        """Ask to pass the next place; only the training thread calls it.
+
+        Returns:
+            `go`: it is passed. `checkpoint`: save now, as all ranks do here, and ask again. `stop`:
+            save and end, as all ranks do here. `leave`: end; the others could not be asked.
+        """
+        with self._changed:
+            while True:
+                word = self._word()
+                if word is not None:
+                    break
+                self._changed.wait()
+            if word == "go":
+                self.passed += 1
+            return word
+
+    def request(self, number: int, *, stops: bool, wait_s: float) -> None:
+        """Ask all ranks to save at the same place, and maybe to end there; returns at once.
+
+        Its number is the same on all ranks; one that was seen before is ignored.
+        """
+        with self._changed:
+            if number in self._seen:
+                return
+            self._seen.add(number)
+            request = _Request(number, stops, time.monotonic() + wait_s)
+            self._requests[number] = request  # from now on this rank is held
+        # One each: they are rare, and none waits for another's decision.
+        name = f"gate-{number}"
+        threading.Thread(target=self._agree, args=(request,), name=name, daemon=True).start()
+
+    def _word(self) -> Word | None:
+        if not self._requests and not self._leaves:
+            return "go"
+        if self._leaves:
+            return "leave"
+        due = [request for request in self._requests.values() if request.target == self.passed]
+        if any(request.stops for request in due):
+            return "stop"
+        if due:
+            del self._requests[due[0].number]
+            return "checkpoint"
+        undecided = any(request.target is None for request in self._requests.values())
+        return None if undecided else "go"
+
+    def _agree(self, request: _Request) -> None:
+        try:
+            decision = self._decide(request)
+        except Exception as error:  # the store is gone, and with it the coordinator
+            log.warning("request %d: the store failed: %s", request.number, error)
+            decision = _ABANDONED
+        self._take(request, decision)
+
+    def _decide(self, request: _Request) -> str:
+        """What all ranks will do; waits for the other ranks until the request's deadline."""
+        if self._num_ranks == 1:
+            return str(self.passed)
+        passed, decision = f"gate/{request.number}/passed", f"gate/{request.number}/decision"
+        if self._store.add(passed, str(self.passed)) == self._num_ranks:
+            target = max(map(int, self._store.take(passed)))
+            return self._store.decide(decision, str(target))
+        try:
+            return self._store.read(decision, max(0.0, request.deadline_s - time.monotonic()))
+        except TimeoutError:
+            return self._store.decide(decision, _ABANDONED)
+
+    def _take(self, request: _Request, decision: str) -> None:
+        target = None if decision == _ABANDONED else int(decision)
+        log.info("request %d: %s", request.number, decision)
+        with self._changed:
+            request.target = target
+            if target is None:
+                del self._requests[request.number]
+                self._leaves |= request.stops
+            self._changed.notify_all()
+        if request.stops:
+            self._on_stop(target)

@@ -1,0 +1,125 @@
+"""Getting one rank's process ready: threads, device, seeds, and its peers."""
+
+import os
+import random
+from datetime import timedelta
+
+import numpy as np
+import torch
+from torch import distributed as dist
+from torch.distributed import PrefixStore, TCPStore
+
+from distrain.errors import DataError, SpecError
+from distrain.jobs import Assignment
+from distrain.spec import ResourcesSpec
+
+COLLECTIVES = "DISTRAIN_COLLECTIVES"
+"""The environment variable that has GPUs' ranks talk through gloo."""
+
+
+def choose_device(resources: ResourcesSpec) -> torch.device:
+    """The device a rank trains on.
+
+    A Dask-CUDA worker sees its own GPU first, so a rank always takes `cuda:0`.
+
+    Raises:
+        SpecError: The spec asks for CUDA and torch finds none.
+    """
+    if resources.device == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    if resources.device == "cuda":
+        raise SpecError(
+            "resources.device is cuda, but torch finds no GPU",
+            where={"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "(not set)")},
+            hint="Run `distrain doctor` on that machine, or set resources.device to cpu.",
+        )
+    return torch.device("cpu")
+
+
+def seed_everything(seed: int, rank: int, device: torch.device) -> None:
+    """Seed every generator, and have torch refuse what is not reproducible on a GPU.
+
+    Each rank draws numbers of its own: it drops out other units than its peers. Initial parameters
+    do not come from here.
+    """
+    # Mixed, for torch's generator on the CPU takes the lowest 32 bits only.
+    (own,) = np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(1)
+    random.seed(int(own))
+    np.random.seed(own)
+    torch.manual_seed(int(own))
+    if device.type == "cuda":
+        # cuBLAS reads it when its first handle is made.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        # That would also fill every new tensor first; ours are written whole before they are read.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:
+    """Meet the other ranks; a single rank without a rendezvous joins nobody.
+
+    Args:
+        timeout_s: Longest wait for a peer, now and in each collective operation.
+    """
+    meeting = assignment.rendezvous
+    if meeting is None:
+        return
+    backend = choose_backend(device)
+    timeout = timedelta(seconds=timeout_s)
+    store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
+    dist.init_process_group(
+        backend,
+        store=PrefixStore(meeting.prefix, store),
+        rank=assignment.world.rank,
+        world_size=assignment.world.num_ranks,
+        timeout=timeout,
+        device_id=device if backend == "nccl" else None,
+    )
+
+
+def choose_backend(device: torch.device) -> str:
+    """Through what ranks talk: NCCL between GPUs, gloo between CPUs.
+
+    With `DISTRAIN_COLLECTIVES=gloo` in its environment a rank on a GPU takes gloo too, which copies
+    everything through the host: NCCL refuses two ranks on one GPU.
+
+    Raises:
+        SpecError: The variable has another value.
+    """
+    asked = os.environ.get(COLLECTIVES, "auto")
+    if asked not in ("auto", "gloo"):
+        raise SpecError(
+            f"{COLLECTIVES} is {asked!r}; it may be auto or gloo",
+            hint=f"Unset {COLLECTIVES} in the environment of the Dask workers.",
+        )
+    return "nccl" if device.type == "cuda" and asked == "auto" else "gloo"
+
+
+def leave_peers() -> None:
+    """Part from the other ranks in order, after all work is done."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def check_same_data(fingerprint: str, rank: int) -> None:
+    """Raise if the ranks see different data, before they train on it.
+
+    Raises:
+        DataError: On every rank, naming the ones that differ from rank 0.
+    """
+    if not dist.is_initialized():
+        return
+    own = torch.tensor(list(bytes.fromhex(fingerprint)), dtype=torch.uint8)
+    if dist.get_backend() == "nccl":
+        own = own.cuda()
+    gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, own)
+    differing = [r for r, other in enumerate(gathered) if not torch.equal(other, gathered[0])]
+    if differing:
+        raise DataError(
+            f"ranks {differing} see other files than rank 0",
+            where={"rank": rank},
+            hint="Put the data on a filesystem that all workers share, at the same path.",
+        )

@@ -1,0 +1,70 @@
+"""The tables of a job, handed from the command that checked them to the ranks of every attempt.
+
+So footers are read once per job, and an attempt that begins while the storage does not answer need
+not read them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrain.partition import Table
+from distrain.schema import Schema
+from distrain.spec import DataSpec
+from distrain.storage import is_remote, whole_file
+from distrain.version import __version__
+
+log = logging.getLogger(__name__)
+
+_KEY, _TRAIN, _VALID = "key", "train", "valid"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The training and the validation rows."""
+
+    train: Table
+    valid: Table | None
+
+
+def write_tables(path: Path, tables: Tables, data: DataSpec, schema: Schema) -> None:
+    """Hand tables on; raises `OutputError` if the file cannot be written."""
+    with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
+        file.writestr(_KEY, _key(data, schema))
+        file.writestr(_TRAIN, tables.train.to_bytes())
+        if tables.valid is not None:
+            file.writestr(_VALID, tables.valid.to_bytes())
+
+
+def read_tables(path: Path, data: DataSpec, schema: Schema) -> Tables | None:
+    """What was handed on; `None` if that is not there, damaged, or of other data."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            if file.read(_KEY).decode() != _key(data, schema):
+                return None
+            valid = Table.from_bytes(file.read(_VALID)) if data.valid else None
+            return Tables(Table.from_bytes(file.read(_TRAIN)), valid)
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # a zip file can be damaged in many ways
+        log.warning("cannot use %s, reading all footers: %s", path, error)
+        return None
+
+
+def _key(data: DataSpec, schema: Schema) -> str:
+    """Changes with whatever changes what footers are read, and how."""
+    document = data.model_dump(mode="json")
+    places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
+    how = [document[name] for name in ("hive", "fill_null_id", "fill_null_value")]
+    text = json.dumps([__version__, places, how, repr(schema)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _absolute(path: str) -> str:
+    return path if is_remote(path) else os.path.abspath(os.path.expanduser(path))

@@ -1,0 +1,251 @@
+"""From a spec to checked tables and a schema, before anything is trained."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distrain.errors import Mistakes, SchemaError, SpecError
+from distrain.loader import parse_bytes
+from distrain.partition import PARQUET_SUFFIXES, Table, read_footers, wanted_columns
+from distrain.schema import Schema, Tags, criteo_schema, find_schema, find_schema_beside
+from distrain.spec import Combiner, CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
+from distrain.storage import list_inputs
+from distrain.train.data.handed_tables import Tables, read_tables, write_tables
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a job reads."""
+
+    schema: Schema
+    train: Table
+    valid: Table | None
+
+    @property
+    def fingerprint(self) -> str:
+        """Both tables' fingerprints, in hex: ranks that see the same files have the same."""
+        return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
+
+
+PATIENCE_S = 10.0
+"""How long a command retries a storage that does not answer; a person waits for the command."""
+
+
+def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
+    """Find the schema, read all footers, and refuse what cannot be trained on.
+
+    The command line calls this before it asks for a cluster, every rank before it builds a model.
+
+    Args:
+        retry_s: How long to try again where the storage does not answer; no longer than
+            `data.retry_s`.
+        handed: A file with the tables as the command found them (see `hand_on`); footers are read
+            only if it is not there.
+
+    Raises:
+        Unavailable: The storage does not answer.
+        SchemaError: No schema was found, it has no features or not exactly one target (a model of
+            the user's own may have several), or it has columns that no model takes (continuous
+            lists, a weight).
+        ModelError: The model cannot be built of the columns.
+        DataError: A file is missing, damaged, or does not fit the schema.
+        SpecError: The spec asks for validation without validation data, a size is none, or
+            `embeddings.combiners` or `data.max_list_length` name a column of no lists, or lists are
+            to be cached.
+        InputError: Several of these that do not depend on each other.
+    """
+    mistakes = Mistakes()
+    inputs = None
+    with mistakes.collected():
+        check_fields(spec)
+    with mistakes.collected():
+        inputs = read_inputs(spec, retry_s, handed)
+    mistakes.raise_found()
+    assert inputs is not None
+    return inputs
+
+
+def check_fields(spec: JobSpec) -> None:
+    """The part of `check_inputs` that needs no data; errors as there."""
+    mistakes = Mistakes()
+    with mistakes.collected():
+        _check_sizes(spec.data)
+    with mistakes.collected():
+        _check_validation(spec)
+    mistakes.raise_found()
+
+
+def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
+    """Spare the ranks the reading of footers; raises `OutputError`."""
+    write_tables(path, Tables(inputs.train, inputs.valid), spec.data, inputs.schema)
+
+
+def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
+    """The part of `check_inputs` that looks at the data; errors as there."""
+    retry_s = min(retry_s, spec.data.retry_s)
+    path = find_data_schema(spec.data, retry_s)
+    schema = criteo_schema() if path is None else Schema.load(path)
+
+    def read(patterns: Sequence[str]) -> Table:
+        return read_footers(
+            patterns,
+            schema=schema,
+            hive=spec.data.hive,
+            fill_null_id=spec.data.fill_null_id,
+            fill_null_value=spec.data.fill_null_value,
+            retry_s=retry_s,
+        )
+
+    mistakes = Mistakes()
+    train = valid = tables = None
+    file = path or spec.data.schema_path
+    with _schema_named(file):
+        schema = _with_list_limits(schema, spec.data.max_list_length)
+        _check_trainable(schema, spec.model)
+        wanted_columns(schema, need_label=True)  # or both splits report what it lacks
+        tables = handed and read_tables(handed, spec.data, schema)
+    if tables:
+        train, valid = tables.train, tables.valid
+    else:
+        with mistakes.collected(), _schema_named(file):
+            train = read(spec.data.train)
+        with mistakes.collected(), _schema_named(file):
+            valid = read(spec.data.valid) if spec.data.valid else None
+    with mistakes.collected(), _schema_named(file):
+        lists = list_combiners(schema, spec.embeddings)
+        _check_cache(spec.data, lists)
+        _check_model(schema, spec.model, lists)
+    mistakes.raise_found()
+    assert train is not None
+    if valid is not None:
+        _check_disjoint(train, valid)
+    return Inputs(schema, train, valid)
+
+
+@contextmanager
+def _schema_named(path: str | Path) -> Iterator[None]:
+    """Let an error of the schema name its file."""
+    try:
+        yield
+    except SchemaError as error:
+        where = {"schema": path, **error.where}
+        raise SchemaError(error.message, where=where, hint=error.hint) from None
+
+
+def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | None:
+    """The file of the schema that `data.schema` means; `None` for the bare `criteo` preset.
+
+    `auto` looks in the folder of the training files and in the one above it, where `distrain prep`
+    writes it; `criteo` is the preset, completed with cardinalities from such a file if there is
+    one; anything else is a file or a folder.
+    """
+    if data.schema_path not in ("auto", "criteo"):
+        path = Path(data.schema_path)
+        return find_schema(path) if path.is_dir() else path
+    files = list_inputs(data.train, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
+    found = find_schema_beside(files[0].path)
+    if found is not None or data.schema_path == "criteo":
+        return found
+    raise SchemaError(
+        "found no schema beside the training data",
+        where={"data.train": data.train[0]},
+        hint="Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
+    )
+
+
+def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Combiner]:
+    """How each categorical column of lists combines the embeddings of a row's ids.
+
+    Raises:
+        SpecError: `embeddings.combiners` names other columns.
+    """
+    features = schema.remove_by_tag(Tags.TARGET)
+    lists = [column.name for column in features.categorical if column.holds_lists]
+    others = [name for name in embeddings.combiners if name not in lists]
+    if others:
+        raise SpecError(
+            f"embeddings.combiners: not categorical columns of lists: {', '.join(others)}",
+            hint=f"Columns of lists: {', '.join(lists) or 'none'}.",
+        )
+    return {name: embeddings.combiners.get(name, embeddings.combiner) for name in lists}
+
+
+def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
+    """The schema that says how many items of lists are kept, as the saved model will say it."""
+    lists = [column.name for column in schema.columns if column.holds_lists]
+    others = [name for name in limits if name not in lists]
+    if others:
+        raise SpecError(
+            f"data.max_list_length: not columns of lists: {', '.join(others)}",
+            hint=f"Columns of lists: {', '.join(lists) or 'none'}.",
+        )
+    limited = [
+        replace(schema[name], properties={**schema[name].properties, "max_list_length": most})
+        for name, most in limits.items()
+    ]
+    return schema.with_columns(*limited)
+
+
+def _check_sizes(data: DataSpec) -> None:
+    """Refuse what is no size before anything is started for it."""
+    for field, size in (("part_size", data.part_size), ("cache_size", data.cache_size)):
+        try:
+            parse_bytes(1 if size is None else size)
+        except SpecError as error:
+            raise SpecError(f"data.{field}: {error.message}", hint=error.hint) from None
+
+
+def _check_validation(spec: JobSpec) -> None:
+    if spec.evaluate.every_steps and not spec.data.valid:
+        raise SpecError(
+            "evaluate.every_steps is set, but data.valid names no files",
+            hint="Name validation files, or leave evaluate.every_steps out.",
+        )
+
+
+def _check_cache(data: DataSpec, lists: Iterable[str]) -> None:
+    if data.cache_dir is not None and (names := ", ".join(lists)):
+        raise SpecError(
+            f"data.cache_dir keeps no columns of lists: {names}",
+            hint="Leave data.cache_dir out.",
+        )
+
+
+def _check_model(schema: Schema, model: ModelSpec, lists: Mapping[str, Combiner]) -> None:
+    """Refuse a model that cannot be built of these columns.
+
+    A model of the user's own is left to the ranks: its package may be with the workers alone.
+    """
+    from distrain.models import blueprint_of
+
+    if not isinstance(model, CustomSpec):
+        blueprint_of(schema, model, lists).check()
+
+
+def _check_trainable(schema: Schema, model: ModelSpec) -> None:
+    """Refuse what files can hold and loaders can read, but the models of today cannot use."""
+    if not isinstance(model, CustomSpec) or not schema.select_by_tag(Tags.TARGET).columns:
+        _ = schema.target  # raises unless there is exactly one
+    lists = [column.name for column in schema.continuous if column.holds_lists]
+    if lists:
+        raise SchemaError(
+            f"the models take lists of ids, but not of numbers: {', '.join(lists)}",
+            hint="Leave these columns out of the schema, or reduce each list to one value.",
+        )
+    weights = schema.select_by_tag(Tags.WEIGHT).names
+    if weights:
+        raise SchemaError(
+            f"training counts every row once and takes no weight column: {', '.join(weights)}",
+            hint="Leave the column, or its tag `weight`, out of the schema.",
+        )
+
+
+def _check_disjoint(train: Table, valid: Table) -> None:
+    common = {*train.compact.files} & {*valid.compact.files}
+    if common:
+        raise SpecError(
+            "data.train and data.valid name the same file",
+            where={"file": min(common)},
+            hint="Rows that were trained on say nothing about new ones.",
+        )

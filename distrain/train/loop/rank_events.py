@@ -1,0 +1,133 @@
+"""What a rank reports of its training: events made of its window, clocks and counts."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+import torch
+
+from distrain.events import (
+    STEP_BOUNDS_S,
+    EvaluationDone,
+    RankFinished,
+    StepsDone,
+    StoppedEarly,
+    TrainingStarted,
+)
+from distrain.loader import Loader, LoaderStats
+from distrain.models import ClickModel
+from distrain.spec import TrainSpec
+from distrain.train.data import Span
+from distrain.train.loop.evaluation import Evaluation
+from distrain.train.loop.rank_memory import memory_now, peak_memory
+from distrain.train.saving import Start, Validations
+from distrain.train.step import OpenWindow, lr_at
+from distrain.train.timing import PhaseClock
+
+
+class StepCounts:
+    """Counts steps by their wall time until somebody takes the counts.
+
+    >>> counts = StepCounts()
+    >>> counts.add(0.004)
+    >>> counts.add(60.0)
+    >>> taken = counts.take()
+    >>> taken[STEP_BOUNDS_S.index(0.005)], taken[-1], sum(taken), sum(counts.take())
+    (1, 1, 2, 0)
+    """
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(STEP_BOUNDS_S) + 1)
+
+    def add(self, step_s: float) -> None:
+        """Count a step that took `step_s` seconds."""
+        self._counts[bisect_left(STEP_BOUNDS_S, step_s)] += 1
+
+    def take(self) -> list[int]:
+        """The counts since the last time: up to each of `STEP_BOUNDS_S`, and longer."""
+        taken, self._counts = self._counts, [0] * len(self._counts)
+        return taken
+
+
+@dataclass(frozen=True)
+class RankEvents:
+    """Makes a rank's events."""
+
+    rank: int
+    device: torch.device
+    train: TrainSpec
+    span: Span
+    window: OpenWindow
+    step_counts: StepCounts = field(default_factory=StepCounts)
+
+    def started(self, model: ClickModel, loader: Loader, start: Start) -> TrainingStarted:
+        """Ready to train, from `start` on."""
+        dense = sum(p.numel() for p in model.dense.parameters())
+        sparse = sum(w.numel() for w in model.embeddings.weights)
+        return TrainingStarted(
+            self.rank,
+            self.span.num_steps,
+            self.span.rows_per_epoch,
+            self.span.rows_in(self.span.num_steps),
+            dense + sparse,
+            ": ".join(loader.reader_choice),
+            start.step,
+            self.span.rows_in(start.step),
+            start.elapsed_s,
+            self.window.restored_rows,
+            start.checkpoint,
+        )
+
+    def lr_of(self, step: int) -> float:
+        """The learning rate of a step, from 0."""
+        schedule = self.train.schedule
+        return lr_at(step, self.span.num_steps, self.train.optimizer.lr, schedule)
+
+    def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> StepsDone:
+        """Close the window after `taken` steps, as `OpenWindow.close`; waits for the device."""
+        metrics, loader, exchange = self.window.close(taken, stats)
+        seconds, device_seconds = clock.lap(), clock.device_lap()
+        return StepsDone(
+            self.rank,
+            self.span.epoch_after(taken),
+            taken,
+            clock.elapsed_s,
+            seconds,
+            metrics,
+            self.lr_of(taken - 1),
+            loader,
+            exchange,
+            device_seconds,
+            self.step_counts.take(),
+            memory_now(self.device),
+        )
+
+    def evaluated(self, taken: int, found: Evaluation, clock: PhaseClock) -> EvaluationDone:
+        """The validation rows were scored after `taken` steps."""
+        epoch, metrics = self.span.epoch_after(taken), found.metrics.to_json()
+        auc, bound = found.from_scores or (None, None)
+        return EvaluationDone(self.rank, epoch, taken, clock.running_s, metrics, auc, bound)
+
+    def stopped_early(self, taken: int, validations: Validations | None) -> StoppedEarly:
+        """The training ends after `taken` steps, because its validations no longer improve."""
+        assert validations is not None
+        rows, best = self.span.rows_in(taken), (validations.best_step, validations.best_value)
+        return StoppedEarly(self.rank, taken, rows, validations.metric, *best, validations.waited)
+
+    def finished(
+        self, taken: int, setup_s: float, stats: LoaderStats, clock: PhaseClock
+    ) -> RankFinished:
+        """All is done, after `taken` steps; waits for the device."""
+        clock.lap()
+        clock.device_lap(wait=True)
+        return RankFinished(
+            self.rank,
+            taken,
+            self.window.rows_trained,
+            clock.elapsed_s,
+            dict(clock.totals),
+            setup_s,
+            stats.to_json(),
+            self.window.exchanged_in_all.to_json(),
+            clock.device_totals,
+            peak_memory(self.device),
+        )

@@ -1,0 +1,183 @@
+"""Batches with their routes, which a thread makes while earlier batches train.
+
+A route depends on ids alone, so the ranks can exchange which rows they need before it is time
+to fetch them. On a GPU, making a route makes the host wait for the device now and then: here
+that waits in the thread, on a stream of its own, and the training thread never does.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import torch
+from torch import distributed as dist
+
+from distrain.loader.delivery import (
+    Channel,
+    End,
+    Failure,
+    Ready,
+    Streams,
+    in_own_thread,
+    thread_set_up,
+)
+from distrain.models import ClickModel
+from distrain.spec import JobSpec
+from distrain.train.step import Batches, Routed, RouteMaker, StreamForRoutes, route_batch
+from distrain.train.timing import READER, PhaseClock, waiting
+
+LONGEST_JOIN_S = 1.0
+"""A thread that waits for a peer in a collective operation cannot be called back."""
+
+
+@dataclass(frozen=True)
+class RoutesInTurn:
+    """Makes each route when its batch is asked for, unless the step makes its own (no `model`)."""
+
+    batches: Batches
+    model: ClickModel | None
+    device: torch.device
+
+    def take(self, clock: PhaseClock) -> Routed:
+        """The next batch and its route; errors as of `RoutesAhead.take`, of the batches alone."""
+        with clock.phase("data_wait"), waiting(READER):
+            batch = next(self.batches)
+        with clock.phase("copy"):
+            batch = batch.to(self.device)
+        if self.model is None:
+            return Routed(batch, None, 0.0)
+        with clock.phase("exchange"):
+            return route_batch(self.model, batch)
+
+    def __enter__(self) -> RoutesInTurn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the batches."""
+        self.batches.close()
+
+
+class RoutesAhead:
+    """Makes routes in a thread, in the order of the batches, while the caller trains.
+
+    The ranks' threads exchange ids among themselves, through `route_peers` of the tables: nobody
+    else may use their process group. Use it in a `with` statement, or close it.
+
+    Args:
+        batches: Give batches, in the thread; nobody else may take any.
+        streams: The device's; `None` for those of `device`, none for the CPU.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        model: ClickModel,
+        device: torch.device,
+        ahead: int,
+        streams: Streams | None = None,
+    ):
+        if streams is None and device.type == "cuda":
+            streams = StreamForRoutes(device)
+        self._error: BaseException | None = None
+        self._channel = Channel(ahead)
+        maker = RouteMaker(batches, model, device, streams)
+        self._hand_over = maker.hand_over
+        # The thread does not know this object, which can so be collected. It is a daemon since
+        # nothing ends a wait for a peer that is gone, short of the end of the process.
+        thread = threading.Thread(
+            target=_make_all, args=(maker, self._channel), name="routes", daemon=True
+        )
+        thread.start()
+        assert thread.ident is not None
+        self._thread_ident = thread.ident
+        join_s = LONGEST_JOIN_S if model.embeddings.route_peers.num_ranks > 1 else None
+        self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, join_s)
+
+    def take(self, clock: PhaseClock) -> Routed:
+        """The next batch and its route, for use on the calling thread's current stream.
+
+        Raises:
+            StopIteration: There is no further batch, or this was closed.
+            DataError: The loader met data that cannot be used. This and any other error of the
+                thread, a lost peer too, is raised after the batches that come before it, and again
+                on every further call.
+        """
+        with clock.phase("data_wait"), waiting(self._thread_ident):
+            if self._error is not None:
+                raise self._error
+            if not self._stop.alive:
+                raise StopIteration
+            item = self._channel.get()
+            if isinstance(item, Ready):
+                routed: Routed = self._hand_over(item.batch)
+                return routed
+            self.close()
+            if isinstance(item, End):
+                raise StopIteration
+            self._error = item.error
+            raise item.error
+
+    def __enter__(self) -> RoutesAhead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the batches and the thread; may be called again.
+
+        A thread that waits for a peer is left behind after a moment: it ends with an error once the
+        peer's process has ended, or with this process.
+        """
+        self._stop()
+
+
+def routed_batches(
+    spec: JobSpec, batches: Batches, model: ClickModel, device: torch.device
+) -> RoutesInTurn | RoutesAhead:
+    """A job's batches with their routes; a collective operation where ranks share the tables.
+
+    If routes are made ahead, `route_peers` of the tables get a process group of their own:
+    collective operations of two threads in one group would be taken for each other.
+
+    Args:
+        spec: Its `train.route_ahead` says how many finished routes may wait; 0 makes them in the
+            calling thread.
+    """
+    if spec.train.cuda_graph:
+        return RoutesInTurn(batches, None, device)
+    if not spec.train.route_ahead:
+        return RoutesInTurn(batches, model, device)
+    if model.embeddings.peers.num_ranks > 1:
+        group = dist.new_group(timeout=timedelta(seconds=spec.deadlines.collective_s))
+        model.embeddings.route_peers = replace(model.embeddings.peers, group=group)
+    return RoutesAhead(batches, model, device, spec.train.route_ahead)
+
+
+def _make_all(maker: RouteMaker, channel: Channel) -> None:
+    try:
+        thread_set_up(maker.device, pinned=False)()
+        with torch.no_grad(), maker.beside():
+            while channel.wait_for_room():
+                # No name is given to what is made: it would live on while the thread waits.
+                channel.put(Ready(maker.make_next()))
+    except StopIteration:
+        channel.put(End())
+    except BaseException as error:
+        channel.put(Failure(error))
+
+
+def _stop(
+    channel: Channel, batches: Batches, thread: threading.Thread, join_s: float | None
+) -> None:
+    channel.close()
+    batches.close()
+    # A collection may end up here in a thread that this one waits for, or in this one itself.
+    if thread is not threading.current_thread() and not in_own_thread():
+        thread.join(join_s)

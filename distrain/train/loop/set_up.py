@@ -1,0 +1,134 @@
+"""What a rank does before it trains: build the model, take over a checkpoint, read ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from distrain.checkpoint import CheckpointDir, claim_together
+from distrain.embeddings import Peers
+from distrain.errors import SpecError
+from distrain.events import Event
+from distrain.loader import Loader
+from distrain.models import ClickModel, build_model
+from distrain.run_paths import RunPaths
+from distrain.spec import JobSpec
+from distrain.train.control import Control
+from distrain.train.data import Inputs, Span, list_combiners
+from distrain.train.loop.epoch_prefetch import EpochPrefetch
+from distrain.train.loop.tables import place_tables, table_factory
+from distrain.train.saving import Checkpoints, Start, checkpoint_dir, likely_start
+from distrain.train.step import GraphedStep, OpenWindow, TrainStep
+from distrain.train.timing import PEERS, READER, waiting
+from distrain.train.warm_start import take_weights
+from distrain.world import World
+
+
+class Job(Protocol):
+    """The job that a rank trains; see `Trainer`."""
+
+    spec: JobSpec
+    inputs: Inputs
+    world: World
+    device: torch.device
+    paths: RunPaths
+    job_id: str
+    attempt: int
+    first_attempt: int
+    control: Control
+
+    def report(self, event: Event, /) -> None:
+        """Take an event."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a rank trains with."""
+
+    model: ClickModel
+    step: TrainStep | GraphedStep
+    window: OpenWindow
+    checkpoints: Checkpoints
+    start: Start
+    batches: EpochPrefetch
+
+
+def set_up(job: Job, loader: Loader, span: Span) -> Parts:
+    """Get ready to train, from the newest checkpoint if there is one; a collective operation."""
+    resumed = job.first_attempt > 1
+    directory = checkpoint_dir(job.spec, job.paths, job.job_id, resumed=resumed)
+    _claim(job, directory)
+    guess = min(likely_start(directory), span.num_steps)
+    ahead = job.spec.data.prefetch_batches
+    # Before the model is built, so that the first batch is ready when that is.
+    batches = EpochPrefetch(loader, span.num_steps, ahead, guess)
+    parts = _make(job, span, directory)
+    with waiting(READER):  # for the storage; waits for other ranks are noted where they are
+        start, spoilt = parts[-1].load()
+    if spoilt:
+        parts = _make(job, span, directory)
+    step, window, checkpoints = parts
+    if start.checkpoint is None and job.spec.train.init_from is not None:
+        with waiting(READER):
+            _take_weights(job, step.model)
+    if start.step > span.num_steps:
+        raise SpecError(
+            f"the checkpoint is of step {start.step}, and the job has only {span.num_steps}",
+            where={"checkpoint": start.checkpoint},
+            hint="Raise train.epochs or train.max_steps.",
+        )
+    if start.step != guess:  # the newest checkpoint was damaged
+        batches.close()
+        batches = EpochPrefetch(loader, span.num_steps, ahead, start.step)
+    return Parts(step.model, step, window, checkpoints, start, batches)
+
+
+def _claim(job: Job, directory: CheckpointDir) -> None:
+    """Claim the directory for this run, which shows whether it can be written; collective."""
+    if directory.run is None:  # a rank that belongs to no run
+        return
+    peers = Peers(job.world.rank, job.world.num_ranks)
+    # A later attempt of a job that trained already goes on training where it can no longer save.
+    report = job.report if job.attempt > job.first_attempt else None
+    with waiting(READER):
+        claim_together(directory, str(job.paths.root), peers, job.device, report)
+
+
+def _make(
+    job: Job, span: Span, directory: CheckpointDir
+) -> tuple[TrainStep | GraphedStep, OpenWindow, Checkpoints]:
+    step = _build(job)
+    most_steps = min(job.spec.train.log_every_steps, span.num_steps)
+    window = OpenWindow(job.world.rank, job.device, most_steps)
+    checkpoints = Checkpoints(
+        job.spec, job.inputs, directory, job.attempt, step, window, job.control, job.report
+    )
+    return step, window, checkpoints
+
+
+def _take_weights(job: Job, model: ClickModel) -> None:
+    taken = take_weights(job.spec, job.inputs, model, job.device, job.control.activity.count_slab)
+    if job.world.rank == 0:
+        job.report(taken)
+
+
+def _build(job: Job) -> TrainStep | GraphedStep:
+    spec, schema, world = job.spec, job.inputs.schema, job.world
+    with waiting(PEERS):
+        placed = place_tables(spec, schema, world, job.device)
+    model = build_model(
+        schema,
+        spec.model,
+        seed=spec.train.seed,
+        make_tables=table_factory(spec, placed, world),
+        combiners=list_combiners(schema, spec.embeddings),
+    )
+    model.to(job.device).train()
+    with waiting(PEERS):  # for rank 0's dense parameters
+        if not spec.train.cuda_graph:
+            return TrainStep(model, spec.train, world.num_ranks)
+        lanes = spec.train.lanes // world.num_ranks
+        max_rows = lanes * -(-spec.train.global_batch_size // spec.train.lanes)
+        return GraphedStep(model, spec.train, world.num_ranks, max_rows)

@@ -1,0 +1,90 @@
+"""The tables of a job on one rank: placed, and made with the rank's share of their rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ranks
+from distrain.models import TableFactory
+from distrain.schema import Schema
+from distrain.spec import JobSpec
+from distrain.train.planning import plan_tables, tables_budget_bytes
+from distrain.train.timing import PEERS, waiting
+from distrain.world import World
+
+
+@dataclass(frozen=True)
+class WaitTrackingPeers(Peers):
+    """The same collective operations; while in one, the thread is noted as waiting for peers."""
+
+    def gather_rows_at_first(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
+        """See `Peers`."""
+        with waiting(PEERS):
+            return super().gather_rows_at_first(rows, lengths)
+
+    def exchange_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
+        """See `Peers`."""
+        with waiting(PEERS):
+            return super().exchange_rows(rows, send, receive)
+
+    def count_up(self, counts: Tensor) -> Tensor:
+        """See `Peers`."""
+        with waiting(PEERS):
+            return super().count_up(counts)
+
+    def _all_gather(self, rows: Tensor) -> Tensor:
+        if self.num_ranks == 1:
+            return super()._all_gather(rows)
+        with waiting(PEERS):
+            return super()._all_gather(rows)
+
+
+STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.device) -> ShardingPlan:
+    """Decide where the tables of a job live; a collective operation of its ranks.
+
+    All ranks plan with the same numbers: the least memory that any of them has, and the speed of
+    their exchange as they measured it together. What is decided changes how fast a job is, not what
+    it computes.
+
+    Raises:
+        SpecError: The tables do not fit.
+    """
+    budget_bytes = tables_budget_bytes(
+        spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib
+    )
+    costs = None
+    if world.num_ranks > 1:
+        budget_bytes = least_over_ranks(budget_bytes, None, device)
+        costs = calibrate(None, device)
+    return plan_tables(
+        spec,
+        schema,
+        num_ranks=world.num_ranks,
+        device_type=device.type,
+        budget_bytes=budget_bytes,
+        costs=costs,
+    )
+
+
+def table_factory(spec: JobSpec, plan: ShardingPlan, world: World) -> TableFactory:
+    """What makes the tables as planned."""
+
+    def make(
+        columns: Sequence[TableColumn], *, generator: torch.Generator | None
+    ) -> EmbeddingCollection:
+        return EmbeddingCollection(
+            columns,
+            placements=plan.placements_of(columns),
+            peers=WaitTrackingPeers(world.rank, world.num_ranks),
+            generator=generator,
+            dtype=STORAGE_DTYPES[spec.embeddings.storage],
+            cache_bytes=int(spec.embeddings.cache_gib * 2**30),
+        )
+
+    return make

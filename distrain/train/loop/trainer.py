@@ -1,0 +1,254 @@
+"""The training loop of one rank.
+
+    set up      read ahead, build the model, take over the newest checkpoint
+    each step   pass the gate; take batch and route; train; report, validate, save if it is time
+    the end     a last checkpoint, the saved model, the last report
+
+A stop ends it at a place of the gate (`control/gate.py`): with a checkpoint, before a step or in
+the middle of a validation, which the next attempt then does again.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from distrain.errors import NonFiniteOutput
+from distrain.events import Event, ModelSaved
+from distrain.loader import Loader
+from distrain.models import save_model
+from distrain.partition import Table
+from distrain.run_paths import RunPaths
+from distrain.spec import JobSpec
+from distrain.train.audit import AuditLog
+from distrain.train.control import Control, StopAsked
+from distrain.train.data import Inputs, Span, job_loader
+from distrain.train.loop.evaluation import evaluate_over_ranks
+from distrain.train.loop.rank_events import RankEvents
+from distrain.train.loop.routed_batches import routed_batches
+from distrain.train.loop.set_up import set_up
+from distrain.train.saving import is_over
+from distrain.train.step import NonFiniteLoss
+from distrain.train.timing import PEERS, PhaseClock, device_clock, waiting
+from distrain.world import World
+
+
+@dataclass
+class Trainer:
+    """One rank's training of one job."""
+
+    spec: JobSpec
+    inputs: Inputs
+    world: World
+    device: torch.device
+    paths: RunPaths
+    report: Callable[[Event], None]
+    job_id: str = ""
+    attempt: int = 1
+    control: Control = field(default_factory=Control.alone)
+    first_attempt: int = 1
+
+    def run(self) -> bool:
+        """Train to the end, save the model, and report all the way; false if asked to stop before.
+
+        Raises:
+            NonFiniteLoss: The loss became NaN or infinite.
+            DistrainError: Data, spec, checkpoint or output cannot be used.
+        """
+        began_s = time.perf_counter()
+        self.loader = self._loader(self.inputs.train, shuffle=self.spec.data.shuffle)
+        with self.loader:
+            self._set_up()
+            try:
+                return self._train(began_s)
+            finally:
+                self._close()
+
+    def _train(self, began_s: float) -> bool:
+        with routed_batches(self.spec, self._read, self.model, self.device) as self.batches:
+            self.report(self.rank_events.started(self.model, self.loader, self.start))
+            self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
+            self.setup_s = time.perf_counter() - began_s
+            try:
+                self._all_steps()
+            except StopAsked as stop:
+                self._stop(stop)
+                return False
+        self._finish()
+        return True
+
+    def _set_up(self) -> None:
+        spec, rank = self.spec, self.world.rank
+        self.span = Span.of(spec, self.loader)
+        parts = set_up(self, self.loader, self.span)
+        self.model, self.step, self.window = parts.model, parts.step, parts.window
+        self.checkpoints, self.start, self._read = parts.checkpoints, parts.start, parts.batches
+        self.rank_events = RankEvents(rank, self.device, spec.train, self.span, self.window)
+        self.taken = self.control.activity.step = self.start.step
+        self.validated, self.validations = self.start.validated, self.start.validations
+        self.save_asked = False
+        self.audit: AuditLog | None = None
+        if spec.train.audit:
+            self.audit = AuditLog.begin(self.paths.audit(rank, self.attempt), self.start.step)
+
+    def _all_steps(self) -> None:
+        if self.inputs.valid is None:
+            self.validated = True  # one was interrupted, and the job goes on without any
+        if not self.validated:
+            self._evaluate()
+            self._save_if_due()
+        if self.taken == self.span.num_steps and self.window.steps:
+            self._report_steps()  # the job has become shorter meanwhile
+        for step in range(self.start.step, self.span.num_steps):
+            if is_over(self.validations, self.spec.train.early_stopping):
+                break
+            self._pass_gate()
+            self.control.activity.step = step + 1
+            self._one_step(step)
+            self.taken = step + 1
+            self._after_step()
+        self._pass_gate()
+
+    def _one_step(self, step: int) -> None:
+        began_s = time.perf_counter()
+        epoch, of_epoch = divmod(step, self.span.steps_per_epoch)
+        routed = self.batches.take(self.clock)
+        if self.audit is not None:
+            self.audit.add(epoch, step, routed.batch)
+        rows = self.loader.rows_in_step(of_epoch)
+        lr = self.rank_events.lr_of(step)
+        logits, loss_sum = self.step(routed.batch, rows, lr, self.clock, routed.route)
+        self.window.add(step, routed, logits, loss_sum)
+        self.rank_events.step_counts.add(time.perf_counter() - began_s)
+
+    def _after_step(self) -> None:
+        last = self.taken == self.span.num_steps
+        every = self.spec.evaluate.every_steps
+        due = (last and self.spec.evaluate.at_end) or (every and self.taken % every == 0)
+        evaluates = due and self.inputs.valid is not None
+        # Before a validation too: it belongs to a known number of rows, and a loss that is not
+        # finite is reported with its own step.
+        if last or evaluates or self.taken % self.spec.train.log_every_steps == 0:
+            self._report_steps()
+        if evaluates:
+            self._evaluate()
+        self._save_if_due()
+
+    def _pass_gate(self, *, between_steps: bool = True) -> None:
+        """Ask to go on, and do what the ranks have agreed on; `StopAsked` ends the training."""
+        gate = self.control.gate
+        while True:
+            held = between_steps and gate.asked
+            with waiting(PEERS), self.clock.phase("checkpoint") if held else nullcontext():
+                word = gate.begin()
+            if word == "go":
+                return
+            if word != "checkpoint":
+                raise StopAsked(saves=word == "stop")
+            if between_steps:
+                self._save()
+            else:
+                self.save_asked = True  # after this validation, on all ranks
+
+    def _stop(self, stop: StopAsked) -> None:
+        deadline = self.control.stop_deadline
+        if deadline is not None and stop.saves:
+            deadline.arrived()
+        saved = stop.saves and self._save(wait=True) is True
+        self._close()
+        if deadline is not None:
+            deadline.stopped(self.taken, saved)
+
+    def _save_if_due(self) -> None:
+        if self.save_asked or self.checkpoints.due(self.taken):
+            self._save()
+
+    def _save(self, auc: float | None = None, *, wait: bool = False) -> bool | None:
+        self.save_asked = False
+        if self.audit is not None:
+            self.audit.flush()  # what a checkpoint holds must be proved without this process
+        elapsed_s = self.start.elapsed_s + self.clock.running_s
+        with self.clock.phase("checkpoint"):
+            return self.checkpoints.save(
+                self.taken,
+                validated=self.validated,
+                elapsed_s=elapsed_s,
+                rows=self.span.rows_in(self.taken),
+                validations=self.validations,
+                auc=auc,
+                wait=wait,
+            )
+
+    def _report_steps(self) -> None:
+        if self.audit is not None:
+            self.audit.flush()
+        self.report(self.rank_events.steps_done(self.taken, self.loader.stats, self.clock))
+
+    def _evaluate(self) -> None:
+        assert self.inputs.valid is not None
+        self.validated = False
+        with self.clock.phase("evaluate"):
+            loader = self._loader(self.inputs.valid, shuffle="none")
+            pass_gate = partial(self._pass_gate, between_steps=False)
+            try:
+                found = evaluate_over_ranks(
+                    self.model,
+                    loader,
+                    self.device,
+                    self.model.embeddings.peers,
+                    self.spec.evaluate.max_auc_bound,
+                    pass_gate,
+                )
+            except NonFiniteOutput:  # the last update spoilt the weights; no loss has seen them yet
+                raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
+        self.validated = True
+        self.report(self.rank_events.evaluated(self.taken, found, self.clock))
+        if self.validations is not None:
+            report, stopping = found.report, self.spec.train.early_stopping
+            self.validations = self.validations.judged(self.taken, report, stopping)
+            self._save(report.auc)
+
+    def _finish(self) -> None:
+        if self.control.stop_deadline is not None:
+            self.control.stop_deadline.finished()
+        self.stopped_early = self.taken < self.span.num_steps
+        if self.stopped_early and self.world.rank == 0:
+            self.report(self.rank_events.stopped_early(self.taken, self.validations))
+        if self.spec.checkpoint.at_end or self.validations is not None:
+            self._save(wait=True)
+        # Every rank: each brings its rows of the tables that are spread over the ranks.
+        with self.clock.phase("save"):
+            model_step = self.checkpoints.return_to_best(self.validations, self.taken)
+            schema, again = self.inputs.schema, self.attempt > 1  # an earlier one may have saved it
+            save_model(
+                self.paths.model,
+                self.model,
+                self.spec.model,
+                schema,
+                about=self.checkpoints.about(model_step),
+                replace=again,
+                after_slab=self.control.activity.count_slab,
+            )
+        if self.world.rank == 0:
+            self.report(ModelSaved(0, str(self.paths.model), model_step))
+        with self.clock.phase("checkpoint"):
+            self.checkpoints.wait()
+            self._close()
+        self.report(
+            self.rank_events.finished(self.taken, self.setup_s, self.loader.stats, self.clock)
+        )
+
+    def _close(self) -> None:
+        """End what writes; may be called again."""
+        self.checkpoints.close()
+        if self.audit is not None:
+            self.audit.close()
+
+    def _loader(self, table: Table, *, shuffle: str) -> Loader:
+        return job_loader(
+            self.spec, self.inputs.schema, table, self.world, self.device, shuffle=shuffle
+        )

@@ -1,0 +1,131 @@
+"""Whether a machine holds what a rank must hold in any case, by arithmetic alone.
+
+That is the weights of its tables, the dense parameters with their gradients, and the optimizers'
+states. Batches and activations come on top (`memory.py`): what is refused here cannot train, what
+passes may still be too much.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from distrain.embeddings.sharding import ShardingPlan
+from distrain.errors import SpecError
+from distrain.models import blueprint_of
+from distrain.schema import Schema
+from distrain.spec import JobSpec
+from distrain.train.planning.memory import dense_bytes
+from distrain.train.planning.tables_plan import (
+    MEMORY_SHARE,
+    available_host_bytes,
+    plan_tables,
+    tables_budget_bytes,
+)
+from distrain.wording import byte_size
+
+
+class _Limit(NamedTuple):
+    """A limit of memory, and where it is set."""
+
+    size_bytes: int
+    set_by: str
+
+
+def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:
+    """Refuse tables or a dense part that a rank cannot hold; allocates nothing.
+
+    Args:
+        device: Where its ranks train on this machine; `None` for ranks on other machines, whose
+            memory is not known: then only the limits count that the spec names.
+
+    Raises:
+        SchemaError, ModelError: The model cannot be built of the columns.
+        SpecError: Something does not fit, or `embeddings.tables` names no column.
+    """
+    num_ranks = spec.resources.num_ranks
+    device_type = "cpu" if device is None else device.type
+
+    plan = partial(plan_tables, spec, schema, num_ranks=num_ranks, device_type=device_type)
+    plan(budget_bytes=None)  # whether the model and `embeddings.tables` suit the columns
+    budget = _tables_budget(spec, device)
+    with _limit_named(budget):
+        tables = plan(budget_bytes=None if budget is None else budget.size_bytes)
+    values = blueprint_of(schema, spec.model).check()
+    dense = dense_bytes(values, spec.train.optimizer.kind)
+    for limit in _host_limits(spec, device):
+        # On a GPU's host the tables are made before they are moved.
+        weights_only = device_type == "cuda"
+        _check_sum(tables, 0 if weights_only else dense, limit, weights_only=weights_only)
+    if device is not None and device.type == "cuda":
+        has = torch.cuda.get_device_properties(device).total_memory
+        _check_sum(tables, dense, _Limit(has, "the GPU's memory"), on_host=False)
+
+
+def _tables_budget(spec: JobSpec, device: torch.device | None) -> _Limit | None:
+    """What a rank's tables may take, as the ranks themselves will decide."""
+    options, limit_gib = spec.embeddings, spec.resources.memory_per_rank_gib
+    if options.memory_gib is not None:
+        return _Limit(int(options.memory_gib * 2**30), "embeddings.memory_gib")
+    named = limit_gib and _Limit(int(limit_gib * 2**30), "resources.memory_per_rank_gib")
+    if device is None:
+        return named if named and spec.resources.device == "cpu" else None
+    size_bytes = tables_budget_bytes(options, device, spec.resources.num_ranks, limit_gib)
+    if named and device.type == "cpu" and named.size_bytes <= size_bytes:
+        return named
+    has = "the GPU's memory" if device.type == "cuda" else "what this machine has free for a rank"
+    return _Limit(size_bytes, f"{MEMORY_SHARE:.0%} of {has}")
+
+
+def _host_limits(spec: JobSpec, device: torch.device | None) -> Iterator[_Limit]:
+    limit_gib, num_ranks = spec.resources.memory_per_rank_gib, spec.resources.num_ranks
+    if limit_gib is not None and (device is not None or spec.resources.device == "cpu"):
+        yield _Limit(int(limit_gib * 2**30), "resources.memory_per_rank_gib")
+    if device is not None:
+        share = f"what this machine has free, shared by {num_ranks} ranks"
+        yield _Limit(available_host_bytes() // num_ranks, share)
+
+
+def _check_sum(
+    tables: ShardingPlan,
+    dense: int,
+    limit: _Limit,
+    *,
+    on_host: bool = True,
+    weights_only: bool = False,
+) -> None:
+    """Raise if all that a rank must hold in one place is more than it may."""
+    weights = sum(table.weight_bytes for table in tables.tables)
+    state = 0 if weights_only else sum(table.optimizer_bytes for table in tables.tables)
+    cached = tables.host_bytes_per_rank if on_host else 0
+    needed = weights + state + cached + dense
+    if needed <= limit.size_bytes:
+        return
+    terms = {
+        "embedding tables": weights,
+        "their optimizer state": state,
+        "host-cached tables": cached,
+        "dense parameters with gradients and optimizer state": dense,
+    }
+    raise SpecError(
+        f"a rank holds at least {byte_size(needed)}, and may hold {byte_size(limit.size_bytes)}",
+        where={
+            "ranks": tables.num_ranks,
+            **{name: byte_size(size) for name, size in terms.items() if size},
+            "limit": limit.set_by,
+        },
+        hint="Lower the widths of the model or raise the limit; tables may be spread over more "
+        "ranks with embeddings.placement row_wise.",
+    )
+
+
+@contextmanager
+def _limit_named(limit: _Limit | None) -> Iterator[None]:
+    """Add the limit's origin to the error for tables that do not fit."""
+    try:
+        yield
+    except SpecError as error:
+        where = {**error.where, "limit": limit.set_by if limit else "none"}
+        raise SpecError(error.message, where=where, hint=error.hint) from None

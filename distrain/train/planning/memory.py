@@ -1,0 +1,203 @@
+"""The predicted peak of a rank's memory, on the host and on its GPU, by terms.
+
+    process             what `memory_probe.py` measured: torch, NumPy, Arrow, and their first use
+    batches, decoding   of the loader: `loader/memory.py`
+    tables              weights and optimizer state of this rank's rows, by placement and storage
+    dense parameters    one vector of values, one of gradients, and the optimizer's state
+    embeddings          of a slice (a micro-batch): the leaf `[rows, columns, dim]`, its gradient
+    activations         what tensors the dense part has beside them at a time (`LiveBytes`)
+    routes              of the batch that trains, of those made ahead, and of one being made
+    exchanged rows      distinct rows `[u, dim]`, sums of gradients, what ranks send each other
+    metrics             histograms, and the temporaries of an update
+    checkpoint copy     what a rank writes of a checkpoint while it trains on
+    saving              rank 0 puts slabs of spread tables together; the others need less
+    allocator           what malloc holds in vain between the tensors of one step and the next
+
+The rows of a step are those of the rank with most. Distinct rows are expected ones
+(`embeddings/sharding/costs.py`).
+
+The last term is not computed but measured. The supervisor has a rank's glibc keep what is freed,
+tensors of many sizes share one heap, and a few bytes that live on in the midst of a hole keep the
+next large tensor out of it, so a heap becomes larger than what is ever alive in it. See
+`EMBEDDING_SLACK`.
+
+On the CPU all terms are of the host. On a GPU the tables are made on the host and moved, so the
+host has their weights until then; CUDA's own memory there and on the device is not in it.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from distrain.embeddings.sharding import ShardingPlan
+from distrain.loader import LoaderMemory
+from distrain.metrics import NUM_BINS
+from distrain.models import SLAB_BYTES
+from distrain.optimizers import optimizer_facts
+from distrain.spec import TrainSpec
+from distrain.train.planning.memory_probe import MemoryProbe
+
+EMBEDDING_SLACK, ACTIVATION_SLACK = 1.5, 0.25
+"""What a rank's heap holds beyond live tensors, as shares of embeddings with their gradient and of
+activations: fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md)."""
+
+_VALUE_BYTES = 4
+_KEY_BYTES = 8
+_METRIC_ROW_BYTES = 64  # logits, labels, bins and losses of a batch, in 8 bytes each
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a rank's memory: what holds it, and its bytes on the host and on the GPU."""
+
+    name: str
+    host_bytes: int
+    device_bytes: int
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """What a rank holds at its peak: parts that sum to the totals."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def host_bytes(self) -> int:
+        """All of it on the host."""
+        return sum(term.host_bytes for term in self.terms)
+
+    @property
+    def device_bytes(self) -> int:
+        """All of it on the GPU; 0 for a rank on the CPU."""
+        return sum(term.device_bytes for term in self.terms)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, with the totals."""
+        totals = {"host_bytes": self.host_bytes, "device_bytes": self.device_bytes}
+        return totals | {"terms": [asdict(term) for term in self.terms]}
+
+
+def rank_memory(
+    train: TrainSpec,
+    tables: ShardingPlan,
+    probe: MemoryProbe,
+    *,
+    rows: int,
+    loader: LoaderMemory,
+    batches: int,
+    on_gpu: bool,
+    copies: bool = False,
+) -> RankMemory:
+    """Predict the peak of a rank; `copies`: whether checkpoints are written from a copy."""
+    slice_rows = -(-rows // train.micro_batches)
+    step = probe.slice_bytes(slice_rows)
+    embeddings = 2 * probe.embedding_bytes_per_row * slice_rows
+    block_bytes = loader.blocks_bytes // loader.batches
+    device = {
+        "table weights": sum(table.weight_bytes for table in tables.tables),
+        "table state": sum(table.optimizer_bytes for table in tables.tables),
+        "dense parameters": dense_bytes(probe.dense_values, train.optimizer.kind),
+        "embeddings and their gradient": min(embeddings, step),
+        "activations": max(0, step - embeddings),
+        "routes": (2 + train.route_ahead) * route_bytes(tables, probe.categorical, rows),
+        "exchanged rows": exchanged_bytes(tables),
+        "metrics": 2 * NUM_BINS * 8 + _METRIC_ROW_BYTES * rows,
+    }
+    decoding = loader.decode_bytes + loader.order_bytes + loader.schedule_bytes
+    host = {"batches": batches * block_bytes, "decoding": decoding}
+    host["saving"] = saving_bytes(tables)
+    if copies:
+        dense = dense_bytes(probe.dense_values, train.optimizer.kind)
+        host["checkpoint copy"] = copy_bytes(tables, dense)
+    if tables.host_bytes_per_rank:
+        host["host-cached tables"] = tables.host_bytes_per_rank
+    if on_gpu:
+        # Batches go to the device as they are taken; tables are made on the host.
+        device["batches"] = (2 + train.route_ahead) * block_bytes
+        host["tables while they are made"] = device["table weights"]
+    else:
+        host |= device
+        host["allocator"] = heap_slack_bytes(min(embeddings, step), max(0, step - embeddings))
+        device = {}
+    names = dict.fromkeys(["process", *host, *device])
+    host["process"] = probe.process_bytes
+    return RankMemory(tuple(Term(name, host.get(name, 0), device.get(name, 0)) for name in names))
+
+
+def dense_bytes(values: int, optimizer: str) -> int:
+    """The dense parameters, their gradients, and the optimizer's state for them.
+
+    >>> dense_bytes(1000, "adam")
+    16000
+    """
+    return _VALUE_BYTES * values * (2 + optimizer_facts(optimizer).dense_state)
+
+
+def heap_slack_bytes(embeddings: int, activations: int) -> int:
+    """What glibc's heap holds in vain, given a slice's embeddings with gradient, and the rest.
+
+    >>> heap_slack_bytes(1000, 400)
+    1600
+    """
+    return int(EMBEDDING_SLACK * embeddings + ACTIVATION_SLACK * activations)
+
+
+def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
+    """A batch's route: the number of each id, and keys of distinct rows."""
+    total = 4.0 * columns * rows
+    for table in tables.tables:
+        unique, ranks = table.unique, tables.num_ranks
+        if ranks == 1:
+            total += 2 * _KEY_BYTES * unique  # ids, keys
+        elif table.placement == "replicated":
+            # Keys of its own and of all, and for each rank's rows where they stand among these.
+            total += _KEY_BYTES * (unique + _touched(table.rows, unique, ranks))
+            total += 4 * ranks * unique
+        else:
+            # Twice their order, what others ask for and where it stands, distinct rows of it.
+            total += _KEY_BYTES * (3 * unique + _touched(table.rows, unique, ranks) / ranks)
+            total += 4 * unique
+    return int(total)
+
+
+def exchanged_bytes(tables: ShardingPlan) -> int:
+    """Distinct rows and their sums, at most at a time."""
+    total = 0.0
+    for table in tables.tables:
+        row_bytes, unique, ranks = _VALUE_BYTES * table.dim, table.unique, tables.num_ranks
+        touched = _touched(table.rows, unique, ranks)
+        if ranks == 1:
+            copies = 2 * unique  # rows, sums
+        elif table.placement == "replicated":
+            copies = (2 + ranks) * unique + touched  # and all ranks' sums, and the total
+        else:
+            copies = 4 * unique + touched / ranks  # and both in the owners' order
+        total += row_bytes * copies
+    return int(total)
+
+
+def saving_bytes(tables: ShardingPlan) -> int:
+    """What rank 0 holds of row-wise tables when it writes a model: own part, all parts, a slab."""
+    ranks = tables.num_ranks
+    own = sum(t.weight_bytes for t in tables.tables if t.placement == "row_wise")
+    if ranks == 1 or own == 0:
+        return 0
+    slab = min(SLAB_BYTES, own * ranks)
+    return 2 * slab + slab // ranks
+
+
+def copy_bytes(tables: ShardingPlan, dense: int) -> int:
+    """What a rank copies of a checkpoint: the rows that it alone holds, and its share of the rest.
+
+    `dense` is in it as a whole: gradients are not copied, but rank 0 may copy all of the rest.
+    """
+    total = dense
+    for table in tables.tables:
+        held = table.host_bytes or table.weight_bytes + table.optimizer_bytes
+        shared = table.placement == "replicated"
+        total += -(-held // tables.num_ranks) if shared else held
+    return total
+
+
+def _touched(rows: int, unique: float, num_ranks: int) -> float:
+    """Distinct rows that any rank's batch touches, at most."""
+    return min(float(rows), num_ranks * unique)

@@ -1,0 +1,180 @@
+"""A training step in miniature, from which a plan learns what cannot be computed.
+
+Two things about a rank's memory are facts about libraries rather than about a job: what a process
+takes that has torch, NumPy and Arrow in it and has used them, and which tensors the dense part
+keeps at a time. So the plan's own process takes some steps of up to 4,096 rows with the job's own
+model, whose tables have a few rows each, and measures itself.
+"""
+
+import gc
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from distrain.batch import Batch
+from distrain.models import ClickModel, blueprint_of, build_model
+from distrain.schema import ColumnSchema, Schema
+from distrain.spec import JobSpec
+from distrain.train.step import DenseTraining, DeviceBinaryMetrics, TrainStep
+from distrain.train.timing import PhaseClock
+
+_WARM_UP_ROWS = (256, 512)
+_MOST_ROWS = 4096  # of a slice that is counted; from there on all grows with the rows
+_TABLE_ROWS = 8
+
+
+@dataclass(frozen=True)
+class MemoryProbe:
+    """What a step in miniature has shown.
+
+    Attributes:
+        process_bytes: Resident memory of this process after it.
+        dense_values: Values of all dense parameters.
+        fixed_bytes: Tensors that a slice of a step makes whatever its rows are.
+        bytes_per_row: The most tensors at a time per row of a slice, from the embeddings to their
+            gradients, both included.
+        embedding_bytes_per_row: Of these the embeddings themselves.
+    """
+
+    process_bytes: int
+    dense_values: int
+    fixed_bytes: int
+    bytes_per_row: int
+    embedding_bytes_per_row: int
+    categorical: int
+
+    def slice_bytes(self, rows: int) -> int:
+        """The most that tensors of one slice of a step take at a time."""
+        return self.fixed_bytes + self.bytes_per_row * rows
+
+
+def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
+    """Take a few steps on the CPU, in this process."""
+    model = _small_model(spec, schema)
+    precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # tensors of tf32 are fp32
+    # A capture of the step is of the same operations, and needs a GPU.
+    plain = {"precision": precision, "compile": False, "cuda_graph": False, "micro_batches": 1}
+    train = spec.train.model_copy(update=plain)
+    step = TrainStep(model, train, 1)
+    metrics, clock = DeviceBinaryMetrics(torch.device("cpu")), PhaseClock()
+    for rows in _WARM_UP_ROWS:
+        batch = _batch(model, rows)
+        logits, _ = step(batch, rows, spec.train.optimizer.lr, clock)
+        assert batch.label is not None
+        metrics.update(logits, batch.label)
+    metrics.read_and_reset()
+    gc.collect()
+    process_bytes = psutil.Process().memory_info().rss
+    few, more = (_most_of_a_slice(step.dense, model, n) for n in (_MOST_ROWS // 2, _MOST_ROWS))
+    per_row = (more - few) // (_MOST_ROWS // 2)
+    tables = model.inputs.columns
+    return MemoryProbe(
+        process_bytes=process_bytes,
+        dense_values=sum(p.numel() for p in model.dense.parameters()),
+        fixed_bytes=max(0, more - per_row * _MOST_ROWS),
+        bytes_per_row=per_row,
+        embedding_bytes_per_row=4 * sum(table.dim for table in tables),
+        categorical=len(tables),
+    )
+
+
+def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
+    """The job's model with tables of a few rows, and one id where rows have lists."""
+    columns: list[ColumnSchema] = []
+    dims = {table.name: table.dim for table in blueprint_of(schema, spec.model).inputs.columns}
+    for column in schema.columns:
+        if column.name in dims:
+            column = replace(
+                column,
+                cardinality=_TABLE_ROWS,
+                embedding_dim=dims[column.name],
+                is_list=False,
+                is_ragged=False,
+                value_count=None,
+            )
+        columns.append(column)
+    return build_model(Schema(tuple(columns)), spec.model, seed=0)
+
+
+def _batch(model: ClickModel, rows: int) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    names = model.inputs.categorical_names
+    shape = (len(names), rows)
+    return Batch(
+        torch.randint(_TABLE_ROWS, shape, dtype=torch.int32, generator=generator).t(),
+        torch.randn(len(model.continuous_names), rows, generator=generator).t(),
+        torch.randint(2, (rows,), generator=generator).float(),
+        names,
+        model.continuous_names,
+    )
+
+
+def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
+    """The most bytes of tensors at a time in forward and backward of one slice."""
+    batch = _batch(model, rows)
+    tables = model.embeddings
+    with LiveBytes() as counted:
+        leaves = tuple(
+            torch.zeros(rows, len(group), tables.columns[group[0]].dim).requires_grad_()
+            for group in tables.groups
+        )
+        with dense.slice(True):
+            loss = model.task.loss(dense.forward(leaves, batch.continuous), batch)
+            dense.backward(loss / rows)
+    dense.zero_grad()
+    return int(counted.most)
+
+
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of the tensors made inside, as long as they live.
+
+    Used as a context, in one thread. On the CPU a backward pass stays in the thread that asked for
+    it, so what it makes is counted as well. Views have no memory of their own; what operations need
+    inside themselves is not seen.
+
+    Attributes:
+        live: Bytes of those that live now.
+        most: The most there were at a time.
+
+    >>> with LiveBytes() as counted:
+    ...     for _ in range(3):
+    ...         made = torch.zeros(256)
+    >>> counted.live, counted.most
+    (1024, 2048)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live = self.most = 0
+        self._sizes: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation and note the memory of its results."""
+        # What comes from outside is not counted, nor are views of it.
+        for given in tree_leaves((args, kwargs)):
+            self._note(given, counts=False)
+        results = func(*args, **(kwargs or {}))
+        for result in tree_leaves(results):
+            self._note(result, counts=True)
+        return results
+
+    def _note(self, value: object, *, counts: bool) -> None:
+        if not isinstance(value, Tensor):
+            return
+        storage = value.untyped_storage()
+        key = storage._cdata
+        if key in self._sizes:
+            return
+        self._sizes[key] = storage.nbytes() if counts else 0
+        self.live += self._sizes[key]
+        self.most = max(self.most, self.live)
+        weakref.finalize(storage, self._drop, key).atexit = False
+
+    def _drop(self, key: int) -> None:
+        self.live -= self._sizes.pop(key)

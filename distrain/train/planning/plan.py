@@ -1,0 +1,205 @@
+"""What a job's ranks will read, hold and exchange, predicted before anything is started."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from distrain.embeddings.sharding import ShardingPlan
+from distrain.loader import (
+    FooterSummary,
+    Loader,
+    LoaderMemory,
+    batches_held,
+    footer_summary,
+    largest_chunk_rows,
+    memory_of,
+    tuning_advice,
+)
+from distrain.spec import JobSpec
+from distrain.train.data import Inputs, job_loader
+from distrain.train.planning.memory import RankMemory, rank_memory
+from distrain.train.planning.memory_probe import probe_memory
+from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
+from distrain.world import World
+
+_MOST_RANK_NUMBERS = 12
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """One rank's share of a job with `num_ranks` ranks.
+
+    Attributes:
+        rows_per_step: Rows of a step on a rank, at most.
+        memory_bytes: What a rank's loader holds at most.
+    """
+
+    num_ranks: int
+    lanes: int
+    rows_per_step: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What a job's ranks will read and hold.
+
+    Attributes:
+        rows: Training rows of an epoch, in all `files`.
+        row_group_rows: Rows of the smallest and the largest row group.
+        compressed_bytes: Compressed bytes of the columns that are read.
+        share: What each rank does with the number of ranks that the spec names.
+        chunk_rows: Rows that are shuffled together, at most.
+        memory: What the loader of a rank holds at most, by terms.
+        other_numbers: The same share for other numbers of ranks that the lanes allow.
+        advice: What would be better otherwise, most pressing first.
+        peak: What a rank will hold at its peak, by terms.
+    """
+
+    rows: int
+    files: int
+    row_groups: int
+    row_group_rows: tuple[int, int]
+    compressed_bytes: int
+    fingerprint: str
+    steps_per_epoch: int
+    steps: int
+    global_batch_size: int
+    lanes: int
+    share: RankShare
+    reader: str
+    reader_reason: str
+    shuffle: str
+    chunk_rows: int
+    prefetch_batches: int
+    decode_threads: int
+    memory: LoaderMemory
+    other_numbers: tuple[RankShare, ...]
+    advice: tuple[str, ...]
+    tables: ShardingPlan
+    peak: RankMemory
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self) | {"tables": self.tables.to_json(), "peak": self.peak.to_json()}
+
+
+def plan_job(
+    spec: JobSpec, inputs: Inputs, device: torch.device, memory_budget_bytes: int
+) -> JobPlan:
+    """Plan a job's loading and its tables; footers are read, rows are not.
+
+    Without `embeddings.memory_gib` this machine's memory counts, with all ranks on it.
+
+    Args:
+        memory_budget_bytes: More than this for a rank's loader is advised against.
+
+    Raises:
+        SpecError: The loader cannot serve such a job, or its tables do not fit.
+    """
+
+    def loader_of(num_ranks: int) -> Loader:
+        rank, shuffle = World(0, num_ranks), spec.data.shuffle
+        return job_loader(spec, inputs.schema, inputs.train, rank, device, shuffle=shuffle)
+
+    loader = loader_of(spec.resources.num_ranks)
+    footers = footer_summary(loader.dataset)
+    pinned = device.type == "cuda"
+    numbers = [n for n in range(1, spec.train.lanes + 1) if spec.train.lanes % n == 0]
+    steps = spec.train.epochs * loader.num_steps
+    tables = _tables(spec, inputs, device)
+    advice = tuning_advice(
+        loader.dataset,
+        loader.options,
+        footers,
+        memory_budget_bytes=memory_budget_bytes,
+        pinned=pinned,
+    )
+    return JobPlan(
+        rows=loader.num_rows,
+        files=footers.num_files,
+        row_groups=len(footers.group_rows),
+        row_group_rows=(min(footers.group_rows), max(footers.group_rows)),
+        compressed_bytes=footers.compressed_bytes,
+        fingerprint=inputs.train.fingerprint,
+        steps_per_epoch=loader.num_steps,
+        steps=min(steps, spec.train.max_steps or steps),
+        global_batch_size=spec.train.global_batch_size,
+        lanes=spec.train.lanes,
+        share=_share(loader, footers, pinned),
+        reader=loader.reader_choice.name,
+        reader_reason=loader.reader_choice.reason,
+        shuffle=loader.options.shuffle,
+        chunk_rows=largest_chunk_rows(loader.dataset, loader.options),
+        prefetch_batches=loader.options.prefetch_batches,
+        decode_threads=loader.options.decode_threads,
+        memory=_memory(loader, footers, pinned),
+        other_numbers=tuple(
+            _share(loader_of(number), footers, pinned)
+            for number in numbers[:_MOST_RANK_NUMBERS]
+            if number != spec.resources.num_ranks
+        ),
+        advice=tuple(advice),
+        tables=tables,
+        peak=_peak(spec, inputs, loader, footers, tables, device),
+    )
+
+
+def _tables(spec: JobSpec, inputs: Inputs, device: torch.device) -> ShardingPlan:
+    num_ranks = spec.resources.num_ranks
+    return plan_tables(
+        spec,
+        inputs.schema,
+        num_ranks=num_ranks,
+        device_type=device.type,
+        budget_bytes=tables_budget_bytes(
+            spec.embeddings, device, num_ranks, spec.resources.memory_per_rank_gib
+        ),
+    )
+
+
+def _peak(
+    spec: JobSpec,
+    inputs: Inputs,
+    loader: Loader,
+    footers: FooterSummary,
+    tables: ShardingPlan,
+    device: torch.device,
+) -> RankMemory:
+    on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
+    memory = _memory(loader, footers, on_gpu)
+    before_the_end = checkpoint.every_steps or checkpoint.every_s or spec.best_metric
+    return rank_memory(
+        spec.train,
+        tables,
+        probe_memory(spec, inputs.schema),
+        rows=memory.batch_rows,
+        loader=memory,
+        batches=batches_held(
+            loader.dataset,
+            loader.options,
+            # The one that trains, those with a route, and one that is being given a route.
+            consumer_batches=2 + spec.train.route_ahead,
+            num_steps=spec.train.max_steps or loader.num_steps,
+        ),
+        on_gpu=on_gpu,
+        copies=checkpoint.asynchronous and bool(before_the_end),
+    )
+
+
+def _share(loader: Loader, footers: FooterSummary, pinned: bool) -> RankShare:
+    memory, ranks = _memory(loader, footers, pinned), loader.options.num_ranks
+    lanes = loader.options.lanes // ranks
+    return RankShare(ranks, lanes, memory.batch_rows, memory.total_bytes)
+
+
+def _memory(loader: Loader, footers: FooterSummary, pinned: bool) -> LoaderMemory:
+    return memory_of(
+        loader.dataset,
+        loader.options,
+        reader=loader.reader_choice.name,
+        pinned=pinned,
+        decoded_row_bytes=footers.decoded_row_bytes,
+        compressed_group_bytes=footers.largest_group_bytes,
+    )

@@ -1,0 +1,97 @@
+"""From a job's spec and schema to its tables' places, for `distrain plan` and for its ranks."""
+
+import math
+from pathlib import Path
+
+import psutil
+import torch
+
+from distrain.embeddings.sharding import (
+    DEFAULT_COSTS,
+    WEIGHT_BYTES,
+    Costs,
+    ShardingPlan,
+    plan_placements,
+    table_sizes,
+)
+from distrain.models import blueprint_of
+from distrain.schema import Schema
+from distrain.spec import EmbeddingsSpec, JobSpec
+
+MEMORY_SHARE = 0.75
+"""The share of a device's or host's memory for tables; all else takes of the rest."""
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def plan_tables(
+    spec: JobSpec,
+    schema: Schema,
+    *,
+    num_ranks: int,
+    device_type: str,
+    budget_bytes: int | None,
+    costs: Costs | None = None,
+) -> ShardingPlan:
+    """Place the tables of a job; the same arguments give the same plan.
+
+    Args:
+        device_type: "cpu" or "cuda": whose `DEFAULT_COSTS` count where `costs` is `None`.
+        budget_bytes: As `tables_budget_bytes` says, the same on every rank; `None`: no limit.
+        costs: As the ranks measured them.
+
+    Raises:
+        SchemaError: The columns are not such that the model can be built of them.
+        SpecError: The tables do not fit, or `embeddings.tables` names no column.
+    """
+    blueprint = blueprint_of(schema, spec.model)
+    tables = table_sizes(blueprint.inputs.columns)
+    blueprint.check()
+    return plan_placements(
+        tables,
+        num_ranks=num_ranks,
+        batch_rows_per_rank=math.ceil(spec.train.global_batch_size / num_ranks),
+        budget_bytes=budget_bytes,
+        optimizer=spec.train.optimizer.kind,
+        weight_bytes_per_value=WEIGHT_BYTES[spec.embeddings.storage],
+        costs=costs or DEFAULT_COSTS.get(device_type, DEFAULT_COSTS["cpu"]),
+        wanted=spec.embeddings.placement,
+        overrides=spec.embeddings.tables,
+    )
+
+
+def tables_budget_bytes(
+    embeddings: EmbeddingsSpec,
+    device: torch.device,
+    ranks_on_host: int,
+    memory_per_rank_gib: float | None = None,
+) -> int:
+    """What a rank's tables may take; looks at this machine if the spec names no number.
+
+    Ranks on unlike machines get unlike answers: before they plan, they must take the least of all
+    (`embeddings.sharding.least_over_ranks`).
+
+    Args:
+        memory_per_rank_gib: What a rank's process may hold, as `resources` says: on the CPU its
+            tables may not take more. `None`: no limit.
+    """
+    if embeddings.memory_gib is not None:
+        return int(embeddings.memory_gib * 2**30)
+    if device.type == "cuda":
+        has = torch.cuda.get_device_properties(device).total_memory
+    else:
+        has = available_host_bytes() // ranks_on_host
+    budget = int(MEMORY_SHARE * has)
+    if device.type == "cuda" or memory_per_rank_gib is None:
+        return budget
+    return min(budget, int(memory_per_rank_gib * 2**30))
+
+
+def available_host_bytes() -> int:
+    """What new processes may take: also no more than a container's limit."""
+    available = psutil.virtual_memory().available
+    try:
+        limit = int(_CGROUP_LIMIT.read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return available
+    return min(available, limit)

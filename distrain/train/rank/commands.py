@@ -1,0 +1,68 @@
+"""Commands that a rank gets from its supervisor while it trains: one JSON object a line.
+
+    {"op": "checkpoint", "number": 7}
+    {"op": "stop", "number": 8, "grace_s": 20.0}
+
+Numbers are the coordinator's, the same for all ranks of a gang.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from distrain.train.control import SHARE_FOR_AGREEMENT, StepGate, StopDeadline, time_to_leave_s
+
+CHECKPOINT_WAIT_S = 30.0
+"""How long ranks wait for each other before they leave out a checkpoint."""
+
+log = logging.getLogger("distrain.commands")
+
+
+class Commands:
+    """Carries commands out."""
+
+    def __init__(self, gate: StepGate, stop_deadline: StopDeadline):
+        self._gate = gate
+        self._stop_deadline = stop_deadline
+
+    def listen(self, lines: Iterable[str], at_end: Callable[[], None]) -> None:
+        """Start a thread that takes commands from `lines`, and calls `at_end` after the last."""
+
+        def take_all() -> None:
+            try:
+                for line in lines:
+                    self.take(line)
+            finally:
+                at_end()
+
+        threading.Thread(target=take_all, name="commands", daemon=True).start()
+
+    def take(self, line: str) -> None:
+        """Carry one out; one that is not understood is logged, for newer supervisors may say more.
+
+        >>> from distrain.checkpoint import LocalRankStore
+        >>> gate = StepGate(LocalRankStore(), 0, 1)
+        >>> Commands(gate, None).take('{"op": "checkpoint", "number": 7}')
+        >>> gate.begin(), gate.begin()
+        ('checkpoint', 'go')
+        """
+        try:
+            self._carry_out(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("the rank did not understand the command %r: %r", line[:200], error)
+
+    def _carry_out(self, command: dict[str, Any]) -> None:
+        number = int(command["number"])
+        match command["op"]:
+            case "checkpoint":
+                self._gate.request(number, stops=False, wait_s=CHECKPOINT_WAIT_S)
+            case "stop":
+                grace_s = float(command["grace_s"])
+                log.info("the rank is asked to stop within %.1f s", grace_s)
+                self._stop_deadline.leave_within(time_to_leave_s(grace_s))
+                wait_s = SHARE_FOR_AGREEMENT * grace_s
+                self._gate.request(number, stops=True, wait_s=wait_s)
+            case other:
+                log.warning("the rank does not know the command %r", other)

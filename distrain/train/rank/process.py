@@ -1,0 +1,223 @@
+"""A rank's process: `python -m distrain.train.rank EVENT_FD SUPERVISOR_PID < assignment, commands`.
+
+Events go as JSON lines to a pipe of their own, so that whatever libraries print lands in the log
+and cannot garble them. Beside the training, threads of the process take commands (`commands.py`),
+report heartbeats, notice SIGTERM, and end the process when a stop's time is up
+(`control/stop_deadline.py`).
+"""
+
+import ctypes
+import faulthandler
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO
+
+from distrain.events import Event, Heartbeat, RankFailed, RankStarted, StopNoticed, to_json
+from distrain.jobs import Assignment
+
+if TYPE_CHECKING:
+    from distrain.train.control import Control
+
+PR_SET_PDEATHSIG = 1
+STACKS_SIGNAL = signal.SIGUSR2
+LONGEST_PERIOD_S = 1.0
+_BEATS_PER_DEADLINE = 4
+
+log = logging.getLogger("distrain.rank")
+
+
+def run_rank(
+    assignment: Assignment, report: Callable[[Event], None], control: "Control | None" = None
+) -> RankFailed | None:
+    """Do one rank's work in this process; a failure is both reported and returned.
+
+    Args:
+        control: What else goes on in the process; `None` for a rank that nobody supervises.
+    """
+    from distrain.train.rank.failures import explain_failure
+
+    try:
+        _train(assignment, report, control)
+    except Exception as error:
+        failure = explain_failure(error, assignment.world.rank)
+        report(failure)
+        return failure
+    return None
+
+
+def _train(
+    assignment: Assignment, report: Callable[[Event], None], control: "Control | None"
+) -> None:
+    import torch
+
+    from distrain.hardware import device_name
+    from distrain.train.control import (
+        Control,
+        check_same_data,
+        choose_device,
+        join_peers,
+        leave_peers,
+        seed_everything,
+    )
+    from distrain.train.data import check_inputs
+    from distrain.train.loop import Trainer
+    from distrain.train.timing import PEERS, READER, waiting
+
+    spec, world = assignment.job_spec, assignment.world
+    device = choose_device(spec.resources)
+    torch.set_num_threads(spec.resources.threads_per_rank)
+    seed_everything(spec.train.seed, world.rank, device)
+    hardware = device_name(device)
+    report(RankStarted(world.rank, os.getpid(), socket.gethostname(), str(device), hardware))
+    log.info("rank %d of %d of %s on %s", world.rank, world.num_ranks, assignment.job_id, device)
+    with waiting(READER):
+        inputs = check_inputs(spec, spec.data.retry_s, assignment.paths.tables)
+    with waiting(PEERS):
+        join_peers(assignment, device, spec.deadlines.collective_s)
+        check_same_data(inputs.fingerprint, world.rank)
+    log.info(
+        "the rank has met its peers; %d rows in %s",
+        inputs.train.num_rows,
+        ", ".join(spec.data.train),
+    )
+    trainer = Trainer(
+        spec,
+        inputs,
+        world,
+        device,
+        assignment.paths,
+        report,
+        assignment.job_id,
+        assignment.attempt,
+        control or Control.alone(),
+        assignment.first_attempt,
+    )
+    if trainer.run():
+        # Routes ahead of an early stop: a thread may wait for a peer, as below.
+        if not trainer.stopped_early:
+            leave_peers()
+        log.info("the rank has done all its work")
+    else:  # some thread may wait for a peer: only the end of the process ends that
+        log.info("the rank has stopped as requested")
+
+
+def main() -> None:
+    """The process's entry: never returns."""
+    # In this thread and so in all: one alone takes it, whatever the others are stuck in.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    event_fd, supervisor_pid = int(sys.argv[1]), int(sys.argv[2])
+    _die_with_parent(supervisor_pid)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    report = _reporter(os.fdopen(event_fd, "w", encoding="utf-8"))
+    assignment = Assignment.loads(sys.stdin.readline())
+    _write_stacks_on_request(assignment)
+    _notice_stops(assignment.world.rank, report)
+    failure = _run_supervised(assignment, report)
+    if failure is not None:
+        log.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: gloo's threads sometimes abort the interpreter's orderly end, and a thread that
+    # makes routes may wait for a peer. The rank is judged by what it reported.
+    os._exit(1 if failure else 0)
+
+
+def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> RankFailed | None:
+    from distrain.train.control import Control
+    from distrain.train.rank.commands import Commands
+    from distrain.train.rank.failures import explain_failure
+
+    deadlines, rank = assignment.job_spec.deadlines, assignment.world.rank
+    try:
+        control = Control.supervised(
+            assignment, report, lambda: os._exit(0), timeout_s=deadlines.collective_s
+        )
+    except Exception as error:
+        failure = explain_failure(error, rank)
+        report(failure)
+        return failure
+    assert control.stop_deadline is not None
+    every_s = heartbeat_period_s(deadlines.progress_s)
+    start_heartbeats(lambda: control.heartbeat(rank), report, every_s)
+    Commands(control.gate, control.stop_deadline).listen(sys.stdin, at_end=_supervisor_is_gone)
+    return run_rank(assignment, report, control)
+
+
+def heartbeat_period_s(progress_s: float | None) -> float:
+    """Seconds between heartbeats.
+
+    >>> heartbeat_period_s(300.0), heartbeat_period_s(2.0), heartbeat_period_s(None)
+    (1.0, 0.5, 1.0)
+    """
+    if progress_s is None:
+        return LONGEST_PERIOD_S
+    return min(LONGEST_PERIOD_S, progress_s / _BEATS_PER_DEADLINE)
+
+
+def start_heartbeats(
+    beat: Callable[[], Heartbeat], report: Callable[[Event], None], every_s: float
+) -> Callable[[], None]:
+    """Report a heartbeat every `every_s` seconds from a thread; returns what ends that."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(every_s):
+            report(beat())
+
+    threading.Thread(target=run, name="heartbeat", daemon=True).start()
+    return ended.set
+
+
+def _supervisor_is_gone() -> None:
+    """End the process: the pipe is closed, so nobody would get this rank's events."""
+    log.error("the supervisor is gone")
+    os._exit(1)
+
+
+def _reporter(events: TextIO) -> Callable[[Event], None]:
+    """A function that writes events, a whole line at a time, from any thread."""
+    lock = threading.Lock()
+
+    def report(event: Event) -> None:
+        line = json.dumps(to_json(event)) + "\n"
+        with lock:
+            events.write(line)
+            events.flush()
+
+    return report
+
+
+def _write_stacks_on_request(assignment: Assignment) -> None:
+    """Have a signal write all threads' Python stacks, also while they are stuck outside Python."""
+    path = assignment.paths.stacks(assignment.world.rank, assignment.attempt)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        faulthandler.register(STACKS_SIGNAL, file=path.open("a"), all_threads=True)
+    except OSError as error:
+        log.warning("no stacks can be written to %s: %s", path, error)
+
+
+def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
+    """Report that somebody wants the process to end; the coordinator then stops all ranks."""
+
+    def wait() -> None:
+        number = signal.sigwait({signal.SIGTERM})
+        report(StopNoticed(rank, signal.Signals(number).name))
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def _die_with_parent(supervisor_pid: int) -> None:
+    """Have the kernel kill this process when the Dask worker dies, however it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor_pid:  # it died before we asked
+        os._exit(1)

@@ -1,0 +1,107 @@
+"""A model from a checkpoint: built from the spec and schema that lie in it, with its weights."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from distrain.checkpoint import (
+    MANIFEST_FILE,
+    CheckpointDir,
+    TensorFacts,
+    WeightsReading,
+    from_document,
+)
+from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.errors import DataError
+from distrain.models import SavedModel, blueprint_of, build_model, dtype_of, load_model
+from distrain.schema import Schema
+from distrain.spec import JobSpec, parse_spec
+from distrain.storage import is_remote
+from distrain.train.data import find_data_schema, list_combiners
+from distrain.train.warm_start import table_places
+
+
+def open_model(path: str | Path) -> SavedModel:
+    """A saved model's folder, or the folder of one checkpoint, as a model on the CPU.
+
+    Raises:
+        DataError: The folder is missing, damaged, or of another version.
+        SchemaError: The schema in it is unusable.
+    """
+    if is_remote(path) or (Path(path) / MANIFEST_FILE).is_file():
+        return load_checkpoint(str(path))
+    return load_model(path)
+
+
+def load_checkpoint(url: str) -> SavedModel:
+    """Read the model out of a checkpoint; nothing in it is unpickled.
+
+    Raises:
+        DataError: It is damaged, or is not a training job's.
+        Unavailable: It cannot be read now.
+        SchemaError, ModelError: The model cannot be built.
+    """
+    text = url if is_remote(url) else str(Path(url).absolute())
+    parent, _, name = text.rstrip("/").rpartition("/")
+    directory = CheckpointDir(parent)
+    manifest = from_document(directory.read_manifest(name))
+    where = {"checkpoint": url}
+    if "spec" not in manifest.values:
+        raise DataError(
+            "not a checkpoint of a training job: it does not say of which spec", where=where
+        )
+    spec = parse_spec(dict(manifest.values["spec"]))
+    schema = _schema_of(manifest.values, spec, url)
+    combiners = list_combiners(schema, spec.embeddings)
+    _check_sizes(schema, spec, combiners, manifest.tensors, url)
+    saved_as, _ = manifest.tensors.get("embeddings.weights.0", ("F32", ()))
+    make_tables = partial(EmbeddingCollection, dtype=dtype_of(saved_as))
+    model = build_model(schema, spec.model, seed=0, make_tables=make_tables, combiners=combiners)
+    reading = WeightsReading(directory, name, model, Peers())
+    try:
+        reading.check()
+        reading.run()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error}", where=where) from None
+    return SavedModel(model, spec.model, schema)
+
+
+def _schema_of(values: Mapping[str, Any], spec: JobSpec, url: str) -> Schema:
+    """The schema in a checkpoint; older ones have none, but name the data that has it."""
+    if "schema" in values:
+        return Schema.from_json(values["schema"])
+    path = find_data_schema(spec.data)
+    if path is None:
+        raise DataError(
+            "the checkpoint holds no schema, and none lies beside its data",
+            where={"checkpoint": url, "data.train": ", ".join(spec.data.train)},
+            hint="Older versions kept none; put the data's schema back.",
+        )
+    return Schema.load(path)
+
+
+def _check_sizes(
+    schema: Schema,
+    spec: JobSpec,
+    combiners: Mapping[str, Any],
+    saved: Mapping[str, TensorFacts],
+    url: str,
+) -> None:
+    """Refuse a model of other sizes than the saved tensors, before there is memory for it."""
+    blueprint = blueprint_of(schema, spec.model, combiners)
+    places = table_places(blueprint.inputs.columns)
+    rows = {place.tensor: (place.first + place.cardinality, place.dim) for place in places}
+    dense = blueprint.outline().state_dict(prefix="dense.")
+    needed = rows | {name: tuple(tensor.shape) for name, tensor in dense.items()}
+    problems = [
+        f"{name} is {saved[name][1] if name in saved else 'missing'}, the model needs {shape}"
+        for name, shape in needed.items()
+        if name not in saved or tuple(saved[name][1]) != tuple(shape)
+    ]
+    if problems:
+        raise DataError(
+            "the checkpoint's weights do not fit its spec and schema:\n  " + "\n  ".join(problems),
+            where={"checkpoint": url},
+            hint="Is the schema still that of the data that it was trained on?",
+        )

@@ -1,0 +1,230 @@
+"""A rank's checkpoints: when one is due, what it holds, and how training goes on from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from distrain.checkpoint import (
+    CheckpointDir,
+    CheckpointWriter,
+    LoadResult,
+    TrainingState,
+    load_newest,
+)
+from distrain.events import CheckpointTrouble, Event
+from distrain.run_paths import RunPaths
+from distrain.spec import JobSpec
+from distrain.train.control import Control
+from distrain.train.data import Inputs
+from distrain.train.saving.best_weights import BestWeights
+from distrain.train.saving.early_stopping import Validations
+from distrain.train.saving.resume_check import check_resumable, progress_values
+from distrain.train.step import GraphedStep, OpenWindow, TrainStep
+from distrain.train.timing import waiting
+from distrain.train.warm_start import Vocabularies, find_vocabularies
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a training begins.
+
+    Attributes:
+        validated: Whether the validation after these steps is done, if there is one.
+        checkpoint: What it goes on from; `None` at the very beginning.
+    """
+
+    step: int = 0
+    validated: bool = True
+    window_steps: int = 0
+    elapsed_s: float = 0.0
+    checkpoint: str | None = None
+    validations: Validations | None = None
+
+
+def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str, *, resumed: bool) -> CheckpointDir:
+    """Where a job's checkpoints lie; its id is the run's, "" for a rank that belongs to none."""
+    url = spec.checkpoint.dir
+    url = str(paths.checkpoints) if url is None else url.replace("{run_id}", job_id)
+    return CheckpointDir(url, job_id or None, resumed=resumed)
+
+
+def likely_start(directory: CheckpointDir) -> int:
+    """The step of the checkpoint that will be loaded unless it turns out to be damaged."""
+    newest = directory.likely_newest()
+    return 0 if newest is None else newest[1]
+
+
+@dataclass
+class Checkpoints:
+    """Writes and loads the checkpoints of one rank's training."""
+
+    spec: JobSpec
+    inputs: Inputs
+    directory: CheckpointDir
+    attempt: int
+    step: TrainStep | GraphedStep
+    window: OpenWindow
+    control: Control
+    report: Callable[[Event], None]
+
+    def __post_init__(self) -> None:
+        options, tables = self.spec.checkpoint, self.step.model.embeddings
+        self._state = TrainingState(
+            self.step.model,
+            self.step.sparse_optimizer,
+            self.step.dense.optimizer.torch_optimizer,
+        )
+        self._peers = tables.peers
+        self._device = tables.weights[0].device
+        self._writer = CheckpointWriter(
+            self.directory,
+            self._state,
+            self._peers,
+            self.control.store,
+            keep=options.keep,
+            asynchronous=options.asynchronous,
+            report=self.report,
+            progress=self.control.activity.count_slab,
+        )
+        # Rank 0's are what is saved.
+        self.vocabularies = Vocabularies({})
+        if self._peers.rank == 0:
+            self.vocabularies = find_vocabularies(self.spec.data, self.inputs.schema)
+        self._held: tuple[int, bool] | None = None  # the last one's step, and if validated
+        self._last_s = time.monotonic()
+
+    def load(self) -> tuple[Start, bool]:
+        """Go on from the newest checkpoint that is whole; a collective operation.
+
+        Returns:
+            Where the training begins, and whether the model must be built anew for that, since it
+            has taken over parts of a checkpoint that turned out damaged.
+
+        Raises:
+            SpecError, DataError: The checkpoint is of another training, or cannot be read now.
+        """
+        loaded = load_newest(
+            self.directory,
+            self._state,
+            self._peers,
+            accept=lambda entry: check_resumable(entry.values, self.spec, self.inputs, entry.url),
+            report=self.report,
+            progress=self.control.activity.count_slab,
+        )
+        if loaded.entry is None:
+            return Start(validations=Validations.begin(self.spec)), loaded.touched
+        if isinstance(self.step, GraphedStep):
+            self.step.write_steps()
+        values = loaded.values
+        start = Start(
+            step=loaded.entry.step,
+            validated=values["validated"],
+            window_steps=values["window_steps"],
+            elapsed_s=values["elapsed_s"],
+            checkpoint=loaded.entry.url,
+            validations=Validations.resume(self.spec, values.get("validations")),
+        )
+        self._restore(loaded, start)
+        self._held = (start.step, start.validated)
+        return start, False
+
+    def _restore(self, loaded: LoadResult, start: Start) -> None:
+        saved = loaded.rank_tensors
+        self.window.restore(list(saved.values()), start.window_steps)
+        if loaded.saved_by == self._peers.num_ranks:
+            own = saved[self._peers.rank]
+            torch.set_rng_state(own["rng"])
+            if self._device.type == "cuda" and "cuda_rng" in own:
+                torch.cuda.set_rng_state(own["cuda_rng"], self._device)
+
+    def due(self, steps_done: int) -> bool:
+        """Whether one is due: by steps, or by the clock where no supervisor watches that."""
+        options = self.spec.checkpoint
+        if options.every_steps and steps_done % options.every_steps == 0:
+            return True
+        alone = self.control.stop_deadline is None and options.every_s is not None
+        return alone and time.monotonic() - self._last_s >= (options.every_s or 0.0)
+
+    def save(
+        self,
+        step: int,
+        *,
+        validated: bool,
+        elapsed_s: float,
+        rows: int,
+        validations: Validations | None = None,
+        auc: float | None = None,
+        wait: bool = False,
+    ) -> bool | None:
+        """Save the state as it is; every rank calls it at the same point.
+
+        Returns:
+            Whether there is a whole checkpoint of this state; `None` while it is being written.
+        """
+        self._last_s = time.monotonic()
+        if self._held == (step, validated):
+            return self.wait() is not False if wait else None
+        self._held = (step, validated)
+        if isinstance(self.step, GraphedStep):
+            self.step.read_steps()
+        values: dict[str, Any] = progress_values(self.spec, self.inputs) | {
+            "step": step,
+            "validated": validated,
+            "window_steps": self.window.steps,
+            "elapsed_s": elapsed_s,
+            "rows": rows,
+            "num_ranks": self._peers.num_ranks,
+            "validations": None if validations is None else validations.to_json(),
+            "schema": self.inputs.schema.to_json(),
+            "vocabularies": self.vocabularies.to_json(),
+        }
+        tensors = self.window.tensors() | {"rng": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            tensors["cuda_rng"] = torch.cuda.get_rng_state(self._device)
+        best = None if validations is None else validations.best_step
+        with self._as_its_thread():
+            return self._writer.save(
+                step, self.attempt, values, tensors, auc, best_step=best, wait=wait
+            ).whole
+
+    def about(self, step: int) -> dict[str, Any]:
+        """What a saved model records of its training, on the rank that saves it."""
+        return {"step": step, "vocabularies": self.vocabularies.to_json()}
+
+    def return_to_best(self, validations: Validations | None, taken: int) -> int:
+        """Give the model the weights of the best validation, if there is one to go back to.
+
+        A collective operation, after the last checkpoint was written; returns the step of the
+        weights that the model has now.
+        """
+        best_step = taken if validations is None else validations.best_step
+        if best_step is None or best_step == taken:
+            return taken
+        best = BestWeights(
+            self.directory,
+            self.step.model,
+            self._device,
+            lambda text: self.report(CheckpointTrouble(self._peers.rank, text)),
+            self.control.activity.count_slab,
+        )
+        return best.read(best_step, taken)
+
+    def wait(self) -> bool | None:
+        """Wait for what is being written; whether the last checkpoint is whole."""
+        with self._as_its_thread():
+            return self._writer.wait()
+
+    def _as_its_thread(self) -> AbstractContextManager[None]:
+        """While inside, this thread waits for whomever the thread that writes waits for."""
+        thread = self._writer.thread
+        return nullcontext() if thread is None else waiting(thread)
+
+    def close(self) -> None:
+        """End the writing, after a moment for what only waits for the disk; may be called again."""
+        self._writer.close()

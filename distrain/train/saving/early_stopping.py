@@ -1,0 +1,77 @@
+"""Which validation was the best, and whether it is time to stop. Pure.
+
+Every rank keeps this account, from the same merged metrics, so all come to the same decision. It is
+saved with each checkpoint: a training that was interrupted decides as one that was not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from distrain.metrics import BinaryReport
+from distrain.spec import EarlyStoppingSpec, JobSpec, ValidationMetric
+
+
+@dataclass(frozen=True)
+class Validations:
+    """What the validations of a training have shown so far.
+
+    Attributes:
+        best_step: Steps that had been taken at the best one; of equal ones, the first.
+        reference: The value to improve on: that of the last improvement by more than `min_delta`.
+
+    >>> seen = Validations("auc").after(10, 0.7, 0.01).after(20, 0.705, 0.01)
+    >>> seen.best_step, seen.reference, seen.waited
+    (20, 0.7, 1)
+    """
+
+    metric: ValidationMetric
+    best_step: int | None = None
+    best_value: float | None = None
+    reference: float | None = None
+    waited: int = 0
+
+    @classmethod
+    def begin(cls, spec: JobSpec) -> "Validations | None":
+        """The account of a training that begins; `None` if the job wants no best model."""
+        return None if spec.best_metric is None else cls(spec.best_metric)
+
+    @classmethod
+    def resume(cls, spec: JobSpec, saved: Mapping[str, Any] | None) -> "Validations | None":
+        """The account of a training that goes on, from what `to_json` gave.
+
+        The job may judge by another metric than before, or may not have kept an account.
+        """
+        if saved is None or saved["metric"] != spec.best_metric:
+            return cls.begin(spec)
+        return cls(**saved)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    def after(self, step: int, value: float | None, min_delta: float = 0.0) -> "Validations":
+        """The account with one validation more; a metric that is not defined counts for nothing."""
+        if value is None:
+            return self
+        after = self
+        if self.best_value is None or self._gain(value, self.best_value) > 0:
+            after = replace(after, best_step=step, best_value=value)
+        if self.reference is None or self._gain(value, self.reference) > min_delta:
+            return replace(after, reference=value, waited=0)
+        return replace(after, waited=self.waited + 1)
+
+    def judged(
+        self, step: int, report: BinaryReport, stopping: EarlyStoppingSpec | None
+    ) -> "Validations":
+        """The account with the metrics of one validation more, over the rows of all ranks."""
+        value = getattr(report, self.metric)
+        return self.after(step, value, 0.0 if stopping is None else stopping.min_delta)
+
+    def _gain(self, value: float, over: float) -> float:
+        return value - over if self.metric == "auc" else over - value
+
+
+def is_over(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:
+    """Whether the training ends here, although there are steps left."""
+    return seen is not None and stopping is not None and seen.waited >= stopping.patience

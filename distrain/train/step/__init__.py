@@ -1,0 +1,27 @@
+"""One training step: forward, backward, exchange, update."""
+
+from distrain.train.step.dense import DenseTraining, check_precision
+from distrain.train.step.device_metrics import DeviceBinaryMetrics
+from distrain.train.step.graphed_step import GraphedStep, check_graph
+from distrain.train.step.learning_rate import decays_within, lr_at
+from distrain.train.step.routing import Batches, Routed, RouteMaker, StreamForRoutes, route_batch
+from distrain.train.step.step import TrainStep
+from distrain.train.step.window import NonFiniteLoss, OpenWindow
+
+__all__ = [
+    "Batches",
+    "DenseTraining",
+    "DeviceBinaryMetrics",
+    "GraphedStep",
+    "NonFiniteLoss",
+    "OpenWindow",
+    "RouteMaker",
+    "Routed",
+    "StreamForRoutes",
+    "TrainStep",
+    "check_graph",
+    "check_precision",
+    "decays_within",
+    "lr_at",
+    "route_batch",
+]

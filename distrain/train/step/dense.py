@@ -1,0 +1,290 @@
+"""The dense part of a rank's training step: forward in a precision, gradient sync, optimizer."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from inspect import signature
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.optim import Optimizer
+
+from distrain.errors import ModelError, SpecError
+from distrain.optimizers import optimizer_facts
+from distrain.spec import OptimizerSpec, TrainSpec
+from distrain.train.step.gradient_sync import DdpSync, FlatSync, GradientSync
+
+# A compilation takes half a minute or so, so it is for numbers of rows that come again and again.
+# A rank's batches differ by a few rows where the lanes do not divide the global batch.
+_MOST_COMPILED = 4
+_CALLS_WATCHED = 32
+
+
+class DenseTraining:
+    """Runs, synchronises and updates the dense module of one rank.
+
+    A step, in the order of its calls; with micro-batches the indented lines come once for each::
+
+        zero_grad()
+            with slice(last): forward(embedded, continuous), ..., backward(loss)
+        start_sync()
+        ...                     # other work, which the exchange overlaps
+        finish_sync()           # gradients are now the sums over the ranks
+        grad_sq_norm()          # if the norm is wanted
+        step(lr, scale)
+
+    Gradients are *added up* over the ranks, so a rank's loss is its share of the global loss: the
+    sum of its rows' losses divided by the rows of all ranks. No factor of the number of ranks
+    appears anywhere.
+
+    The optimizer's fused kernels, the flat vectors and the precision follow `train`; see
+    `docs/spec.md`. Making one is a collective operation: all ranks begin with rank 0's parameters.
+
+    Args:
+        module: `module(embedded, continuous) -> logits`, on its device, where it must stay.
+        num_ranks: How many train it together; above 1 a process group must be there.
+
+    Raises:
+        SpecError: The device has no such precision.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        train: TrainSpec,
+        num_ranks: int = 1,
+        group: dist.ProcessGroup | None = None,
+    ):
+        self._precision = train.precision
+        self._device = next(module.parameters()).device
+        self._compiled = train.compile
+        forward = DenseForward(module, train.precision, train.compile)
+        self.sync: GradientSync
+        if train.dense_sync == "ddp" and num_ranks > 1:
+            self.sync = DdpSync(forward, train.micro_batches, group)
+        else:
+            self.sync = FlatSync(forward, num_ranks, group)
+        self.optimizer = DenseOptimizer(self.sync.parameters, train.optimizer)
+        self.zero_grad()
+
+    def slice(self, last: bool) -> AbstractContextManager[None]:
+        """Around forward and backward of one slice of the step's rows; `last`: the last one."""
+        return self.sync.slice(last)
+
+    def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
+        """The logits, `[rows]`, fp32 (float64 for a module of float64); 0 rows are allowed.
+
+        Raises:
+            ModelError: torch could not compile the module.
+        """
+        with arithmetic(self._precision, self._device), compiler_errors(self._compiled):
+            logits: Tensor = self.sync.forward(embedded, continuous)
+        return logits
+
+    def backward(self, loss: Tensor) -> None:
+        """Add this slice's gradients to the parameters' and set those of the leaves."""
+        with arithmetic(self._precision, self._device), compiler_errors(self._compiled):
+            torch.autograd.backward(loss)
+
+    def start_sync(self) -> None:
+        """Begin to add the ranks' gradients up; every rank calls it in every step."""
+        self.sync.start()
+
+    def finish_sync(self) -> None:
+        """Wait until the gradients are the sums over the ranks."""
+        self.sync.finish()
+
+    def grad_sq_norm(self) -> Tensor:
+        """The sum of the squares of all gradients, a scalar on the device."""
+        return self.sync.grad_sq_norm()
+
+    def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
+        """See `DenseOptimizer.step`."""
+        self.optimizer.step(lr, scale)
+
+    def zero_grad(self) -> None:
+        """Set all gradients to zero."""
+        self.optimizer.zero_grad()
+
+
+class DenseForward(nn.Module):
+    """`module(embedded, continuous)` in a precision, giving logits that a loss can take.
+
+    With `bf16` the module runs under autocast: parameters and what comes in stay fp32, matrix
+    products are bf16, and the logits come out in fp32.
+
+    With `compiled`, torch compiles the module for each number of rows that is seen a second time
+    among the first calls, and for four of them at most; batches of other sizes, such as an epoch's
+    last one, run as if nothing were compiled.
+    """
+
+    def __init__(self, module: nn.Module, precision: str = "fp32", compiled: bool = False):
+        super().__init__()
+        self.module = module
+        self.compiled = compiled
+        first = next(module.parameters())
+        check_precision(precision, first.device)
+        self._device_type = first.device.type
+        self._autocast = precision == "bf16"
+        self._fast = torch.compile(module, dynamic=False) if compiled else module
+        self._seen: Counter[int] = Counter()
+        self._sizes: set[int] = set()
+
+    def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
+        """The logits, `[rows]`."""
+        chosen = self._fast if self._is_steady(len(continuous)) else self.module
+        with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
+            logits: Tensor = chosen(embedded, continuous)
+        return logits.float() if logits.dtype == torch.bfloat16 else logits
+
+    def _is_steady(self, num_rows: int) -> bool:
+        if self.compiled and self._seen.total() < _CALLS_WATCHED:
+            self._seen[num_rows] += 1
+            room = len(self._sizes) < _MOST_COMPILED
+            # torch compiles for 0 and 1 in ways of their own, and they are quick anyway.
+            if room and self._seen[num_rows] > 1 and num_rows > 1:
+                self._sizes.add(num_rows)
+        return num_rows in self._sizes
+
+
+@contextmanager
+def compiler_errors(compiled: bool) -> Iterator[None]:
+    """Raise `ModelError` if torch's compiler fails inside."""
+    if not compiled:
+        yield
+        return
+    from torch._dynamo.exc import TorchDynamoException
+    from torch._inductor.exc import CppCompileError
+
+    try:
+        yield
+    except (TorchDynamoException, CppCompileError) as error:
+        # The first line names torch's part, the second one what it met.
+        reason = " ".join(str(error).strip().splitlines()[:2])
+        raise ModelError(
+            f"torch could not compile the dense part: {type(error).__name__}: {reason}",
+            where={"train.compile": True},
+            hint="Set train.compile to false; on a CPU, compiling needs g++.",
+        ) from error
+
+
+class DenseOptimizer:
+    """Updates dense parameters by torch's optimizer of that name.
+
+    Fused kernels do an update in one pass; over one flat vector that is one kernel for all
+    parameters. Where torch has none for the device, its loop over parameters does the same.
+
+    On a GPU the learning rate is a tensor there, so that a captured graph reads today's.
+
+    Args:
+        parameters: With gradients that stay where they are; all on one device.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], spec: OptimizerSpec):
+        self.parameters = list(parameters)
+        first = self.parameters[0]
+        fused = _has_fused(spec, first)
+        self._lr: Tensor | None = None
+        if fused and first.device.type == "cuda":
+            self._lr = torch.full((), spec.lr, dtype=torch.float32, device=first.device)
+        self.torch_optimizer = _make(
+            self.parameters, spec, spec.lr if self._lr is None else self._lr, fused
+        )
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph may hold its step: the learning rate is read on the device."""
+        return self._lr is not None
+
+    @torch.no_grad()
+    def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
+        """Update the parameters.
+
+        Args:
+            lr: A captured graph must get it as a tensor on its device.
+            scale: A scalar tensor on the parameters' device: a factor on the gradients, which are
+                multiplied by it in place. `None` means 1.
+        """
+        if scale is not None:
+            torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], scale)
+        if self._lr is None:
+            for group in self.torch_optimizer.param_groups:
+                group["lr"] = float(lr)
+        elif isinstance(lr, Tensor):
+            self._lr.copy_(lr)
+        else:
+            self._lr.fill_(lr)
+        self.torch_optimizer.step()
+
+    def zero_grad(self) -> None:
+        """Set all gradients to zero, where they are."""
+        self.torch_optimizer.zero_grad(set_to_none=False)
+
+
+def _make(
+    parameters: Sequence[nn.Parameter], spec: OptimizerSpec, lr: float | Tensor, fused: bool
+) -> Optimizer:
+    facts = optimizer_facts(spec.kind)
+    given = {name: getattr(spec, name) for name in facts.dense_options}
+    options = {**facts.dense_options, **{n: v for n, v in given.items() if v is not None}}
+    make: Callable[..., Optimizer] = getattr(torch.optim, facts.dense_class)
+    if "fused" in signature(make).parameters:  # not every optimizer of torch has the choice
+        options["fused"] = fused
+    return make(parameters, lr=lr, **options)
+
+
+def _has_fused(spec: OptimizerSpec, like: nn.Parameter) -> bool:
+    """Whether this torch has the optimizer's fused kernel for such parameters: by trying it."""
+    trial = nn.Parameter(torch.zeros(1, dtype=like.dtype, device=like.device))
+    trial.grad = torch.zeros_like(trial)
+    try:
+        optimizer = _make([trial], spec, spec.lr, fused=True)
+        optimizer.step()
+    except (RuntimeError, NotImplementedError):
+        return False
+    return "fused" in optimizer.defaults
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Raise `SpecError` if the device cannot compute so.
+
+    TF32 is a mode of NVIDIA's matrix units. It is refused elsewhere, rather than taken as fp32:
+    who asked for it would compare a run with others that it is not like.
+    """
+    if precision == "tf32" and device.type != "cuda":
+        raise SpecError(
+            f"train.precision is tf32, but this rank trains on {device.type}: "
+            "only NVIDIA's GPUs have it",
+            where={"train.precision": precision, "device": str(device)},
+            hint="Set train.precision to fp32, or to bf16.",
+        )
+    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise SpecError(
+            "train.precision is bf16, which this GPU does not have",
+            where={"train.precision": precision, "device": torch.cuda.get_device_name(device)},
+            hint="Set train.precision to fp32.",
+        )
+
+
+@contextmanager
+def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
+    """Inside, float32 matrix products may run in TF32 if `precision` is `tf32`.
+
+    The switch is the process's, also for autograd's threads, so it is put back on the way out:
+    what else runs in the process keeps its own arithmetic.
+    """
+    if precision != "tf32" or device.type != "cuda":
+        yield
+        return
+    matmul = torch.backends.cuda.matmul
+    # torch before 2.9 has a plain switch; later ones refuse a mixture of both.
+    name, value = ("fp32_precision", "tf32")
+    if not hasattr(matmul, name):
+        name, value = ("allow_tf32", True)  # type: ignore[assignment]
+    before = getattr(matmul, name)
+    setattr(matmul, name, value)
+    try:
+        yield
+    finally:
+        setattr(matmul, name, before)

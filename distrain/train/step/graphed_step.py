@@ -1,0 +1,232 @@
+"""The training step as a CUDA graph: one launch instead of some hundred.
+
+Every shape of such a step follows from the number of rows of its batch (`embeddings/fixed.py`), and
+all that changes from step to step is in tensors, so the kernels of one step, recorded, are those of
+all. Batches of a size that comes again and again are recorded after a few steps of warming up;
+other sizes, such as an epoch's last batch, run the same kernels one by one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from distrain.batch import Batch
+from distrain.embeddings import EmbeddingCollection, FixedTables, Route
+from distrain.errors import SpecError
+from distrain.models import ClickModel
+from distrain.spec import TrainSpec
+from distrain.train.step.clipping import clip_scale, rows_sq_norm
+from distrain.train.step.dense import DenseTraining
+from distrain.train.step.step import sparse_optimizer
+from distrain.train.timing import PhaseClock
+
+WARM_UP_STEPS = 3
+"""Steps of a size before it is recorded: libraries set themselves up in the first ones."""
+
+_MOST_GRAPHS = 4
+
+
+class StepGraph(Protocol):
+    """Records what a function does to tensors, and does it again."""
+
+    def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
+        """Record a call, which does nothing yet."""
+
+    def replay(self) -> tuple[Tensor, ...]:
+        """Do what was recorded, with what is in its tensors now; gives the call's result."""
+
+
+class CudaStepGraph:
+    """A CUDA graph. Graphs that never run at the same time share one pool of memory."""
+
+    def __init__(self, pool: tuple[int, int] | None = None):
+        self._graph = torch.cuda.CUDAGraph()
+        self._pool = pool
+        self._result: tuple[Tensor, ...] = ()
+
+    def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
+        """Record a call; what it would wait for, or read back, is an error of CUDA."""
+        # Other threads, such as the loader's, may go on allocating meanwhile.
+        with torch.cuda.graph(
+            self._graph,
+            pool=self._pool,  # type: ignore[arg-type]
+            capture_error_mode="thread_local",
+        ):
+            self._result = run()
+
+    def replay(self) -> tuple[Tensor, ...]:
+        """Launch it; the result's tensors are overwritten by the next replay."""
+        self._graph.replay()
+        return self._result
+
+
+@dataclass
+class _Recorded:
+    """A graph and the tensors that it reads."""
+
+    graph: StepGraph
+    batch: Batch
+
+    def fill(self, batch: Batch) -> None:
+        for target, source in zip(_read_of(self.batch), _read_of(batch), strict=True):
+            target.copy_(source)
+
+
+class GraphedStep:
+    """Does what `TrainStep` does, for replicated tables, without a wait for the device.
+
+    Args:
+        max_rows: The most rows that a rank's batch has.
+        make_graph: Makes graphs; another one than CUDA's is for tests.
+
+    Raises:
+        SpecError: The device, the placement or an option does not go with a graph.
+    """
+
+    def __init__(
+        self,
+        model: ClickModel,
+        train: TrainSpec,
+        num_ranks: int,
+        max_rows: int,
+        make_graph: Callable[[], StepGraph] | None = None,
+    ):
+        self._device = next(model.dense.parameters()).device
+        check_graph(train, self._device if make_graph is None else None, model.embeddings)
+        self.model = model
+        self.dense = DenseTraining(model.dense, train, num_ranks)
+        self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
+        self._tables = FixedTables(model.embeddings, self.sparse_optimizer, max_rows)
+        self._clip_grad_norm = train.clip_grad_norm
+        # Adam corrects it in float64.
+        self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
+        self._one = torch.ones((), dtype=torch.float32, device=self._device)
+        self._seen: Counter[int] = Counter()
+        self._recorded: dict[int, _Recorded] = {}
+        if make_graph is None:
+            pool = torch.cuda.graph_pool_handle()
+            make_graph = lambda: CudaStepGraph(pool)  # noqa: E731
+        self._make_graph = make_graph
+
+    def __call__(
+        self,
+        batch: Batch,
+        global_rows: int,
+        lr: float,
+        clock: PhaseClock,
+        route: Route | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Train on one batch; see `TrainStep`.
+
+        What it returns is overwritten by the next step. All of the step's time counts as
+        `forward_backward`, but for the dense update where that is not in the graph. `route` is not
+        used: the graph makes its own.
+        """
+        self.model.check_columns(batch)
+        with clock.phase("forward_backward"):
+            self._lr.fill_(lr)
+            self._global_rows.fill_(global_rows)
+            recorded = self._recorded_for(batch)
+            if recorded is None:
+                result = self._run(batch)
+            else:
+                recorded.fill(batch)
+                result = recorded.graph.replay()
+        logits, loss_sum, scale = result
+        if not self.dense.optimizer.capturable:
+            with clock.phase("optimizer"):
+                self.dense.step(lr, scale if self._clip_grad_norm is not None else None)
+        return logits, loss_sum
+
+    def read_steps(self) -> None:
+        """Set the sparse optimizer's number of steps, as before saving; waits for the device."""
+        self._tables.read_steps()
+
+    def write_steps(self) -> None:
+        """Take over the sparse optimizer's number of steps, as after loading."""
+        self._tables.write_steps()
+
+    def _run(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The step itself: logits, the sum of losses, and the factor that clips gradients."""
+        self.dense.zero_grad()
+        ids, _ = self.model.table_ids(batch)
+        route = self._tables.route(ids)
+        leaves = self._tables.lookup(route)
+        output = self.dense.forward(leaves, batch.continuous)
+        loss_sum = self.model.task.loss(output, batch)
+        self.dense.backward(loss_sum / self._global_rows)
+        self.dense.start_sync()
+        sums = self._tables.collect(route, [leaf.grad for leaf in leaves])
+        touched = self._tables.exchange(route, sums)
+        self.dense.finish_sync()
+        scale = self._one
+        if self._clip_grad_norm is not None:
+            sq_norm = self.dense.grad_sq_norm() + rows_sq_norm([rows.grads for rows in touched])
+            scale = clip_scale(sq_norm, self._clip_grad_norm)
+        self._tables.apply(touched, self._lr, scale)
+        if self.dense.optimizer.capturable:
+            self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
+        return self.model.task.logits(output.detach()), loss_sum.detach(), scale
+
+    def _recorded_for(self, batch: Batch) -> _Recorded | None:
+        """The graph for batches of this size, if there is one or it is time to make one."""
+        size = batch.num_rows
+        if size in self._recorded or size == 0:
+            return self._recorded.get(size)
+        self._seen[size] += 1
+        if self._seen[size] <= WARM_UP_STEPS or len(self._recorded) == _MOST_GRAPHS:
+            return None
+        recorded = _Recorded(self._make_graph(), _copy_of(batch))
+        recorded.graph.record(lambda: self._run(recorded.batch))
+        self._recorded[size] = recorded
+        return recorded
+
+
+def _read_of(batch: Batch) -> tuple[Tensor, ...]:
+    """What a step reads of a batch; of labels either all or the one that there is."""
+    labels = batch.label if batch.labels is None else batch.labels
+    assert labels is not None
+    return batch.categorical, batch.continuous, labels
+
+
+def _copy_of(batch: Batch) -> Batch:
+    ids, continuous, labels = (tensor.clone() for tensor in _read_of(batch))
+    if batch.labels is None:
+        return replace(batch, categorical=ids, continuous=continuous, label=labels)
+    label = labels[:, 0]
+    return replace(batch, categorical=ids, continuous=continuous, label=label, labels=labels)
+
+
+def check_graph(
+    train: TrainSpec, device: torch.device | None, tables: EmbeddingCollection | None = None
+) -> None:
+    """Refuse what a graph cannot hold.
+
+    Args:
+        device: Where the rank trains; `None` where graphs need no GPU, as in tests.
+        tables: The tables, once they are there.
+
+    Raises:
+        SpecError: With all that stands against it.
+    """
+    lists = ", ".join(tables.list_names) if tables else ""
+    problems = {
+        f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
+        "train.micro_batches must be 1": train.micro_batches != 1,
+        "train.dense_sync must be flat": train.dense_sync != "flat",
+        "train.compile must be false": train.compile,
+        "embeddings.placement must be replicated": tables
+        and any(store.placement != "replicated" for store in tables.stores),
+        f"columns of lists have no fixed size: {lists}": lists,
+    }
+    found = [problem for problem, there in problems.items() if there]
+    if found:
+        raise SpecError(
+            f"train.cuda_graph cannot be had here: {'; '.join(found)}",
+            hint="Set train.cuda_graph to false, or change what is named.",
+        )

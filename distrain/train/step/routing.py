@@ -1,0 +1,112 @@
+"""A batch and its route through the tables, on the device where it will train."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from distrain.batch import Batch
+from distrain.embeddings import Route
+from distrain.loader.delivery import CudaStreams, Event, Streams, map_tensors
+from distrain.models import ClickModel
+from distrain.train.timing import READER, waiting
+
+
+class Batches(Protocol):
+    """Where batches come from: `EpochPrefetch`."""
+
+    def __next__(self) -> Batch: ...
+
+    def close(self) -> None:
+        """End them; whoever waits for one gets `StopIteration`."""
+
+
+class Routed(NamedTuple):
+    """A batch that is ready for its step.
+
+    Attributes:
+        route: Its route through the tables; `None` if the step makes its own.
+        route_s: How long that took to make, waits for the other ranks included.
+    """
+
+    batch: Batch
+    route: Route | None
+    route_s: float
+
+
+class Made(NamedTuple):
+    """What is handed from the stream where it was made to another, for use after the event."""
+
+    routed: Routed
+    event: Event | None
+    memory: list[Tensor]
+
+
+def route_batch(model: ClickModel, batch: Batch) -> Routed:
+    """Make a route; a collective operation where ranks share the tables."""
+    began_s = time.perf_counter()
+    route = model.embeddings.route(*model.table_ids(batch))
+    return Routed(batch, route, time.perf_counter() - began_s)
+
+
+@dataclass(frozen=True)
+class RouteMaker:
+    """Takes batches, moves them, and makes their routes, on a device's side stream."""
+
+    batches: Batches
+    model: ClickModel
+    device: torch.device
+    streams: Streams | None
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """Make the side stream the calling thread's current one."""
+        return nullcontext() if self.streams is None else self.streams.beside()
+
+    def make_next(self) -> Made:
+        """The next batch and its route; to be called inside `beside`.
+
+        The loader hands over for the stream that is current when it does.
+        """
+        with waiting(READER):
+            batch = next(self.batches)
+        routed = route_batch(self.model, batch.to(self.device))
+        del batch  # the next call may wait long before it has another one
+        if self.streams is None:
+            return Made(routed, None, [])
+        memory = [tensor for tensor in _tensors_of(routed) if self.streams.holds(tensor)]
+        return Made(routed, self.streams.mark(), memory)
+
+    def hand_over(self, made: Made) -> Routed:
+        """The same for use on the calling thread's current stream, which waits; the thread not."""
+        if self.streams is not None and made.event is not None:
+            self.streams.follow(made.event, made.memory)
+        return made.routed
+
+
+class StreamForRoutes(CudaStreams):
+    """A GPU with a side stream for routes alone: they do not queue behind the loader's copies."""
+
+    def __init__(self, device: torch.device):
+        super().__init__(device)
+        self._own: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    @property
+    def side(self) -> torch.cuda.Stream:
+        """The stream."""
+        return self._own
+
+
+def _tensors_of(item: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(item, note)
+    return found

@@ -1,0 +1,159 @@
+"""One training step: look up, run the dense part, exchange, update."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from distrain.batch import Batch
+from distrain.embeddings import EmbeddingCollection, Route, SparseOptimizer, TouchedRows
+from distrain.models import ClickModel
+from distrain.spec import TrainSpec
+from distrain.train.step.clipping import clip_scale, rows_sq_norm
+from distrain.train.step.dense import DenseTraining
+from distrain.train.timing import PhaseClock
+
+
+class TrainStep:
+    """Trains a model batch by batch, together with the other ranks.
+
+    The loss is the mean over the global batch. Each rank's share of it is the sum of its rows'
+    losses divided by the rows of all ranks, so gradients are added up over the ranks, not averaged,
+    and ranks may hold different numbers of rows, none included.
+
+    Making one is a collective operation: all ranks begin with rank 0's dense parameters.
+
+    Args:
+        model: On its device, where it must stay: its dense parameters become views of one vector.
+        num_ranks: The gang's size; above 1 a process group must be there.
+
+    Raises:
+        SpecError: The device cannot compute in that precision.
+    """
+
+    def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
+        self.model = model
+        self.dense = DenseTraining(model.dense, train, num_ranks)
+        self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
+        self._micro_batches = train.micro_batches
+        self._clip_grad_norm = train.clip_grad_norm
+
+    def __call__(
+        self,
+        batch: Batch,
+        global_rows: int,
+        lr: float,
+        clock: PhaseClock,
+        route: Route | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Train on one batch; a collective operation: every rank calls it in every step.
+
+        Args:
+            batch: This rank's rows, with labels, on the model's device.
+            global_rows: Rows of this step over all ranks.
+            route: The batch's, if it was made ahead; every rank hands one in, or none does.
+
+        Returns:
+            The logits before the update, `[rows]`, and the sum of the rows' losses, a scalar,
+            both detached and on the device.
+
+        Raises:
+            SchemaError: The batch's columns are not the model's.
+            ModelError: torch could not compile the dense part.
+        """
+        self.model.check_columns(batch)
+        tables = self.model.embeddings
+        with clock.phase("forward_backward"):
+            self.dense.zero_grad()
+            if route is None:
+                route = tables.route(*self.model.table_ids(batch))
+            logits, loss_sum, sums = self._forward_backward(batch, route, global_rows)
+        with clock.phase("exchange"):
+            touched = tables.exchange(route, sums)
+            self.dense.finish_sync()
+        with clock.phase("optimizer"):
+            scale = self._scale(touched)
+            self.sparse_optimizer.apply(touched, lr, scale=1.0 if scale is None else scale)
+            self.dense.step(lr, scale)
+        return logits, loss_sum
+
+    def _forward_backward(
+        self, batch: Batch, route: Route, global_rows: int
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Logits, the sum of losses, and this rank's sums of embedding gradients.
+
+        The exchange of dense gradients has begun when it returns.
+        """
+        tables = self.model.embeddings
+        rows = tables.fetch(route)
+        logits: list[Tensor] = []
+        losses: list[Tensor] = []
+        sums: tuple[Tensor, ...] | None = None
+        *earlier, last = _slices(batch.num_rows, self._micro_batches)
+        for part in earlier:
+            leaves = self._one_slice(batch, route, rows, part, global_rows, logits, losses)
+            sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
+        leaves = self._one_slice(batch, route, rows, last, global_rows, logits, losses, last=True)
+        # Adding up rows takes a while, in which the dense gradients are on their way.
+        self.dense.start_sync()
+        sums = tables.collect(route, [leaf.grad for leaf in leaves], last, sums)
+        if len(logits) == 1:
+            return logits[0], losses[0], sums
+        return torch.cat(logits), torch.stack(losses).sum(), sums
+
+    def _one_slice(
+        self,
+        batch: Batch,
+        route: Route,
+        rows: Sequence[Tensor],
+        part: slice,
+        global_rows: int,
+        logits: list[Tensor],
+        losses: list[Tensor],
+        last: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Run some of the rows; returns the leaves, with gradients."""
+        task, few = self.model.task, batch.part(part)
+        embedded = self.model.embeddings.expand(route, rows, part)
+        with self.dense.slice(last):
+            output = self.dense.forward(embedded, few.continuous)
+            loss = task.loss(output, few)
+            self.dense.backward(loss / global_rows)
+        logits.append(task.logits(output.detach()))
+        losses.append(loss.detach())
+        return embedded
+
+    def _scale(self, touched: Sequence[TouchedRows]) -> Tensor | None:
+        """The factor on all gradients that clips their norm, on the device; `None` for 1."""
+        if self._clip_grad_norm is None:
+            return None
+        sq_norm, tables = self.dense.grad_sq_norm(), self.model.embeddings
+        whole: list[Tensor] = []
+        shared: list[Tensor] = []
+        for store, rows in zip(tables.stores, touched, strict=True):
+            # The other rows of tables that are spread over ranks are on other ranks.
+            (shared if store.spread else whole).append(rows.grads)
+        if whole:
+            sq_norm = sq_norm + rows_sq_norm(whole)
+        if shared:
+            sq_norm = sq_norm + tables.peers.add_up(rows_sq_norm(shared))
+        return clip_scale(sq_norm, self._clip_grad_norm)
+
+
+def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOptimizer:
+    """The optimizer of the tables that a job asks for."""
+    options = train.optimizer
+    return SparseOptimizer(
+        tables, options.kind, eps=options.eps, betas=options.betas, seed=train.seed
+    )
+
+
+def _slices(num_rows: int, count: int) -> list[slice]:
+    """`count` slices of nearly equal length, which may be empty.
+
+    >>> _slices(5, 2)
+    [slice(0, 2, None), slice(2, 5, None)]
+    """
+    bounds = [num_rows * i // count for i in range(count + 1)]
+    return [slice(low, high) for low, high in pairwise(bounds)]

@@ -1,0 +1,99 @@
+"""The metrics, losses and counts of a rank's steps since its last report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrain.loader import LoaderStats
+from distrain.loader.delivery import difference
+from distrain.metrics import NUM_BINS, ExchangeStats
+from distrain.train.step.device_metrics import DeviceBinaryMetrics
+from distrain.train.step.routing import Routed
+
+
+class NonFiniteLoss(Exception):
+    """The loss became NaN or infinite at a step, counted from 1."""
+
+    def __init__(self, step: int, rank: int, loss: float):
+        self.step = step
+        super().__init__(
+            f"the loss became {loss} at step {step} on rank {rank}\n"
+            "  hint: Lower train.optimizer.lr, add train.schedule.warmup_steps, and look for "
+            "extreme values in the continuous columns."
+        )
+
+
+class OpenWindow:
+    """The steps since the last report.
+
+    Args:
+        most_steps: Steps between two reports, at most.
+
+    Attributes:
+        restored_rows: Rows that `restore` brought along.
+        rows_trained: Rows of this rank in all steps.
+    """
+
+    def __init__(self, rank: int, device: torch.device, most_steps: int):
+        self.steps = 0
+        self.restored_rows = 0
+        self.rows_trained = 0
+        self.exchanged_in_all = ExchangeStats()
+        self._rank = rank
+        self._metrics = DeviceBinaryMetrics(device)
+        self._losses = torch.zeros(most_steps, dtype=torch.float32, device=device)
+        self._exchanged = ExchangeStats()
+        self._loader_reported = LoaderStats()
+
+    def add(self, step: int, routed: Routed, logits: Tensor, loss_sum: Tensor) -> None:
+        """Count a step, from 0, without waiting for the device."""
+        batch, route, route_s = routed
+        assert batch.label is not None
+        self._metrics.update(logits, batch.label)
+        self._losses[step % len(self._losses)] = loss_sum
+        self.steps += 1
+        self.rows_trained += batch.num_rows
+        if route is not None:
+            self._exchanged.add(route.traffic, route_s)
+
+    def close(
+        self, steps_done: int, stats: LoaderStats
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, float]]:
+        """The window's metrics, loader statistics and exchange statistics; begins a new window.
+
+        Raises:
+            NonFiniteLoss: A loss of these steps was not finite.
+        """
+        self._check_losses(steps_done)
+        metrics = self._metrics.read_and_reset().to_json()
+        loader, self._loader_reported = difference(stats, self._loader_reported).to_json(), stats
+        exchanged, self._exchanged = self._exchanged, ExchangeStats()
+        self.exchanged_in_all += exchanged
+        self.steps = 0
+        return metrics, loader, exchanged.to_json()
+
+    def _check_losses(self, steps_done: int) -> None:
+        # One look per report, not per step: reading a loss makes the host wait for the device.
+        width = len(self._losses)
+        first = (steps_done - 1) // width * width
+        for offset, loss in enumerate(self._losses[: steps_done - first].tolist()):
+            if not math.isfinite(loss):
+                raise NonFiniteLoss(first + offset + 1, self._rank, loss)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps of it: copies."""
+        return {"metrics": self._metrics.copy_of_state(), "losses": self._losses.clone()}
+
+    def restore(self, saved: Sequence[Mapping[str, Tensor]], steps: int) -> None:
+        """Go on with what `tensors` gave: on one rank, or on several whose rows are now here."""
+        self.steps = steps
+        for tensors in saved:
+            self._metrics.add_state(tensors["metrics"])
+            self.restored_rows += int(tensors["metrics"][: 2 * NUM_BINS].sum())
+            if tensors["losses"].shape == self._losses.shape:  # else reports have another length
+                self._losses += tensors["losses"].to(self._losses.device)

@@ -1,0 +1,246 @@
+"""Each rank puts the rows that it holds of another's weights into its model."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from distrain.checkpoint import LocalRows, Rows, local_rows_of
+from distrain.embeddings import CanonicalTensor
+from distrain.errors import DataError, SpecError
+from distrain.events import WeightsTaken
+from distrain.models import ClickModel, InputBlock, Slabs, blueprint_of, model_tensors
+from distrain.spec import JobSpec
+from distrain.train.data import Inputs, list_combiners
+from distrain.train.warm_start.matching import Match, Side, TableMatch, TablePlace, match
+from distrain.train.warm_start.source import Source, open_source, open_together
+from distrain.train.warm_start.vocabularies import find_vocabularies, new_ids
+
+log = logging.getLogger("distrain.rank")
+
+Ids = np.ndarray[Any, np.dtype[np.int32]]
+
+
+def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
+    """Refuse weights that do not fit the job, before anything is started: headers are read.
+
+    Raises:
+        SpecError: There are none, or they do not fit; all that does not is listed.
+        DataError: They are damaged.
+        Unavailable: They cannot be read now.
+    """
+    if spec.train.init_from is None:
+        return
+    combiners = list_combiners(inputs.schema, spec.embeddings)
+    blueprint = blueprint_of(inputs.schema, spec.model, combiners)
+    shapes = blueprint.outline().state_dict(prefix="dense.")
+    source = open_source(spec.train.init_from)
+    _matched(spec, inputs, source, blueprint.inputs, shapes)
+
+
+def take_weights(
+    spec: JobSpec,
+    inputs: Inputs,
+    model: ClickModel,
+    device: torch.device,
+    after_slab: Callable[[], None],
+) -> WeightsTaken:
+    """Give a model the weights that `train.init_from` names; a collective operation.
+
+    The ranks agree on which weights these are, and read them without communication.
+
+    A rank reads what may hold rows that it has, slab by slab. Where vocabularies differ it holds
+    those of one table at a time, and 4 bytes for each row of such tables on disk.
+
+    Rows of which nothing is known keep their initial values. Errors as of `check_warm_start`.
+
+    Returns:
+        What was taken, the same on every rank.
+    """
+    assert spec.train.init_from is not None
+    source = open_together(spec.train.init_from, model.embeddings.peers, device)
+    tensors = model_tensors(model)
+    dense = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
+    found = _matched(spec, inputs, source, model.inputs, dense)
+    taken = take_matched(source, found, tensors, after_slab)
+    log.info("the rank took the weights of %s: %s", taken.path, taken.tables)
+    return taken
+
+
+def take_matched(
+    source: Source,
+    found: Match,
+    tensors: Mapping[str, Tensor | Slabs],
+    after_slab: Callable[[], None],
+) -> WeightsTaken:
+    """Take what fits into a model's tensors; as `take_weights`."""
+    for name in found.dense:
+        _take_dense(source, name, tensors[name])
+    plans = [_Plan.of(matched) for matched in found.tables]
+    by_tensor: dict[str, list[_Plan]] = defaultdict(list)
+    for plan in plans:
+        if plan.match.source is not None:
+            by_tensor[plan.match.source.tensor].append(plan)
+    for name, own in by_tensor.items():
+        taking = _Taking(own, tensors, after_slab)
+        source.weights.read(name, taking.wants, taking.take)
+    return WeightsTaken(
+        0,
+        source.path,
+        source.step,
+        {plan.match.target.name: plan.counts() for plan in plans},
+        len(found.dense),
+        found.problems,
+    )
+
+
+def _matched(
+    spec: JobSpec,
+    inputs: Inputs,
+    source: Source,
+    block: InputBlock,
+    dense: Mapping[str, Tensor],
+) -> Match:
+    names = set(inputs.schema.names)
+    hashed = {c.name for c in block.columns if not {c.name, c.name.partition("/")[2]} & names}
+    shapes = {name: tuple(tensor.shape) for name, tensor in dense.items()}
+    vocabularies = find_vocabularies(spec.data, inputs.schema)
+    found = match(source.side, Side(block.columns, shapes, vocabularies, frozenset(hashed)))
+    if found.problems and spec.train.init_strict:
+        raise SpecError(
+            "the weights of train.init_from do not fit the job:\n  " + "\n  ".join(found.problems),
+            where={"path": source.path},
+            hint="Set train.init_strict to false to take what fits: the rest keeps its initial "
+            "values.",
+        )
+    return found
+
+
+def _take_dense(source: Source, name: str, tensor: Tensor | Slabs) -> None:
+    assert isinstance(tensor, Tensor)
+    target = tensor.detach()
+    target = target if target.dim() else target.unsqueeze(0)
+
+    def take(rows: Rows, values: Tensor) -> None:
+        numbers = rows.numbers()
+        target[numbers.start : numbers.stop : numbers.step] = values.to(target.device)
+
+    source.weights.read(name, lambda _: True, take)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A table, and the new id of each old one.
+
+    Attributes:
+        ids: `[old rows]`, -1 for rows that are dropped; `None` where ids are equal.
+    """
+
+    match: TableMatch
+    ids: Ids | None
+
+    @classmethod
+    def of(cls, matched: TableMatch) -> "_Plan":
+        """Reads the vocabularies, if they are needed."""
+        if matched.source is None or matched.vocabularies is None:
+            return cls(matched, None)
+        old, new = (file.read() for file in matched.vocabularies)
+        for place, vocabulary in ((matched.source, old), (matched.target, new)):
+            if vocabulary.cardinality != place.cardinality:
+                raise DataError(
+                    f"its vocabulary has {vocabulary.cardinality:,} ids, and its table "
+                    f"{place.cardinality:,} rows",
+                    where={"table": place.name},
+                    hint="Schema and workflow/ are of different preparations.",
+                )
+        try:
+            return cls(matched, new_ids(old, new))
+        except DataError as error:
+            raise DataError(error.message, where={"table": matched.target.name}) from None
+
+    def counts(self) -> dict[str, Any]:
+        """For `WeightsTaken.tables`."""
+        now, was = self.match.target, self.match.source
+        matched, dropped = 0, 0
+        if was is not None:
+            matched = min(was.cardinality, now.cardinality)
+            if self.ids is not None:
+                matched = int((self.ids >= 0).sum())
+            dropped = was.cardinality - matched
+        return {
+            "columns": list(now.columns),
+            "by": self.match.by,
+            "matched": matched,
+            "fresh": now.cardinality - matched,
+            "dropped": dropped,
+        }
+
+
+class _Target(NamedTuple):
+    """A table of the model, and its rows on this rank."""
+
+    plan: _Plan
+    tensor: CanonicalTensor
+    held: list[LocalRows]
+
+
+class _Taking:
+    """Takes the slabs of one tensor on disk into the tables of a model."""
+
+    def __init__(
+        self, plans: list[_Plan], tensors: Mapping[str, Any], after_slab: Callable[[], None]
+    ):
+        self._after_slab = after_slab
+        names = [plan.match.target.tensor for plan in plans]
+        self._targets = [
+            _Target(plan, tensors[name], local_rows_of({name: tensors[name]}))
+            for plan, name in zip(plans, names, strict=True)
+        ]
+
+    def wants(self, rows: Rows) -> bool:
+        """Whether this rank may hold some of these rows."""
+        for target, was, own in self._tables_with(rows):
+            first = own.first - was.first + target.plan.match.target.first
+            moved = Rows(first, own.stride, own.count)
+            if target.plan.ids is not None or any(moved.meet(one.rows) for one in target.held):
+                return True
+        return False
+
+    def take(self, rows: Rows, values: Tensor) -> None:
+        """Put a slab where it belongs."""
+        for target, was, own in self._tables_with(rows):
+            plan, now = target.plan, target.plan.match.target
+            start = (own.first - rows.first) // rows.stride
+            ids = torch.arange(own.count) * own.stride + (own.first - was.first)
+            if plan.ids is not None:
+                ids = torch.from_numpy(plan.ids)[ids].long()
+            known = (ids >= 0) & (ids < now.cardinality)
+            taken = values[start : start + own.count][known]
+            target.tensor.write_rows(ids[known] + now.first, taken)
+        self._after_slab()
+
+    def _tables_with(self, rows: Rows) -> Iterator[tuple[_Target, TablePlace, Rows]]:
+        """The tables that get some of these rows, their old places, and which rows they get."""
+        for target in self._targets:
+            was = target.plan.match.source
+            assert was is not None
+            own = _between(rows, was.first, was.first + was.cardinality)
+            if own.count:
+                yield target, was, own
+
+
+def _between(rows: Rows, start: int, stop: int) -> Rows:
+    """Those of some rows that lie in `start .. stop`.
+
+    >>> _between(Rows(1, 3, 4), 3, 8)
+    Rows(first=4, stride=3, count=2)
+    """
+    skipped = max(0, -(-(start - rows.first) // rows.stride))
+    last = max(0, -(-(stop - rows.first) // rows.stride))
+    kept = max(0, min(rows.count, last) - skipped)
+    return Rows(rows.first + skipped * rows.stride, rows.stride, kept)

@@ -1,0 +1,78 @@
+"""Quantities as text for people; `-` for those that are not known. Pure.
+
+Sizes of memory and files have IEC units (1 KiB is 1,024 bytes), times are in seconds.
+"""
+
+UNKNOWN = "-"
+
+
+def count(value: float | None) -> str:
+    """A whole number.
+
+    >>> count(1234567), count(None)
+    ('1,234,567', '-')
+    """
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def number(value: float | None, decimals: int = 5) -> str:
+    """A metric."""
+    return UNKNOWN if value is None else f"{value:.{decimals}f}"
+
+
+def percent(value: float | None, decimals: int = 1) -> str:
+    """A share, given in percent."""
+    return UNKNOWN if value is None else f"{value:.{decimals}f} %"
+
+
+def bounded(value: float | None, bound: float | None, decimals: int = 5) -> str:
+    """A metric and how far binning may put it off, which is no confidence interval.
+
+    >>> bounded(0.79, 1.2e-5), bounded(0.79, None, 2)
+    ('0.79000 (bins: within 1.2e-05)', '0.79')
+    """
+    text = number(value, decimals)
+    return f"{text} (bins: within {bound:.1e})" if bound and value is not None else text
+
+
+def duration(seconds: float | None, decimals: int = 1) -> str:
+    """A time span in its two largest units; `decimals` are of spans below a minute.
+
+    >>> [duration(seconds, 0) for seconds in (4.2, 59.7, 75, 3700, 90_000)]
+    ['4s', '1m00s', '1m15s', '1h01m', '1d01h']
+    >>> duration(4.2), duration(None), duration(float("inf"))
+    ('4.2s', '-', '-')
+    """
+    if seconds is None or not 0 <= seconds < float("inf"):
+        return UNKNOWN
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.{decimals}f}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A time of a step.
+
+    >>> milliseconds(0.0123)
+    '12.3 ms'
+    """
+    return UNKNOWN if seconds is None else f"{1000 * seconds:,.1f} ms"
+
+
+def byte_size(size_bytes: float | None) -> str:
+    """A size in bytes, in the largest unit that it reaches.
+
+    >>> byte_size(3 * 2**30), byte_size(700_000), byte_size(1000)
+    ('3.00 GiB', '683.59 KiB', '1,000 bytes')
+    """
+    if size_bytes is None:
+        return UNKNOWN
+    for unit_bytes, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:,.2f} {unit}"
+    return f"{size_bytes:,.0f} bytes"

@@ -1,0 +1,21 @@
+"""Rank processes on a Dask worker: starts them, passes on their events and output, stops them."""
+
+from distrain.worker.leaving import NannyLeavePlugin
+from distrain.worker.supervisor import (
+    COMMAND_OP,
+    EVENT_OP,
+    LEAVING_OP,
+    SupervisorPlugin,
+    rank_key,
+    supervise,
+)
+
+__all__ = [
+    "COMMAND_OP",
+    "EVENT_OP",
+    "LEAVING_OP",
+    "NannyLeavePlugin",
+    "SupervisorPlugin",
+    "rank_key",
+    "supervise",
+]

@@ -1,0 +1,103 @@
+"""A worker that is asked to end lets its ranks save a checkpoint first.
+
+Spot instances, Slurm and Kubernetes send SIGTERM and kill some time later. A nanny that gets it
+closes its worker, once the nanny's plugins have finished: `NannyLeavePlugin` waits for the ranks
+there. A worker's own process that gets it holds it back with `DeferredSigterm`.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from distributed import NannyPlugin, Worker
+from distributed.core import Status
+
+LEAVE_RPC = "distrain_leave"
+RANKS_RPC = "distrain_ranks"
+
+ANSWER_S = 3.0
+"""How long the worker's answers are waited for: one that hangs must not keep its nanny."""
+
+POLL_S = 0.1
+
+
+class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is untyped
+    """Has the ranks of a nanny's worker stopped before the nanny closes it."""
+
+    name = "distrain-notices"
+
+    async def teardown(self, nanny: Any) -> None:
+        """The nanny was asked to close."""
+        if nanny.status is not Status.closing or not nanny.is_alive():
+            return
+        # Whatever fails here, the worker is closed all the same, and its ranks die with it.
+        with contextlib.suppress(OSError, TimeoutError, AttributeError):
+            async with nanny.rpc(nanny.worker_address) as worker:
+                await leave(worker)
+
+
+async def leave(worker: Any) -> None:
+    """Ask a worker, by remote calls, to stop its ranks; wait for their end as long as it allows."""
+    why = "its nanny was told to close"
+    grace_s = await asyncio.wait_for(getattr(worker, LEAVE_RPC)(why=why), ANSWER_S)
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + grace_s
+    while grace_s and loop.time() < until_s:
+        if not await asyncio.wait_for(getattr(worker, RANKS_RPC)(), ANSWER_S):
+            return
+        await asyncio.sleep(POLL_S)
+
+
+class DeferredSigterm:
+    """Holds SIGTERM back from a worker's process until its ranks have stopped.
+
+    Only in processes that are a worker's own: one that a nanny started, or `dask worker`, which
+    has a handler. A second SIGTERM takes effect at once.
+
+    Args:
+        leave: Called with the reason; returns how long its ranks may take to stop.
+        has_ranks: Whether ranks still run.
+    """
+
+    def __init__(
+        self, worker: Worker, leave: Callable[[str], float], has_ranks: Callable[[], bool]
+    ):
+        self._leave = leave
+        self._has_ranks = has_ranks
+        self._task: asyncio.Task[None] | None = None
+        self._old: Any = None
+        self._holds = False
+        if threading.current_thread() is not threading.main_thread():
+            return  # the process belongs to somebody else
+        old = signal.getsignal(signal.SIGTERM)
+        if callable(old) or (old == signal.SIG_DFL and worker.nanny):
+            self._loop = asyncio.get_running_loop()
+            self._old = old
+            self._holds = True
+            signal.signal(signal.SIGTERM, self._received)
+
+    def close(self) -> None:
+        """Restore the handler that was there before."""
+        if self._holds and signal.getsignal(signal.SIGTERM) == self._received:
+            signal.signal(signal.SIGTERM, self._old)
+        self._holds = False
+        if self._task is not None:
+            self._task.cancel()
+
+    def _received(self, number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, self._old)
+        self._loop.call_soon_threadsafe(self._begin, number)
+
+    def _begin(self, number: int) -> None:
+        self._task = asyncio.ensure_future(self._stop_ranks_first(number))
+
+    async def _stop_ranks_first(self, number: int) -> None:
+        grace_s = self._leave(f"its process was asked to end by {signal.Signals(number).name}")
+        until_s = self._loop.time() + grace_s
+        while self._has_ranks() and self._loop.time() < until_s:
+            await asyncio.sleep(POLL_S)
+        os.kill(os.getpid(), number)

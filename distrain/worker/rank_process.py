@@ -1,0 +1,297 @@
+"""One rank's process as its supervisor holds it: started, fed with commands, heard, bounded, ended.
+
+The process gets its assignment as the first line of stdin, and commands as further lines. Its
+events come out of a pipe of their own, and what it prints out of another. It leads a session of
+its own, so that whatever it starts ends with it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from distrain.background import BackgroundWriter
+from distrain.events import (
+    Event,
+    KeepingTrouble,
+    RankExited,
+    RankFailed,
+    StacksTaken,
+    TrainingStarted,
+    to_json,
+)
+from distrain.jobs import Assignment, Reason
+from distrain.progress import ReportQueue, ReportWriter
+from distrain.spec import JobSpec
+from distrain.worker.log_pump import LogPump, RankLog
+from distrain.worker.process_state import GONE, resident_bytes, take_stacks
+
+RANK_PROGRAM = (sys.executable, "-m", "distrain.train.rank")
+EVENT_LINE_LIMIT_BYTES = 64 * 2**20
+MEMORY_POLL_S = 0.25
+DRAIN_S = 2.0
+"""How long pipes are read after the process has ended, in case a child of it holds them open; and
+how long its reports are being written then."""
+
+OPEN_S = 10.0
+"""How long a log's opening is waited for; the rank starts then, and its log waits."""
+
+ALLOCATOR = {
+    # glibc gives a step's large tensors back to the kernel, which clears each page again for the
+    # next step; Dask's nannies make it keener still. A rank keeps its memory (docs/log.md).
+    "MALLOC_MMAP_THRESHOLD_": str(4 * 2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30),
+    "MALLOC_TOP_PAD_": str(64 * 2**20),
+}
+
+
+class RankProcess:
+    """One rank's process.
+
+    Args:
+        report: Gets its events as JSON values, and the supervisor's own.
+        program: The command line, to which its event pipe and this process's id are added.
+        interface: The network interface for talking to its peers; `None` leaves that to gloo.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        report: Callable[[dict[str, Any]], None],
+        program: Sequence[str] = RANK_PROGRAM,
+        interface: str | None = None,
+    ):
+        self.assignment = assignment
+        self._program = program
+        self._interface = interface
+        self.spec = assignment.job_spec
+        self._rank = assignment.world.rank
+        self._report = report
+        self._writer: BackgroundWriter | None = None
+        self._report_queue: ReportQueue | None = None
+        self._process: asyncio.SubprocessTransport | None = None
+        self._trains = False
+        self._stopped = False
+        self._kill_timers: list[asyncio.TimerHandle] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Start it, forward its events, wait for its end, report that and return its exit code."""
+        if self._stopped:
+            self._report_event(RankExited(self._rank, 0, stopped=True))
+            return 0
+        paths, attempt = self.assignment.paths, self.assignment.attempt
+        self._writer = BackgroundWriter(f"distrain-files-of-rank-{self._rank}")
+        log = RankLog(paths.log(self._rank, attempt), self._writer)
+        self._report_queue = ReportQueue(
+            ReportWriter(paths.reports(self._rank, attempt), self.assignment.world.num_ranks),
+            self._writer,
+        )
+        try:
+            await log.open(OPEN_S)
+            return await self._run(log)
+        except OSError as error:
+            return self._could_not_start(error)
+        finally:
+            self._close_files(log)
+            self._writer.close()
+
+    def command(self, words: dict[str, Any]) -> None:
+        """Send the rank a command; it may have ended, which its exit code will show."""
+        if self._process is not None:
+            self._write(self._process, json.dumps(words))
+
+    def stop(self, number: int, grace_s: float) -> None:
+        """Have the rank save a checkpoint and end; kill it after the grace, at once if that is 0.
+
+        The command's number is the same for all ranks.
+        """
+        self._stopped = True
+        # As long as one rank does not train, no rank has anything to save.
+        if grace_s <= 0 or self._process is None or not self._trains:
+            self.kill()
+            return
+        self.command({"op": "stop", "number": number, "grace_s": grace_s})
+        timer = asyncio.get_running_loop().call_later(grace_s, self.kill)
+        self._kill_timers.append(timer)
+
+    def kill(self) -> None:
+        """End the rank now, or as soon as it has started."""
+        self._stopped = True
+        self._kill_group()
+
+    def ask_for_stacks(self) -> None:
+        """Find out what the process does, and report it."""
+        task = asyncio.ensure_future(self._take_stacks())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take_stacks(self) -> None:
+        state, stacks = GONE, ""
+        if self._process is not None and self._process.get_returncode() is None:
+            path = self.assignment.paths.stacks(self._rank, self.assignment.attempt)
+            state, stacks = await take_stacks(self._process.get_pid(), path)
+        self._report_event(StacksTaken(self._rank, state, stacks))
+
+    async def _run(self, log: RankLog) -> int:
+        assert self._writer is not None
+        loop = asyncio.get_running_loop()
+        event_read, event_write = os.pipe()
+        log_read, log_write = os.pipe()
+        reader = asyncio.StreamReader(limit=EVENT_LINE_LIMIT_BYTES)
+        # From here on the transports own the pipes' ends and close them.
+        events, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(event_read, "rb", 0)
+        )
+        printed, pump = await loop.connect_read_pipe(
+            lambda: LogPump(log), os.fdopen(log_read, "rb", 0)
+        )
+        try:
+            try:
+                self._process, self._exit = await self._start(event_write, log_write)
+            finally:
+                os.close(event_write)
+                os.close(log_write)
+            exit_code = await self._accompany(self._process, reader, pump)
+        finally:
+            await self._end()
+            events.close()
+            printed.close()
+        self._close_files(log)
+        await self._writer.done(DRAIN_S)  # or a command that hears of the end looks too early
+        self._report_lost_reports()
+        self._report_event(RankExited(self._rank, exit_code, self._stopped, log.last_words))
+        return exit_code
+
+    async def _start(
+        self, event_write: int, log_write: int
+    ) -> tuple[asyncio.SubprocessTransport, "_Exit"]:
+        return await asyncio.get_running_loop().subprocess_exec(
+            _Exit,
+            *self._program,
+            str(event_write),
+            str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=log_write,
+            stderr=log_write,
+            pass_fds=(event_write,),
+            env=_environment(self.spec, self._interface),
+            start_new_session=True,
+        )
+
+    async def _accompany(
+        self,
+        process: asyncio.SubprocessTransport,
+        reader: asyncio.StreamReader,
+        pump: LogPump,
+    ) -> int:
+        """From the assignment to the exit code."""
+        forward = asyncio.create_task(self._forward_events(reader))
+        limit = asyncio.create_task(self._limit_memory(process.get_pid()))
+        exited = asyncio.create_task(self._exit.seen.wait())
+        try:
+            if self._stopped:  # while it was being started
+                self.kill()
+            self._write(process, self.assignment.dumps())
+            await asyncio.wait({forward, exited}, return_when=asyncio.FIRST_COMPLETED)
+            if forward.done():  # its pipe has ended; or raise what could not be read
+                forward.result()
+            await exited
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(forward, pump.ended.wait()), DRAIN_S)
+            exit_code = process.get_returncode()
+            assert exit_code is not None
+            return exit_code
+        finally:
+            for task in (forward, limit, exited):
+                task.cancel()
+
+    def _write(self, process: asyncio.SubprocessTransport, line: str) -> None:
+        stdin = process.get_pipe_transport(0)
+        assert isinstance(stdin, asyncio.WriteTransport)
+        if not stdin.is_closing():
+            stdin.write(line.encode() + b"\n")
+
+    async def _forward_events(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            if line.endswith(b"\n"):  # a killed rank may leave half a line
+                event = json.loads(line)
+                self._trains |= event.get("kind") == TrainingStarted.kind
+                assert self._report_queue is not None
+                self._report_queue.keep(event, line)
+                self._report(event)
+                self._report_lost_reports()
+
+    async def _limit_memory(self, pid: int) -> None:
+        most_gib = self.spec.resources.memory_per_rank_gib
+        while most_gib is not None:
+            held_gib = resident_bytes(pid) / 2**30
+            if held_gib > most_gib:
+                message = (
+                    f"rank {self._rank}: its process held {held_gib:.2f} GiB of host memory; "
+                    f"resources.memory_per_rank_gib is {most_gib:g}\n"
+                    "  hint: `distrain plan` shows what takes how much."
+                )
+                self._report_event(RankFailed(self._rank, Reason.OUT_OF_MEMORY, message))
+                self._kill_group()
+                return
+            await asyncio.sleep(MEMORY_POLL_S)
+
+    async def _end(self) -> None:
+        """Leave nothing behind, however the run ended: a cancelled task must not leave its rank."""
+        for timer in self._kill_timers:
+            timer.cancel()
+        self._kill_group()
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._exit.seen.wait(), DRAIN_S)
+            self._process.close()
+
+    def _kill_group(self) -> None:
+        """Kill the rank and whatever it started; if it has ended, what it left."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.get_pid(), signal.SIGKILL)
+
+    def _close_files(self, log: RankLog) -> None:
+        log.close()
+        if self._report_queue is not None:
+            self._report_queue.close()
+
+    def _report_lost_reports(self) -> None:
+        if self._report_queue is not None and (trouble := self._report_queue.new_trouble()):
+            self._report_event(KeepingTrouble(self._rank, f"rank {self._rank}: {trouble}"))
+
+    def _could_not_start(self, error: OSError) -> int:
+        self._report_event(RankFailed(self._rank, Reason.OUTPUT_ERROR, f"cannot start: {error}"))
+        self._report_event(RankExited(self._rank, 1, stopped=False))
+        return 1
+
+    def _report_event(self, event: Event) -> None:
+        self._report(to_json(event))
+
+
+class _Exit(asyncio.SubprocessProtocol):
+    """Sees a process end, also if a child of it holds its pipes open."""
+
+    def __init__(self) -> None:
+        self.seen = asyncio.Event()
+
+    def process_exited(self) -> None:
+        self.seen.set()
+
+
+def _environment(spec: JobSpec, interface: str | None) -> dict[str, str]:
+    env = dict(os.environ) | ALLOCATOR
+    threads = str(spec.resources.threads_per_rank)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        env[name] = threads
+    env["PYTHONUNBUFFERED"] = "1"
+    if interface is not None:
+        env.setdefault("GLOO_SOCKET_IFNAME", interface)
+        env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": that name, not a prefix
+    return env

@@ -1,0 +1,124 @@
+"""Holds the rank processes of one Dask worker, and carries out the commands for them.
+
+A rank is a subprocess, not a thread of the Dask worker: a thread cannot be killed, torch allows
+one default process group per process, and NCCL's watchdog ends the process it runs in.
+"""
+
+from collections import deque
+from typing import Any
+
+import psutil
+from distributed import Worker, WorkerPlugin, get_worker
+from distributed.comm.addressing import get_address_host
+
+from distrain.jobs import Assignment
+from distrain.worker.leaving import LEAVE_RPC, RANKS_RPC, DeferredSigterm
+from distrain.worker.rank_process import RankProcess
+
+EVENT_OP = "distrain-event"
+LEAVING_OP = "distrain-leaving"
+COMMAND_OP = "distrain-command"
+
+
+class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """Holds the rank processes of one Dask worker, so that the coordinator can command them."""
+
+    name = "distrain-supervisor"
+
+    def setup(self, worker: Worker) -> None:
+        """Make the worker listen for commands, and for notices to leave."""
+        self.worker = worker
+        self.running: dict[str, RankProcess] = {}
+        # A stop may overtake the task that it is meant for.
+        self.stopped_early: deque[str] = deque(maxlen=1000)
+        worker.stream_handlers[COMMAND_OP] = self.command
+        worker.handlers[LEAVE_RPC] = self.leave
+        worker.handlers[RANKS_RPC] = self.count_ranks
+        self.deferred_sigterm = DeferredSigterm(worker, self.leave, lambda: bool(self.running))
+
+    def command(self, key: str, words: dict[str, Any], **_: object) -> None:
+        """Carry out a command for the rank whose supervisor's task has this key.
+
+        The rank reads `words` as they are; `{"op": "stacks"}` is for its supervisor alone.
+        """
+        process = self.running.get(key)
+        if process is None:
+            if words["op"] == "stop":
+                self.stopped_early.append(key)
+        elif words["op"] == "stop":
+            process.stop(words["number"], words["grace_s"])
+        elif words["op"] == "stacks":
+            process.ask_for_stacks()
+        else:
+            process.command(words)
+
+    def leave(self, why: str) -> float:
+        """RPC: have the coordinator stop the ranks of this worker, which was asked to leave.
+
+        The answer is how many seconds that may take; 0 if no rank runs here.
+        """
+        if not self.running:
+            return 0.0
+        self.worker.batched_send({"op": LEAVING_OP, "worker": self.worker.address, "why": why})
+        return max(process.spec.deadlines.stop_grace_s for process in self.running.values())
+
+    def count_ranks(self) -> int:
+        """RPC: how many ranks run here."""
+        return len(self.running)
+
+    def transition(self, key: Any, start: str, finish: str, *_: object, **__: object) -> None:
+        """Dask gave up a task that runs: its rank must not outlive it."""
+        if key in self.running and finish in ("released", "cancelled", "forgotten"):
+            self.running[key].kill()
+
+    def teardown(self, worker: Worker) -> None:
+        """Leave no rank behind when the worker closes."""
+        self.deferred_sigterm.close()
+        for process in self.running.values():
+            process.kill()
+
+
+async def supervise(assignment_text: str) -> int:
+    """Run one rank to its end and return its exit code: the body of the pinned Dask task."""
+    assignment = Assignment.loads(assignment_text)
+    worker = get_worker()
+    plugin: SupervisorPlugin = worker.plugins[SupervisorPlugin.name]
+
+    def report(event: dict[str, Any]) -> None:
+        about = {"job_id": assignment.job_id, "attempt": assignment.attempt}
+        worker.batched_send({"op": EVENT_OP, **about, "event": event})
+
+    interface = interface_of(get_address_host(worker.address))
+    process = RankProcess(assignment, report, interface=interface)
+    key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
+    plugin.running[key] = process
+    if key in plugin.stopped_early:
+        process.kill()
+    try:
+        return await process.run()
+    finally:
+        del plugin.running[key]
+
+
+def rank_key(job_id: str, attempt: int, rank: int) -> str:
+    """The Dask key of a rank's supervisor; it is what the Dask dashboard shows.
+
+    >>> rank_key("dlrm-7f3a", 1, 0)
+    'distrain-dlrm-7f3a-a1-r0'
+    """
+    return f"distrain-{job_id}-a{attempt}-r{rank}"
+
+
+def interface_of(address: str) -> str | None:
+    """The name of the interface that has an address, on this host; `None` if none has.
+
+    gloo listens at the address of the host's own name, which on many machines is 127.0.0.1. A Dask
+    worker knows better: other hosts reach it, and the interface of that address they reach as well.
+
+    >>> interface_of("127.0.0.1")
+    'lo'
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(found.address.partition("%")[0] == address for found in addresses):
+            return name
+    return None

@@ -1,0 +1,151 @@
+"""The map of rooms in ARCHITECTURE.md, made from `.importlinter` and the rooms' docstrings.
+
+python docs/_ext/architecture_map.py            fails where the file is stale
+python docs/_ext/architecture_map.py --write    replaces what stands between its markers
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser, SectionProxy
+from pathlib import Path
+
+from markdown_pieces import table
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "distrain"
+PAGE = ROOT / "ARCHITECTURE.md"
+LONGEST_SENTENCE = 100
+
+_BETWEEN = r"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)"
+
+
+def first_sentence(path: Path) -> str:
+    """The first sentence of a module's docstring, without its full stop.
+
+    Raises:
+        LookupError: There is none, or it does not fit into the map.
+    """
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
+    sentence = re.split(r"\.(?: |$)", text, maxsplit=1)[0]
+    if not 0 < len(sentence) <= LONGEST_SENTENCE:
+        raise LookupError(
+            f"{path.relative_to(ROOT)}: the first sentence of its docstring goes into the map of "
+            f"ARCHITECTURE.md and has 1 to {LONGEST_SENTENCE} characters, not {len(sentence)}"
+        )
+    return sentence
+
+
+def contracts() -> dict[str, SectionProxy]:
+    """The contracts of `.importlinter` by their ids."""
+    parser = ConfigParser()
+    parser.read(ROOT / ".importlinter", encoding="utf-8")
+    return {
+        name.rpartition(":")[2]: parser[name]
+        for name in parser.sections()
+        if name.startswith("importlinter:contract:")
+    }
+
+
+def layers(contract: SectionProxy) -> list[list[str]]:
+    """The modules of each layer, from top to bottom."""
+    return [re.split(r"\s*[|:]\s*", line) for line in _lines(contract, "layers")]
+
+
+def rooms() -> str:
+    """The rooms from top to bottom, then the folders inside them."""
+    found = contracts()
+    upper = [
+        (str(number), f"`{_shown(PACKAGE / name)}`", first_sentence(_module(PACKAGE / name)))
+        for number, names in enumerate(layers(found["layers"]), 1)
+        for name in names
+    ]
+    inner = [
+        (f"`{_shown(folder)}`", first_sentence(_module(folder))) for folder in _inner_folders(found)
+    ]
+    return (
+        f"{table(('layer', 'room', 'its job'), upper)}\n\n"
+        "Folders inside rooms; those of `train` stand from top to bottom, too.\n\n"
+        f"{table(('folder', 'its job'), inner)}"
+    )
+
+
+def walls() -> str:
+    """A line for each contract: its name, and what it forbids to whom."""
+    return "\n".join(f"- **{one['name']}.**{_forbidden(one)}" for one in contracts().values())
+
+
+def made_anew(page: str) -> str:
+    """The page with what is generated in it replaced."""
+    for name, text in (("rooms", rooms()), ("walls", walls())):
+        pattern = re.compile(_BETWEEN.format(name=name), re.DOTALL)
+        # Split, not substituted: the text may hold backslashes.
+        pieces = pattern.split(page)
+        if len(pieces) != 4:
+            raise LookupError(f"{PAGE.name} has no markers of its {name}, or several")
+        before, start, end, after = pieces
+        page = f"{before}{start}\n{text}\n\n{end}{after}"
+    return page
+
+
+def without_generated(page: str) -> str:
+    """The page without what is generated in it."""
+    return re.sub(_BETWEEN.format(name=r"(?:rooms|walls)"), "", page, flags=re.DOTALL)
+
+
+def main(arguments: list[str]) -> int:
+    """Check the page, or write it; returns the exit code."""
+    page = PAGE.read_text(encoding="utf-8")
+    new = made_anew(page)
+    if arguments == ["--write"]:
+        PAGE.write_text(new, encoding="utf-8")
+    elif new != page:
+        print(
+            f"{PAGE.name} is not what .importlinter and the rooms' docstrings say: "
+            "python docs/_ext/architecture_map.py --write"
+        )
+        return 1
+    return 0
+
+
+def _inner_folders(found: dict[str, SectionProxy]) -> Iterator[Path]:
+    """Folders inside rooms by name, but those with a contract of layers in its order."""
+    for room in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
+        contract = found.get(f"{room.name}-layers")
+        if contract is not None:
+            order = [name for names in layers(contract) for name in names]
+            yield from (room / name for name in order if (room / name).is_dir())
+        else:
+            yield from sorted(path.parent for path in room.glob("*/__init__.py"))
+
+
+def _module(path: Path) -> Path:
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _shown(path: Path) -> str:
+    name = path.relative_to(PACKAGE).as_posix()
+    return name if path.is_dir() else f"{name}.py"
+
+
+def _forbidden(contract: SectionProxy) -> str:
+    if contract["type"] != "forbidden":
+        return ""
+    sources = _names(_lines(contract, "source_modules"))
+    forbidden = _names(_lines(contract, "forbidden_modules"))
+    directly = contract.getboolean("allow_indirect_imports", fallback=False)
+    others = "" if directly else ", nor anything that imports these"
+    return f" {sources} may not import {forbidden}{others}."
+
+
+def _names(modules: list[str]) -> str:
+    return ", ".join(f"`{module.removeprefix('distrain.')}`" for module in modules)
+
+
+def _lines(contract: SectionProxy, key: str) -> list[str]:
+    return [line for line in contract[key].splitlines() if line]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

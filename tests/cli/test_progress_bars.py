@@ -1,0 +1,112 @@
+"""Progress of jobs and of work, on a terminal and as plain lines."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from distrain.cli.progress_bars import JobProgress, WorkProgress
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, JobView, Notice, Record, Restart
+
+KILLED = Restart(1, "RankDied", "rank 1 was killed by SIGKILL\nits last words: none", 40, 12.0)
+
+
+def view(state: JobState, *progress: object, **fields: object) -> JobView:
+    return JobView("a-1", "a", state, 1, 2, progress=progress, **fields)  # type: ignore[arg-type]
+
+
+def said(*views: JobView) -> list[str]:
+    text = io.StringIO()
+    with JobProgress(Console(file=text, width=40)) as progress:
+        for one in views:
+            progress.show(one)
+    return text.getvalue().splitlines()
+
+
+def test_a_restart_is_told_once_with_its_cause_and_where_it_goes_on() -> None:
+    restarting = {"restarts": (KILLED,)}
+    lines = said(
+        view(JobState.RUNNING, AttemptStarted(1, 0, 2)),
+        view(JobState.RESTARTING, why_pending="waits 0.9 s before its next attempt", **restarting),
+        view(JobState.RESTARTING, why_pending="waits 0.7 s before its next attempt", **restarting),
+        view(JobState.RUNNING, AttemptStarted(2, 20, 1, "RankDied", "killed"), **restarting),
+    )
+    assert lines == [
+        "job a-1: running",
+        "attempt 1 ended after step 40: RankDied: rank 1 was killed by SIGKILL",
+        "job a-1: restarting: waits 0.9 s before its next attempt",
+        "job a-1: running",
+        "attempt 2 trains on 1 rank from step 20 on",
+    ]
+
+
+def test_why_a_job_waits_and_what_people_should_know_is_told() -> None:
+    valid = Record("valid", 0, 10, 5, 5, 1.0, None, 0.5, 0.9, 0.75, 1e-4)
+    lines = said(
+        view(JobState.PENDING, why_pending="needs 2 workers, the cluster has 1"),
+        view(JobState.RUNNING, Notice("the checkpoint of step 5: the disk is full"), valid),
+        view(JobState.SUCCEEDED),
+    )
+    assert lines == [
+        "job a-1: pending: needs 2 workers, the cluster has 1",
+        "job a-1: running",
+        "warning: the checkpoint of step 5: the disk is full",
+        "validated at step 10: loss 0.5000  AUC 0.7500",
+        "job a-1: succeeded",
+    ]
+
+
+def test_a_resumed_run_says_from_where() -> None:
+    assert said(view(JobState.RUNNING, AttemptStarted(3, 0, 2)))[1:] == [
+        "attempt 3 trains on 2 ranks from step 0 on"
+    ]
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_rate_and_time_to_go_are_told(terminal: bool) -> None:
+    screen, clock = io.StringIO(), Clock()
+    console = Console(file=screen, force_terminal=terminal, width=100)
+    with WorkProgress(console, clock, from_start=True) as progress:
+        for second in range(25):
+            clock.now_s = 100.0 + second
+            progress.show("reading", second, 24, 1000 * second)
+        clock.now_s += 1.0
+        progress.show("writing", 0, 1, 0)
+        progress.show("writing", 0, 1, 0, "files")
+    said = screen.getvalue()
+    assert "24/24 tasks, 24,000 rows, 1,000 rows/s, in 24s" in said
+    if terminal:
+        return
+    # A line at the start, one every ten seconds, one at the end.
+    assert said.splitlines()[:4] == [
+        "reading: 0/24 tasks, 0 rows",
+        "reading: 10/24 tasks, 10,000 rows, 1,000 rows/s, ETA 14s",
+        "reading: 20/24 tasks, 20,000 rows, 1,000 rows/s, ETA 4s",
+        "reading: 24/24 tasks, 24,000 rows, 1,000 rows/s, in 24s",
+    ]
+
+
+def test_quick_work_says_nothing_where_there_is_no_terminal() -> None:
+    said, clock = io.StringIO(), Clock()
+    with WorkProgress(Console(file=said, width=100), clock) as progress:
+        for second in range(10):
+            clock.now_s = 100.0 + second
+            progress.show("scoring", second, 9, 0, "rows")
+        assert said.getvalue() == ""
+        for second in (0, 10, 12):
+            clock.now_s = 200.0 + second
+            progress.show("ordering", second, 12, 0, "rows")
+    assert said.getvalue().splitlines() == [
+        "ordering: 10/12 rows, ETA 2s",
+        "ordering: 12/12 rows, in 12s",
+    ]

@@ -1,0 +1,57 @@
+"""Which place serves a request for workers, and what it takes to add one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from distrain.cluster import ClusterRequest, check_cluster, open_cluster, sources
+from distrain.errors import ClusterError
+
+
+class Shelf:
+    """A place that another room, or a test, brings along."""
+
+    def serves(self, request: ClusterRequest) -> bool:
+        return (request.scheduler or "").startswith("shelf:")
+
+    def opening(self, request: ClusterRequest) -> str:
+        return f"taking {request.num_workers} workers from the shelf"
+
+    def check(self, request: ClusterRequest) -> None:
+        if request.num_workers > 2:
+            raise ClusterError("the shelf has 2 workers")
+
+    @contextmanager
+    def open(self, request: ClusterRequest) -> Iterator[Any]:
+        yield "client"
+
+
+def test_a_new_place_is_an_entry_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SOURCES", (Shelf(), *sources.SOURCES))
+    said: list[str] = []
+    with open_cluster(ClusterRequest("shelf:top", 2), said.append) as client:
+        assert client == "client"
+    assert said == ["taking 2 workers from the shelf"]
+    with pytest.raises(ClusterError, match="the shelf has 2 workers"):
+        check_cluster(ClusterRequest("shelf:top", 3))
+
+
+def test_workers_that_must_have_a_gpu_are_checked_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distrain.cluster.local.count_gpus", lambda: 1)
+    check_cluster(ClusterRequest(num_workers=1, device="cuda"))
+    check_cluster(ClusterRequest(num_workers=2, device="auto"))
+    check_cluster(ClusterRequest("tcp://there:1", 2, device="cuda"))  # its scheduler knows
+    with pytest.raises(ClusterError, match="2 workers need a GPU each, this machine has 1"):
+        check_cluster(ClusterRequest(num_workers=2, device="cuda"))
+
+
+def test_a_command_says_which_cluster_it_opens() -> None:
+    def opening(request: ClusterRequest) -> str:
+        return sources.source_of(request).opening(request)
+
+    assert opening(ClusterRequest("tcp://10.0.0.1:8786")) == "connecting to tcp://10.0.0.1:8786"
+    assert opening(ClusterRequest(num_workers=4)) == "starting the cluster"

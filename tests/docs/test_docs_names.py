@@ -1,0 +1,137 @@
+"""What the guides say of the code holds: the map is current, all files and names exist."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import architecture_map
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = [Path("ARCHITECTURE.md"), Path("CONTRIBUTING.md"), Path("docs/glossary.md")]
+# What these say was so when it was written.
+OF_THEIR_TIME = ("CHANGELOG.md", "docs/log.md", "docs/decisions/*")
+
+# What pages and examples have ever told people to import, by module.
+ADVERTISED = {
+    "distrain": "ColumnSchema Dataset Loader Schema Tags fit",
+    "distrain.batch": "Ragged",
+    "distrain.checkpoint": "CheckpointPlace CheckpointWriter LocalBoard TrainingState load_newest",
+    "distrain.coordinator.states": "JobState TRANSITIONS",
+    "distrain.coordinator.view": "Checkpoints JobView Notice Record Resumed Setback",
+    "distrain.embeddings": "EmbeddingCollection Peers SparseOptimizer TableColumn",
+    "distrain.embeddings.fixed": "FixedTables",
+    "distrain.etl": "Categorify ColumnGroup ListSlice Workflow output_schema",
+    "distrain.interop.fastai": "data_loaders",
+    "distrain.interop.keras": "KerasDataset",
+    "distrain.loader": "Dataset Loader LoaderStats",
+    "distrain.loader.fill": "KERNEL",
+    "distrain.loader.packed": "CachingReader pack",
+    "distrain.metrics.ranking": "ItemLists RankingMetrics top_items",
+    "distrain.metrics.report": "BinaryReport",
+    "distrain.models": "Blueprint Embeddings InputBlock build_model load_model",
+    "distrain.models.blocks": "ContinuousFeatures CrossBlock DotProductInteraction Filter "
+    "HashedCross LogitsTemperatureScaler MLPBlock ParallelBlock",
+    "distrain.models.export": "ScoringModel export_program",
+    "distrain.models.heads": "BinaryClassificationTask",
+    "distrain.models.shapes": "Features",
+    "distrain.models.zoo.two_tower": "tower_vectors",
+    "distrain.report": "Standing Summary",
+    "distrain.schema": "ColumnSchema Schema Tags",
+    "distrain.sinks": "Sink",
+    "distrain.spec": "MlpSpec",
+    "distrain.synth": "SplitSummary",
+    "distrain.train.exchange_stats": "ExchangeStats",
+    "distrain.train.rank": "run_rank",
+}
+
+
+def files_named(text):
+    """Paths in code spans; those with a word in capitals stand for a name of the reader's own."""
+    for span in re.findall(r"`([^`\n]+)`", text):
+        for word in span.split():
+            is_path = re.fullmatch(r"[\w./-]+\.(?:py|pyi|c|toml|importlinter|md)", word)
+            if is_path and not re.search(r"\b[A-Z]{4,}\b(?!\.md)", word):
+                yield word
+
+
+def exists(name):
+    """Whether a path from the root, from the package, or the mere name of a file, is there."""
+    if any((folder / name).is_file() for folder in (ROOT, ROOT / "distrain")):
+        return True
+    return "/" not in name and any((ROOT / "distrain").rglob(name))
+
+
+def resolves(name):
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("distrain"):
+                return True  # a library that is not installed
+            continue
+        for part in parts[length:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+def test_the_map_of_the_architecture_is_that_of_the_code(sources):
+    page = sources[Path("ARCHITECTURE.md")]
+    assert architecture_map.made_anew(page) == page, (
+        "python docs/_ext/architecture_map.py --write makes it anew"
+    )
+
+
+def test_the_architecture_is_short(sources):
+    # The map grows with the rooms; what people wrote should not.
+    written = architecture_map.without_generated(sources[Path("ARCHITECTURE.md")])
+    assert len(written.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=str)
+def test_files_that_the_guides_name_exist(path, sources):
+    named = set(files_named(sources[path]))
+    assert named
+    assert {name for name in named if not exists(name)} == set()
+
+
+def test_names_of_the_package_in_the_pages_resolve(sources):
+    pages = {p: t for p, t in sources.items() if not any(p.match(one) for one in OF_THEIR_TIME)}
+    # Not the start of a file's name, of a URL's, or of a Prometheus metric's.
+    pattern = r"(?<![\w/.-])(distrain(?:\.[A-Za-z]\w*)+)(?![\w/-]|\.\w)"
+    files = r"distrain\.(?:json|rules(?:\.test)?\.yml)"
+    named = {(str(p), n) for p, text in pages.items() for n in re.findall(pattern, text)}
+    named = {(page, name) for page, name in named if not re.fullmatch(files, name)}
+    assert len(named) > 20
+    assert {one for one in named if not resolves(one[1])} == set()
+
+
+def moved_names(changelog):
+    """The changelog's table of old import paths and new ones."""
+    table = changelog.partition("| import path before | now |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^ *\| `([\w.]+)` \| `([\w.]+)` \|$", table, re.M)
+    return dict(rows)
+
+
+def test_names_that_people_were_told_to_import_still_are_there_or_in_the_changelog(sources):
+    moved = moved_names(sources[Path("CHANGELOG.md")])
+    assert moved
+    assert {new for new in moved.values() if not resolves(new)} == set()
+    names = {f"{module}.{name}" for module, told in ADVERTISED.items() for name in told.split()}
+    assert {name for name in names if not resolves(name) and name not in moved} == set()
+
+
+def test_the_checks_themselves_notice():
+    text = "`train/step.py` and `distrain/models/zoo/NAME.py`, `a.py b.jsonl` and `CHANGELOG.md`"
+    assert list(files_named(text)) == ["train/step.py", "a.py", "CHANGELOG.md"]
+    assert exists("partition/plan.py")
+    assert not exists("partition/nonsense.py")
+    assert not exists("nonsense.py")
+    assert resolves("distrain.loader.Dataset")
+    assert not resolves("distrain.loader.Nonsense")
+    assert not resolves("distrain.nonsense.Loader")

@@ -1,0 +1,98 @@
+"""The recipes of CONTRIBUTING.md hold: files exist, registries are what they are said to be."""
+
+import dataclasses
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from distrain import etl, events
+from distrain.cli.main import _FILES, COMMANDS
+from distrain.cluster import ClusterRequest
+from distrain.cluster.sources import SOURCES
+from distrain.etl.operators import OPERATORS
+from distrain.events import EVENT_TYPES
+from distrain.jobs import Record
+from distrain.loader.reader_choice import READERS
+from distrain.metrics import BinaryReport
+from distrain.models.zoo import MODELS
+from distrain.optimizers import OPTIMIZERS, OptimizerKind
+from distrain.runs import Summary
+from distrain.spec import JobSpec, ModelSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def recipes(sources):
+    """Each recipe's text by its heading."""
+    text = sources[Path("CONTRIBUTING.md")].partition("\n## How to add\n")[2]
+    pieces = re.split(r"^### (.+)\n", text.partition("\n## ")[0], flags=re.M)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+def test_there_is_a_recipe_for_what_people_add(recipes):
+    wanted = ("optimizer", "model", "reader", "operator", "workers", "metric", "command")
+    wanted += ("event", "field")
+    for word in wanted:
+        assert any(re.search(rf"\b{word}\b", heading) for heading in recipes), word
+
+
+def test_every_recipe_names_files_and_folders_that_exist(recipes):
+    for heading, text in recipes.items():
+        paths = re.findall(r"`((?:distrain|docs|tests)/[^`\s]*)`", text)
+        assert paths, heading
+        shape = {re.sub(r"[A-Z]{4,}(?:\.py)?", "", path) for path in paths}
+        assert {path for path in shape if not (ROOT / path).exists()} == set(), heading
+
+
+def test_models_are_a_section_an_entry_and_a_paragraph(sources):
+    sections = get_args(get_args(ModelSpec)[0])
+    kinds = {section.model_fields["kind"].default for section in sections}
+    assert kinds == set(MODELS)
+    page = sources[Path("docs/models/zoo.md")]
+    assert {kind for kind in kinds - {"custom"} if f"`{kind}`" not in page} == set()
+
+
+def test_readers_have_one_list_of_names():
+    reader = JobSpec.model_fields["data"].annotation.model_fields["reader"]
+    assert set(READERS) == set(get_args(reader.annotation))
+
+
+def test_optimizers_have_one_table():
+    assert set(OPTIMIZERS) == set(get_args(OptimizerKind))
+
+
+def test_operators_have_one_table_and_all_are_shown():
+    assert {operator.kind for operator in OPERATORS.values()} == set(OPERATORS)
+    assert {operator.__name__ for operator in OPERATORS.values()} <= set(etl.__all__)
+
+
+def test_workers_come_from_one_table_of_places():
+    assert SOURCES[-1].serves(ClusterRequest())
+
+
+def test_metrics_have_the_same_names_wherever_they_are_passed_on():
+    of_rows = {field.name for field in dataclasses.fields(BinaryReport)}
+    for shown in (Record, Summary):
+        names = {field.name for field in dataclasses.fields(shown)}
+        assert {"auc", "auc_bound", "normalised_entropy"} <= names & of_rows
+
+
+def test_every_command_is_in_the_file_that_is_said():
+    for name in COMMANDS:
+        module = import_module(f"distrain.cli.{_FILES.get(name, '{}').format(name)}")
+        assert hasattr(module, "command"), name
+    folder = ROOT / "distrain" / "cli"
+    with_command = [
+        path
+        for path in folder.rglob("*.py")
+        if re.search(r"^def command\(", path.read_text(), re.M)
+    ]
+    assert len(with_command) == len(COMMANDS)
+
+
+def test_every_event_is_of_the_union():
+    assert set(EVENT_TYPES.values()) == set(get_args(events.Event))

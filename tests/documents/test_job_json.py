@@ -1,0 +1,328 @@
+"""The documents that a scheduler serves, and that they are as the OpenAPI document says."""
+
+import itertools
+import json
+import math
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from monitored import Site, metrics_state, on_site, steps_done
+
+from distrain.documents.job_history import JobHistory
+from distrain.documents.job_json import Watched, eta_s, job_document
+from distrain.documents.ranks import shown_ranks
+from distrain.events import (
+    CheckpointSaved,
+    EvaluationDone,
+    RankExited,
+    RankFinished,
+    RankStopped,
+    StopNoticed,
+)
+from distrain.jobs import Slot
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted, JobView, Record
+from distrain.machine.messages import Cancel, WorkersChanged
+from distrain.monitor.observer import Monitor
+from distrain.spec import parse_spec
+
+PATHS = {"Jobs": "/distrain/jobs", "Job": "/distrain/jobs/a", "Metrics": "/distrain/jobs/a/metrics"}
+
+
+def check(value: Any, schema: dict[str, Any], schemas: dict[str, Any], where: str = "$") -> None:
+    """What of JSON Schema our document uses."""
+    if "$ref" in schema:
+        return check(value, schemas[schema["$ref"].rpartition("/")[2]], schemas, where)
+    if "anyOf" in schema:
+        return None if value is None else check(value, schema["anyOf"][0], schemas, where)
+    if "enum" in schema:
+        assert value in schema["enum"], where
+        return None
+    kinds: dict[str, Any] = {
+        "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
+        "boolean": bool,
+    }  # fmt: skip
+    assert isinstance(value, kinds[schema["type"]]), f"{where}: {value!r}"
+    for number, item in enumerate(value if schema["type"] == "array" else ()):
+        check(item, schema["items"], schemas, f"{where}[{number}]")
+    if schema["type"] == "object" and "properties" in schema:
+        assert value.keys() == schema["properties"].keys(), where
+        for name, inner in schema["properties"].items():
+            check(value[name], inner, schemas, f"{where}.{name}")
+    elif "additionalProperties" in schema:
+        for name, item in value.items():
+            check(item, schema["additionalProperties"], schemas, f"{where}.{name}")
+    return None
+
+
+def test_what_is_served_is_what_openapi_says() -> None:
+    async def story(site: Site) -> None:
+        told = await site.json("/distrain/openapi.json")
+        assert told["openapi"].startswith("3.1")
+        schemas = told["components"]["schemas"]
+
+        async def check_all() -> None:
+            for name, path in PATHS.items():
+                check(await site.json(path), schemas[name], schemas)
+
+        site.submit("a", tags={"team": "ads"})
+        await check_all()
+        site.step("a", 10)
+        site.tell("a", CheckpointSaved(0, 10, "/c/10", 2**20, 0.1, 0.2))
+        for rank in range(2):
+            site.tell("a", EvaluationDone(rank, 0, 10, 2.0, metrics_state()))
+        await check_all()
+        for path, status in (("/distrain/jobs/b", 404), ("/distrain/jobs/b/metrics", 404),
+                             ("/distrain/jobs/a/metrics?since=x", 400)):  # fmt: skip
+            check(await site.json(path, status), schemas["Error"], schemas)
+        assert set(told["paths"]) == {
+            "/distrain/jobs", "/distrain/jobs/{job_id}", "/distrain/jobs/{job_id}/metrics"
+        }  # fmt: skip
+
+    on_site(story)
+
+
+def test_other_methods_and_other_paths_are_answered_in_json() -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        for path in ("/distrain/jobs", "/distrain/jobs/a", "/distrain/jobs/a/metrics",
+                     "/distrain/openapi.json"):  # fmt: skip
+            got = await site.get(path)
+            head = await site.get(path, method="HEAD")
+            assert (head.code, head.body) == (200, b""), path
+            assert head.headers["Content-Length"] == str(len(got.body))
+            assert head.headers["Content-Type"] == got.headers["Content-Type"]
+            for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+                refused = await site.get(path, method=method, allow_nonstandard_methods=True)
+                assert (refused.code, refused.headers["Allow"]) == (405, "GET, HEAD"), method
+                assert set(json.loads(refused.body)) == {"error", "hint"}
+        assert (await site.get("/distrain/jobs/b", method="HEAD")).code == 404
+        for path in ("/distrain/jobs/a/x", "/distrain/jobs/a/metrics/x", "/distrain/jobs/a/b/c"):
+            assert path in (await site.json(path, 404))["error"]
+        posted = await site.get("/distrain/jobs/a/x", method="POST", body="{}")
+        assert posted.code == 404
+
+    on_site(story)
+
+
+def test_a_job_is_shown_with_its_ranks() -> None:
+    async def story(site: Site) -> None:
+        site.submit("old")
+        site.submit("a", tags={"team": "ads"})
+        for step in (10, 20):
+            site.step("a", step)
+        listed = (await site.json("/distrain/jobs"))["jobs"]
+        assert [job["job_id"] for job in listed] == ["a", "old"]
+        job = await site.json("/distrain/jobs/a")
+        assert listed[0] == {name: job[name] for name in listed[0]}
+        expected = {
+            "name": "test", "tags": {"team": "ads"}, "state": "running", "attempt": 1,
+            "num_ranks": 2, "step": 20, "num_steps": 100, "epoch": 0, "rows_total": 400,
+            "total_rows": 10_000, "stall_pct": pytest.approx((12.5 + 25.0) / 2), "elapsed_s": 2.0,
+            "rows_per_s": pytest.approx(200.0), "eta_s": pytest.approx(9_600 / 200),
+            "run_dir": "runs/a", "restarts": 0, "checkpoints": 0, "reader": "arrow: it is a test",
+            "slowest": {"rank": 1, "step_time_s": 0.1, "median_step_time_s": pytest.approx(0.075)},
+        }  # fmt: skip
+        assert {name: job[name] for name in expected} == expected
+        assert job["spec"]["resources"]["num_ranks"] == 2
+        rank = job["ranks"][1]
+        assert (rank["pid"], rank["host"], rank["worker"]) == (1001, "host-1", "tcp://a-1:1")
+        assert (rank["step"], rank["doing"], rank["gpu"]) == (20, "forward_backward", None)
+        assert rank["rows_per_s"] == pytest.approx(1000.0)
+        assert rank["total_seconds"]["data_wait"] == pytest.approx(0.5)
+        assert [m["text"] for m in job["timeline"]] == ["pending", "starting", "running"]
+
+    on_site(story)
+
+
+def test_curves_come_piece_by_piece() -> None:
+    async def story(site: Site) -> None:
+        path = "/distrain/jobs/a/metrics"
+        site.submit("a")
+        site.step("a", 10)
+        first = await site.json(path)
+        assert first["restart"]
+        assert (first["train"]["step"], first["train"]["rows_total"]) == ([10], [200])
+        assert first["ranks"]["1"]["step_time_s"] == [0.1]
+        nothing = await site.json(f"{path}?since={first['cursor']}")
+        assert (nothing["restart"], nothing["train"]["step"]) == (False, [])
+        site.step("a", 20)
+        more = await site.json(f"{path}?since={first['cursor']}")
+        assert (more["restart"], more["train"]["step"]) == (False, [20])
+        assert more["ranks"]["0"]["step"] == [20]
+        assert more["valid"]["auc"] == []
+        site.coordinator._forget("a")  # and submitted again
+        site.submit("a")
+        anew = await site.json(f"{path}?since={more['cursor']}")
+        assert (anew["restart"], anew["train"]["step"]) == (True, [])
+
+    on_site(story)
+
+
+def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
+    async def story(site: Site) -> None:
+        site.submit("good")
+        site.submit("bad")
+        site.step("good", 10)
+        for rank in range(2):
+            site.tell("good", RankFinished(rank, 10, 100, 1.0, {}))
+            site.tell("good", RankExited(rank, 0, stopped=False))
+        site.coordinator._handle(Cancel("bad"))
+        for rank in range(2):
+            site.tell("bad", RankStopped(rank, 0, saved=False))
+            site.tell("bad", RankExited(rank, 0, stopped=True))
+        jobs = {job["job_id"]: job for job in (await site.json("/distrain/jobs"))["jobs"]}
+        assert jobs["good"]["state"] == "succeeded"
+        assert jobs["good"]["rows_per_s"] == pytest.approx(200.0), "of the whole run"
+        assert jobs["bad"]["rows_per_s"] is None
+        assert (jobs["bad"]["state"], jobs["bad"]["reason"]) == ("cancelled", "Cancelled")
+        texts = [m["text"] for m in (await site.json("/distrain/jobs/bad"))["timeline"]]
+        assert texts[-2:] == [
+            f"{state}: Cancelled: somebody cancelled the job" for state in ("stopping", "cancelled")
+        ]
+        site.coordinator._forget("good")
+        assert await site.json("/distrain/jobs/good", 404)
+        assert list(site.monitor.histories) == ["bad"]
+
+    on_site(story)
+
+
+def test_moves_at_one_moment_are_told_with_their_own_attempts_and_reasons() -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        site.coordinator._carry_out = lambda _: None  # type: ignore[method-assign]
+        site.tell("a", StopNoticed(0, "SIGTERM"))
+        for rank in range(2):
+            site.tell("a", RankExited(rank, 0, stopped=True))
+        moments = (await site.json("/distrain/jobs/a"))["timeline"]
+        why = "Preempted: rank 0 was asked to end by SIGTERM"
+        assert [(m["attempt"], m["text"]) for m in moments if m["kind"] == "state"][3:] == [
+            (1, f"stopping: {why}"),
+            (1, f"restarting: {why}"),
+            (2, "starting"),
+        ]
+
+    on_site(story)
+
+
+def test_a_monitor_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        numbers = itertools.count()
+
+        def broken(*_: object) -> None:
+            raise ValueError(f"another text each time: {next(numbers)}")
+
+        site.monitor.histories["a"].observe = broken  # type: ignore[method-assign]
+        site.step("a", 10)
+        site.tell("a", steps_done(0, 20))
+        view = site.coordinator.view("a")
+        assert view is not None
+        assert view["next_record"] == 2  # it began, and a record
+        assert site.coordinator.machine.jobs["a"].state == "running"
+        assert next(numbers) > 2
+        assert len(site.monitor._failed) == 1
+
+    on_site(story)
+    assert sum("the monitor failed" in record.message for record in caplog.records) == 1
+
+
+def test_a_monitor_that_comes_late_shows_what_is_still_known() -> None:
+    async def story(site: Site) -> None:
+        site.coordinator.observers = ()
+        site.submit("a")
+        for step in (10, 20):
+            site.step("a", step)
+        late = Monitor(site.coordinator)
+        metrics = late.metrics("a")
+        assert metrics is not None
+        assert metrics["train"]["step"] == [10, 20]
+        site.coordinator.observers = (late,)
+        site.step("a", 30)
+        metrics = late.metrics("a")
+        assert metrics is not None
+        assert metrics["train"]["step"] == [10, 20, 30]
+
+    on_site(story)
+
+
+def test_of_a_large_job_those_ranks_come_that_tell_most_or_all() -> None:
+    async def story(site: Site) -> None:
+        num_ranks = 100
+        site.submit("a", num_ranks)
+        for rank in range(num_ranks):
+            site.tell("a", steps_done(rank, 10, own_s=0.3 + 0.2 * (rank == 77), wall_s=1.0))
+        job = await site.json("/distrain/jobs/a")
+        shown = [rank["rank"] for rank in job["ranks"]]
+        assert len(shown) == 64
+        assert shown == sorted(shown)
+        assert 77 in shown
+        assert (job["num_ranks"], job["slowest"]["rank"]) == (num_ranks, 77)
+        every = (await site.json("/distrain/jobs/a?ranks=all"))["ranks"]
+        assert [rank["rank"] for rank in every] == list(range(num_ranks))
+        assert [rank for rank in every if rank["rank"] in shown] == job["ranks"]
+        refused = await site.json("/distrain/jobs/a?ranks=some", 400)
+        assert "'some' is none of shown, all" in refused["error"]
+
+    on_site(story)
+
+
+@given(
+    st.dictionaries(st.integers(0, 999), st.one_of(st.none(), st.floats(0, 9)), max_size=60),
+    st.integers(3, 30),
+)
+def test_shown_ranks_have_the_slowest_and_the_fastest(
+    times_s: dict[int, float | None], limit: int
+) -> None:
+    shown = shown_ranks(times_s, limit)
+    assert shown == sorted(set(shown))
+    assert len(shown) == min(limit, len(times_s))
+    by_speed = sorted(times_s.values(), key=lambda time_s: time_s or 0.0)
+    told = sorted((times_s[rank] or 0.0) for rank in shown)
+    if by_speed:
+        assert (told[0], told[-1]) == (by_speed[0] or 0.0, by_speed[-1] or 0.0)
+
+
+def watched_of(*, rows_before: int, elapsed_before_s: float, records: list[Record]) -> Watched:
+    """A running job whose last attempt went on from a checkpoint."""
+    view = JobView(
+        "a", "test", JobState.RUNNING, 2, 1, total_rows=10_000,
+        rows_before=rows_before, elapsed_before_s=elapsed_before_s,
+    )  # fmt: skip
+    history = JobHistory(0.0)
+    history.take([AttemptStarted(2, 5, 1), *records], 1.0)
+    spec = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}})
+    return Watched(view, spec, "runs/a", history, 200.0)
+
+
+def record_at(rows_total: int, elapsed_s: float, loss: float = 0.5) -> Record:
+    step = rows_total // 100
+    return Record("train", 0, step, 1_000, rows_total, elapsed_s, 1.0, loss, math.nan, 0.7, 0.0)
+
+
+def test_the_time_to_go_is_that_of_this_attempt() -> None:
+    job = watched_of(rows_before=5_000, elapsed_before_s=1_000.0, records=[record_at(6_000, 1_010)])
+    assert eta_s(job) == pytest.approx(40.0), "1,000 rows in 10 s, 4,000 to go"
+    nothing_yet = watched_of(rows_before=5_000, elapsed_before_s=1_000.0, records=[])
+    assert eta_s(nothing_yet) is None
+
+
+def test_what_is_not_finite_is_null() -> None:
+    records = [record_at(6_000, 1_010, math.nan), record_at(7_000, 1_020, math.inf)]
+    document = job_document(watched_of(rows_before=0, elapsed_before_s=0.0, records=records))
+    assert document["loss"] is None
+    assert json.dumps(document, allow_nan=False)
+
+
+def test_a_job_that_starts_as_it_is_submitted_was_pending_first():
+    async def story(site: Site) -> None:
+        slots = frozenset({Slot("host", f"tcp://host:{r}", f"w{r}") for r in range(2)})
+        site.coordinator.machine.handle(WorkersChanged(slots), time.monotonic())
+        site.queue("job")
+        timeline = (await site.json("/distrain/jobs/job"))["timeline"]
+        assert [moment["text"] for moment in timeline] == ["pending", "starting"]
+
+    on_site(story)

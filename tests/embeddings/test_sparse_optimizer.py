@@ -1,0 +1,217 @@
+"""Fused tables and sparse optimizers against nn.Embedding and torch's optimizers."""
+
+from itertools import combinations
+
+import pytest
+import torch
+from torch import nn
+
+from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn, TouchedRows
+from distrain.embeddings.sparse_optimizer import rounding_seed
+from distrain.errors import InputError
+from distrain.optimizers import UPDATE_RULES
+
+COLUMNS = [
+    TableColumn("a", 40, 4),
+    TableColumn("b", 3, 4),
+    TableColumn("c", 11, 8),
+    TableColumn("d", 1, 4),
+]
+WIDTH = sum(c.dim for c in COLUMNS)
+KINDS = list(UPDATE_RULES)
+TORCH = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "adam": lambda p: torch.optim.SparseAdam(list(p), lr=0.1),
+}
+
+
+def batches(count, dtype):
+    """Ids and weights of the loss; row counts differ, one batch is empty."""
+    generator = torch.Generator().manual_seed(0)
+    for step in range(count):
+        rows = 0 if step == 2 else 30 + step
+        ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in COLUMNS]
+        factors = torch.randn(rows, WIDTH, generator=generator, dtype=dtype)
+        yield torch.stack(ids).to(torch.int32).T, factors
+
+
+def loss_of(inputs, factors):
+    return (inputs * factors).sum() + (inputs**2).sum()
+
+
+def by_column(tables, embedded):
+    """`[rows, WIDTH]` with the columns in the order given, as the plain model has them."""
+    place = {
+        p: (v, i) for g, v in zip(tables.groups, embedded, strict=True) for i, p in enumerate(g)
+    }
+    return torch.cat([place[p][0][:, place[p][1]] for p in range(len(COLUMNS))], dim=1)
+
+
+def step_on(tables, optimizer, ids, factors):
+    route = tables.route(ids)
+    embedded = tables.expand(route, tables.fetch(route))
+    loss_of(by_column(tables, embedded), factors).backward()
+    sums = tables.collect(route, [leaf.grad for leaf in embedded])
+    optimizer.apply(tables.exchange(route, sums), 0.1)
+
+
+def train_ours(kind, tables, dtype, optimizer=None, skip=0):
+    optimizer = optimizer or SparseOptimizer(tables, kind)
+    for ids, factors in list(batches(6, dtype))[skip:]:
+        step_on(tables, optimizer, ids, factors)
+    return optimizer
+
+
+def train_torch(kind, tables, dtype):
+    plain = nn.ModuleList(
+        nn.Embedding(
+            c.cardinality, c.dim, _weight=tables.table(c.name).clone(), sparse=kind == "adam"
+        )
+        for c in COLUMNS
+    )
+    optimizer = TORCH[kind](plain.parameters())
+    for ids, factors in batches(6, dtype):
+        optimizer.zero_grad()
+        embedded = [layer(ids[:, i]) for i, layer in enumerate(plain)]
+        loss_of(torch.cat(embedded, dim=1), factors).backward()
+        optimizer.step()
+    return plain
+
+
+def new_tables(dtype):
+    return EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def largest_difference(tables, plain):
+    return max(
+        (tables.table(c.name) - layer.weight).abs().max().item()
+        for c, layer in zip(COLUMNS, plain, strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(TORCH))
+def test_equals_torch_in_float64(kind):
+    tables = new_tables(torch.float64)
+    plain = train_torch(kind, tables, torch.float64)
+    train_ours(kind, tables, torch.float64)
+    assert largest_difference(tables, plain) < 1e-9
+
+
+def test_sgd_equals_torch_bitwise_in_float32():
+    tables = new_tables(torch.float32)
+    plain = train_torch("sgd", tables, torch.float32)
+    train_ours("sgd", tables, torch.float32)
+    assert largest_difference(tables, plain) == 0.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_untouched_rows_and_their_memory_stand_still(kind):
+    tables = new_tables(torch.float32)
+    optimizer = SparseOptimizer(tables, kind)
+    before = [w.clone() for w in tables.weights]
+    memory = {name: v.clone() for name, v in optimizer.state_dict().items()}
+    ids = torch.tensor([[5, 0, 2, 0], [5, 1, 2, 0]])
+    step_on(tables, optimizer, ids, torch.ones(2, WIDTH))
+    expected = [[5, 40, 41, 43], [2]]  # a, b, d of width 4; c of width 8
+    for number, (rows, old) in enumerate(zip(expected, before, strict=True)):
+        touched = torch.zeros(len(old), dtype=torch.bool)
+        touched[rows] = True
+        assert (tables.weights[number] != old).any(dim=1).equal(touched)
+        for name, values in optimizer.state_dict().items():
+            if name.startswith(f"{number}."):
+                changed = (values != memory[name]).view(len(old), -1)
+                assert changed.any(dim=1).equal(touched)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reloaded_state_goes_on_bitwise(kind):
+    whole, first = new_tables(torch.float32), new_tables(torch.float32)
+    train_ours(kind, whole, torch.float32)
+    optimizer = SparseOptimizer(first, kind)
+    for ids, factors in list(batches(6, torch.float32))[:3]:
+        step_on(first, optimizer, ids, factors)
+    second = new_tables(torch.float32)
+    second.load_state_dict(first.state_dict())
+    resumed = SparseOptimizer(second, kind)
+    resumed.load_state_dict({k: v.clone() for k, v in optimizer.state_dict().items()})
+    train_ours(kind, second, torch.float32, resumed, skip=3)
+    assert all(torch.equal(a, b) for a, b in zip(whole.weights, second.weights, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rowwise_adagrad_equals_its_formula_on_whole_tables(dtype):
+    tables = new_tables(dtype)
+    weights = [tables.table(c.name).clone().requires_grad_() for c in COLUMNS]
+    sums = [torch.zeros(len(w), 1, dtype=dtype) for w in weights]
+    train_ours("rowwise_adagrad", tables, dtype)
+    for ids, factors in batches(6, dtype):
+        embedded = [w[ids[:, i].long()] for i, w in enumerate(weights)]
+        grads = torch.autograd.grad(loss_of(torch.cat(embedded, dim=1), factors), weights)
+        with torch.no_grad():
+            for weight, total, grad in zip(weights, sums, grads, strict=True):
+                total += (grad**2).mean(dim=1, keepdim=True)
+                weight -= 0.1 * grad / (total.sqrt() + 1e-8)
+    bound = 1e-9 if dtype == torch.float64 else 1e-5
+    for column, weight in zip(COLUMNS, weights, strict=True):
+        assert (tables.table(column.name) - weight).abs().max().item() < bound
+
+
+def test_options_reach_the_formula():
+    tables = EmbeddingCollection([TableColumn("a", 2, 1)], dtype=torch.float64)
+    touched = [TouchedRows(torch.tensor([1]), torch.tensor([[3.0]], dtype=torch.float64))]
+
+    def row_after(optimizer, lr, **options):
+        tables.weights[0].zero_()
+        optimizer.apply(touched, lr, **options)
+        return tables.weights[0][1].item()
+
+    adagrad = SparseOptimizer(tables, "adagrad", eps=0.5, initial_accumulator_value=16.0)
+    assert row_after(adagrad, 1.0) == pytest.approx(-3 / (5 + 0.5))
+    rowwise = SparseOptimizer(tables, "rowwise_adagrad", eps=0.5, initial_accumulator_value=16.0)
+    assert row_after(rowwise, 1.0) == pytest.approx(-3 / (5 + 0.5))
+    adam = SparseOptimizer(tables, "adam", eps=0.0, betas=(0.5, 0.5))
+    assert row_after(adam, 0.25) == pytest.approx(-0.25)
+    sgd = SparseOptimizer(tables, "sgd")
+    assert row_after(sgd, 1.0, scale=0.5) == -1.5
+    assert row_after(sgd, 1.0, scale=torch.tensor(0.5, dtype=torch.float64)) == -1.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_left_as_they_were(kind):
+    tables = new_tables(torch.float32)
+    touched = [
+        TouchedRows(torch.arange(3), torch.ones(3, weight.shape[1])) for weight in tables.weights
+    ]
+    SparseOptimizer(tables, kind).apply(touched, 0.1, scale=0.5)
+    assert all((rows.grads == 1).all() for rows in touched)
+
+
+def test_mistakes_are_named():
+    tables = new_tables(torch.float32)
+    with pytest.raises(InputError, match="unknown optimizer 'lion'"):
+        SparseOptimizer(tables, "lion")
+    adagrad = SparseOptimizer(tables, "adagrad")
+    with pytest.raises(InputError, match="not that of 'adagrad'"):
+        adagrad.load_state_dict(SparseOptimizer(tables, "adam").state_dict())
+    smaller = EmbeddingCollection([TableColumn("a", 2, 4), TableColumn("b", 2, 8)])
+    with pytest.raises(InputError, match=r"shape \[2, 4\], the tables need \[44, 4\]"):
+        adagrad.load_state_dict(SparseOptimizer(smaller, "adagrad").state_dict())
+
+
+def test_bfloat16_is_rounded_otherwise_in_every_step_and_width():
+    tables = EmbeddingCollection([TableColumn("a", 400, 8)], dtype=torch.bfloat16)
+    optimizer = SparseOptimizer(tables, "sgd", seed=5)
+    (weight,) = tables.weights
+    rows = TouchedRows(torch.arange(400), torch.full((400, 8), 2.0**-9))
+    ends = []
+    for _ in range(3):
+        weight.fill_(1.0)  # so that the steps differ in nothing but their number
+        optimizer.apply([rows], 1.0)
+        ends.append(weight.detach().clone())
+    for one, other in combinations(ends, 2):
+        assert 0.2 < float((one != other).float().mean()) < 0.8
+    seeds = {
+        rounding_seed(seed, step, dim) for seed in (0, 1) for step in (1, 2, 3) for dim in (4, 8)
+    }
+    assert len(seeds) == 12

@@ -1,0 +1,54 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrain.errors import SpecError
+from distrain.jobs.assignment import Assignment, Rendezvous
+from distrain.run_paths import RunPaths
+from distrain.spec import parse_spec
+from distrain.world import World
+
+SPEC = parse_spec(
+    {"data": {"train": "day_0", "schema": "s.json"}, "model": {"kind": "dlrm"}},
+    ["train.optimizer.lr=1e-3", "tags.team=ads"],
+)
+WORLDS = st.integers(1, 16).flatmap(
+    lambda ranks: st.builds(
+        lambda rank, per_node: World(rank, ranks, per_node),
+        st.integers(0, ranks - 1),
+        st.integers(1, ranks),
+    )
+)
+
+
+@given(
+    st.text(),
+    st.integers(1, 9),
+    WORLDS,
+    st.text(),
+    st.none() | st.builds(Rendezvous, st.text(), st.integers(1, 65535), st.text()),
+)
+def test_an_assignment_travels_whole_on_one_line(job_id, attempt, world, run_dir, rendezvous):
+    spec = SPEC.model_dump(mode="json")
+    assignment = Assignment(job_id, attempt, world, spec, run_dir, rendezvous)
+    line = assignment.dumps()
+    assert "\n" not in line
+    assert Assignment.loads(line) == assignment
+    assert Assignment.loads(line).job_spec == SPEC
+
+
+def test_it_knows_its_run_directory():
+    spec = SPEC.model_dump(mode="json")
+    paths = Assignment("a", 1, World(), spec, "/runs/a").paths
+    assert paths == RunPaths(paths.root)
+    assert str(paths.log(0, 1)) == "/runs/a/logs/attempt-1/rank-0.log"
+
+
+def test_what_is_no_assignment_is_refused():
+    fields = json.loads(Assignment("a", 1, World(), {}, "/runs/a").dumps())
+    with pytest.raises(ValueError, match="rank 1 is not in"):
+        Assignment.loads(json.dumps({**fields, "world": {"rank": 1, "num_ranks": 1}}))
+    with pytest.raises(SpecError, match="data: required"):
+        _ = Assignment.loads(json.dumps(fields)).job_spec

@@ -1,0 +1,392 @@
+"""The cache: hits are what the inner reader said; nothing that happens to it ends a run."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float32_cells, make_table
+
+from distrain.errors import DataError, SchemaError
+from distrain.loader.packed import CacheCounters, CachingReader
+from distrain.loader.reading.reader import DecodedColumns
+from distrain.partition import RowGroup, read_footers
+from distrain.partition.wanted_columns import WantedColumn
+from distrain.storage.identity import file_identity
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def groups(source):
+    return read_footers(str(source), SCHEMA).row_groups
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB)
+
+
+def entries(folder):
+    return [path for path in Path(folder).iterdir() if path.suffix == ".parquet"]
+
+
+def read_epoch(reader, groups):
+    parts = [[np.array(column) for column in reader.read(group).cells] for group in groups]
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+
+
+def test_the_second_epoch_comes_from_the_cache(cache, groups, tmp_path):
+    first, second = read_epoch(cache, groups), read_epoch(cache, groups)
+    assert_same_cells(second, float32_cells(make_table(500)))
+    for before, after, column in zip(first, second, COLUMNS, strict=True):
+        kind = np.int32 if column.kind == "id" else np.float32
+        np.testing.assert_array_equal(before.astype(kind), after)
+    size = sum(path.stat().st_size for path in entries(tmp_path / "cache"))
+    num = len(groups)
+    assert cache.counters == CacheCounters(hits=num, misses=num, bytes_written=size)
+    cache.close()
+    assert cache._inner.closed
+
+
+def test_another_process_finds_the_entries(cache, groups, tmp_path):
+    read_epoch(cache, groups)
+    other = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB)
+    assert_same_cells(read_epoch(other, groups), float32_cells(make_table(500)))
+    assert other.counters.hits == len(groups)
+    assert vars(other._inner)["reads"] == 0
+
+
+def test_other_columns_or_another_policy_are_other_entries(cache, groups, tmp_path):
+    read_epoch(cache, groups)
+    filled = [WantedColumn(c.name, c.kind, c.cardinality, fill_null=0) for c in COLUMNS]
+    for columns in (COLUMNS[:3], COLUMNS[::-1], filled):
+        other = CachingReader(PlainReader(columns), columns, tmp_path / "cache", GIB)
+        read_epoch(other, groups[:1])
+        assert other.counters.misses == 1
+        found = read_epoch(other, groups[:1])
+        assert_same_cells(found, float32_cells(make_table(500)[:120], columns))
+        assert other.counters.hits == 1
+
+
+def test_a_changed_source_is_read_anew(cache, groups, source):
+    read_epoch(cache, groups)
+    changed = make_table(300, seed=1)
+    pq.write_table(changed, source / "part-0.parquet", row_group_size=120)
+    again = read_epoch(cache, groups[:3])
+    assert_same_cells([again[2].astype(np.float32)], [float32_cells(changed)[2]])
+    assert cache.counters.hits == 0
+    assert_same_cells(read_epoch(cache, groups[:3]), float32_cells(changed))
+
+
+def test_a_source_that_changes_while_it_is_read_is_not_kept(groups, source, tmp_path):
+    class Changing(PlainReader):
+        def read(self, group):
+            decoded = super().read(group)
+            os.utime(group.file, ns=(0, self.reads))
+            return decoded
+
+    cache = CachingReader(Changing(), COLUMNS, tmp_path / "cache", GIB)
+    read_epoch(cache, groups[:1])
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_source_without_a_version_is_not_kept(groups, tmp_path):
+    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB, lambda _: None)
+    read_epoch(cache, groups)
+    assert not (tmp_path / "cache").exists()
+    assert cache.counters == CacheCounters(misses=len(groups))
+
+
+def test_a_missing_source_is_the_inner_readers_to_tell(cache, groups):
+    cache.read(groups[0])
+    os.unlink(groups[0].file)
+    with pytest.raises(FileNotFoundError):  # the plain reader's way
+        cache.read(groups[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("user", 1000), ("user", -1), ("price", np.nan), ("clicked", 0.5)]
+)
+def test_values_that_training_refuses_are_handed_on_and_not_kept(groups, tmp_path, name, value):
+    class Wrong(PlainReader):
+        def read(self, group):
+            cells = list(super().read(group).cells)
+            place = [column.name for column in COLUMNS].index(name)
+            cells[place] = cells[place].astype(np.int64 if name == "user" else np.float64)
+            cells[place][7] = value
+            return DecodedColumns(tuple(cells))
+
+    cache = CachingReader(Wrong(), COLUMNS, tmp_path / "cache", GIB)
+    place = [column.name for column in COLUMNS].index(name)
+    for _ in range(2):
+        np.testing.assert_array_equal(cache.read(groups[0]).cells[place][7], value)
+    assert cache.counters == CacheCounters(misses=2)
+
+
+def test_lists_are_refused(tmp_path):
+    with pytest.raises(SchemaError, match=r"caches hold one value per row.*: tags"):
+        CachingReader(PlainReader(), [WantedColumn("tags", "id", is_list=True)], tmp_path, GIB)
+
+
+# What happens to entries.
+
+
+def test_damaged_entries_are_dropped_and_written_anew(cache, groups, tmp_path, caplog):
+    expected = read_epoch(cache, groups[:2])
+    for path, cut in zip(sorted(entries(tmp_path / "cache")), (False, True), strict=True):
+        data = bytearray(path.read_bytes())
+        data[500] ^= 1
+        path.write_bytes(data[:-5] if cut else data)
+    fresh = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB)
+    with caplog.at_level(logging.WARNING):
+        for got, want in zip(read_epoch(fresh, groups[:2]), expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+    assert fresh.counters.corrupt == fresh.counters.misses == 2
+    assert "damaged entry" in caplog.text
+    read_epoch(fresh, groups[:2])
+    assert fresh.counters.hits == 2
+
+
+def test_entries_may_vanish(cache, groups, tmp_path):
+    read_epoch(cache, groups)
+    for path in entries(tmp_path / "cache"):
+        path.unlink()
+    read_epoch(cache, groups)
+    assert (cache.counters.hits, cache.counters.corrupt) == (0, 0)
+    assert len(entries(tmp_path / "cache")) == len(groups)
+    read_epoch(cache, groups)
+    assert cache.counters.hits == len(groups)
+
+
+def entry_bytes(groups, tmp_path):
+    probe = CachingReader(PlainReader(), COLUMNS, tmp_path / "probe", GIB)
+    probe.read(groups[0])
+    return probe.counters.bytes_written
+
+
+def test_the_bound_holds_after_every_read(groups, tmp_path):
+    bound = int(2.5 * entry_bytes(groups, tmp_path))
+    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
+    for turn in range(40):
+        cache.read(groups[turn * 7 % len(groups)])
+        assert sum(path.stat().st_size for path in entries(tmp_path / "cache")) <= bound
+    assert cache.counters.evictions >= 10
+    assert cache.counters.hits + cache.counters.misses == 40
+
+
+def test_what_was_not_used_for_longest_goes_first(groups, tmp_path):
+    bound = int(2.6 * entry_bytes(groups, tmp_path))
+    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
+    for number in (0, 1, 0, 3):  # 1 must go for 3
+        cache.read(groups[number])
+    assert cache.counters == CacheCounters(1, 3, cache.counters.bytes_written, 1, 0)
+    cache.read(groups[0])
+    assert cache.counters.hits == 2
+    cache.read(groups[1])
+    assert cache.counters.misses == 4
+
+
+def test_entries_that_other_programs_removed_do_not_count_for_ever(groups, tmp_path):
+    bound = int(2.6 * entry_bytes(groups, tmp_path))
+    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
+    read_epoch(cache, groups[:2])
+    for path in entries(tmp_path / "cache"):
+        path.unlink()
+    read_epoch(cache, groups[:2])
+    assert cache.counters.evictions == 0
+    assert len(entries(tmp_path / "cache")) == 2
+
+
+def test_what_dead_processes_left_is_removed(groups, tmp_path):
+    bound = int(1.2 * entry_bytes(groups, tmp_path))
+    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
+    cache.read(groups[0])
+    (tmp_path / "cache" / ".partial-old").write_bytes(b"x" * 10)
+    os.utime(tmp_path / "cache" / ".partial-old", (0, 0))
+    (tmp_path / "cache" / ".partial-new").write_bytes(b"x" * 10)
+    cache.read(groups[1])
+    left = {path.name for path in (tmp_path / "cache").iterdir()}
+    assert ".partial-new" in left
+    assert ".partial-old" not in left
+
+
+def test_a_bound_too_small_for_one_entry_is_told_once(groups, tmp_path, caplog):
+    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", 100)
+    with caplog.at_level(logging.WARNING):
+        read_epoch(cache, groups)
+    assert caplog.text.count("max_bytes=100 is less than one row group") == 1
+    assert cache.counters == CacheCounters(misses=len(groups))
+
+
+def test_a_folder_that_cannot_be_made_is_told_once(groups, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "file" / "cache", GIB)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            found = read_epoch(cache, groups)
+    np.testing.assert_array_equal(found[0], float32_cells(make_table(500))[0])
+    assert caplog.text.count("gets no more entries") == 1
+    assert cache.counters == CacheCounters(misses=2 * len(groups))
+
+
+def test_a_full_disk_is_told_once_and_leaves_nothing(cache, groups, tmp_path, caplog, monkeypatch):
+    cache.read(groups[0])
+    monkeypatch.setattr(
+        "distrain.loader.packed.writer._Tee.write",
+        lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+    )
+    with caplog.at_level(logging.WARNING):
+        read_epoch(cache, groups)
+    assert caplog.text.count("No space left on device") == 1
+    assert len(entries(tmp_path / "cache")) == 1
+    assert not list((tmp_path / "cache").glob(".partial*"))
+    assert cache.counters.hits == 1
+
+
+CHILD = """
+import sys, numpy as np
+from packed_tables import COLUMNS, SCHEMA, PlainReader, float32_cells, make_table
+from distrain.loader.packed import CachingReader
+from distrain.partition import read_footers
+folder, cache, bound, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+groups = read_footers(folder, SCHEMA).row_groups
+starts = np.cumsum([0, *(group.num_rows for group in groups)])
+expected = float32_cells(make_table(500))
+reader = CachingReader(PlainReader(), COLUMNS, cache, bound)
+for number in np.random.default_rng(seed).integers(0, len(groups), 150):
+    cells = reader.read(groups[number]).cells
+    for column, values, want in zip(COLUMNS, cells, expected):
+        rows = want[starts[number]:starts[number + 1]]
+        assert np.array_equal(values.astype(want.dtype), rows), column
+now = reader.counters
+assert now.hits + now.misses == 150 and now.corrupt == 0, now
+print(now.hits, now.evictions)
+"""
+
+
+def test_processes_share_a_cache_that_is_too_small(groups, source, tmp_path):
+    bound = int(2.5 * entry_bytes(groups, tmp_path))
+    support = Path(__file__).resolve().parents[2] / "support"
+    roots = [str(support), str(Path(__file__).resolve().parents[3])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, source, tmp_path / "cache", str(bound), str(seed)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for seed in range(3)
+    ]
+    largest, running = 0, True
+    while running:
+        running = any(child.poll() is None for child in children)
+        largest = max(largest, *(total_bytes(tmp_path / "cache") for _ in range(2)))
+    outputs = [child.communicate() for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0], outputs
+    hits, evictions = np.array([out.split() for out, _ in outputs], int).sum(axis=0)
+    assert hits > 0
+    assert evictions > 0
+    assert 0 < largest <= bound
+    assert not list((tmp_path / "cache").glob(".partial*"))
+
+
+def total_bytes(folder):
+    """Entries' size; what is renamed while we look may be missed, but is never seen twice."""
+    total = 0
+    for path in folder.glob("*.parquet"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            return 0  # what was counted before may be gone as well
+    return total
+
+
+def test_threads_share_a_cache(groups, tmp_path):
+    expected = float32_cells(make_table(500))
+    starts = np.cumsum([0, *(group.num_rows for group in groups)])
+    bound = int(2.5 * entry_bytes(groups, tmp_path))
+    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
+    problems = []
+
+    def read(seed):
+        try:
+            for number in np.random.default_rng(seed).integers(0, len(groups), 60):
+                cells = cache.read(groups[number]).cells
+                rows = slice(starts[number], starts[number + 1])
+                same = [v.astype(w.dtype) for v, w in zip(cells, expected, strict=True)]
+                assert_same_cells(same, [column[rows] for column in expected])
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert cache.counters.hits + cache.counters.misses == 240
+    assert cache.counters.corrupt == 0
+
+
+# What tells one version of a file from another.
+
+
+def test_a_local_file_is_looked_at_each_time(source):
+    path = str(source / "part-0.parquet")
+    before = file_identity(path)
+    assert file_identity(path) == before
+    os.utime(path, (1, 1))
+    assert file_identity(path) != before
+    with pytest.raises(OSError, match="No such file"):
+        file_identity(path + "x")
+
+
+def test_a_remote_file_has_a_version_or_is_not_kept():
+    import fsspec
+
+    class Versioned(fsspec.AbstractFileSystem):
+        protocol = "versioned"
+
+        def info(self, path, **_):
+            if "broken" in path:
+                raise RuntimeError("the server is down")
+            version = {} if "bare" in path else {"ETag": f'"{tags[-1]}"'}
+            return {"name": path, "size": 5, "type": "file", **version}
+
+    tags = ["abc"]
+    fsspec.register_implementation("versioned", Versioned, clobber=True)
+    assert "abc" in file_identity("versioned://bucket/a.parquet")
+    tags.append("def")  # a later run in the same process meets another version
+    assert "def" in file_identity("versioned://bucket/a.parquet")
+    assert file_identity("versioned://bucket/bare.parquet") is None
+    with pytest.raises(OSError, match="the server is down"):
+        file_identity("versioned://bucket/broken.parquet")
+
+
+def test_a_row_group_of_any_types_is_kept(tmp_path):
+    table = pa.table({"a": pa.array([1, 2], pa.uint64()), "b": pa.array([True, False])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    columns = (WantedColumn("a", "id"), WantedColumn("b", "value"))
+    cache = CachingReader(PlainReader(columns), columns, tmp_path / "cache", GIB)
+    group = RowGroup(str(tmp_path / "a.parquet"), 0, 2)
+    cache.read(group)
+    assert_same_cells(cache.read(group).cells, float32_cells(table, columns))
+    assert cache.counters.hits == 1
+
+
+def test_an_inner_error_passes(groups, tmp_path):
+    class Failing(PlainReader):
+        def read(self, group):
+            raise DataError("no")
+
+    with pytest.raises(DataError, match="no"):
+        CachingReader(Failing(), COLUMNS, tmp_path / "cache", GIB).read(groups[0])

@@ -1,0 +1,290 @@
+"""The reader by cuDF without cuDF: what is ours of it, on the host."""
+
+import importlib.util
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from cudf_on_cpu import pylibcudf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streams_on_cpu import CpuStreams
+
+from distrain.batch import Batch
+from distrain.errors import DataError, SpecError
+from distrain.loader import Dataset, Loader
+from distrain.loader.delivery.transfer import DeviceDelivery
+from distrain.loader.gpu_backend import GpuBackend, null_rows, set_up_pool
+from distrain.loader.reader_choice import choose_reader
+from distrain.partition import Table, read_footers
+from distrain.partition.wanted_columns import WantedColumn, wanted_columns
+from distrain.schema import Schema
+
+SIZES = [[40, 31, 64, 50]]
+
+
+@pytest.fixture
+def with_cudf(monkeypatch: pytest.MonkeyPatch) -> CpuStreams:
+    """Loaders read with `GpuBackend`, on a device that the host plays."""
+    streams = CpuStreams()
+
+    def backend(_: str, __: Any, dataset: Dataset, ___: Any, stats: Any, **____: Any) -> Any:
+        return GpuBackend(dataset.columns, torch.device("cpu"), streams, stats, 0.1)  # type: ignore[arg-type]
+
+    def delivery(_: Any, transforms: Any) -> DeviceDelivery:
+        return DeviceDelivery(streams, transforms)
+
+    monkeypatch.setitem(sys.modules, "pylibcudf", pylibcudf)
+    monkeypatch.setattr("distrain.loader.gpu_backend.set_up_pool", lambda *_: None)
+    monkeypatch.setattr("distrain.loader.gpu_backend._StreamHandle", lambda _: _NoStream())
+    monkeypatch.setattr("distrain.loader.loader.new_backend", backend)
+    monkeypatch.setattr("distrain.loader.loader.new_delivery", delivery)
+    monkeypatch.setattr(streams, "holds", lambda _: True)
+    return streams
+
+
+class _NoStream:
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 0
+
+
+def assert_same(left: list[Batch], right: list[Batch]) -> None:
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        assert torch.equal(a.categorical, b.categorical)
+        assert torch.equal(a.continuous, b.continuous)
+        assert a.label is not None
+        assert b.label is not None
+        assert torch.equal(a.label, b.label)
+
+
+def batches_by_arrow(dataset: Dataset, **options: Any) -> list[Batch]:
+    with pytest.MonkeyPatch.context() as patch:
+        from distrain.loader.delivery import new_delivery
+        from distrain.loader.reader_choice import new_backend
+
+        patch.setattr("distrain.loader.loader.new_backend", new_backend)
+        patch.setattr("distrain.loader.loader.new_delivery", new_delivery)
+        return list(Loader(dataset, **options))
+
+
+@pytest.mark.parametrize("shuffle", ["chunk", "full", "none"])
+def test_batches_are_those_of_arrow(
+    write_table: Any, schema: Schema, with_cudf: CpuStreams, shuffle: str
+) -> None:
+    dataset = Dataset(write_table(SIZES), schema)
+    for rank in range(2):
+        options: dict[str, Any] = {"batch_size": 16, "shuffle": shuffle, "seed": 5}
+        options |= {"lanes": 4, "rank": rank, "num_ranks": 2, "parts_per_chunk": 2}
+        loader = Loader(dataset, **options)
+        assert_same(list(loader), batches_by_arrow(dataset, **options))
+    assert with_cudf.copies == [], "rows did not pass through the host"
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint16", "uint32", "int64", "uint64", "float64", "bool"])
+def test_types_and_nulls_become_what_arrow_makes_of_them(
+    write_table: Any, schema: Schema, with_cudf: CpuStreams, kind: str
+) -> None:
+    numbers = np.arange(185) % 2
+    present = pa.array(numbers, mask=numbers == 1).cast(
+        getattr(pa, kind.replace("bool", "bool_"))()
+    )
+    ids = pa.array(np.arange(185) % 90, mask=np.arange(185) % 7 == 3)
+    ids = ids.cast(pa.int64() if kind in ("float64", "bool") else getattr(pa, kind)())
+    folder = write_table(SIZES, I1=present, C2=ids)
+    dataset = Dataset(folder, schema, fill_null_id=5, fill_null_value=1)
+    loader = Loader(dataset, batch_size=16)
+    assert_same(list(loader), batches_by_arrow(dataset, batch_size=16))
+
+
+def test_dates_count_days(write_table: Any, schema: Schema, with_cudf: CpuStreams) -> None:
+    days = pa.array(np.arange(185, dtype=np.int32)).cast(pa.date32())
+    dataset = Dataset(write_table(SIZES, C2=days), schema)
+    assert_same(list(Loader(dataset, batch_size=16)), batches_by_arrow(dataset, batch_size=16))
+
+
+def test_statistics(write_table: Any, schema: Schema, with_cudf: CpuStreams) -> None:
+    folder = write_table(SIZES)
+    loader = Loader(Dataset(folder, schema), batch_size=16)
+    list(loader)
+    wanted = {"label", "I1", "I2", "C1", "C2", "C3"}
+    size_bytes = 0
+    for file in Path(folder).glob("*.parquet"):
+        footer = pq.read_metadata(file)
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            columns = map(group.column, range(group.num_columns))
+            size_bytes += sum(
+                c.total_compressed_size for c in columns if c.path_in_schema in wanted
+            )
+    assert (loader.stats.row_groups, loader.stats.bytes_read) == (4, size_bytes)
+
+
+def error_of(dataset: Dataset) -> DataError:
+    with pytest.raises(DataError) as caught:
+        list(Loader(dataset, batch_size=16, shuffle="none", lanes=1))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"C2": np.where(np.arange(185) == 100, 1000, 1)},
+        {"C1": np.where(np.arange(185) == 150, -(2**40), 1)},
+        {"label": np.where(np.arange(185) == 3, 2, 1)},
+        {"I2": np.where(np.arange(185) == 100, np.nan, 1)},
+        {"C2": pa.array(np.ones(185, int), mask=np.arange(185) == 120)},
+    ],
+    ids=["id too large", "id below 0", "label", "value", "null"],
+)
+def test_errors_are_those_of_arrow(
+    write_table: Any, schema: Schema, with_cudf: CpuStreams, changes: dict[str, Any]
+) -> None:
+    dataset = Dataset(write_table(SIZES, **changes), schema)
+    error = error_of(dataset)
+    with pytest.raises(DataError) as caught:
+        batches_by_arrow(dataset, batch_size=16, shuffle="none", lanes=1)
+    assert str(error) == str(caught.value)
+    assert {"file", "row group", "row in the group", "column"} <= set(error.where)
+
+
+def test_a_file_that_changed_is_named(
+    write_table: Any, schema: Schema, with_cudf: CpuStreams
+) -> None:
+    folder = write_table(SIZES)
+    dataset = Dataset(folder, schema)
+    part = Path(folder) / "part_0.parquet"
+    table = pq.read_table(part)
+    pq.write_table(table.slice(0, 30), part)
+    assert "the row group has 30 rows, not 40 as planned" in str(error_of(dataset))
+    pq.write_table(table.drop(["C2"]), part, row_group_size=40)
+    assert "column 'C2' is missing" in str(error_of(dataset))
+    text = pa.array(["1"] * 185)
+    pq.write_table(table.drop(["C2"]).append_column("C2", text), part, row_group_size=40)
+    assert "STRING" in str(error_of(dataset))
+    part.write_bytes(b"PAR1 and no more")
+    assert "could not read a row group" in str(error_of(dataset))
+    part.unlink()
+    error = error_of(dataset)
+    assert "could not read a row group" in str(error)
+    assert error.where == {"file": str(part), "row group": 0}
+
+
+def test_too_little_memory_says_what_to_do(
+    write_table: Any, schema: Schema, with_cudf: CpuStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: Any, **__: Any) -> Any:
+        raise MemoryError("std::bad_alloc: out_of_memory: maximum pool size exceeded")
+
+    monkeypatch.setattr(pylibcudf.io.parquet, "read_parquet", no_room)
+    error = error_of(Dataset(write_table(SIZES), schema))
+    assert "maximum pool size exceeded" in str(error)
+    assert "gpu_memory_fraction" in str(error.hint)
+
+
+@settings(max_examples=60)
+@given(valid=st.lists(st.booleans(), min_size=1, max_size=40), padding=st.binary(max_size=8))
+def test_null_masks(valid: list[bool], padding: bytes) -> None:
+    raw = np.packbits(valid, bitorder="little").tobytes() + padding
+    mask = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+    assert null_rows(mask, len(valid)).tolist() == [not bit for bit in valid]
+
+
+class Resources:
+    """The part of `rmm.mr` that sets up a pool."""
+
+    class CudaMemoryResource:
+        pass
+
+    class PoolMemoryResource:
+        def __init__(self, upstream: Any, initial_pool_size: int, maximum_pool_size: int):
+            self.sizes = (initial_pool_size, maximum_pool_size)
+
+    def __init__(self) -> None:
+        self.current: dict[int, Any] = {}
+
+    def get_per_device_resource(self, device: int) -> Any:
+        return self.current.setdefault(device, self.CudaMemoryResource())
+
+    def set_per_device_resource(self, device: int, resource: Any) -> None:
+        self.current[device] = resource
+
+
+def test_one_pool_for_a_process_and_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    resources = Resources()
+    monkeypatch.setitem(sys.modules, "rmm.mr", resources)
+    gpu = type("Properties", (), {"total_memory": 10_000_000})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    set_up_pool(torch.device("cuda", 1), 0.1)
+    pool = resources.current[1]
+    assert pool.sizes == (249_856, 999_936), "multiples of 256 bytes"
+    set_up_pool(torch.device("cuda", 1), 0.5)
+    assert resources.current == {1: pool}
+    set_up_pool(torch.device("cuda", 0), 0.1)
+    assert resources.current[0] is not pool
+
+
+# Who is chosen.
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def find_spec(name: str) -> Any:
+        return object() if name in ("pylibcudf", "rmm") else find(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
+@pytest.fixture
+def table(write_table: Any, schema: Schema) -> Table:
+    return read_footers(write_table(SIZES), schema)
+
+
+@pytest.fixture
+def columns(schema: Schema) -> tuple[WantedColumn, ...]:
+    return wanted_columns(schema, need_label=True)
+
+
+@pytest.mark.usefixtures("installed")
+def test_auto_takes_cudf_for_a_gpu_alone(table: Table, columns: tuple[WantedColumn, ...]) -> None:
+    assert choose_reader("auto", table, columns, "cuda").name == "cudf"
+    assert choose_reader("cudf", table, columns, "cuda").name == "cudf"
+    assert choose_reader("auto", table, columns, "cpu").name == "arrow"
+    cached = choose_reader("auto", table, columns, "cuda", has_cache=True)
+    assert cached.name == "arrow"
+    assert "cache" in cached.reason
+
+
+def test_without_cudf_auto_takes_arrow(
+    table: Table, columns: tuple[WantedColumn, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    choice = choose_reader("auto", table, columns, "cuda")
+    assert choice.name == "arrow"
+    assert "cuDF is not installed" in choice.reason
+    with pytest.raises(SpecError, match="cuDF is not installed"):
+        choose_reader("cudf", table, columns, "cuda")
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_cudf_reads_differently_is_left_to_arrow(
+    write_table: Any, schema: Schema, columns: tuple[WantedColumn, ...]
+) -> None:
+    table = read_footers(write_table(SIZES, I2=np.ones(185, np.float16)), schema)
+    choice = choose_reader("auto", table, columns, "cuda")
+    assert choice.name == "arrow"
+    assert "column 'I2' holds halffloat, which is not known to be the same" in choice.reason
+    lists = (*columns, WantedColumn("L", "id", is_list=True))
+    dots = (*columns, WantedColumn("user.id", "id"))
+    choose = partial(choose_reader, "cudf", device_type="cuda")
+    with pytest.raises(SpecError, match="list columns"):
+        choose(table=table, columns=lists)
+    with pytest.raises(SpecError, match="a name with a dot"):
+        choose(table=table, columns=dots)

@@ -1,0 +1,145 @@
+"""What footers tell of a table, and what is advised about it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distrain.loader import Dataset, Loader
+from distrain.loader.options import LoaderOptions
+from distrain.loader.tuning import FooterSummary, footer_summary, tuning_advice
+from distrain.schema import ColumnSchema, Schema, Tags
+
+SCHEMA = Schema(
+    (
+        ColumnSchema("label", "float32", (Tags.TARGET,)),
+        ColumnSchema("price", "float32", (Tags.CONTINUOUS,)),
+        ColumnSchema("user", "int64", (Tags.CATEGORICAL,), cardinality=100),
+        ColumnSchema("item", "int32", (Tags.CATEGORICAL,), cardinality=100),
+        ColumnSchema("tags", "int32", (Tags.CATEGORICAL,), cardinality=9, is_list=True),
+    )
+)
+
+
+def write(path: Path, rows: int, group_rows: int, codec: str, user: Any = np.int64) -> None:
+    numbers = np.arange(rows)
+    table = pa.table(
+        {
+            "label": (numbers % 2).astype(np.float32),
+            "price": numbers.astype(np.float64),
+            "user": (numbers % 100).astype(user),
+            "item": (numbers % 100).astype(np.int32),
+            "tags": pa.array([[1, 2]] * rows, pa.list_(pa.int32())),
+            "unused": ["x" * 50] * rows,
+        }
+    )
+    pq.write_table(table, path, row_group_size=group_rows, compression=codec)
+
+
+def test_facts_are_what_the_footers_say(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", 100, 40, "zstd")
+    write(tmp_path / "b.parquet", 50, 50, "snappy", np.int32)
+    footers = footer_summary(Dataset(tmp_path, SCHEMA))
+    assert footers.num_files == 2
+    assert footers.group_rows == (40, 40, 20, 50)
+    assert footers.decoded_row_bytes == 4 + 8 + 8 + 4  # of the wider file, without lists
+    assert footers.wide_ids == ("user",)
+    used = {"label", "price", "user", "item", "tags"}
+    sizes = {"ZSTD": [], "SNAPPY": []}  # type: dict[str, list[int]]
+    for name in ("a", "b"):
+        footer = pq.read_metadata(tmp_path / f"{name}.parquet")
+        for index in range(footer.num_row_groups):
+            group = footer.row_group(index)
+            chunks = [group.column(i) for i in range(group.num_columns)]
+            kept = [c for c in chunks if c.path_in_schema.split(".")[0] in used]
+            sizes[kept[0].compression].append(sum(c.total_compressed_size for c in kept))
+    assert footers.codec_bytes == {codec: sum(found) for codec, found in sizes.items()}
+    assert footers.compressed_bytes == sum(footers.codec_bytes.values())
+    assert footers.largest_group_bytes == max(sizes["ZSTD"] + sizes["SNAPPY"])
+
+
+def test_columns_of_folders_names_count_as_decoded(tmp_path: Path) -> None:
+    folder = tmp_path / "item=7"
+    folder.mkdir()
+    table = pa.table({"label": pa.array([0.0, 1.0], pa.float32()), "price": [1.0, 2.0]})
+    pq.write_table(table, folder / "a.parquet")
+    schema = Schema(SCHEMA.columns[:2] + SCHEMA.columns[3:4])
+    assert footer_summary(Dataset(tmp_path, schema, hive=True)).decoded_row_bytes == 4 + 8 + 8
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    write(tmp_path / "a.parquet", 200_000, 20_000, "snappy", np.int32)
+    return Dataset(tmp_path, Schema(SCHEMA.columns[:4]))
+
+
+def advised(
+    dataset: Dataset, budget: int = 10**9, footers: FooterSummary | None = None, **options: Any
+) -> list[str]:
+    made = Loader(dataset, **{"lanes": 2, "batch_size": 1000, **options}).options
+    assert isinstance(made, LoaderOptions)
+    return tuning_advice(
+        dataset, made, footers or footer_summary(dataset), memory_budget_bytes=budget
+    )
+
+
+def test_nothing_is_advised_where_all_is_well(dataset: Dataset) -> None:
+    assert advised(dataset) == []
+
+
+def test_what_fits_the_budget_is_told(dataset: Dataset) -> None:
+    (advice,) = advised(dataset, budget=2_000_000)
+    assert "row groups of 8,192 rows fit (--row-group-rows 8192" in advice
+    (advice,) = advised(dataset, budget=5_000_000, parts_per_chunk=4)
+    assert advice.endswith("data.parts_per_chunk: 1 fits")
+    (advice,) = advised(dataset, budget=1000, shuffle="full")
+    assert "use more ranks, or data.shuffle: chunk" in advice
+    (advice,) = advised(dataset, budget=1000)
+    assert "a smaller train.global_batch_size" in advice
+
+
+def test_row_groups_as_advised_do_fit_the_budget(dataset: Dataset, tmp_path: Path) -> None:
+    assert advised(dataset, budget=2_000_000)
+    write(tmp_path / "a.parquet", 200_000, 8192, "snappy", np.int32)
+    again = Dataset(tmp_path, dataset.schema)
+    assert advised(again, budget=2_000_000) == []
+
+
+def test_fewer_chunks_than_lanes_are_told(dataset: Dataset) -> None:
+    (advice,) = advised(dataset, lanes=12)
+    assert "10 chunks are fewer than 12 lanes" in advice
+    (advice,) = advised(dataset, lanes=6, parts_per_chunk=2)
+    assert "5 chunks are fewer than 6 lanes" in advice
+    assert advised(dataset, lanes=12, shuffle="full") == []
+
+
+def test_files_that_decode_slowly_are_told(dataset: Dataset) -> None:
+    footers = footer_summary(dataset)
+    small = dataclasses.replace(footers, group_rows=(1000,) * 200)
+    (advice,) = advised(dataset, footers=small)
+    assert "row groups of about 1,000 rows" in advice
+    assert "--row-group-rows 65536" in advice
+    slow = {"GZIP": footers.compressed_bytes - 10, "SNAPPY": 10}
+    (advice,) = advised(dataset, footers=dataclasses.replace(footers, codec_bytes=slow))
+    assert "100% of the bytes are compressed with GZIP" in advice
+    wide = dataclasses.replace(footers, wide_ids=tuple("abcdefg"))
+    (advice,) = advised(dataset, footers=wide)
+    assert "ids are int64 in a, b, c, d, e and 2 more" in advice
+
+
+def test_columns_whose_names_hold_dots_are_counted(tmp_path: Path) -> None:
+    rows = np.arange(50)
+    table = pa.table({"a": rows % 2, "a.b": rows.astype(np.float32), "a.c": ["x"] * 50})
+    pq.write_table(table, tmp_path / "a.parquet")
+    schema = Schema(
+        (ColumnSchema("a", tags=(Tags.TARGET,)), ColumnSchema("a.b", tags=(Tags.CONTINUOUS,)))
+    )
+    footers = footer_summary(Dataset(tmp_path, schema))
+    group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
+    used = [group.column(number).total_compressed_size for number in (0, 1)]
+    assert footers.compressed_bytes == sum(used)
+    assert footers.decoded_row_bytes == 8 + 4

@@ -1,0 +1,112 @@
+"""AUC and average precision from ordered scores, against scikit-learn and naive loops."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from distrain.metrics.distinct_scores import DistinctScores, key_of
+from distrain.metrics.grouped import grouped_auc
+
+# What bins cannot tell apart: logits beyond them, within one of them, and of both zeros.
+SCORES = st.one_of(
+    st.sampled_from([-80.0, -17.0, -0.0, 0.0, 1e-30, 17.0, 80.0, 3e38]),
+    st.floats(16, 80, width=32),
+    st.floats(0, 2**-11, width=32),
+)
+ROWS = st.lists(st.tuples(SCORES, st.booleans(), st.integers(0, 3)), min_size=1, max_size=80)
+
+
+def arrays(rows):
+    scores, labels, parts = zip(*rows, strict=True)
+    return np.array(scores, np.float32), np.array(labels, np.float32), np.array(parts)
+
+
+def counted(scores, labels, cuts=(), max_entries=1_000):
+    found = DistinctScores(max_entries)
+    for part, truth in zip(np.split(scores, cuts), np.split(labels, cuts), strict=True):
+        found.update(part, truth)
+    return found
+
+
+@given(ROWS, st.integers(0, 80))
+@settings(deadline=None, max_examples=200)
+def test_both_are_exact_and_do_not_depend_on_how_rows_come(rows, cut):
+    scores, labels, _ = arrays(rows)
+    found = counted(scores, labels, [min(cut, len(scores))])
+    if len(set(labels.tolist())) < 2:
+        assert found.auc() is found.average_precision() is None
+        return
+    assert found.auc().value == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    precision = average_precision_score(labels, scores)
+    assert found.average_precision().value == pytest.approx(precision, abs=1e-12)
+    assert found.auc().bound == found.average_precision().bound == 0.0
+
+
+@given(ROWS, st.integers(1, 10), st.integers(0, 80))
+@settings(deadline=None, max_examples=200)
+@example([(80.0, True, 0), (80.00001, False, 0), (17.0, True, 0), (80.0, False, 0)], 2, 1)
+def test_with_too_many_distinct_scores_the_bounds_hold(rows, max_entries, cut):
+    scores, labels, _ = arrays(rows)
+    found = counted(scores, labels, [min(cut, len(scores))], max_entries)
+    assert len(found.keys) <= max_entries
+    assert found.negatives.sum() + found.positives.sum() == len(rows)
+    assert (found.shift > 0) == (len(np.unique(scores + 0.0)) > max_entries)
+    if len(set(labels.tolist())) < 2:
+        return
+    auc, precision = found.auc(), found.average_precision()
+    assert abs(auc.value - roc_auc_score(labels, scores)) <= auc.bound + 1e-12
+    error = abs(precision.value - average_precision_score(labels, scores))
+    assert error <= precision.bound + 1e-12
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=50))
+def test_keys_are_in_the_order_of_scores(values):
+    scores = np.array(values, np.float32)
+    keys = key_of(scores).astype(np.int64)
+    wide = scores.astype(np.float64)  # in which no difference overflows
+    assert (np.sign(keys[:, None] - keys) == np.sign(wide[:, None] - wide)).all()
+
+
+def test_scores_that_cannot_be_ordered_are_refused_and_change_nothing():
+    found = counted(np.array([1.0, 2.0]), np.array([0, 1]))
+    with pytest.raises(ValueError, match="not a finite number"):
+        found.update(np.array([np.nan]), np.array([1]))
+    with pytest.raises(ValueError, match=r"must both be \[rows\]"):
+        found.update(np.array([1.0, 2.0]), np.array([1]))
+    found.coarsen(0)  # as many as are dropped already
+    with pytest.raises(ValueError, match="0 bits are dropped already, which is more than -1"):
+        found.coarsen(-1)
+    assert found.auc().value == 1.0
+
+
+def naive_auc(scores, labels):
+    above = scores[labels == 1][:, None] - scores[labels == 0]
+    return ((above > 0) + 0.5 * (above == 0)).mean()
+
+
+@given(ROWS)
+@settings(deadline=None, max_examples=200)
+def test_groups_have_the_auc_of_their_own_rows(rows):
+    scores, labels, groups = arrays(rows)
+    scores = scores.astype(np.float64)
+    found = grouped_auc(groups, scores, labels)
+    kept, weights = [], []
+    held = np.unique(groups)
+    assert found.groups == len(held)
+    for index, group in enumerate(held):
+        own, truth = scores[groups == group], labels[groups == group]
+        assert (found.rows[index], found.positives[index]) == (len(own), truth.sum())
+        if len(set(truth.tolist())) < 2:
+            assert np.isnan(found.auc[index])
+            continue
+        assert found.auc[index] == pytest.approx(naive_auc(own, truth))
+        kept.append(found.auc[index])
+        weights.append(len(own))
+    assert (found.scored_groups, found.scored_rows) == (len(kept), sum(weights))
+    if not kept:
+        assert found.grouped_auc is found.mean_auc is None
+        return
+    assert found.grouped_auc == pytest.approx(np.average(kept, weights=weights))
+    assert found.mean_auc == pytest.approx(np.mean(kept))

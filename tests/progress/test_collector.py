@@ -1,0 +1,478 @@
+"""Reports of ranks become records of the whole job."""
+
+import json
+import math
+from dataclasses import asdict
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.events import (
+    PHASES,
+    CheckpointSaved,
+    CheckpointTrouble,
+    EvaluationDone,
+    ModelSaved,
+    RankFinished,
+    RankStarted,
+    StepsDone,
+    TrainingStarted,
+)
+from distrain.jobs.states import JobState
+from distrain.jobs.view import (
+    AttemptStarted,
+    Checkpoints,
+    JobView,
+    Notice,
+    Record,
+    Restart,
+    record_from_json,
+)
+from distrain.machine.machine import Machine
+from distrain.machine.messages import Submit
+from distrain.metrics import BinaryMetrics
+from distrain.progress.collector import Collector
+from distrain.progress.entries import ENTRY_BYTES
+from distrain.progress.merging import stall_pct
+from distrain.scheduler.job_view import show
+
+NUM_RANKS = 3
+
+
+def rows_of(rank, step):
+    """Some rows that only this rank scored in the window up to this step."""
+    rng = np.random.default_rng([rank, step])
+    rows = 20 + 5 * rank
+    return rng.normal(size=rows).astype(np.float32), rng.integers(0, 2, rows)
+
+
+def state(rows):
+    """A metrics state as it travels."""
+    metrics = BinaryMetrics()
+    metrics.update(*rows)
+    return json.loads(json.dumps(metrics.to_json()))
+
+
+def seconds_of(rank, step):
+    seconds = dict.fromkeys(PHASES, 0.0)
+    return {**seconds, "data_wait": 1.0 + rank, "optimizer": 3.0, "evaluate": float(step % 2)}
+
+
+def loader_of(rank, step):
+    depth = {"queue_depth_sum": 4 * step + rank, "mean_queue_depth": 4.0 + rank / step}
+    return {"batches": step, "rows": 100 * step, "decode_s": 0.5 + rank, **depth}
+
+
+def exchange_of(rank, step):
+    counts = {"lookups": 40 * step, "distinct": 10 * step, "updated": 20, "route_s": 0.5}
+    return {"steps": step, **counts, "sent_bytes": 100 * step * rank}
+
+
+def device_seconds_of(rank):
+    return {"optimizer": 1.0 + rank, "data_wait": 0.5}
+
+
+def steps_done(rank, step, epoch=0):
+    metrics, loader = state(rows_of(rank, step)), loader_of(rank, step)
+    return StepsDone(
+        rank,
+        epoch,
+        step,
+        10.0 * step + rank,
+        seconds_of(rank, step),
+        metrics,
+        0.5,
+        loader,
+        exchange_of(rank, step),
+        device_seconds_of(rank),
+    )
+
+
+def finished(rank):
+    return RankFinished(
+        rank,
+        30,
+        75,
+        40.0,
+        seconds_of(rank, 30),
+        1.5,
+        loader_of(rank, 30),
+        exchange_of(rank, 30),
+        device_seconds_of(rank),
+        {"host_bytes": 1000 + rank, "device_bytes": 0},
+    )
+
+
+def evaluated(rank, step):
+    return EvaluationDone(rank, 0, step, 10.0 * step + rank, state(rows_of(rank, -step % 97)))
+
+
+@cache
+def story_of(rank):
+    """What one rank reports, in its order."""
+    return (
+        RankStarted(rank, 1, "host", "cpu"),
+        TrainingStarted(rank, 30, 75, 150, 7),
+        steps_done(rank, 10),
+        steps_done(rank, 20),
+        evaluated(rank, 20),
+        steps_done(rank, 30, epoch=1),
+        evaluated(rank, 30),
+        *([ModelSaved(0, "runs/a/model")] if rank == 0 else []),
+        finished(rank),
+    )
+
+
+@cache
+def whole_story():
+    return collected(event for rank in range(NUM_RANKS) for event in story_of(rank))
+
+
+def collector_of(num_ranks, attempt=1, **why):
+    collector = Collector()
+    collector.begin_attempt(attempt, num_ranks, **why)
+    return collector
+
+
+def collected(events):
+    collector = collector_of(NUM_RANKS)
+    for event in events:
+        collector.add(event)
+    return collector
+
+
+def naive(rows):
+    """Log loss, normalised entropy and AUC of some rows, straight from their definitions."""
+    logits, labels = rows[0].astype(np.float64), rows[1]
+    p = 1 / (1 + np.exp(-logits))
+    loss = float(np.mean(-np.log(np.where(labels == 1, p, 1 - p))))
+    rate = labels.mean()
+    entropy = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
+    above = logits[labels == 1][:, None] - logits[labels == 0][None, :]
+    return loss, loss / entropy, float(np.mean((above > 0) + 0.5 * (above == 0)))
+
+
+def test_a_validation_has_the_reliability_of_all_ranks_rows():
+    collector = Collector()
+    collector.begin_attempt(1, NUM_RANKS)
+    for rank in range(NUM_RANKS):
+        collector.add(EvaluationDone(rank, 0, 10, 1.0, state(rows_of(rank, 10))))
+    (record,) = collector.records
+    rows = [rows_of(rank, 10) for rank in range(NUM_RANKS)]
+    told = record.reliability
+    assert sum(told["rows"]) == record.rows == sum(len(labels) for _, labels in rows)
+    seen = sum(rate * count for rate, count in zip(told["observed"], told["rows"], strict=True))
+    assert seen == pytest.approx(sum(labels.sum() for _, labels in rows))
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_records_say_what_a_naive_computation_over_all_rows_says():
+    collector = whole_story()
+    splits = [(r.split, r.epoch, r.step) for r in collector.records]
+    assert splits == [
+        ("train", 0, 10), ("train", 0, 20), ("valid", 0, 20), ("train", 1, 30), ("valid", 0, 30)
+    ]  # fmt: skip
+    for record in collector.records:
+        seed = record.step if record.split == "train" else -record.step % 97
+        parts = [rows_of(rank, seed) for rank in range(NUM_RANKS)]
+        rows = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        loss, entropy, auc = naive(rows)
+        assert record.rows == len(rows[0]) == 75
+        assert record.loss == pytest.approx(loss)
+        assert record.normalised_entropy == pytest.approx(entropy)
+        assert abs(record.auc - auc) <= record.auc_bound + 1e-12
+        assert record.elapsed_s == 10.0 * record.step + NUM_RANKS - 1
+    assert [r.rows_total for r in collector.records] == [75, 150, 150, 225, 225]
+
+
+def test_a_training_record_tells_speed_stalls_and_the_mean_ranks_time():
+    collector = collected(steps_done(rank, 5) for rank in range(NUM_RANKS))
+    (record,) = collector.records
+    # The slowest rank trained for 3 + 3 s; the second of validation does not count.
+    assert record.rows_per_s == 75 / 6
+    assert record.stall_pct == (100 / 5, 200 / 6, 300 / 7)
+    assert record.seconds["data_wait"] == 2.0
+    assert set(record.seconds) == set(PHASES)
+    assert sum(record.seconds.values()) == 2.0 + 3.0 + 1.0
+    assert record.lr == 0.5
+
+
+def test_a_training_record_tells_what_all_loaders_did():
+    (record,) = collected(steps_done(rank, 5) for rank in range(NUM_RANKS)).records
+    assert record.loader == {
+        "batches": 15,
+        "rows": 1500,
+        "decode_s": 0.5 + 1.5 + 2.5,
+        "queue_depth_sum": 20 + 21 + 22,
+        "mean_queue_depth": 63 / 15,
+    }
+
+
+def test_a_training_record_tells_what_all_ranks_sent_and_what_the_mean_device_did():
+    (record,) = collected(steps_done(rank, 5) for rank in range(NUM_RANKS)).records
+    assert record.exchange == {
+        "steps": 5,
+        "lookups": 600,
+        "distinct": 150,
+        "updated": 60,
+        "route_s": 1.5,
+        "sent_bytes": 1500,
+        "unique_ratio": 0.25,
+        "sent_bytes_per_step": 300.0,
+    }
+    assert record.device_seconds == {"data_wait": 0.5, "optimizer": 2.0}
+
+
+def test_what_each_rank_sent_and_held_is_there_when_all_ranks_finished():
+    collector = whole_story()
+    ranks = range(NUM_RANKS)
+    shown = collector.shown()
+    assert shown["rank_exchange"] == tuple(exchange_of(rank, 30) for rank in ranks)
+    assert shown["rank_device_seconds"] == tuple(device_seconds_of(rank) for rank in ranks)
+    held = [held["host_bytes"] for held in shown["rank_peak_memory"]]
+    assert held == [1000, 1001, 1002]
+    empty = collector_of(2).shown()
+    assert empty["rank_exchange"] == empty["rank_peak_memory"] == ()
+
+
+def test_ranks_that_tell_of_no_exchange_and_no_device_leave_records_empty():
+    collector = collector_of(1)
+    collector.add(StepsDone(0, 0, 1, 1.0, {}, state(rows_of(0, 1)), 0.1))
+    assert (collector.records[0].exchange, collector.records[0].device_seconds) == ({}, {})
+
+
+def test_what_each_loader_did_is_there_when_all_ranks_finished():
+    shown = whole_story().shown()
+    assert shown["rank_loader"] == tuple(loader_of(rank, 30) for rank in range(NUM_RANKS))
+    assert shown["rank_setup_s"] == (1.5, 1.5, 1.5)
+    assert shown["rank_stall_pct"] == tuple(stall_pct(seconds_of(r, 30)) for r in range(NUM_RANKS))
+    empty = collector_of(2).shown()
+    assert empty["rank_loader"] == empty["rank_setup_s"] == ()
+
+
+def test_a_validation_record_has_no_speed():
+    (record,) = collected(evaluated(rank, 5) for rank in range(NUM_RANKS)).records
+    speed = (record.rows_per_s, record.stall_pct, record.seconds, record.lr, record.loader)
+    assert speed == (None, (), None, None, None)
+    assert (record.exchange, record.device_seconds) == (None, None)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=10)
+def test_the_order_in_which_ranks_report_does_not_matter(data):
+    expected = whole_story()
+    stories = [list(story_of(rank)) for rank in range(NUM_RANKS)]
+    turns = data.draw(st.permutations([r for r, story in enumerate(stories) for _ in story]))
+    mixed = collected(stories[rank].pop(0) for rank in turns)
+    assert mixed.progress == expected.progress
+    assert mixed.shown() == expected.shown()
+    assert mixed.model_path == expected.model_path == "runs/a/model"
+    assert (mixed.num_steps, mixed.total_rows, mixed.parameters) == (30, 150, 7)
+
+
+def test_a_window_waits_for_its_last_rank():
+    collector = collector_of(2)
+    collector.add(steps_done(0, 10))
+    collector.add(steps_done(0, 20))
+    collector.add(evaluated(0, 20))
+    assert collector.records == []
+    collector.add(steps_done(1, 10))
+    assert [r.step for r in collector.records] == [10]
+    collector.add(steps_done(1, 20))
+    collector.add(evaluated(1, 20))
+    assert [(r.split, r.step) for r in collector.records] == [
+        ("train", 10), ("train", 20), ("valid", 20)
+    ]  # fmt: skip
+
+
+def test_rank_seconds_are_there_when_all_ranks_finished_in_rank_order():
+    collector = collector_of(2)
+    collector.add(RankFinished(1, 1, 1, 1.0, {"other": 1.0}))
+    assert collector.shown()["rank_seconds"] == ()
+    collector.add(RankFinished(0, 1, 1, 2.0, {"other": 2.0}))
+    assert collector.shown()["rank_seconds"] == ({"other": 2.0}, {"other": 1.0})
+
+
+def test_rows_of_one_class_have_a_loss_and_no_auc():
+    rows = np.array([0.0, 1.0], np.float32), np.array([0, 0])
+    collector = collector_of(1)
+    collector.add(StepsDone(0, 0, 1, 1.0, {}, state(rows), 0.1))
+    (record,) = collector.records
+    assert record.loss == pytest.approx((math.log(2) + math.log(1 + math.e)) / 2)
+    assert record.auc is record.auc_bound is record.normalised_entropy is record.rows_per_s is None
+    assert record.stall_pct == (0.0,)
+
+
+def test_a_rank_without_rows_counts_as_a_rank():
+    collector = collector_of(2)
+    collector.add(steps_done(0, 1))
+    collector.add(StepsDone(1, 0, 1, 1.0, {"other": 2.0}, BinaryMetrics().to_json(), 0.5))
+    assert collector.records[0].rows == 20
+    assert collector.records[0].stall_pct == (20.0, 0.0)
+
+
+@given(st.dictionaries(st.sampled_from(PHASES), st.floats(0, 1e6)))
+def test_stalls_are_a_share(seconds):
+    assert 0.0 <= stall_pct(seconds) <= 100.0 + 1e-9
+    assert stall_pct({**seconds, "data_wait": 0.0}) == 0.0
+
+
+def test_stalls_of_no_time_are_none():
+    assert stall_pct({}) == stall_pct({"data_wait": 0.0}) == 0.0
+    assert stall_pct({"data_wait": 2.0}) == 100.0
+
+
+@pytest.mark.parametrize("job_state", list(JobState))
+def test_a_view_survives_json(job_state):
+    collector = whole_story()
+    view = JobView(
+        job_id="a-1",
+        name="a",
+        state=job_state,
+        attempt=1,
+        num_ranks=NUM_RANKS,
+        reason="DataError",
+        message="label is 2\n  file: a",
+        pids=(1, None, 3),
+        progress=(*collector.progress, Notice("the disk is full")),
+        restarts=(Restart(1, "RankDied", "killed", 20, 31.5),),
+        **collector.shown(),
+    )
+    assert JobView.from_json(json.loads(json.dumps(view.to_json(), allow_nan=False))) == view
+    assert JobView.from_json(view.to_json()) == view
+
+
+def test_a_bare_view_survives_json():
+    view = JobView("a-1", "a", JobState.PENDING, 0, 2, why_pending="needs 2 workers")
+    assert JobView.from_json(json.loads(json.dumps(view.to_json()))) == view
+
+
+def test_a_record_is_plain_data():
+    record = Record("valid", 0, 1, 2, 3, 4.0, None, None, None, None, None)
+    assert (record.stall_pct, record.seconds, record.lr) == ((), None, None)
+
+
+def resumed_story(rank, first_step, steps, **fields):
+    """What a rank reports that goes on from a checkpoint."""
+    started = TrainingStarted(rank, 30, 75, 150, 7, first_step=first_step, **fields)
+    return [started, *(steps_done(rank, step) for step in steps)]
+
+
+def mixed(stories):
+    return [event for turn in zip(*stories, strict=True) for event in turn]
+
+
+def test_an_attempt_that_goes_on_says_from_where_and_why():
+    collector = collector_of(2)
+    for event in mixed(resumed_story(rank, 0, (10, 20, 30)) for rank in (0, 1)):
+        collector.add(event)
+    collector.add(steps_done(0, 40))  # half reported: the other rank dies
+    collector.begin_attempt(2, 2, "RankDied", "rank 1 was killed")
+    before = {"rows_before": 90, "elapsed_before_s": 20.5, "checkpoint": "step-20"}
+    for event in mixed(resumed_story(rank, 20, (30, 40), **before) for rank in (0, 1)):
+        collector.add(event)
+    kinds = [
+        (entry.attempt, entry.step) if isinstance(entry, AttemptStarted) else entry.step
+        for entry in collector.progress
+    ]
+    assert kinds == [(1, 0), 10, 20, 30, (2, 20), 30, 40]
+    assert collector.progress[4] == AttemptStarted(2, 20, 2, "RankDied", "rank 1 was killed")
+    first, again = collector.progress[3], collector.progress[5]
+    assert (again.rows, again.rows_total, again.loss) == (45, 90 + 45, first.loss)
+    assert first.rows_total == 3 * 45
+    assert again.elapsed_s == 20.5 + first.elapsed_s
+    assert collector.shown()["rows_before"] == 90
+    assert collector.shown()["elapsed_before_s"] == 20.5
+
+
+def test_rows_of_the_window_that_a_checkpoint_left_open_are_counted_once():
+    collector = collector_of(2, attempt=3)
+    before = {"rows_before": 100, "open_rows": 8}
+    for event in mixed(resumed_story(rank, 17, (20, 30), **before) for rank in (0, 1)):
+        collector.add(event)
+    _, open_window, next_window = collector.progress
+    assert (open_window.rows, open_window.rows_total) == (45, 100 + 45 - 16)
+    assert (next_window.rows, next_window.rows_total) == (45, 100 + 45 - 16 + 45)
+    slowest_s = max(sum(seconds_of(rank, 20).values()) for rank in (0, 1))
+    assert open_window.rows_per_s == (45 - 16) / slowest_s
+
+
+def test_another_number_of_ranks_may_go_on():
+    collector = collector_of(3)
+    collector.add(steps_done(0, 10))
+    collector.begin_attempt(2, 1, "WorkerLost", "gone")
+    for event in resumed_story(0, 0, (10,)):
+        collector.add(event)
+    (resumed, record) = collector.progress
+    assert (resumed.num_ranks, record.step, record.rows) == (1, 10, 20)
+
+
+def test_checkpoints_are_counted_over_attempts_and_trouble_is_noticed():
+    collector = collector_of(2)
+    collector.add(CheckpointSaved(0, 10, "c/step-10", 1000, 0.25, 1.0))
+    collector.add(CheckpointTrouble(0, "checkpoint of step 15: the disk is full"))
+    collector.begin_attempt(2, 2)
+    collector.add(CheckpointSaved(0, 20, "c/step-20", 1000, 0.5, 2.0))
+    assert collector.shown()["checkpoints"] == Checkpoints(2, 20, "c/step-20", 0.75, 3.0)
+    assert collector.progress == [Notice("checkpoint of step 15: the disk is full")]
+    collector.add(CheckpointTrouble(0, "the checkpoint of step 25 was not written", 25))
+    collector.begin_attempt(2, 2)
+    collector.add(CheckpointTrouble(0, "the checkpoint of step 25 was not written", 25))
+    told = collector.shown()["checkpoints"]
+    assert told == Checkpoints(2, 20, "c/step-20", 0.75, 3.0, failed=2), "over all attempts"
+    assert told.outcome == "2 written, 2 failed"
+
+
+def test_an_attempt_that_finds_its_checkpoints_gone_says_so():
+    collector = collector_of(1)
+    collector.add(CheckpointSaved(0, 10, "c/step-10", 1000, 0.25, 1.0))
+    collector.begin_attempt(2, 1, "RankDied", "rank 0 was killed")
+    for event in resumed_story(0, 0, ()):
+        collector.add(event)
+    assert collector.progress[-1] == Notice(
+        "attempt 2 found no checkpoint that can be used, and begins anew; "
+        "the last one was c/step-10"
+    )
+
+
+def test_a_viewer_is_told_what_it_missed():
+    machine, collector = Machine(), Collector(limit_bytes=3 * (ENTRY_BYTES + 2**10))
+    machine.handle(Submit("job", NUM_RANKS, 60.0, None), 0.0)
+    collector.begin_attempt(1, NUM_RANKS)
+    for step in (5, 10, 15, 20, 25):
+        for rank in range(NUM_RANKS):
+            collector.add(steps_done(rank, step))
+    job = machine.jobs["job"]
+    seen = {since: show(job, "job", collector, since) for since in (0, 1, 3, 5)}
+    assert {since: view.missed for since, view in seen.items()} == {0: 2, 1: 1, 3: 0, 5: 0}
+    assert [record.step for record in seen[0].records] == [15, 20, 25]
+    assert [record.step for record in seen[3].records] == [20, 25]
+    assert {view.next_record for view in seen.values()} == {5}
+    nothing = show(job, "job", collector, None)
+    assert (nothing.missed, nothing.progress) == (0, ())
+    again = JobView.from_json(json.loads(json.dumps(seen[0].to_json())))
+    assert again == seen[0]
+
+
+def test_a_record_of_many_ranks_does_not_grow_with_them() -> None:
+    sizes = {}
+    for num_ranks in (64, 65, 1000):
+        collector = Collector()
+        collector.begin_attempt(1, num_ranks)
+        for rank in range(num_ranks):
+            seconds = {"data_wait": rank / num_ranks, "forward_backward": 1 - rank / num_ranks}
+            collector.add(StepsDone(rank, 0, 5, 1.0, seconds, BinaryMetrics().to_json(), 0.1))
+        (record,) = collector.records
+        sizes[num_ranks] = len(json.dumps(asdict(record)))
+        assert len(record.stall_pct) == (64 if num_ranks == 64 else 0)
+        assert record.stall_max_pct == pytest.approx(100 * (num_ranks - 1) / num_ranks)
+        assert record.stall_mean_pct == pytest.approx(50 * (num_ranks - 1) / num_ranks)
+    assert record.stall_summary is not None
+    assert [rank for rank, _ in record.stall_summary["worst"]] == list(range(999, 991, -1))
+    assert sizes[1000] < sizes[64]
+    assert sizes[1000] - sizes[65] < 100
+    assert record_from_json(json.loads(json.dumps(asdict(record)))) == record
+    assert Record("train", 0, 5, 1, 1, 1.0, 1.0, None, None, None, None).stall_max_pct is None

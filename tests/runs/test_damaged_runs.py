@@ -1,0 +1,89 @@
+"""Run directories whose files somebody edited or damaged: an error that names the file, or less."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from kept_runs import record_of, spec_of, view_of
+
+from distrain.cli.main import cli
+from distrain.errors import InputError
+from distrain.jobs.states import JobState
+from distrain.run_paths import RunPaths
+from distrain.runs import open_run, read_records, read_run_and_spec, read_status, read_summary
+
+DEEP = "[" * 100_000
+RUN = {"job_id": "a", "created": "2026", "version": "1"}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    with open_run(tmp_path / "run", spec_of(), "test-1") as recorder:
+        recorder.add(view_of(JobState.RUNNING, [record_of(5), record_of(10)]))
+        return recorder.paths
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEEP,
+        json.dumps(RUN | {"environment": True}),
+        json.dumps(RUN | {"job_id": 3}),
+        json.dumps(RUN | {"job_id": "\ud800"}),
+    ],
+)
+def test_a_run_file_that_is_none_is_named(paths: RunPaths, text: str) -> None:
+    paths.run.write_text(text)
+    with pytest.raises(InputError, match="run"):
+        read_run_and_spec(paths.root)
+
+
+def test_a_spec_that_is_nested_too_deeply_is_named(paths: RunPaths) -> None:
+    paths.spec.write_text("[" * sys.getrecursionlimit())
+    with pytest.raises(InputError, match="cannot read the run"):
+        read_run_and_spec(paths.root)
+
+
+@pytest.mark.parametrize(
+    "value", ["5", None, [], 1.5, {"step": 5}], ids=["text", "null", "list", "fraction", "mapping"]
+)
+def test_a_record_with_a_step_that_is_no_number_is_named_by_its_line(
+    paths: RunPaths, value: object
+) -> None:
+    first, second = map(json.loads, paths.metrics.read_text().splitlines())
+    paths.metrics.write_text(f"{json.dumps(first)}\n{json.dumps(second | {'step': value})}\n")
+    with pytest.raises(InputError, match="not a record: step") as raised:
+        read_records(paths)
+    assert raised.value.where["line"] == 2
+
+
+def test_a_record_that_is_nested_too_deeply_is_named_by_its_line(paths: RunPaths) -> None:
+    paths.metrics.write_text(DEEP + "\n")
+    with pytest.raises(InputError, match="nested too deeply"):
+        read_records(paths)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        DEEP,
+        {"checkpoints": 1},
+        {"checkpoints": {"count": "many"}},
+        {"restarts": [{"attempt": "first"}]},
+        {"peak_memory": [{"host_bytes": None}]},
+        {"message": 3},
+        {"state": "\ud800"},
+    ],
+    ids=str,
+)
+def test_an_outcome_that_is_none_counts_as_missing(paths: RunPaths, document: object) -> None:
+    assert read_status(paths) is not None
+    text = document if isinstance(document, str) else json.dumps(document)
+    paths.progress.write_text(text)
+    paths.summary.write_text(text)
+    assert read_status(paths) is None
+    assert read_summary(paths) is None
+    done = CliRunner().invoke(cli, ["report", str(paths.root)], catch_exceptions=False)
+    assert done.exit_code == 0

@@ -1,0 +1,238 @@
+"""The coordinator inside a real scheduler with workers in this process; no rank is started."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Scheduler, Worker
+
+from distrain.jobs.states import JobState
+from distrain.machine.machine import Machine
+from distrain.machine.messages import Cancel
+from distrain.scheduler import gangs as gangs_module
+from distrain.scheduler import plugin as plugin_module
+from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
+from distrain.spec import parse_spec
+from distrain.worker.supervisor import SupervisorPlugin
+
+SPEC = parse_spec(
+    {
+        "data": {"train": "nowhere"},
+        "model": {"kind": "mlp"},
+        "restart": {"max_rank_failures": 0},
+    }
+).model_dump(mode="json")
+
+
+def in_scheduler(story: Callable[[Scheduler], Awaitable[None]], num_workers: int = 2) -> None:
+    """Run a story beside a scheduler and its workers."""
+
+    async def run() -> None:
+        async with Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler:
+            workers = [Worker(scheduler.address, nthreads=1) for _ in range(num_workers)]
+            await asyncio.gather(*workers)
+            try:
+                await story(scheduler)
+            finally:
+                await asyncio.gather(*(worker.close() for worker in workers))
+
+    asyncio.run(run())
+
+
+async def coordinator_of(scheduler: Scheduler) -> CoordinatorPlugin:
+    await scheduler.register_scheduler_plugin(
+        CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
+    )
+    plugin: CoordinatorPlugin = scheduler.plugins[PLUGIN_NAME]
+    return plugin
+
+
+async def end_of(coordinator: CoordinatorPlugin, *job_ids: str) -> None:
+    while not all(coordinator.machine.jobs[job_id].state.is_final for job_id in job_ids):
+        await asyncio.sleep(0.01)
+
+
+def test_clients_that_come_together_share_one_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = []
+
+    def machine() -> Machine:
+        started.append(Machine())
+        return started[-1]
+
+    monkeypatch.setattr(plugin_module, "Machine", machine)
+
+    async def story(scheduler: Scheduler) -> None:
+        first, second = await asyncio.gather(coordinator_of(scheduler), coordinator_of(scheduler))
+        assert first is second
+        assert started == [first.machine]  # no other ticks on, unseen
+        assert scheduler.handlers["distrain_view"].__self__ is first
+        assert len(first.machine.slots) == 2
+
+    in_scheduler(story)
+
+
+def test_a_supervisor_that_fails_ends_its_job_with_its_words(tmp_path: Path) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        await asyncio.wait_for(end_of(coordinator, "a"), 60)
+        view = coordinator.view("a")
+        assert view is not None
+        assert (view["state"], view["reason"]) == (JobState.FAILED, "RankFailed")
+        assert "rank 0: its supervisor failed: KeyError('distrain-supervisor')" in view["message"]
+        assert "in supervise" in view["message"]
+        assert len(coordinator.gangs) == 0
+
+    in_scheduler(story)
+
+
+def test_gangs_launched_together_share_one_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    class CountedClient(gangs_module.Client):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any):
+            made.append(self)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(gangs_module, "Client", CountedClient)
+
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
+        for job_id in ("a", "b"):
+            coordinator.submit(job_id, SPEC, str(tmp_path))
+        await asyncio.wait_for(end_of(coordinator, "a", "b"), 60)
+        assert len(made) == 1
+
+    in_scheduler(story)
+
+
+def test_a_store_that_opens_after_its_job_ended_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        opening, ended = threading.Event(), threading.Event()
+        make = gangs_module.make_store
+
+        def slow(host: str, listens_at: str) -> Any:
+            opening.set()
+            assert ended.wait(60)
+            return make(host, listens_at)
+
+        monkeypatch.setattr(gangs_module, "make_store", slow)
+        monkeypatch.setattr("distrain.machine.machine.CANCEL_GRACE_S", 0.0)
+        monkeypatch.setattr("distrain.machine.machine.GIVE_UP_S", 0.0)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        assert await asyncio.to_thread(opening.wait, 60)
+        coordinator.cancel("a")
+        await end_of(coordinator, "a")
+        launches = list(coordinator._tasks)
+        ended.set()
+        await asyncio.gather(*launches)
+        assert coordinator.machine.jobs["a"].state is JobState.CANCELLED
+        assert len(coordinator.gangs) == 0
+
+    in_scheduler(story)
+
+
+def test_a_report_that_cannot_be_read_fails_the_job_and_not_the_worker(tmp_path: Path) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        coordinator.rank_reported("a", 1, {"kind": "from_the_future", "rank": 0})
+        await asyncio.wait_for(end_of(coordinator, "a"), 60)
+        view = coordinator.view("a")
+        assert view is not None
+        assert "rank 0: the scheduler cannot read its report" in view["message"]
+        assert "from_the_future" in view["message"]
+        assert len(scheduler.workers) == 2
+
+    in_scheduler(story)
+
+
+def test_a_gang_that_cannot_be_launched_fails_its_job_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_store(*_: object) -> None:
+        raise OSError("no port is free")
+
+    monkeypatch.setattr(gangs_module, "make_store", no_store)
+
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        await asyncio.wait_for(end_of(coordinator, "a"), 60)
+        view = coordinator.view("a")
+        assert view is not None
+        assert (view["state"], view["reason"]) == (JobState.FAILED, "RankFailed")
+        assert "could not launch the gang: OSError('no port is free')" in view["message"]
+        assert len(coordinator.gangs) == 0
+
+    in_scheduler(story)
+
+
+def test_a_mistake_in_the_coordinator_is_logged_and_harms_no_other_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        handle = coordinator.machine.handle
+
+        def broken(stimulus: object, now_s: float) -> Any:
+            if isinstance(stimulus, Cancel) and stimulus.job_id == "bad":
+                raise RuntimeError("a mistake")
+            return handle(stimulus, now_s)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(coordinator.machine, "handle", broken)
+        coordinator.submit("good", SPEC, str(tmp_path))
+        coordinator.cancel("bad")
+        coordinator.cancel("good")
+        await asyncio.wait_for(end_of(coordinator, "good"), 60)
+        assert coordinator.machine.jobs["good"].state is JobState.CANCELLED
+
+    in_scheduler(story, num_workers=0)
+    told = [r for r in caplog.records if r.name == "distrain.coordinator"]
+    assert ["the coordinator failed on Cancel" in r.getMessage() for r in told] == [True]
+    assert told[0].exc_info is not None
+
+
+def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_module, "KEPT_JOBS", 3)
+    forgotten = []
+
+    class Watching:
+        def handled(self, stimulus: object) -> None:
+            pass
+
+        def forgot(self, job_id: str) -> None:
+            forgotten.append(job_id)
+
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        coordinator.observers = (Watching(),)
+        coordinator.submit("waits", SPEC, str(tmp_path))
+        for number in range(5):
+            coordinator.submit(f"ended-{number}", SPEC, str(tmp_path))
+            coordinator.cancel(f"ended-{number}")
+        coordinator.submit("last", SPEC, str(tmp_path))
+        kept = ["waits", "ended-3", "ended-4", "last"]
+        assert list(coordinator.machine.jobs) == kept
+        for mapping in (coordinator.specs, coordinator.run_dirs, coordinator.collectors):
+            assert list(mapping) == kept
+        assert forgotten == ["ended-0", "ended-1", "ended-2"]
+        limits = {j: c.entries.limit_bytes for j, c in coordinator.collectors.items()}
+        assert limits["ended-4"] == plugin_module.ENDED_PROGRESS_BYTES < limits["waits"]
+
+    in_scheduler(story, num_workers=0)

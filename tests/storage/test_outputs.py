@@ -1,0 +1,389 @@
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from other_user import unprivileged
+from synced_files import synced_and_renamed
+
+from distrain.errors import DataError, OutputError
+from distrain.storage import (
+    check_free,
+    check_place,
+    check_writable,
+    translated_errors,
+    whole_dir,
+    whole_file,
+)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A filesystem of 1 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"may not mount a tmpfs here: {error}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+class Interrupted(BaseException):
+    """Stands for a Ctrl-C, which comes while a task runs that writes into a folder."""
+
+    running: Any
+    folder: Any
+
+
+def test_a_file_appears_when_it_is_whole_and_not_before(tmp_path):
+    final = tmp_path / "new" / "folder" / "out.bin"
+    with whole_file(final) as partial:
+        partial.write_bytes(b"half")
+        assert not final.exists()
+        assert partial.parent == final.parent
+        assert partial.name.startswith(".out.bin.partial-")
+        partial.write_bytes(b"whole")
+    assert final.read_bytes() == b"whole"
+    assert names(final.parent) == ["out.bin"]
+
+
+def test_an_existing_file_is_replaced_in_one_step(tmp_path):
+    final = tmp_path / "out"
+    final.write_text("old")
+    with whole_file(final) as partial:
+        partial.write_text("new")
+        assert final.read_text() == "old"
+    assert final.read_text() == "new"
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done = synced_and_renamed(monkeypatch, tmp_path)
+    with whole_file(tmp_path / "out") as partial:
+        partial.write_text("new")
+    assert done == ["synced out", "named out", "synced ."]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, replace):
+    if replace:
+        (tmp_path / "out").mkdir()
+    done = synced_and_renamed(monkeypatch, tmp_path)
+    with whole_dir(tmp_path / "out", replace=replace) as partial:
+        (partial / "inner").mkdir()
+        (partial / "inner" / "b").write_text("b")
+        (partial / "a").write_text("a")
+    named = done.index("named out") if not replace else len(done) - 2
+    assert done[:4] == ["synced out/a", "synced out/inner", "synced out/inner/b", "synced out"]
+    assert done[named:] == ["named out", "synced ."]
+
+
+@pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, failure):
+    final = tmp_path / "out"
+    final.write_text("old")
+
+    def write():
+        with whole_file(final) as partial:
+            partial.write_text("half")
+            raise failure
+
+    with pytest.raises(type(failure)) as caught:
+        write()
+    assert caught.value is failure
+    assert final.read_text() == "old"
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_file_that_nobody_wrote_is_an_error(tmp_path):
+    with pytest.raises(OutputError, match="No such file"), whole_file(tmp_path / "out"):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_a_folder_in_the_way_of_a_file_is_an_error(tmp_path):
+    (tmp_path / "out").mkdir()
+    with (
+        pytest.raises(OutputError, match="remove it or choose another name"),
+        whole_file(tmp_path / "out") as partial,
+    ):
+        partial.write_text("x")
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_dir])
+def test_a_file_in_the_middle_of_the_path_is_named_as_the_cause(tmp_path, whole):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError) as caught, whole(tmp_path / "file" / "out"):
+        pytest.fail("the block must not run")
+    assert "a file" in caught.value.hint.lower() or "exists already" in caught.value.hint
+    assert caught.value.where == {"path": str(tmp_path / "file" / "out")}
+
+
+def test_a_name_that_no_disk_takes_is_an_output_error(tmp_path):
+    with pytest.raises(OutputError, match="too long"), whole_dir(tmp_path / ("x" * 300)):
+        pytest.fail("the block must not run")
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(tiny_disk):
+    final = tiny_disk / "out"
+    final.write_text("old")
+    with pytest.raises(OutputError, match="No space left") as caught, whole_file(final) as partial:
+        partial.write_bytes(bytes(2**21))
+    assert "The disk is full" in caught.value.hint
+    assert final.read_text() == "old"
+    assert names(tiny_disk) == ["out"]
+
+    def write_folder():
+        with whole_dir(tiny_disk / "d") as folder:
+            (folder / "a").write_bytes(bytes(2**19))
+            (folder / "b").write_bytes(bytes(2**20))
+
+    with pytest.raises(OutputError, match="No space left"):
+        write_folder()
+    assert names(tiny_disk) == ["out"]
+
+
+def test_a_read_only_disk_is_told_early(tiny_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
+    with pytest.raises(OutputError, match="Read-only file system") as caught:
+        check_writable(tiny_disk / "runs")
+    assert caught.value.hint == "That filesystem is read-only: choose another place."
+
+
+def test_a_full_disk_is_not_writable(tiny_disk):
+    with pytest.raises(OSError, match="No space left"):
+        (tiny_disk / "filler").write_bytes(bytes(2**21))
+    with pytest.raises(OutputError, match="No space left"):
+        check_writable(tiny_disk)
+    assert names(tiny_disk) == ["filler"]
+
+
+def test_a_folder_appears_when_it_is_whole(tmp_path):
+    final = tmp_path / "deep" / "out"
+    with whole_dir(final) as partial:
+        (partial / "inner").mkdir()
+        (partial / "inner" / "a").write_text("a")
+        assert not final.exists()
+    assert (final / "inner" / "a").read_text() == "a"
+    assert names(final.parent) == ["out"]
+
+
+def test_an_existing_folder_is_refused_before_any_work(tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(OutputError, match="the output exists already"), whole_dir(tmp_path / "out"):
+        pytest.fail("the block must not run")
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_file_is_never_replaced_by_a_folder(tmp_path, replace):
+    (tmp_path / "out").write_text("mine")
+    with (
+        pytest.raises(OutputError, match="File exists"),
+        whole_dir(tmp_path / "out", replace=replace),
+    ):
+        pytest.fail("the block must not run")
+    assert (tmp_path / "out").read_text() == "mine"
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_folder_is_replaced_on_demand(tmp_path):
+    final = tmp_path / "out"
+    final.mkdir()
+    (final / "old").write_text("old")
+    with whole_dir(final, replace=True) as partial:
+        (partial / "new").write_text("new")
+        assert names(final) == ["old"]
+    assert names(final) == ["new"]
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path, failure, replace):
+    final = tmp_path / "out"
+    if replace:
+        final.mkdir()
+        (final / "old").write_text("old")
+
+    def write():
+        with whole_dir(final, replace=replace) as partial:
+            (partial / "half").write_text("half")
+            raise failure
+
+    with pytest.raises(type(failure)):
+        write()
+    assert names(tmp_path) == (["out"] if replace else [])
+    assert not replace or names(final) == ["old"]
+
+
+def test_an_error_inside_a_folder_names_the_final_place(tmp_path):
+    final = tmp_path / "out"
+
+    def write():
+        with whole_dir(final) as partial:
+            (partial / "taken").mkdir()
+            with whole_file(partial / "taken") as inner:
+                inner.write_text("x")
+
+    with pytest.raises(OutputError) as caught:
+        write()
+    assert caught.value.where == {"path": str(final / "taken")}
+    assert isinstance(caught.value.__cause__, IsADirectoryError)
+    assert names(tmp_path) == []
+
+
+def test_the_slower_of_two_writers_does_not_replace_the_faster(tmp_path):
+    final = tmp_path / "out"
+
+    def write_slowly():
+        with whole_dir(final) as partial:
+            (partial / "slow").write_text("slow")
+            with whole_dir(final) as faster:
+                (faster / "fast").write_text("fast")
+
+    with pytest.raises(OutputError, match="not empty") as caught:
+        write_slowly()
+    assert "It exists already" in caught.value.hint
+    assert names(final) == ["fast"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_swap_that_fails_halfway_brings_the_old_folder_back(tmp_path):
+    final = tmp_path / "out"
+    final.mkdir()
+    (final / "old").write_text("old")
+
+    def replace():
+        with whole_dir(final, replace=True) as partial:
+            (partial / "new").write_text("new")
+            monkey.setattr(type(partial), "rename", flaky)
+
+    calls = []
+    rename = type(final).rename
+
+    def flaky(path, target):
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    with pytest.MonkeyPatch.context() as monkey, pytest.raises(OutputError, match="Input/output"):
+        replace()
+    assert names(final) == ["old"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_killed_writer_leaves_no_name_that_looks_whole(tmp_path):
+    script = """
+import os, sys
+from distrain.storage import whole_dir, whole_file
+with whole_file(sys.argv[1] + "/file") as file, whole_dir(sys.argv[1] + "/dir") as folder:
+    file.write_text("half"); (folder / "a").write_text("half")
+    os.kill(os.getpid(), 9)
+"""
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert ended.returncode == -9
+    left = names(tmp_path)
+    assert len(left) == 2
+    assert all(name.startswith(".") and ".partial-" in name for name in left)
+
+
+def test_check_writable_makes_the_folder_and_leaves_it_empty(tmp_path):
+    check_writable(tmp_path / "a" / "b")
+    assert names(tmp_path / "a" / "b") == []
+
+
+def test_a_folder_without_permission_is_told():
+    with unprivileged() as folder:
+        folder.chmod(0o500)
+        with pytest.raises(OutputError, match="Permission denied") as caught:
+            check_writable(folder)
+    assert "permissions" in caught.value.hint
+
+
+def test_check_writable_tells_what_stands_in_the_way(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError) as caught:
+        check_writable(tmp_path / "file" / "inner")
+    assert caught.value.hint == "A part of the path is a file, not a folder."
+
+
+def test_translated_errors_tells_os_errors_with_and_without_a_number():
+    with pytest.raises(OutputError, match="could not write: odd") as caught, translated_errors("p"):
+        raise OSError("odd")
+    assert (caught.value.where, caught.value.hint) == (
+        {"path": "p"},
+        "Check the disk and the permissions.",
+    )
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(KeyError), translated_errors("p"):
+        raise KeyError("not ours")
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/out", "s3:/bucket/out", "gs://b", "file:///tmp/x"])
+def test_a_url_is_no_output(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for check in (partial(check_free, replace=True), check_writable):
+        with pytest.raises(OutputError, match="cannot be a URL") as caught:
+            check(path)
+        assert "://" in str(caught.value.where["path"])
+    for whole in (whole_file, whole_dir):
+        with pytest.raises(OutputError, match="cannot be a URL"), whole(Path(path)):
+            pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_that_is_still_writing_does_not_bring_a_given_up_folder_back(tmp_path):
+    given_up, writing = threading.Event(), threading.Event()
+
+    def task(folder):
+        with whole_file(folder / "late.parquet", make_folder=False) as unfinished:
+            unfinished.write_bytes(b"half")
+            writing.set()
+            assert given_up.wait(30)
+
+    def run(pool):
+        with whole_dir(tmp_path / "out") as folder:
+            running = pool.submit(task, folder)
+            running.add_done_callback(lambda _: writing.set())
+            assert writing.wait(30)
+            error = Interrupted()
+            error.running, error.folder = running, folder
+            raise error
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(Interrupted) as caught:
+            run(pool)
+        given_up.set()
+        assert isinstance(caught.value.running.exception(30), OutputError)
+        assert isinstance(pool.submit(task, caught.value.folder).exception(30), OutputError)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["there", "missing", "missing/and/its/folders"])
+def test_a_place_is_tried_and_left_as_it_was(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
+    check_place(tmp_path / name)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/inside", "x" * 5000])
+def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="could not write"):
+        check_place(tmp_path / name)
+    assert [path.name for path in tmp_path.rglob("*")] == ["file"]
+    assert (tmp_path / "file").read_text() == "mine"

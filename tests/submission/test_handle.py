@@ -1,0 +1,101 @@
+"""Watching a job over a connection that may fail."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distrain.errors import ClusterError, JobError
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JobView, Notice
+from distrain.spec import parse_spec
+from distrain.submission import JobHandle, list_jobs, raise_for_state
+
+
+class Scripted(JobHandle):
+    """Answers with what it is given, in turn, and then with the last of it."""
+
+    def view(self, since: int = 0) -> JobView:
+        answers = self.client
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+RUNS = JobView("job", "a", JobState.RUNNING, 2, 2, progress=(Notice("seen once"),), next_record=1)
+DONE = JobView("job", "a", JobState.SUCCEEDED, 2, 2)
+SILENCE = ClusterError("the scheduler did not answer")
+
+
+def watched(*answers: object, lost_after_s: float = 60.0) -> list[JobView]:
+    views: list[JobView] = []
+    last = Scripted(list(answers), "job").watch(views.append, lost_after_s=lost_after_s)
+    assert last is views[-1]
+    return views
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrain.submission.handle.POLL_S", 0.0)
+
+
+def test_a_moment_of_silence_is_waited_out() -> None:
+    assert watched(RUNS, SILENCE, SILENCE, DONE) == [RUNS, DONE]
+
+
+def test_a_scheduler_that_stays_silent_is_lost_with_its_job() -> None:
+    runs, lost = watched(RUNS, SILENCE, lost_after_s=0.0)
+    assert runs == RUNS
+    assert (lost.state, lost.reason, lost.attempt) == (JobState.FAILED, "CoordinatorLost", 2)
+    assert "the scheduler did not answer" in (lost.message or "")
+    assert lost.progress == ()  # what was seen is not seen again
+
+
+def test_a_scheduler_that_came_back_without_the_job_has_lost_it() -> None:
+    _, lost = watched(RUNS, SILENCE, JobError("the coordinator does not know this job"))
+    assert lost.reason == "CoordinatorLost"
+
+
+def test_a_job_that_was_never_there_is_an_error() -> None:
+    with pytest.raises(JobError):
+        watched(JobError("the coordinator does not know this job"))
+    with pytest.raises(ClusterError):
+        watched(SILENCE)
+
+
+def test_a_bad_end_carries_the_hint() -> None:
+    _, lost = watched(RUNS, SILENCE, lost_after_s=0.0)
+    with pytest.raises(JobError) as caught:
+        raise_for_state(lost, hint="Go on from step 20.")
+    assert caught.value.hint == "Go on from step 20."
+    assert caught.value.where["reason"] == "CoordinatorLost"
+
+
+@pytest.mark.parametrize("answer", [{"state": "hibernating"}, {"job_id": "a"}, ["running"], "yes"])
+def test_an_answer_that_cannot_be_read_says_what_to_do(
+    answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
+    monkeypatch.setattr("distrain.submission.handle._call", lambda *_, **__: answer)
+    with pytest.raises(ClusterError) as caught:
+        JobHandle(client, "a").view()
+    assert caught.value.where == {"scheduler": "tcp://there:1"}
+    assert "same version" in (caught.value.hint or "")
+    monkeypatch.setattr("distrain.submission.handle._call", lambda *_, **__: [answer])
+    with pytest.raises(ClusterError, match="cannot read"):
+        list_jobs(client)
+
+
+def test_a_scheduler_of_another_version_cannot_load_the_coordinator(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_module(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'distrain.scheduler'")
+
+    client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
+    monkeypatch.setattr("distrain.scheduler.ensure_coordinator", no_module)
+    spec = parse_spec({"data": {"train": ["a"], "schema": "s"}, "model": {"kind": "dlrm"}})
+    with pytest.raises(ClusterError, match=r"cannot load the coordinator.*distrain\.scheduler"):
+        JobHandle(client, "a").submit(spec, tmp_path)

@@ -1,0 +1,189 @@
+"""Counts of the package's structure: files, lines, folders, imports past a face, circles, names.
+
+`python tests/support/house.py [REPOSITORY]` prints them as one JSON object.
+"""
+
+import ast
+import io
+import json
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "distrain"
+
+Imports = Iterator[tuple[str, int]]
+
+
+def modules_of(repository: Path) -> dict[str, Path]:
+    """The package's modules by dotted name; a folder goes by its own name."""
+    found = {}
+    for path in sorted((repository / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(repository).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(tree: ast.AST, faces: Mapping[str, set[str]], modules: Collection[str]) -> Imports:
+    """The modules of the package that a module imports, at its top or later, each with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                # A function may have its module's name: then the face's own is meant.
+                shown = alias.name in faces.get(str(node.module), ())
+                yield (full if full in modules and not shown else str(node.module)), node.lineno
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == PACKAGE:
+                    yield alias.name, node.lineno
+
+
+def shown_by(tree: ast.Module) -> set[str]:
+    """The names that a folder's `__init__` lists in `__all__`."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def passes_a_face(importer: str, imported: str, folders: set[str]) -> bool:
+    """Whether an import names a module inside a folder that the importer is not in."""
+    if imported in folders:
+        return False
+    folder = imported.rpartition(".")[0]
+    return not (importer == folder or importer.startswith(folder + "."))
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The package's modules with their syntax trees, and which of them are folders."""
+
+    paths: Mapping[str, Path]
+    trees: Mapping[str, ast.Module]
+    folders: set[str]
+
+    @classmethod
+    def of(cls, repository: Path) -> "Structure":
+        """Read a repository."""
+        paths = modules_of(repository)
+        trees = {name: ast.parse(path.read_text()) for name, path in paths.items()}
+        folders = {name for name, path in paths.items() if path.name == "__init__.py"}
+        return cls(paths, trees, folders)
+
+    def imports(self) -> Iterator[tuple[str, str, int]]:
+        """All imports inside the package: who, what, and the line."""
+        faces = {name: shown_by(self.trees[name]) for name in self.folders}
+        for name, tree in self.trees.items():
+            for imported, line in imports_of(tree, faces, self.paths):
+                yield name, imported, line
+
+    def edges(self) -> dict[str, set[str]]:
+        """What each module imports; that a folder's face imports its modules is no circle."""
+        edges: dict[str, set[str]] = defaultdict(set)
+        for importer, imported, _ in self.imports():
+            if imported != importer and not self.folders & {importer, imported}:
+                edges[importer].add(imported)
+        return edges
+
+    def folder_sizes(self) -> Counter[str]:
+        """How many modules each folder holds beside its face."""
+        return Counter(name.rpartition(".")[0] for name in self.paths if name not in self.folders)
+
+    def past_faces(self) -> list[tuple[str, str, int]]:
+        """The imports that name a module in a folder whose face they should go through.
+
+        The program's entry may import `cli.main`: the face of `cli` loads nothing.
+        """
+        imports = (one for one in self.imports() if one[0] != f"{PACKAGE}.__main__")
+        return [one for one in imports if passes_a_face(one[0], one[1], self.folders)]
+
+
+def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that reach each other (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for peer in edges.get(node, ()):
+            if peer not in index:
+                visit(peer)
+                low[node] = min(low[node], low[peer])
+            elif peer in stack:
+                low[node] = min(low[node], index[peer])
+        if low[node] == index[node]:
+            group: list[str] = []
+            while not group or group[-1] != node:
+                group.append(stack.pop())
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    sys.setrecursionlimit(10_000)
+    for node in list(edges):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def line_kinds(text: str) -> Counter[str]:
+    """How many lines of a source are code, docstring, comment and empty."""
+    kinds = dict.fromkeys(range(1, text.count("\n") + 1), "code")
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            kinds[number] = "empty"
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and token.line.strip().startswith("#"):
+            kinds[token.start[0]] = "comment"
+    for node in ast.walk(ast.parse(text)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                kinds[number] = "docstring"
+    return Counter(kinds.values())
+
+
+def public_names(tree: ast.Module) -> int:
+    """Functions, classes and constants of a module whose names have no underscore before them."""
+    names = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(t.id for t in targets if isinstance(t, ast.Name))
+    return sum(not name.startswith("_") for name in names)
+
+
+def count(repository: Path) -> dict[str, object]:
+    """All figures of a repository."""
+    structure = Structure.of(repository)
+    paths = structure.paths
+    lines = sum((line_kinds(path.read_text()) for path in paths.values()), Counter[str]())
+    beside = [repository / name for name in ("tests", "benchmarks", "examples")]
+    return {
+        "files": len(paths),
+        "lines": sum(lines.values()),
+        **{f"lines_{kind}": lines[kind] for kind in ("code", "docstring", "comment", "empty")},
+        "lines_of_tests_benchmarks_examples": sum(
+            path.read_text().count("\n") for folder in beside for path in folder.rglob("*.py")
+        ),
+        "largest_folders": structure.folder_sizes().most_common(4),
+        "imports_of_the_package": sum(1 for _ in structure.imports()),
+        "imports_past_a_face": len(structure.past_faces()),
+        "circles": circles(structure.edges()),
+        "public_names": sum(public_names(tree) for tree in structure.trees.values()),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(count(Path(sys.argv[1] if len(sys.argv) > 1 else ".")), indent=2))

@@ -1,0 +1,289 @@
+"""All ranks do what was asked at the same place, and nobody waits for ever."""
+
+import contextlib
+import threading
+import time
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.checkpoint import LocalRankStore
+from distrain.train.control.gate import StepGate
+
+LONG_S = 20.0
+
+
+class Gang:
+    """Ranks as threads that pass the same places; some of these are collective operations."""
+
+    def __init__(self, num_ranks, num_places, collective, slow):
+        self.board = LocalRankStore()
+        self.told = [[] for _ in range(num_ranks)]
+        self.gates = [
+            StepGate(self.board, rank, num_ranks, self.told[rank].append)
+            for rank in range(num_ranks)
+        ]
+        self.num_places = num_places
+        self.barriers = {place: threading.Barrier(num_ranks) for place in collective}
+        self.slow = slow  # (rank, place) where somebody takes long
+        self.did = [[] for _ in range(num_ranks)]
+        self.threads = [
+            threading.Thread(target=self.live, args=(rank,), daemon=True)
+            for rank in range(num_ranks)
+        ]
+
+    def live(self, rank):
+        gate = self.gates[rank]
+        for place in range(self.num_places):
+            while (word := gate.begin()) != "go":
+                self.did[rank].append((place, word))
+                if word in ("stop", "leave"):
+                    return
+            if (rank, place) in self.slow:
+                time.sleep(0.002)
+            if place in self.barriers:
+                self.barriers[place].wait(LONG_S)
+
+    def start(self):
+        for thread in self.threads:
+            thread.start()
+
+    def join(self):
+        deadline_s = time.monotonic() + LONG_S
+        for thread in self.threads:
+            thread.join(deadline_s - time.monotonic())
+        return not any(thread.is_alive() for thread in self.threads)
+
+
+@st.composite
+def stories(draw):
+    num_ranks, num_places = draw(st.integers(1, 4)), draw(st.integers(1, 12))
+    places = st.integers(0, num_places - 1)
+    collective = draw(st.sets(places))
+    slow = draw(st.sets(st.tuples(st.integers(0, num_ranks - 1), places), max_size=6))
+    stops = draw(st.lists(st.booleans(), min_size=1, max_size=3))
+    # Each rank hears of the requests in an order of its own, with pauses of its own.
+    orders = [draw(st.permutations(range(len(stops)))) for _ in range(num_ranks)]
+    pauses_s = st.sampled_from([0.0, 0.0, 0.001, 0.004, 0.01])
+    pauses = [[draw(pauses_s) for _ in stops] for _ in range(num_ranks)]
+    return Gang(num_ranks, num_places, collective, slow), stops, orders, pauses
+
+
+def ask(gang, rank, stops, order, pauses, wait_s):
+    for number, pause_s in zip(order, pauses, strict=True):
+        time.sleep(pause_s)
+        gang.gates[rank].request(number, stops=stops[number], wait_s=wait_s)
+
+
+def play(story, wait_s):
+    gang, stops, orders, pauses = story
+    gang.start()
+    tellers = [
+        threading.Thread(
+            target=ask, args=(gang, rank, stops, orders[rank], pauses[rank], wait_s), daemon=True
+        )
+        for rank in range(len(gang.gates))
+    ]
+    for teller in tellers:
+        teller.start()
+    assert gang.join(), gang.did
+    for teller in tellers:
+        teller.join(LONG_S)
+    return gang
+
+
+def without_checkpoint_at_stop(did):
+    """Where both meet, some ranks may do the stop alone: it saves the same."""
+    if did and did[-1][1] == "stop":
+        return [entry for entry in did if entry[0] != did[-1][0]] + did[-1:]
+    return did
+
+
+@settings(max_examples=60, deadline=None)
+@given(stories())
+def test_all_ranks_do_the_same_at_the_same_places(story):
+    gang = play(story, LONG_S)
+    first, *others = map(without_checkpoint_at_stop, gang.did)
+    assert all(did == first for did in others), gang.did
+    words = [word for _, word in gang.did[0]]
+    assert "leave" not in words
+    assert words.count("checkpoint") <= story[1].count(False)
+    assert words[:-1].count("stop") == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(stories(), st.sampled_from([0.0, 0.002, 0.01]))
+def test_ranks_whose_time_is_up_still_decide_alike(story, wait_s):
+    story[1][:] = [False] * len(story[1])
+    gang = play(story, wait_s)
+    assert all(did == gang.did[0] for did in gang.did), gang.did
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_rank_that_never_answers_holds_nobody_for_ever(stops):
+    gang = Gang(3, 4, [], set())
+    gang.gates[2].request = None
+    # They are held at their first place, and nobody speaks for the third.
+    for rank in (0, 1):
+        gang.gates[rank].request(5, stops=stops, wait_s=0.05)
+    for thread in gang.threads[:2]:
+        thread.start()
+        thread.join(LONG_S)
+        assert not thread.is_alive()
+    assert gang.did[:2] == [[(0, "leave")] if stops else []] * 2
+    assert gang.told[:2] == [[None] if stops else []] * 2
+
+
+def test_who_hears_of_an_abandoned_request_later_abandons_it_too():
+    gang = Gang(2, 3, [], set())
+    gang.gates[0].request(1, stops=False, wait_s=0.0)
+    gang.threads[0].start()
+    gang.threads[0].join(LONG_S)
+    gang.gates[1].request(1, stops=False, wait_s=LONG_S)
+    gang.threads[1].start()
+    gang.threads[1].join(LONG_S)
+    assert gang.did == [[], []]
+
+
+def test_ranks_behind_go_on_to_the_farthest():
+    gang = Gang(2, 10, [], set())
+    for _ in range(4):
+        assert gang.gates[0].begin() == "go"
+    assert gang.gates[1].begin() == "go"
+    for gate in gang.gates:
+        gate.request(1, stops=True, wait_s=LONG_S)
+    assert [gang.gates[1].begin() for _ in range(4)] == ["go", "go", "go", "stop"]
+    assert gang.gates[0].begin() == "stop"
+    assert [gate.passed for gate in gang.gates] == [4, 4]
+    deadline_s = time.monotonic() + LONG_S
+    while gang.told != [[4], [4]]:
+        assert time.monotonic() < deadline_s
+
+
+def test_a_request_that_comes_twice_is_one():
+    gate = StepGate(LocalRankStore(), 0, 1)
+    gate.request(1, stops=False, wait_s=LONG_S)
+    gate.request(1, stops=False, wait_s=LONG_S)
+    assert [gate.begin() for _ in range(2)] == ["checkpoint", "go"]
+    gate.request(1, stops=True, wait_s=LONG_S)
+    assert gate.begin() == "go"
+
+
+def test_who_has_passed_the_last_place_ignores_requests():
+    gang = Gang(2, 2, [], set())
+    gang.threads[0].start()
+    gang.threads[0].join(LONG_S)
+    for gate in gang.gates:
+        gate.request(1, stops=True, wait_s=LONG_S)
+    gang.threads[1].start()
+    gang.threads[1].join(LONG_S)
+    assert not gang.threads[1].is_alive()
+    assert gang.did == [[], []]  # the first was at its end: all go there
+
+
+def test_a_board_that_is_gone_means_to_leave():
+    class Broken(LocalRankStore):
+        def add(self, key, text):
+            raise RuntimeError("connection reset by peer")
+
+    gate = StepGate(Broken(), 0, 2)
+    gate.request(1, stops=False, wait_s=LONG_S)
+    assert gate.begin() == "go"
+    gate.request(2, stops=True, wait_s=LONG_S)
+    assert gate.begin() == "leave"
+
+
+class Interleaved:
+    """A board of ranks whose every call is carried out when the test says so."""
+
+    def __init__(self, num_ranks):
+        self.board = LocalRankStore()
+        self.calls = {}  # what each rank asks for, until it is carried out
+        self.told = {}
+        self.answers = {}
+        self.closed = False
+        self.changed = threading.Condition()
+        self.gates = [
+            StepGate(self.seen_by(rank), rank, num_ranks, partial(self.tell, rank))
+            for rank in range(num_ranks)
+        ]
+
+    def seen_by(self, rank):
+        names = ("add", "take", "read", "decide")
+        return SimpleNamespace(**{name: partial(self.ask, rank, name) for name in names})
+
+    def tell(self, rank, target):
+        with self.changed:
+            self.told[rank] = target
+            self.changed.notify_all()
+
+    def ask(self, rank, name, *arguments):
+        with self.changed:
+            self.calls[rank] = (name, arguments)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: rank in self.answers or self.closed)
+            if self.closed:
+                raise RuntimeError("the story is over")
+            answer = self.answers.pop(rank)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self):
+        """End the threads of all ranks."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+    def settled(self, ranks):
+        """What each of the ranks asks for, once all of them ask or have ended."""
+        with self.changed:
+            assert self.changed.wait_for(
+                lambda: all(r in self.calls or r in self.told for r in ranks), LONG_S
+            )
+            return {rank: call for rank, call in self.calls.items() if rank in ranks}
+
+    def answer(self, rank, answer=None):
+        with self.changed:
+            name, arguments = self.calls.pop(rank)
+            if answer is None:
+                arguments = (arguments[0], 0.0) if name == "read" else arguments
+                answer = getattr(self.board, name)(*arguments)
+            self.answers[rank] = answer
+            self.changed.notify_all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(2, 5))
+def test_however_their_calls_interleave_all_that_live_decide_alike(data, num_ranks):
+    with contextlib.closing(Interleaved(num_ranks)) as story:
+        play_interleaved(story, data, num_ranks)
+
+
+def play_interleaved(story, data, num_ranks):
+    passed = data.draw(st.lists(st.integers(0, 3), min_size=num_ranks, max_size=num_ranks))
+    for gate, places in zip(story.gates, passed, strict=True):
+        assert [gate.begin() for _ in range(places)] == ["go"] * places
+        gate.request(1, stops=True, wait_s=LONG_S)
+    alive, disturbed = set(range(num_ranks)), False
+    while calls := story.settled(alive):
+        moves = []
+        for rank, (name, (key, *_)) in sorted(calls.items()):
+            ready = name != "read" or story.board.check(key)
+            moves.append((rank, "goes on" if ready else "time is up"))
+            moves += [(rank, "dies")] if len(alive) > 1 else []
+        undisturbed = [move for move in moves if move[1] == "goes on"]
+        wanted = undisturbed if undisturbed and data.draw(st.booleans()) else moves
+        rank, what = data.draw(st.sampled_from(wanted))
+        if what == "dies":
+            alive.remove(rank)
+        else:
+            story.answer(rank, TimeoutError("late") if what == "time is up" else None)
+        disturbed |= what != "goes on"
+    decided = {story.told[rank] for rank in alive}
+    assert len(decided) == 1
+    assert decided <= {None, max(passed)}
+    assert disturbed or decided == {max(passed)}

@@ -1,0 +1,153 @@
+"""Stores of ranks: in one process, and in torch's store."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from torch.distributed import PrefixStore, TCPStore
+
+from distrain.checkpoint import LocalRankStore
+from distrain.jobs.assignment import Rendezvous
+from distrain.train.control.torch_store import TorchRankStore
+from distrain.train.timing.activity import PEERS, wait_of
+
+
+@pytest.fixture(scope="module")
+def server():
+    return TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=20))
+
+
+@pytest.fixture(params=["store", "local"])
+def boards(request, server):
+    if request.param == "local":
+        board = LocalRankStore()
+        return [board] * 3
+    meeting = Rendezvous("127.0.0.1", server.port, f"job/{time.monotonic_ns()}")
+    return [TorchRankStore.join(meeting, 20.0) for _ in range(3)]
+
+
+def test_a_text_is_read_by_all_and_replaced(boards):
+    boards[0].post("a/0", "first")
+    assert [board.read("a/0", 0.0) for board in boards] == ["first"] * 3
+    boards[0].post("a/0", "second \N{CHECK MARK}")
+    assert boards[2].read("a/0", 0.0) == "second \N{CHECK MARK}"
+    assert boards[1].check("a/0")
+    assert not boards[1].check("a/1")
+
+
+def test_who_waits_for_a_text_gets_it_and_holds_up_nobody(boards):
+    got = []
+    reader = threading.Thread(target=lambda: got.append(boards[0].read("late", 20.0)))
+    reader.start()
+    # The same client answers others meanwhile.
+    boards[0].post("other", "x")
+    assert boards[0].read("other", 0.0) == "x"
+    boards[1].post("late", "here")
+    reader.join(20.0)
+    assert got == ["here"]
+
+
+def test_who_waits_for_a_text_is_seen_to_wait_for_its_peers(server):
+    meeting = Rendezvous("127.0.0.1", server.port, f"job/{time.monotonic_ns()}")
+    reading, posting = (TorchRankStore.join(meeting, 20.0) for _ in range(2))
+    reader = threading.Thread(target=reading.read, args=("late", 20.0))
+    reader.start()
+    deadline_s = time.monotonic() + 20.0
+    while wait_of(reader.ident) != PEERS:
+        assert time.monotonic() < deadline_s
+    posting.post("late", "here")
+    reader.join(20.0)
+    assert wait_of(reader.ident) == ""
+
+
+def test_a_wait_that_is_given_up_ends(boards):
+    given_up = threading.Event()
+    errors = []
+
+    def read():
+        try:
+            boards[0].read("never", 600.0, given_up)
+        except TimeoutError as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    given_up.set()
+    reader.join(20.0)
+    assert len(errors) == 1
+    with pytest.raises(TimeoutError, match="nothing was posted as never"):
+        boards[1].read("never", 0.03, threading.Event())
+    boards[1].post("never", "after all")
+    assert boards[2].read("never", 20.0, threading.Event()) == "after all"
+
+
+def test_who_adds_the_last_of_n_texts_finds_all_of_them(boards):
+    counts, found = [], []
+
+    def add(number):
+        count = boards[number % 3].add("list", f'{number}\n"\N{CHECK MARK}')
+        counts.append(count)
+        if count == 12:
+            found.extend(boards[number % 3].take("list"))
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20.0)
+    assert sorted(counts) == list(range(1, 13))
+    assert sorted(found) == sorted(f'{number}\n"\N{CHECK MARK}' for number in range(12))
+    assert boards[0].take("list") == []
+    assert boards[1].add("list", "anew") == 1
+
+
+def test_several_may_wait_at_a_time(boards):
+    got = []
+    readers = [
+        threading.Thread(target=lambda n=n: got.append(boards[0].read(f"late/{n}", 20.0)))
+        for n in range(3)
+    ]
+    for reader in readers:
+        reader.start()
+    for n in reversed(range(3)):
+        boards[1].post(f"late/{n}", str(n))
+    for reader in readers:
+        reader.join(20.0)
+    assert sorted(got) == ["0", "1", "2"]
+
+
+def test_nobody_waits_longer_than_they_say(boards):
+    with pytest.raises(TimeoutError, match="nothing was posted as never"):
+        boards[0].read("never", 0.05)
+
+
+def test_the_first_of_several_texts_wins_for_all(boards):
+    won = [None] * 3
+    threads = [
+        threading.Thread(target=lambda n=n: won.__setitem__(n, boards[n].decide("which", str(n))))
+        for n in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20.0)
+    assert len(set(won)) == 1
+    assert won[0] in ("0", "1", "2")
+    assert boards[0].decide("which", "late") == won[0]
+    assert boards[1].read("which", 0.0) == won[0]
+
+
+def test_texts_are_taken_down_by_prefix(boards):
+    boards[0].post("gate/1/0", "x")
+    boards[0].post("gate/2/0", "y")
+    boards[0].clear("gate/1")
+    assert not boards[1].check("gate/1/0")
+    assert boards[1].check("gate/2/0")
+
+
+def test_boards_of_two_attempts_do_not_mix(server):
+    stores = [PrefixStore(f"job/{attempt}", server) for attempt in (1, 2)]
+    first, second = (TorchRankStore(store) for store in stores)
+    first.post("key", "first")
+    assert not second.check("key")

@@ -1,0 +1,25 @@
+"""Two real processes that meet: do they find out that their data differ?"""
+
+from pathlib import Path
+
+import pytest
+from gloo_ranks import ran
+from torch import distributed as dist
+
+from distrain.train.control.rank_setup import check_same_data
+
+SCRIPT = Path(__file__).with_name("same_data_rank.py")
+
+
+def test_ranks_compare_fingerprints(tmp_path: Path) -> None:
+    for rank, (of_same, of_different) in enumerate(ran(SCRIPT, tmp_path).of(2)):
+        assert of_same == "the same"
+        assert "ranks [1] see other files than rank 0" in of_different
+        assert f"rank: {rank}" in of_different
+
+
+def test_a_single_rank_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(dist, "all_gather", lambda *given, **_: asked.append(given))
+    check_same_data("ab" * 32, 0)
+    assert not asked

@@ -1,0 +1,116 @@
+"""Footers are read once: the ranks get what the command found."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from small_jobs import make_spec, write_prepared
+
+from distrain.errors import DataError
+from distrain.loader import Loader
+from distrain.run_paths import RunPaths
+from distrain.submission.inline import run_inline
+from distrain.train.data.handed_tables import Tables, read_tables
+from distrain.train.data.inputs import check_inputs, hand_on
+from distrain.train.data.loaders import job_loader
+from distrain.world import World
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture
+def handed(prepared, tmp_path):
+    """A file of the tables of a spec, and the spec."""
+    spec = make_spec(prepared, "resources={backend: inline, num_ranks: 1}", "train.max_steps=3")
+    path = RunPaths(tmp_path).tables
+    hand_on(check_inputs(spec), spec, path)
+    return path, spec
+
+
+@pytest.fixture
+def no_footers(monkeypatch):
+    """As if the storage were away."""
+
+    def away(*_, **__):
+        raise AssertionError("footers were read")
+
+    monkeypatch.setattr("distrain.train.data.inputs.read_footers", away)
+
+
+def test_what_was_handed_on_is_what_footers_say(handed, no_footers, monkeypatch):
+    path, spec = handed
+    found = check_inputs(spec, 0.0, path)
+    monkeypatch.undo()
+    assert found == check_inputs(spec)
+    assert [g.version for g in found.train.row_groups] == [
+        g.version for g in check_inputs(spec).train.row_groups
+    ]
+
+
+def test_an_attempt_reads_no_footers(handed, no_footers):
+    path, spec = handed
+    view = run_inline(spec, path.parent, "job", lambda _: None)
+    assert view.reason is None, view.message
+
+
+@pytest.mark.parametrize(
+    "change", ["data.fill_null_id=0", "data.hive=true", "data.valid=null", "evaluate.at_end=false"]
+)
+def test_only_what_does_not_concern_footers_may_differ(handed, no_footers, change, prepared):
+    path, _ = handed
+    spec = make_spec(prepared, change)
+    if change.startswith("data"):
+        with pytest.raises(AssertionError, match="footers were read"):
+            check_inputs(spec, 0.0, path)
+    else:
+        assert check_inputs(spec, 0.0, path).valid is not None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nonsense" * 100])
+def test_without_the_file_or_with_a_broken_one_footers_are_read(handed, content):
+    path, spec = handed
+    found = check_inputs(spec, 0.0, path)
+    path.unlink() if content is None else path.write_bytes(content)
+    assert check_inputs(spec, 0.0, path) == found
+
+
+def test_whatever_byte_is_damaged_all_tables_are_read_or_none(handed):
+    path, spec = handed
+    inputs = check_inputs(spec, 0.0, path)
+    whole = path.read_bytes()
+    outcomes = set()
+    for place in range(0, len(whole), 3):
+        for mask in (0x01, 0xFF):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :])
+            found = read_tables(path, spec.data, inputs.schema)
+            assert found in (None, Tables(inputs.train, inputs.valid)), place
+            outcomes.add(found is None)
+    assert outcomes == {True, False}
+
+
+def test_relative_and_absolute_paths_are_the_same_data(handed, prepared, monkeypatch, no_footers):
+    path, _ = handed
+    monkeypatch.chdir(prepared)
+    spec = make_spec(Path("."), "resources={backend: inline, num_ranks: 1}")
+    assert check_inputs(spec, 0.0, path).train.num_rows == 3 * 3_500
+
+
+def test_a_file_that_changed_since_is_refused_by_name(tmp_path):
+
+    prepared = write_prepared(tmp_path / "own")
+    spec = make_spec(prepared)
+    path = tmp_path / "tables.zip"
+    hand_on(check_inputs(spec), spec, path)
+    changed = prepared / "train" / "part-1.parquet"
+    os.truncate(changed, changed.stat().st_size - 1)
+    inputs = check_inputs(spec, 0.0, path)
+    loader: Loader = job_loader(
+        spec, inputs.schema, inputs.train, World(), torch.device("cpu"), shuffle="none"
+    )
+    with pytest.raises(DataError, match="replaced or written to") as caught:
+        list(loader)
+    assert caught.value.where["file"] == str(changed)

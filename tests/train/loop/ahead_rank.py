@@ -1,0 +1,64 @@
+"""The real gloo ranks of `test_routes_ahead.py`, run as a script: FOLDER PREPARED.
+
+They train the same job several times, with routes made in turn and ahead.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
+from gloo_ranks import run_gangs
+from small_jobs import make_spec
+
+from distrain.events import to_json
+from distrain.run_paths import RunPaths
+from distrain.train.data.inputs import check_inputs
+from distrain.train.loop.trainer import Trainer
+from distrain.world import World
+
+NUM_RANKS = (1, 2)
+VARIANTS = (
+    ("replicated", 0),
+    ("replicated", 2),
+    ("row_wise", 0),
+    ("row_wise", 1),
+)
+# 21 steps of an epoch, the last with few rows; validations between them look up rows as well.
+JOB = "train={global_batch_size: 500, epochs: 2, max_steps: 23, log_every_steps: 10}"
+
+
+def train(rank, num_ranks, prepared, run_dir, placement, route_ahead):
+    """Train one job; the rank's own dense weights and shares of tables, and its events."""
+    spec = make_spec(
+        prepared,
+        f"resources.num_ranks={num_ranks}",
+        JOB,
+        f"train.route_ahead={route_ahead}",
+        f"embeddings.placement={placement}",
+        "evaluate.every_steps=11",
+        "checkpoint.at_end=false",  # the ranks have no board
+    )
+    events = []
+    trainer = Trainer(
+        spec,
+        check_inputs(spec),
+        World(rank, num_ranks),
+        torch.device("cpu"),
+        RunPaths(run_dir),
+        lambda event: events.append(to_json(event)),
+    )
+    trainer.run()
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}, events
+
+
+if __name__ == "__main__":
+    target, data = Path(sys.argv[1]), Path(sys.argv[2])
+    run_gangs(
+        target,
+        NUM_RANKS,
+        lambda rank, num_ranks: [
+            train(rank, num_ranks, data, target / f"run-{num_ranks}-{number}", *variant)
+            for number, variant in enumerate(VARIANTS)
+        ],
+    )

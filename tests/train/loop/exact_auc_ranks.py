@@ -1,0 +1,46 @@
+"""The real gloo ranks of `test_exact_auc.py`, run as a script: FOLDER."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from gloo_ranks import run_gangs
+
+from distrain.embeddings import Peers
+from distrain.metrics.distinct_scores import DistinctScores
+from distrain.train.loop.exact_auc import auc_over_ranks
+
+SIZES = (1, 2, 3, 5)
+# How scores are drawn, and how many distinct ones a rank may hold.
+CASES = {
+    "far": (lambda rng, rows: rng.normal(40, 9, rows), 10_000),
+    "one bin": (lambda rng, rows: rng.random(rows) * 2**-12, 10_000),
+    "ties": (lambda rng, rows: rng.integers(0, 3, rows) * 20.0, 10_000),
+    "too many": (lambda rng, rows: rng.normal(40, 9, rows), 50),
+    "one class": (lambda rng, rows: rng.normal(0, 1, rows), 10_000),
+}
+
+
+def rows_of(case, rank, num_ranks):
+    """Scores and labels of a rank; the last of several has none."""
+    rng = np.random.default_rng([list(CASES).index(case), rank])
+    rows = 0 if 0 < rank == num_ranks - 1 else 300 + 100 * rank
+    scores = CASES[case][0](rng, rows).astype(np.float32)
+    labels = rng.random(rows) < 0.5 - 0.3 * (scores < np.median(scores)) if rows else np.zeros(0)
+    return scores, np.zeros(rows) if case == "one class" else labels.astype(np.float32)
+
+
+def all_aucs(rank, num_ranks):
+    """Of each case, the AUC of all ranks' rows and its bound."""
+    peers, found = Peers(rank, num_ranks), {}
+    for case, (_, max_entries) in CASES.items():
+        scores = DistinctScores(max_entries)
+        scores.update(*rows_of(case, rank, num_ranks))
+        auc = auc_over_ranks(scores, peers, torch.device("cpu"))
+        found[case] = None if auc is None else tuple(auc)
+    return found
+
+
+if __name__ == "__main__":
+    run_gangs(Path(sys.argv[1]), SIZES, all_aucs)

@@ -1,0 +1,278 @@
+"""Where a rank's time goes, and what its loader did meanwhile."""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_jobs import make_spec, write_prepared
+
+from distrain.errors import DataError
+from distrain.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
+from distrain.run_paths import RunPaths
+from distrain.runs import open_run
+from distrain.submission.inline import run_inline
+from distrain.train.data.inputs import check_inputs
+from distrain.train.loop import set_up
+from distrain.train.loop.epoch_prefetch import EpochPrefetch
+from distrain.train.loop.trainer import Trainer
+from distrain.world import World
+
+INLINE = "resources={backend: inline, num_ranks: 1}"
+TRAINED = 10_500  # rows of an epoch
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+def trainer_of(prepared: Path, root: Path, events: list[Event], *overrides: str) -> Trainer:
+    spec = make_spec(prepared, INLINE, *overrides)
+    inputs = check_inputs(spec)
+    return Trainer(spec, inputs, World(), torch.device("cpu"), RunPaths(root), events.append)
+
+
+def of_kind(events: list[Event], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+class Ticks:
+    """A clock that goes on by a second with every look at it, however fast the machine is."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+@pytest.fixture(scope="module")
+def told(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+    """The events of two epochs with validation."""
+    events: list[Event] = []
+    trainer = trainer_of(
+        prepared,
+        tmp_path_factory.mktemp("run"),
+        events,
+        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5, route_ahead: 0}",
+        "evaluate.every_steps=10",
+    )
+    trainer.run()
+    return events
+
+
+def test_setup_and_phases_sum_to_the_wall_time_measured_from_outside(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, events = Ticks(), []
+    monkeypatch.setattr("distrain.train.timing.phases.time", clock)
+    monkeypatch.setattr("distrain.train.loop.trainer.time", clock)
+    steps = "train={global_batch_size: 1000, max_steps: 12, log_every_steps: 5, route_ahead: 0}"
+    trainer_of(prepared, tmp_path, events, steps).run()
+    (finished,) = of_kind(events, RankFinished)
+    assert clock.now_s > 100
+    assert sum(finished.seconds.values()) == pytest.approx(finished.elapsed_s, abs=1e-6)
+    # The first look begins the set-up, the last one ends the last lap; the clock of the phases
+    # begins one look before the set-up ends.
+    assert finished.setup_s + finished.elapsed_s == (clock.now_s - 1) + 1
+
+
+def test_every_step_is_counted_by_its_own_time(told: list[Event]) -> None:
+    reports = of_kind(told, StepsDone)
+    first = 0
+    for report in reports:
+        assert sum(report.step_counts) == report.step - first
+        first = report.step
+        assert report.memory["host_bytes"] > 2**20
+        assert "device_bytes" not in report.memory, "it trains on the CPU"
+        least_s = sum(
+            bound_s * count
+            for bound_s, count in zip((0.0, *STEP_BOUNDS_S), report.step_counts, strict=True)
+        )
+        assert least_s <= sum(report.seconds.values())
+
+
+def test_the_phases_of_a_run_sum_to_its_time(told: list[Event]) -> None:
+    (finished,) = of_kind(told, RankFinished)
+    assert sum(finished.seconds.values()) == pytest.approx(finished.elapsed_s, abs=1e-6)
+    assert finished.setup_s > 0
+
+
+def test_the_windows_of_the_loader_sum_to_its_totals(told: list[Event]) -> None:
+    events = told
+    (finished,) = of_kind(events, RankFinished)
+    windows = [event.loader for event in of_kind(events, StepsDone)]
+    for name in ("batches", "rows", "row_groups", "bytes_read", "epochs", "queue_depth_sum"):
+        assert sum(window[name] for window in windows) == finished.loader[name], name
+    assert finished.loader["rows"] == finished.rows == 2 * TRAINED
+    assert finished.loader["batches"] == finished.steps == 42
+    assert finished.loader["epochs"] == 2
+    assert finished.loader["row_groups"] >= 2 * 12
+    assert min(finished.loader[name] for name in ("bytes_read", "decode_s", "fill_s")) > 0
+    # What the loader says that the consumer waited is inside what the clock says.
+    assert finished.loader["wait_s"] <= finished.seconds["data_wait"]
+
+
+def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowTime:
+        """A clock that leaps whenever the first batch of an epoch is asked for."""
+
+        leaps_s = 0.0
+
+        def perf_counter(self) -> float:
+            return time.perf_counter() + self.leaps_s
+
+    slow = SlowTime()
+    monkeypatch.setattr("distrain.train.timing.phases.time", slow)
+    take = EpochPrefetch.__next__
+
+    def leap(self: EpochPrefetch) -> Any:
+        slow.leaps_s += 100.0 if self._taken % self._loader.num_steps == 0 else 0.0
+        return take(self)
+
+    monkeypatch.setattr(EpochPrefetch, "__next__", leap)
+    events: list[Event] = []
+    trainer_of(
+        prepared,
+        tmp_path,
+        events,
+        # The training thread itself asks for batches.
+        "train={global_batch_size: 3500, epochs: 3, route_ahead: 0}",
+        "evaluate.at_end=false",
+    ).run()
+    (finished,) = of_kind(events, RankFinished)
+    assert 300.0 <= finished.seconds["data_wait"] <= 310.0
+    assert finished.seconds["other"] < 50.0
+
+
+def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_path: Path) -> None:
+    # In turn: a thread that makes routes ahead would have taken a batch or two more by then.
+    steps = "train={global_batch_size: 200, max_steps: 10, log_every_steps: 5, route_ahead: 0}"
+    spec = make_spec(prepared, INLINE, steps)
+    recorder = open_run(tmp_path / "run", spec, "job")
+    view = run_inline(spec, tmp_path / "run", "job", recorder.add)
+    summary = recorder.finish(view)
+    lines = [json.loads(line) for line in recorder.paths.metrics.read_text().splitlines()]
+    train = [line["loader"] for line in lines if line["split"] == "train"]
+    assert [loader["rows"] for loader in train] == [1000, 1000]
+    assert all(0 <= loader["mean_queue_depth"] <= 4 for loader in train)
+    assert [line["loader"] for line in lines if line["split"] == "valid"] == [None]
+    written = json.loads(recorder.paths.summary.read_text())
+    assert written["loader"] == [dict(of_rank) for of_rank in summary.loader]
+    assert summary.loader[0]["rows"] == 2000
+    exchanges = [line["exchange"] for line in lines]
+    assert [exchange and exchange["steps"] for exchange in exchanges] == [5, 5, None]
+    assert exchanges[0]["lookups"] == 26 * 1000
+    assert 0 < exchanges[0]["unique_ratio"] < 1
+    assert exchanges[0]["sent_bytes_per_step"] == 0  # a rank alone
+    assert [line["device_seconds"] for line in lines] == [{}, {}, None]
+    assert written["exchange"][0]["lookups"] == 26 * 2000
+    assert written["device_seconds"] == [{}]
+    assert written["peak_memory"][0]["host_bytes"] > 50e6
+    assert written["peak_memory"][0]["device_bytes"] == 0
+    assert summary.setup_s[0] > 0
+
+
+@dataclass
+class FakeEpoch:
+    """An epoch that hands out its numbers, as (epoch, step)."""
+
+    epoch: int
+    steps: int
+    log: list[str]
+    taken: int = 0
+
+    def __next__(self) -> tuple[int, int]:
+        self.taken += 1
+        return self.epoch, self.taken - 1
+
+    def close(self) -> None:
+        self.log.append(f"close {self.epoch} after {self.taken}")
+
+
+@dataclass
+class FakeLoader:
+    """What `EpochPrefetch` knows of a loader."""
+
+    num_steps: int
+    log: list[str] = field(default_factory=list)
+
+    def epoch(self, epoch: int, *, start_step: int = 0) -> FakeEpoch:
+        self.log.append(f"begin {epoch}" if start_step < self.num_steps else f"end of {epoch}")
+        return FakeEpoch(epoch, self.num_steps, self.log, start_step)
+
+
+@pytest.mark.parametrize("per_epoch", [1, 2, 5])
+@pytest.mark.parametrize("num_steps", [1, 4, 5, 10, 12])
+@pytest.mark.parametrize("ahead", [1, 2, 7])
+def test_epochs_follow_each_other_and_none_begins_without_need(
+    per_epoch: int, num_steps: int, ahead: int
+) -> None:
+    loader = FakeLoader(per_epoch)
+    batches = EpochPrefetch(loader, num_steps, ahead)  # type: ignore[arg-type]
+    assert list(batches) == [divmod(step, per_epoch) for step in range(num_steps)]
+    epochs = -(-num_steps // per_epoch)
+    assert [line for line in loader.log if "begin" in line] == [f"begin {e}" for e in range(epochs)]
+    assert [line for line in loader.log if "close" in line] == [
+        f"close {e} after {per_epoch}" for e in range(epochs - 1)
+    ]
+
+
+@pytest.mark.parametrize("first_step", range(11))
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_epochs_go_on_from_any_step(first_step: int, ahead: int) -> None:
+    loader = FakeLoader(4)
+    batches = EpochPrefetch(loader, 10, ahead, first_step)  # type: ignore[arg-type]
+    assert list(batches) == [divmod(step, 4) for step in range(first_step, 10)]
+    begun = [line for line in loader.log if "begin" in line]
+    assert begun == [f"begin {e}" for e in range(first_step // 4, 3) if first_step < 10]
+
+
+def test_an_epoch_begins_when_so_many_batches_of_the_one_before_are_left() -> None:
+    loader = FakeLoader(5)
+    batches = EpochPrefetch(loader, 10, 2)  # type: ignore[arg-type]
+    begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
+    assert begun == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+def own_threads() -> list[str]:
+    return [
+        t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode", "routes"))
+    ]
+
+
+def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_model(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(set_up, "build_model", no_model)
+    events: list[Event] = []
+    with pytest.raises(MemoryError):
+        trainer_of(prepared, tmp_path, events).run()
+    assert own_threads() == []
+    assert not of_kind(events, TrainingStarted)
+
+
+def test_a_job_that_fails_on_its_way_leaves_no_thread(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Event] = []
+    trainer = trainer_of(prepared, tmp_path, events, "train={global_batch_size: 3500, epochs: 3}")
+
+    def fail(*_: Any) -> None:
+        raise DataError("gone")
+
+    monkeypatch.setattr(trainer, "_one_step", fail)
+    with pytest.raises(DataError, match="gone"):
+        trainer.run()
+    assert own_threads() == []

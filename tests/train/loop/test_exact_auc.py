@@ -1,0 +1,67 @@
+"""The AUC of all ranks' rows from their scores: real gloo ranks against scikit-learn."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gloo_ranks import load_script, ran
+from sklearn.metrics import roc_auc_score
+from small_jobs import make_spec, write_prepared
+
+from distrain.jobs.view import JobView, Notice, Record
+from distrain.submission.inline import run_inline
+
+SCRIPT = Path(__file__).with_name("exact_auc_ranks.py")
+
+
+def test_ranks_agree_on_the_auc_that_one_would_compute(tmp_path: Path) -> None:
+    script = load_script(SCRIPT)
+    gangs = ran(SCRIPT, tmp_path)
+    for num_ranks in script.SIZES:
+        found = gangs.of(num_ranks)
+        assert all(of_rank == found[0] for of_rank in found)
+        for case, auc in found[0].items():
+            parts = [script.rows_of(case, rank, num_ranks) for rank in range(num_ranks)]
+            scores, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+            if case == "one class":
+                assert auc is None
+                continue
+            value, bound = auc
+            assert (bound > 0) == (case == "too many")
+            assert abs(value - roc_auc_score(labels, scores)) <= bound + 1e-12
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+def test_a_validation_falls_back_to_the_scores_and_says_so_once(
+    prepared: Path, tmp_path: Path
+) -> None:
+    def entries(folder: str, *overrides: str) -> list[object]:
+        spec = make_spec(
+            prepared,
+            "resources={backend: inline, num_ranks: 1}",
+            "train.max_steps=4",
+            "evaluate.every_steps=2",
+            *overrides,
+        )
+        views: list[JobView] = []
+        run_inline(spec, tmp_path / folder, "job", views.append)
+        return [entry for view in views for entry in view.progress]
+
+    binned, exact = entries("binned"), entries("exact", "evaluate.max_auc_bound=0")
+    assert not [entry for entry in binned if isinstance(entry, Notice)]
+    (notice,) = [entry for entry in exact if isinstance(entry, Notice)]
+    assert "validation at step 2" in notice.text
+    assert "ordered by their scores" in notice.text
+    for one, other in zip(valid(binned), valid(exact), strict=True):
+        assert one.auc_bound > 0
+        assert other.auc_bound == 0
+        assert abs(one.auc - other.auc) <= one.auc_bound
+        assert (one.step, one.loss) == (other.step, other.loss)
+
+
+def valid(entries: list[object]) -> list[Record]:
+    return [entry for entry in entries if isinstance(entry, Record) and entry.split == "valid"]

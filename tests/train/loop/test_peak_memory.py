@@ -1,0 +1,38 @@
+"""The most memory that a process has held."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from distrain.train.loop import rank_memory as module
+from distrain.train.loop.rank_memory import peak_memory
+
+CPU = torch.device("cpu")
+GROWN_BYTES = 64 * 2**20
+GROW = """
+import sys
+import torch
+from distrain.train.loop.rank_memory import peak_memory
+before = peak_memory(torch.device("cpu"))["host_bytes"]
+block = bytearray(b"x") * int(sys.argv[1])
+del block
+print(peak_memory(torch.device("cpu"))["host_bytes"] - before)
+"""
+
+
+def test_a_peak_stays_after_the_memory_is_gone():
+    command = [sys.executable, "-c", GROW, str(GROWN_BYTES)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert 0.95 * GROWN_BYTES <= int(done.stdout) <= 1.5 * GROWN_BYTES
+
+
+def test_without_proc_the_system_is_asked(tmp_path, monkeypatch):
+    told = peak_memory(CPU)["host_bytes"]
+    monkeypatch.setattr(module, "STATUS_FILE", tmp_path / "none")
+    assert peak_memory(CPU)["host_bytes"] == pytest.approx(told, rel=0.2)
+
+
+def test_a_cpu_rank_takes_no_gpus_memory():
+    assert peak_memory(CPU)["device_bytes"] == 0

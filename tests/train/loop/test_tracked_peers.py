@@ -1,0 +1,36 @@
+"""In every collective operation a rank tells that it waits for its peers."""
+
+import threading
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from distrain.train.loop.tables import WaitTrackingPeers
+from distrain.train.timing.activity import PEERS, wait_of
+
+ROWS = torch.zeros(2, 3)
+OPERATIONS = {
+    "gather_rows": lambda peers: peers.gather_rows(ROWS, [2, 2]),
+    "gather_counts": lambda peers: peers.gather_counts(torch.tensor([1])),
+    "gather_rows_at_first": lambda peers: peers.gather_rows_at_first(ROWS, [2, 2]),
+    "exchange_rows": lambda peers: peers.exchange_rows(ROWS, [1, 1], [1, 1]),
+    "add_up": lambda peers: peers.add_up(ROWS),
+    "count_up": lambda peers: peers.count_up(torch.tensor([1])),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_rank_in_a_collective_operation_waits_for_its_peers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[str] = []
+
+    def note(*_: object, **__: object) -> None:
+        waits.append(wait_of(threading.get_ident()))
+
+    for operation in ("all_gather", "all_reduce", "all_to_all_single", "gather"):
+        monkeypatch.setattr(dist, operation, note)
+    OPERATIONS[name](WaitTrackingPeers(0, 2))
+    assert waits == [PEERS]
+    assert wait_of(threading.get_ident()) == ""

@@ -1,0 +1,210 @@
+"""The terms of a rank's predicted memory against tensors that are really allocated."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrain.checkpoint.local_rows import local_rows_of, share_of
+from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.embeddings.canonical import canonical_state, canonical_weights
+from distrain.embeddings.sharding.costs import DEFAULT_COSTS
+from distrain.embeddings.sharding.planner import plan_placements
+from distrain.embeddings.sharding.table_bytes import TableSize
+from distrain.loader.memory import LoaderMemory
+from distrain.models import build_model
+from distrain.schema import CATEGORICAL, criteo_schema
+from distrain.spec import parse_spec
+from distrain.train.planning.memory import (
+    copy_bytes,
+    dense_bytes,
+    exchanged_bytes,
+    rank_memory,
+    route_bytes,
+)
+from distrain.train.planning.memory_probe import MemoryProbe, _most_of_a_slice, probe_memory
+from distrain.train.step.dense import DenseTraining
+
+KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+SCHEMA = criteo_schema({name: 50 + i for i, name in enumerate(CATEGORICAL)})
+LOADER = LoaderMemory(10, 100, blocks_bytes=160_000, decode_bytes=5_000, order_bytes=600)
+SMALL = MemoryProbe(
+    process_bytes=10**8,
+    dense_values=1000,
+    fixed_bytes=500,
+    bytes_per_row=300,
+    embedding_bytes_per_row=64,
+    categorical=2,
+)
+
+
+def job(kind="mlp", optimizer="sgd", **train):
+    return parse_spec(
+        {
+            "data": {"train": "nowhere"},
+            "model": {"kind": kind, "embedding_dim": 8},
+            "train": {"optimizer": {"kind": optimizer}, **train},
+        }
+    )
+
+
+def placed(sizes, num_ranks, placement, optimizer="sgd", rows=100, unique=None):
+    return plan_placements(
+        [TableSize(f"t{i}", size, 8, unique) for i, size in enumerate(sizes)],
+        num_ranks=num_ranks,
+        batch_rows_per_rank=rows,
+        budget_bytes=None,
+        optimizer=optimizer,
+        weight_bytes_per_value=4,
+        costs=DEFAULT_COSTS["cpu"],
+        wanted=placement,
+        overrides={},
+    )
+
+
+def predicted(tables, train, **options):
+    told = {"rows": 100, "loader": LOADER, "batches": 6, "on_gpu": False} | options
+    return rank_memory(train, tables, SMALL, **told)
+
+
+def term(memory, name):
+    return next(term for term in memory.terms if term.name == name)
+
+
+def size_of(tensors):
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+@pytest.mark.parametrize("optimizer", KINDS)
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("placement", ["replicated", "row_wise"])
+def test_tables_and_their_state_are_those_of_the_collection(placement, num_ranks, optimizer):
+    sizes = (17, 40, 3)
+    memory = predicted(placed(sizes, num_ranks, placement, optimizer), job().train)
+    columns = [TableColumn(f"t{i}", size, 8) for i, size in enumerate(sizes)]
+    largest = [0, 0]
+    for rank in range(num_ranks):
+        tables = EmbeddingCollection(
+            columns, placements=[placement] * 3, peers=Peers(rank, num_ranks)
+        )
+        state = SparseOptimizer(tables, optimizer).state_dict()
+        del state["num_steps"]
+        largest[0] = max(largest[0], size_of(tables.weights))
+        largest[1] = max(largest[1], size_of(state.values()))
+    rounding = 3 * 8 * 4 * (placement == "row_wise")  # each table may begin on any rank
+    weights = term(memory, "table weights").host_bytes
+    assert largest[0] <= weights <= largest[0] + rounding
+    assert largest[1] <= term(memory, "table state").host_bytes <= largest[1] + 2 * rounding
+
+
+@pytest.mark.parametrize("optimizer", KINDS)
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("placement", ["replicated", "row_wise"])
+def test_a_checkpoints_copy_is_what_the_largest_rank_writes(placement, num_ranks, optimizer):
+    sizes = (400_017, 40, 3)  # small tensors are one rank's
+    tables = placed(sizes, num_ranks, placement, optimizer)
+    columns = [TableColumn(f"t{i}", size, 8) for i, size in enumerate(sizes)]
+    written = []
+    for rank in range(num_ranks):
+        collection = EmbeddingCollection(
+            columns, placements=[placement] * 3, peers=Peers(rank, num_ranks)
+        )
+        state = {f"w.{k}": v for k, v in canonical_weights(collection).items()}
+        memory = canonical_state(SparseOptimizer(collection, optimizer))
+        held = local_rows_of(state | {f"m.{k}": v for k, v in memory.items()})
+        written.append(sum(part.num_bytes for part in share_of(held, rank, num_ranks)))
+    assert copy_bytes(tables, 0) == pytest.approx(max(written), rel=1e-3)
+    for copies in (False, True):
+        names = [t.name for t in predicted(tables, job().train, copies=copies).terms]
+        assert ("checkpoint copy" in names) == copies
+
+
+@pytest.mark.parametrize("optimizer", KINDS)
+def test_dense_parameters_take_what_their_vectors_and_optimizer_take(optimizer):
+    spec = job("dlrm", optimizer)
+    model = build_model(SCHEMA, spec.model, seed=0)
+    values = sum(p.numel() for p in model.dense.parameters())
+    dense = DenseTraining(model.dense, spec.train)
+    dense.step(0.1)
+    vectors = [*dense.sync.parameters, *(p.grad for p in dense.sync.parameters)]
+    state = [
+        value
+        for of_one in dense.optimizer.torch_optimizer.state.values()
+        for value in of_one.values()
+        if isinstance(value, torch.Tensor) and value.numel() > 1
+    ]
+    # Each parameter begins at a multiple of 16 values.
+    assert dense_bytes(values, optimizer) == pytest.approx(size_of(vectors + state), rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "dlrm"])
+def test_a_large_slice_takes_what_small_ones_foretell(kind):
+    spec = job(kind)
+    found = probe_memory(spec, SCHEMA)
+    model = build_model(SCHEMA, spec.model, seed=0)
+    dense = DenseTraining(model.dense, spec.train)
+    assert found.embedding_bytes_per_row == 26 * 8 * 4
+    assert found.dense_values == sum(p.numel() for p in model.dense.parameters())
+    assert found.process_bytes > 10**8
+    for rows in (9_000, 20_000):
+        real = _most_of_a_slice(dense, model, rows)
+        assert found.slice_bytes(rows) == pytest.approx(real, rel=0.01)
+
+
+@pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"micro_batches": 4}])
+def test_other_ways_to_train_are_probed(settings):
+    usual, other = probe_memory(job(), SCHEMA), probe_memory(job(**settings), SCHEMA)
+    assert (other.bytes_per_row == usual.bytes_per_row) == ("micro_batches" in settings)
+    assert other.embedding_bytes_per_row == usual.embedding_bytes_per_row
+
+
+def test_a_route_of_one_rank_takes_what_its_tensors_take():
+    columns = [TableColumn("a", 40, 8), TableColumn("b", 400, 8)]
+    tables = EmbeddingCollection(columns)
+    ids = torch.randint(40, (300, 2), dtype=torch.int32)
+    (route,) = tables.route(ids).stores
+    numbers = route.inverse.nbytes
+    distinct = route.num_distinct
+    plan = placed((40, 400), 1, "replicated", rows=300, unique=distinct / 2)
+    # Keys, and the distinct ids from which they were made, in half the bytes.
+    real = numbers + route.rows.keys.nbytes
+    assert real <= route_bytes(plan, 2, 300) <= real + 8 * distinct
+
+
+@given(unique=st.integers(1, 50), num_ranks=st.integers(2, 4))
+def test_spread_tables_exchange_less_where_there_are_many_ranks(unique, num_ranks):
+    of = {
+        placement: exchanged_bytes(placed((1000,), num_ranks, placement, unique=unique))
+        for placement in ("replicated", "row_wise")
+    }
+    row_bytes = 8 * 4
+    # Rows, own sums, everybody's sums, and their total.
+    assert of["replicated"] == row_bytes * (2 + 2 * num_ranks) * unique
+    assert of["row_wise"] == row_bytes * 5 * unique
+
+
+def test_terms_sum_to_totals_and_micro_batches_save_activations():
+    tables = placed((1000, 50), 1, "replicated")
+    whole = predicted(tables, job().train)
+    sliced = predicted(tables, job(micro_batches=4).train)
+    assert whole.device_bytes == 0
+    assert whole.host_bytes == sum(term.host_bytes for term in whole.terms)
+    assert whole.to_json()["host_bytes"] == whole.host_bytes
+    step = ("embeddings and their gradient", "activations")
+    assert sum(term(whole, name).host_bytes for name in step) == SMALL.slice_bytes(100)
+    assert sum(term(sliced, name).host_bytes for name in step) == SMALL.slice_bytes(25)
+    assert sliced.host_bytes < whole.host_bytes
+    assert term(whole, "batches").host_bytes == 6 * 16_000
+
+
+def test_on_a_gpu_the_step_is_on_the_device_and_the_loader_on_the_host():
+    tables = placed((1000, 50), 2, "row_wise", "adam")
+    memory = predicted(tables, job().train, on_gpu=True)
+    weights = term(memory, "table weights")
+    assert (weights.host_bytes, weights.device_bytes) == (0, 1050 // 2 * 32)
+    assert term(memory, "tables while they are made").host_bytes == weights.device_bytes
+    assert term(memory, "table state").device_bytes == 2 * weights.device_bytes
+    assert term(memory, "process").device_bytes == 0
+    assert term(memory, "batches").host_bytes == 6 * 16_000
+    assert term(memory, "batches").device_bytes == 3 * 16_000
+    assert "allocator" not in [term.name for term in memory.terms]

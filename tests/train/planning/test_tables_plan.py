@@ -1,0 +1,77 @@
+"""From a spec and a schema to a plan of tables."""
+
+import psutil
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrain.embeddings.sharding.costs import DEFAULT_COSTS, Costs
+from distrain.errors import SchemaError
+from distrain.models import build_model
+from distrain.schema import criteo_schema
+from distrain.spec import EmbeddingsSpec, parse_spec
+from distrain.train.planning import tables_plan
+from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
+
+CARDINALITIES = {f"C{i}": 2 + i * i for i in range(1, 27)}
+CPU = torch.device("cpu")
+
+
+def job(*overrides):
+    document = {"data": {"train": "t"}, "model": {"kind": "mlp", "embedding_dim": None}}
+    return parse_spec(document, overrides)
+
+
+@given(st.sampled_from(["sgd", "adagrad", "adam"]), st.sampled_from([None, 8]))
+def test_a_lone_rank_holds_what_the_model_and_its_optimizer_hold(kind, dim):
+    spec = job(f"train.optimizer.kind={kind}", f"model.embedding_dim={dim or 'null'}")
+    schema = criteo_schema(CARDINALITIES)
+    plan = plan_tables(spec, schema, num_ranks=1, device_type="cpu", budget_bytes=None)
+    tables = build_model(schema, spec.model, seed=0).embeddings
+    assert [(t.name, t.rows, t.dim) for t in plan.tables] == [
+        (column.name, column.cardinality, column.dim) for column in tables.columns
+    ]
+    weights = sum(4 * column.cardinality * column.dim for column in tables.columns)
+    assert sum(t.weight_bytes for t in plan.tables) == weights
+    copies = {"sgd": 0, "adagrad": 1, "adam": 2}[kind]
+    assert sum(t.optimizer_bytes for t in plan.tables) == copies * weights
+
+
+def test_the_spec_counts():
+    spec = job("embeddings.placement=row_wise", "embeddings.storage=bf16")
+    spec = spec.model_copy(
+        update={"embeddings": spec.embeddings.model_copy(update={"tables": {"C3": "replicated"}})}
+    )
+    schema = criteo_schema(CARDINALITIES)
+    plan = plan_tables(spec, schema, num_ranks=4, device_type="cuda", budget_bytes=10**9)
+    assert plan.placements == tuple(
+        "replicated" if name == "C3" else "row_wise" for name in CARDINALITIES
+    )
+    assert plan.tables[2].weight_bytes == 2 * plan.tables[2].rows * plan.tables[2].dim
+    assert plan.costs == DEFAULT_COSTS["cuda"]
+    measured = Costs(1e9, 1e-5)
+    plan = plan_tables(
+        spec, schema, num_ranks=4, device_type="cuda", budget_bytes=None, costs=measured
+    )
+    assert plan.costs == measured
+
+
+def test_a_schema_without_cardinalities_is_refused():
+    with pytest.raises(SchemaError, match="no cardinality is known for: C1"):
+        plan_tables(job(), criteo_schema(), num_ranks=1, device_type="cpu", budget_bytes=None)
+
+
+def test_a_budget_that_the_spec_names_is_taken_as_it_is():
+    assert tables_budget_bytes(EmbeddingsSpec(memory_gib=1.5), CPU, 8) == 3 * 2**29
+
+
+@pytest.mark.parametrize(("limit", "has"), [("max", 1000), ("600", 600), (None, 1000)])
+def test_ranks_share_what_the_host_has_to_give(limit, has, tmp_path, monkeypatch):
+    file = tmp_path / "memory.max"
+    if limit is not None:
+        file.write_text(limit)
+    monkeypatch.setattr(tables_plan, "_CGROUP_LIMIT", file)
+    memory = psutil.virtual_memory()._replace(available=1000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    assert tables_budget_bytes(EmbeddingsSpec(), CPU, 2) == int(0.75 * (has // 2))

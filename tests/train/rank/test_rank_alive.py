@@ -1,0 +1,116 @@
+"""Real rank processes that hang, are signalled, are told to save and to stop."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_processes import LONG_S, HeldRank, assignment_of
+from small_jobs import make_spec, write_prepared
+from torch.distributed import TCPStore
+
+LONG_JOB = "train={global_batch_size: 200, epochs: 100000, log_every_steps: 1000}"
+# A filesystem that stops to answer after a while.
+STUCK_READER = """
+import threading
+from distrain.loader.cpu_backend import CpuBackend
+load, left = CpuBackend.load, [12]
+def stuck(*args):
+    left[0] -= 1
+    if left[0] < 0:
+        threading.Event().wait()
+    return load(*args)
+CpuBackend.load = stuck
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture
+def ranks() -> Iterator[list[HeldRank]]:
+    held: list[HeldRank] = []
+    yield held
+    for rank in held:
+        if rank.process.poll() is None:
+            os.kill(rank.process.pid, signal.SIGCONT)
+        rank.close()
+
+
+def waits_for(whom: str) -> Any:
+    return lambda beat: beat["waiting_for"] == whom and beat["step"] > 0
+
+
+def test_a_gang_whose_reader_is_stuck(
+    prepared: Path, tmp_path: Path, ranks: list[HeldRank]
+) -> None:
+    spec = make_spec(
+        prepared, LONG_JOB, "deadlines.progress_s=0.4", "evaluate.at_end=false", "data.valid=[]"
+    )
+    store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=LONG_S))
+    for rank, prelude in ((0, ""), (1, STUCK_READER)):
+        ranks.append(HeldRank(assignment_of(spec, tmp_path, rank, store.port), prelude))
+    first, stuck = ranks
+
+    # Everybody tells whom it waits for, also through the thread that makes routes.
+    beat = stuck.wait_for("heartbeat", waits_for("reader"))
+    assert beat["doing"] == "data_wait"
+    step = stuck.of_kind("heartbeat")[-1]["step"]
+    beat = first.wait_for("heartbeat", lambda b: waits_for("peers")(b) and b["step"] >= step)
+    assert beat["progress"] in (beat["step"], beat["step"] + 1)
+
+    # Stacks are written while the threads are stuck outside Python.
+    os.kill(first.process.pid, signal.SIGUSR2)
+    stacks = assignment_of(spec, tmp_path).paths.stacks(rank=0, attempt=1)
+    deadline_s = time.monotonic() + LONG_S
+    while "trainer.py" not in stacks.read_text():
+        assert time.monotonic() < deadline_s
+    assert "peers.py" in stacks.read_text()
+
+    # A signal is noticed although the training thread hangs.
+    os.kill(first.process.pid, signal.SIGTERM)
+    assert first.wait_for("stop_noticed")["signal"] == "SIGTERM"
+
+    # A rank that never answers keeps nobody: without a checkpoint, and while it is waited for.
+    os.kill(stuck.process.pid, signal.SIGSTOP)
+    first.command(op="stop", number=1, grace_s=4.0)
+    assert first.end() == 0
+    log = assignment_of(spec, tmp_path).paths.log(rank=0, attempt=1).read_text()
+    assert "request 1: abandoned" in log
+    (stopped,) = first.of_kind("rank_stopped")
+    assert (stopped["saved"], stopped["step"] >= step) == (False, True)
+    assert not list((tmp_path / "checkpoints").glob("step-*"))
+
+
+def test_a_rank_saves_and_stops_as_told_and_goes_on(
+    prepared: Path, tmp_path: Path, ranks: list[HeldRank]
+) -> None:
+    spec = make_spec(prepared, LONG_JOB, "resources.num_ranks=1")
+    ranks.append(HeldRank(assignment_of(spec, tmp_path)))
+    (rank,) = ranks
+    rank.wait_for("training_started")
+    rank.command(op="checkpoint", number=1)
+    saved = rank.wait_for("checkpoint_saved")
+    rank.command(op="stop", number=2, grace_s=LONG_S)
+    stopped = rank.wait_for("rank_stopped")
+    assert rank.end() == 0
+    assert stopped["saved"]
+    assert stopped["step"] >= saved["step"]
+    assert not rank.of_kind("rank_finished")
+
+    again = HeldRank(assignment_of(spec, tmp_path, attempt=2))
+    ranks.append(again)
+    started = again.wait_for("training_started")
+    assert started["first_step"] == stopped["step"]
+    assert started["rows_before"] > 0
+
+    # Whoever holds it has gone.
+    assert again.process.stdin is not None
+    again.process.stdin.close()
+    assert again.end() == 1

@@ -1,0 +1,107 @@
+"""The account of validations, against a plain look at all of them at once."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrain.errors import SpecError
+from distrain.spec import parse_spec
+from distrain.spec.sections import EarlyStoppingSpec
+from distrain.train.saving.early_stopping import Validations, is_over
+
+METRICS = st.sampled_from(["auc", "log_loss", "normalised_entropy"])
+VALUES = st.lists(st.none() | st.sampled_from([0.1, 0.2, 0.21, 0.3, 0.5]), max_size=12)
+
+
+def document(**sections):
+    data = {"train": "a", "valid": "b"}
+    return {"data": data, "model": {"kind": "mlp"}, "evaluate": {"every_steps": 5}, **sections}
+
+
+def gain(metric, value, over):
+    return value - over if metric == "auc" else over - value
+
+
+def looked_at(metric, values, min_delta):
+    """Best step and validations since the last improvement, from the whole list."""
+    told = [(10 * number, value) for number, value in enumerate(values, 1) if value is not None]
+    best = max(told, key=lambda pair: (gain(metric, pair[1], 0.0), -pair[0]), default=(None, None))
+    reference, waited = None, 0
+    for _, value in told:
+        better = reference is None or gain(metric, value, reference) > min_delta
+        reference, waited = (value, 0) if better else (reference, waited + 1)
+    return best, waited
+
+
+@given(METRICS, VALUES, st.sampled_from([0.0, 0.05]))
+def test_it_is_what_a_look_at_all_of_them_tells(metric, values, min_delta):
+    told = Validations(metric)
+    for number, value in enumerate(values, 1):
+        told = told.after(10 * number, value, min_delta)
+    (step, value), waited = looked_at(metric, values, min_delta)
+    assert (told.best_step, told.best_value, told.waited) == (step, value, waited)
+
+
+@given(METRICS, VALUES, st.integers(0, 12), st.integers(1, 4))
+def test_an_interruption_changes_no_decision(metric, values, cut, patience):
+    section = {"metric": metric, "patience": patience, "min_delta": 0.01}
+    spec = parse_spec(document(train={"early_stopping": section}))
+    stopping = spec.train.early_stopping
+    whole = interrupted = Validations.begin(spec)
+    for number, value in enumerate(values, 1):
+        whole = whole.after(number, value, 0.01)
+        if number == cut:
+            interrupted = Validations.resume(spec, json.loads(json.dumps(interrupted.to_json())))
+        interrupted = interrupted.after(number, value, 0.01)
+        assert interrupted == whole
+        assert is_over(interrupted, stopping) == is_over(whole, stopping)
+
+
+def test_of_equal_ones_the_first_is_the_best():
+    told = Validations("auc").after(1, 0.7).after(2, 0.8).after(3, 0.8).after(4, 0.7)
+    assert (told.best_step, told.waited) == (2, 2)
+
+
+def test_patience_runs_out_and_a_small_gain_is_none():
+    stopping = EarlyStoppingSpec(patience=2, min_delta=0.1)
+    told = Validations("log_loss").after(1, 0.5, 0.1).after(2, 0.45, 0.1)
+    assert not is_over(told, stopping)
+    told = told.after(3, 0.42, 0.1)
+    assert is_over(told, stopping)
+    assert told.best_step == 3, "the model is still that of the lowest loss"
+    assert not is_over(told.after(4, 0.3, 0.1), stopping)
+
+
+def test_nobody_asks_and_another_metric_begins_anew():
+    assert Validations.begin(parse_spec(document())) is None
+    assert not is_over(None, EarlyStoppingSpec())
+    spec = parse_spec(document(checkpoint={"keep_best": "log_loss"}))
+    saved = Validations("auc").after(1, 0.9).to_json()
+    assert Validations.resume(spec, saved) == Validations("log_loss")
+    assert Validations.resume(spec, None) == Validations("log_loss")
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        (
+            {
+                "train": {"early_stopping": {"metric": "log_loss"}},
+                "checkpoint": {"keep_best": "auc"},
+            },
+            "metric is log_loss, but checkpoint.keep_best is auc",
+        ),
+        (
+            {"train": {"early_stopping": {}}, "evaluate": {"every_steps": None}},
+            "needs validations: set data.valid and evaluate.every_steps",
+        ),
+        ({"train": {"early_stopping": {"metric": "accuracy"}}}, "train.early_stopping.metric"),
+        ({"train": {"early_stopping": {"patience": 0}}}, "train.early_stopping.patience"),
+        ({"train": {"early_stopping": {"patienc": 2}}}, "did you mean 'patience'"),
+    ],
+)
+def test_what_cannot_work_is_refused(sections, told):
+    with pytest.raises(SpecError, match=told):
+        parse_spec(document(**sections))

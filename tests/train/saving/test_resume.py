@@ -1,0 +1,283 @@
+"""Trainings that were interrupted and resumed equal the undisturbed ones, bit by bit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gloo_ranks import environment_of_ranks
+from small_jobs import write_prepared
+
+from distrain.metrics import BinaryMetrics
+from distrain.train.audit.audit import audit_run
+
+SCRIPT = Path(__file__).with_name("resume_ranks.py")
+
+# 15 steps of an epoch, 19 in all, and validations of 5 batches after steps 6, 12, 18 and 19.
+# So the places of the gate are: steps 1 to 6: 0 to 5; validation: 6 to 10; steps 7 to 12: 11 to 16;
+# validation: 17 to 21; steps 13 to 18: 22 to 27; validation: 28 to 32; step 19: 33; validation: 34
+# to 38; the end: 39.
+JOB = [
+    "train.global_batch_size=700",
+    "train.epochs=2",
+    "train.max_steps=19",
+    "train.log_every_steps=4",
+    "evaluate.every_steps=6",
+    "evaluate.max_auc_bound=1.0",  # else a validation whose bins are too wide scores rows twice
+    "checkpoint.every_steps=5",
+    "train.audit=true",
+]
+NUM_STEPS = 19
+TABULAR = "{kind: tabular, embedding_dim: 4, hidden: [16], dropout: 0.3, embedding_dropout: 0.1}"
+
+CASES: dict[str, tuple[int, list[str]]] = {
+    "adagrad": (1, ["train.optimizer={kind: adagrad, lr: 0.02}"]),
+    "adam, bf16": (1, ["train.optimizer={kind: adam, lr: 0.01}", "embeddings.storage=bf16"]),
+    "rowwise, cached": (
+        1,
+        [
+            "train.optimizer={kind: rowwise_adagrad, lr: 0.02}",
+            "embeddings.placement=host_cached",
+            "embeddings.cache_gib=0.0001",
+            "data.shuffle=full",
+        ],
+    ),
+    "sgd, decay": (
+        1,
+        [
+            "train.optimizer={kind: sgd, lr: 0.1}",
+            "train.schedule={warmup_steps: 3, decay: cosine}",
+            "train.clip_grad_norm=0.5",
+            "train.micro_batches=2",
+            "checkpoint.asynchronous=false",
+        ],
+    ),
+    "adamw": (1, ["train.optimizer={kind: adamw, lr: 0.01, weight_decay: 0.1}"]),
+    "two, adagrad": (2, ["train.optimizer={kind: adagrad, lr: 0.02}", "train.route_ahead=2"]),
+    "two, adam, row-wise": (
+        2,
+        ["train.optimizer={kind: adam, lr: 0.01}", "embeddings.placement=row_wise"],
+    ),
+    "two, rowwise, bf16": (
+        2,
+        [
+            "train.optimizer={kind: rowwise_adagrad, lr: 0.02}",
+            "embeddings.placement=row_wise",
+            "embeddings.storage=bf16",
+            "checkpoint.keep_best=auc",
+        ],
+    ),
+    "two, ddp": (
+        2,
+        [
+            "train.optimizer={kind: sgd, lr: 0.1}",
+            "train.dense_sync=ddp",
+            "train.route_ahead=0",
+        ],
+    ),
+    "two, dropout and norms": (
+        2,
+        ["train.optimizer={kind: adagrad, lr: 0.02}", f"model={TABULAR}"],
+    ),
+}
+# Name: the case, how its attempts end before the last, and steps and validations that are expected
+# to be done where each begins.
+INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
+    "before the first step": ("adagrad", [{"stop": 0}], [0]),
+    "in a window of reports": ("adagrad", [{"stop": 2}], [2]),
+    "in a validation": ("adagrad", [{"stop": 19}], [12]),
+    "before a validation": ("adam, bf16", [{"stop": 6}], [6]),
+    "with weight decay": ("adamw", [{"stop": 6}], [6]),
+    "at the end of an epoch": ("adam, bf16", [{"stop": 25}], [15]),
+    "in the last validation": ("rowwise, cached", [{"stop": 36}], [19]),
+    "after all steps": ("sgd, decay", [{"stop": 39}], [19]),
+    "killed": ("adagrad", [{"kill": 14}], [5]),
+    "killed in the second epoch": ("rowwise, cached", [{"kill": 33}], [15]),
+    "killed before any checkpoint": ("sgd, decay", [{"kill": 4}], [0]),
+    "killed at the very end": ("adam, bf16", [{"kill": 39}], [15]),
+    "again and again": (
+        "adagrad",
+        [{"stop": 3}, {"kill": 9}, {"stop": 8}, {"kill": 12}],
+        [3, 5, 8, 15],
+    ),
+    "asked for one and killed": ("sgd, decay", [{"checkpoint": 13, "kill": 14}], [8]),
+    "two, stopped": ("two, adagrad", [{"stop": 9}], [-1]),
+    "two, by the other": ("two, adam, row-wise", [{"stop": 24, "by": 1}], [-1]),
+    "two, killed": ("two, adam, row-wise", [{"kill": 25}], [15]),
+    "two, killed later": ("two, rowwise, bf16", [{"kill": 33}], [18]),
+    "two, twice": ("two, ddp", [{"stop": 5}, {"kill": 14}], [-1, -1]),
+    "two, drawing on": ("two, dropout and norms", [{"stop": 9}, {"kill": 25}], [-1, 15]),
+}
+
+
+def stories() -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for name, (num_ranks, overrides) in CASES.items():
+        spec = [*JOB, *overrides, f"resources.num_ranks={num_ranks}"]
+        told[name] = {"spec": spec, "attempts": [{}]}
+    for name, (case, ends, _) in INTERRUPTED.items():
+        attempts = [{"end": end} for end in [*ends, {}]]
+        told[name] = {"spec": told[case]["spec"], "attempts": attempts}
+    told["two, one, two"] = {
+        "spec": told["two, adagrad"]["spec"]
+        + ["train.optimizer={kind: adam, lr: 0.001}", "train.log_every_steps=1"],
+        "attempts": [
+            {"end": {"stop": 13}},
+            {"spec": ["resources.num_ranks=1"], "end": {"stop": 3}},
+            {"spec": ["embeddings.placement=row_wise"]},
+        ],
+    }
+    told["two all the time"] = told["two, one, two"] | {"attempts": [{}]}
+    return told
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="module")
+def folder(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all stories left their results."""
+    root = tmp_path_factory.mktemp("runs")
+    (root / "stories.json").write_text(json.dumps(stories()))
+    process = subprocess.run(
+        [sys.executable, str(SCRIPT), str(root), str(prepared), str(root / "stories.json")],
+        env=environment_of_ranks(),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert (root / "done").exists(), process.stderr[-5000:]
+    return root
+
+
+def events_of(folder: Path, name: str, attempt: int, rank: int) -> list[dict[str, Any]]:
+    lines = (folder / f"{name}.{attempt}.{rank}.events").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["kind"] == kind]
+
+
+def history(folder: Path, name: str, rank: int, attempts: int) -> list[dict[str, Any]]:
+    """The reports that count: an attempt's last ones do not if the next began before them."""
+    counted: list[dict[str, Any]] = []
+    for attempt in range(1, attempts + 1):
+        events = events_of(folder, name, attempt, rank)
+        (started,) = of_kind(events, "training_started")
+        counted = [event for event in counted if event["step"] <= started["first_step"]]
+        counted += [e for e in events if e["kind"] in ("steps_done", "evaluation_done")]
+    return counted
+
+
+def what_it_says(event: dict[str, Any]) -> tuple[Any, ...]:
+    fields = ("kind", "epoch", "step", "metrics", "lr")
+    return tuple(event.get(field) for field in fields)
+
+
+def start_of(folder: Path, name: str, attempt: int) -> dict[str, Any]:
+    (started,) = of_kind(events_of(folder, name, attempt, 0), "training_started")
+    return started
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_weights_and_reports_are_those_of_the_undisturbed_training(folder: Path, name: str) -> None:
+    case, ends, _ = INTERRUPTED[name]
+    attempts = len(ends) + 1
+    for rank in range(CASES[case][0]):
+        expected = torch.load(folder / f"{case}.1.{rank}.pt", weights_only=True)
+        state = torch.load(folder / f"{name}.{attempts}.{rank}.pt", weights_only=True)
+        assert state.keys() == expected.keys()
+        for key, values in expected.items():
+            assert torch.equal(state[key], values), key
+        told = [what_it_says(event) for event in history(folder, name, rank, attempts)]
+        undisturbed = [what_it_says(event) for event in history(folder, case, rank, 1)]
+        assert [entry[:3] for entry in told] == [entry[:3] for entry in undisturbed]
+        assert told == undisturbed
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_they_went_on_where_they_had_stopped(folder: Path, name: str) -> None:
+    case, ends, steps = INTERRUPTED[name]
+    for attempt, (end, step) in enumerate(zip(ends, steps, strict=True), 1):
+        started = start_of(folder, name, attempt + 1)
+        assert step in (-1, started["first_step"])
+        if "stop" in end:
+            stopped = [
+                of_kind(events_of(folder, name, attempt, rank), "rank_stopped")
+                for rank in range(CASES[case][0])
+            ]
+            told = [(event["step"], event["saved"]) for (event,) in stopped]
+            assert told == [(started["first_step"], True)] * len(told)
+        if started["first_step"]:
+            assert started["checkpoint"].startswith(str(folder / name / "checkpoints"))
+            assert started["elapsed_before_s"] > 0
+        epochs, rest = divmod(started["first_step"], 15)
+        assert started["rows_before"] == 10_500 * epochs + 700 * rest
+
+
+def test_what_was_open_is_told(folder: Path) -> None:
+    assert start_of(folder, "in a window of reports", 2)["open_rows"] == 2 * 700
+    assert start_of(folder, "at the end of an epoch", 2)["open_rows"] == 3 * 700
+    assert start_of(folder, "in a validation", 2)["open_rows"] == 0
+
+
+@pytest.mark.parametrize("name", [*INTERRUPTED, "two, one, two"])
+def test_every_row_was_trained_once(folder: Path, name: str) -> None:
+    found = audit_run(folder / name)
+    assert found.proved, found
+    assert (found.steps, found.num_steps) == (NUM_STEPS, NUM_STEPS)
+    assert [(epoch.rows, epoch.whole) for epoch in found.epochs] == [(10_500, True), (2_800, False)]
+
+
+def test_ranks_end_with_the_same_statistics_of_batch_norms(folder: Path) -> None:
+    one, other = (
+        torch.load(folder / f"two, dropout and norms.1.{rank}.pt", weights_only=True)
+        for rank in range(2)
+    )
+    buffers = [name for name in one if "running_" in name or "num_batches" in name]
+    assert len(buffers) == 6  # of the continuous columns and of the layer
+    for name in buffers:
+        assert torch.equal(one[name], other[name]), name
+
+
+def test_the_auc_of_a_checkpoint_is_that_of_all_ranks_rows(folder: Path) -> None:
+    name = "two, rowwise, bf16"
+    told: dict[int, BinaryMetrics] = {}
+    for rank in range(2):
+        for event in of_kind(events_of(folder, name, 1, rank), "evaluation_done"):
+            state = BinaryMetrics.from_json(event["metrics"])
+            told[event["step"]] = told.get(event["step"], BinaryMetrics()).merge(state)
+    saved = of_kind(events_of(folder, name, 1, 0), "checkpoint_saved")
+    aucs = {event["step"]: event["auc"] for event in saved if event["auc"] is not None}
+    assert aucs == {step: state.compute().auc for step, state in told.items()}
+    assert sorted(aucs) == [6, 12, 18, 19]
+
+
+def test_another_number_of_ranks_goes_on_with_the_same_training(folder: Path) -> None:
+    def losses(name: str, ranks: list[int]) -> dict[tuple[str, int], float]:
+        told: dict[tuple[str, int], BinaryMetrics] = {}
+        for attempt, num_ranks in enumerate(ranks, 1):
+            first = start_of(folder, name, attempt)["first_step"]
+            told = {key: state for key, state in told.items() if key[1] <= first}
+            for rank in range(num_ranks):
+                for event in events_of(folder, name, attempt, rank):
+                    if event["kind"] in ("steps_done", "evaluation_done"):
+                        key = event["kind"], event["step"]
+                        state = BinaryMetrics.from_json(event["metrics"])
+                        told[key] = told.get(key, BinaryMetrics()).merge(state)
+        return {key: state.compute().log_loss or 0.0 for key, state in told.items()}
+
+    assert start_of(folder, "two, one, two", 2)["first_step"] in (8, 9)
+    mixed = losses("two, one, two", [2, 1, 2])
+    expected = losses("two all the time", [2])
+    assert len(mixed) == NUM_STEPS + 4
+    assert mixed.keys() == expected.keys()
+    for key, loss in expected.items():
+        assert mixed[key] == pytest.approx(loss, rel=1e-4), key

@@ -1,0 +1,151 @@
+"""A model or checkpoint that takes long to write: slow is not stuck, and stuck is found."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from job_story import Story
+from small_jobs import make_spec, write_prepared
+
+from distrain.checkpoint import LocalRankStore
+from distrain.errors import ModelError
+from distrain.events import Heartbeat
+from distrain.jobs import JobState, Reason
+from distrain.machine.messages import TakeStacks
+from distrain.models import tensor_file
+from distrain.run_paths import RunPaths
+from distrain.train.control.control import Control
+from distrain.train.control.gate import StepGate
+from distrain.train.data.inputs import check_inputs
+from distrain.train.loop import trainer as loop
+from distrain.train.loop.trainer import Trainer
+from distrain.train.saving.checkpoints import Checkpoints
+from distrain.train.timing.activity import PEERS, RankActivity, wait_of, waiting
+from distrain.world import World
+
+PROGRESS_S = 10.0
+SLAB_BYTES = 4096
+
+
+class Noting(RankActivity):
+    """Notes the heartbeat that would follow each piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beats: list[Heartbeat] = []
+        self.control: Control
+
+    def count_slab(self) -> None:
+        super().count_slab()
+        self.beats.append(self.control.heartbeat(0))
+
+
+def control_of_one() -> Control:
+    store, activity = LocalRankStore(), Noting()
+    activity.control = Control(store, StepGate(store, 0, 1), activity)
+    return activity.control
+
+
+def trainer(prepared: Path, run_dir: Path, control: Control, *overrides: str) -> Trainer:
+    spec = make_spec(
+        prepared,
+        "resources={backend: inline, num_ranks: 1}",
+        "train.max_steps=1",
+        "checkpoint.at_end=false",
+        *overrides,
+    )
+    return Trainer(
+        spec,
+        check_inputs(spec),
+        World(),
+        torch.device("cpu"),
+        RunPaths(run_dir),
+        lambda _: None,
+        control=control,
+    )
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="module")
+def beats(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Heartbeat]:
+    """The heartbeats of a rank while it saves a model of many slabs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensor_file, "SLAB_BYTES", SLAB_BYTES)
+        patch.setattr(tensor_file, "SYNC_BYTES", 5 * SLAB_BYTES)
+        control = control_of_one()
+        run = trainer(prepared, tmp_path_factory.mktemp("run"), control)
+        run.run()
+    assert isinstance(control.activity, Noting)
+    written = sum(w.numel() * w.element_size() for w in run.model.embeddings.weights)
+    found = [beat for beat in control.activity.beats if beat.doing == "save"]
+    assert len(found) > written // SLAB_BYTES > 20
+    return found
+
+
+def test_a_model_that_takes_long_to_save_ends_no_job(beats: list[Heartbeat]) -> None:
+    story = Story(2)
+    story.running(progress_s=PROGRESS_S)
+    for beat in beats:  # one piece takes nearly as long as may pass without progress
+        story.rank("a", beat)
+        story.rank("a", Heartbeat(1, beat.step, 1, "save", PEERS))
+        assert story.wait(PROGRESS_S - 1) == []
+    assert story.state() is JobState.RUNNING
+
+
+def test_a_save_that_is_stuck_is_found_at_the_rank_that_writes(beats: list[Heartbeat]) -> None:
+    story = Story(2)
+    story.running(progress_s=PROGRESS_S)
+    answers: list[Any] = []
+    for _ in range(12):
+        story.rank("a", beats[3])
+        story.rank("a", Heartbeat(1, 1, 1, "save", PEERS))
+        answers += story.wait(1.0)
+    assert any(isinstance(answer, TakeStacks) for answer in answers)
+    assert story.state() is JobState.STOPPING
+    assert story.culprit().rank == 0
+    assert story.culprit().reason == Reason.COLLECTIVE_TIMEOUT
+    assert "hangs in save" in story.culprit().message
+
+
+def test_who_waits_for_the_thread_that_writes_waits_for_whom_it_waits() -> None:
+    ready, over = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with waiting(PEERS):
+            ready.set()
+            over.wait(20.0)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert ready.wait(20.0)
+    told: list[str] = []
+
+    def wait() -> bool:
+        told.append(wait_of(threading.get_ident()))
+        return True
+
+    checkpoints = Checkpoints.__new__(Checkpoints)
+    checkpoints._writer = SimpleNamespace(thread=thread.ident, wait=wait)  # type: ignore[assignment]
+    assert checkpoints.wait()
+    over.set()
+    thread.join(20.0)
+    assert told == [PEERS]
+    assert wait_of(threading.get_ident()) == ""
+
+
+def test_a_model_that_cannot_score_keeps_its_own_message(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ModelError("torch could not compile the dense part: no g++")
+
+    monkeypatch.setattr(loop, "evaluate_over_ranks", refuse)
+    with pytest.raises(ModelError, match="no g\\+\\+"):
+        trainer(prepared, tmp_path, Control.alone()).run()

@@ -1,0 +1,278 @@
+"""The dense part of a step, in one process."""
+
+import pytest
+import torch
+from click_models import mlp_network
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+from torch_checks import one_torch_thread
+
+from distrain.errors import ModelError, SpecError
+from distrain.optimizers import OPTIMIZERS, OptimizerFacts
+from distrain.spec import OptimizerSpec, TrainSpec
+from distrain.train.step.clipping import total_sq_norm
+from distrain.train.step.dense import DenseForward, DenseTraining, arithmetic, check_precision
+from distrain.train.step.gradient_sync import FlatParameters
+
+BETAS, EPS, WEIGHT_DECAY = (0.8, 0.95), 1e-7, 0.3
+TORCH = {
+    "sgd": lambda p, **o: SGD(p, lr=1.0, **o),
+    "adagrad": lambda p, **o: Adagrad(p, lr=1.0, eps=EPS, **o),
+    "rowwise_adagrad": lambda p, **o: Adagrad(p, lr=1.0, eps=EPS, **o),
+    "adam": lambda p, **o: Adam(p, lr=1.0, betas=BETAS, eps=EPS, **o),
+    "adamw": lambda p, **o: AdamW(p, lr=1.0, betas=BETAS, eps=EPS, weight_decay=WEIGHT_DECAY, **o),
+}
+KINDS = tuple(OPTIMIZERS)
+SHAPES = st.lists(
+    st.lists(st.integers(1, 9), min_size=1, max_size=2).map(tuple), min_size=1, max_size=4
+)
+
+
+@pytest.fixture
+def one_thread():
+    with one_torch_thread():
+        yield
+
+
+class Bag(nn.Module):
+    """Parameters of any shapes."""
+
+    def __init__(self, shapes, dtype):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.values = nn.ParameterList(
+            nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in shapes
+        )
+
+
+def optimizer_spec(kind):
+    decay = WEIGHT_DECAY if "weight_decay" in OPTIMIZERS[kind].dense_options else None
+    return OptimizerSpec(kind=kind, betas=BETAS, eps=EPS, weight_decay=decay)
+
+
+def updated(kind, shapes, dtype, **options):
+    """The parameters after four steps by `DenseTraining`, and by torch's optimizer on each."""
+    ours, theirs = Bag(shapes, dtype), Bag(shapes, dtype)
+    dense = DenseTraining(ours, TrainSpec(optimizer=optimizer_spec(kind)))
+    optimizer = TORCH[kind](theirs.parameters(), **options)
+    generator = torch.Generator().manual_seed(1)
+    for step in range(4):
+        optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
+        for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            mine.grad += torch.randn(mine.shape, generator=generator, dtype=dtype)
+            other.grad = mine.grad.clone()
+        dense.step(0.1 / (1 + step))
+        optimizer.step()
+        dense.zero_grad()
+    return list(ours.parameters()), list(theirs.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flat_update_is_bitwise_that_of_torchs_fused_optimizer_on_each_parameter(
+    kind, dtype, one_thread
+):
+    # Where a parameter ends within a vector register the kernel's last values round otherwise.
+    ours, theirs = updated(kind, [(128, 48), (48,), (16, 3)], dtype, fused=True)
+    assert all(map(torch.equal, ours, theirs))
+
+
+@settings(max_examples=20, deadline=None)
+@given(shapes=SHAPES, kind=st.sampled_from(KINDS))
+def test_a_flat_update_is_that_of_torchs_optimizer_on_each_parameter(shapes, kind):
+    ours, theirs = updated(kind, shapes, torch.float64, foreach=False)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
+
+
+def test_an_optimizer_of_torch_without_fused_kernels_can_be_an_entry(monkeypatch):
+    monkeypatch.setitem(OPTIMIZERS, "sgd", OptimizerFacts("sgd", "RMSprop", {"eps": 1e-8}, 1))
+    monkeypatch.setitem(TORCH, "sgd", lambda p, **o: RMSprop(p, lr=1.0, eps=EPS, **o))
+    ours, theirs = updated("sgd", [(4, 3), (2,)], torch.float64, foreach=False)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
+
+
+def test_adamw_is_algorithm_2_of_its_paper():
+    """Loshchilov and Hutter 2019, with the learning rate as the schedule's multiplier."""
+    module = Bag([(4, 3)], torch.float64)
+    (parameter,) = module.parameters()
+    theta = parameter.detach().clone()
+    m, v = torch.zeros_like(theta), torch.zeros_like(theta)
+    dense = DenseTraining(module, TrainSpec(optimizer=optimizer_spec("adamw")))
+    for t in range(1, 6):
+        grad = torch.randn(4, 3, generator=torch.Generator().manual_seed(t)).double()
+        rate = 0.1 / t
+        m = BETAS[0] * m + (1 - BETAS[0]) * grad
+        v = BETAS[1] * v + (1 - BETAS[1]) * grad**2
+        corrected = m / (1 - BETAS[0] ** t), v / (1 - BETAS[1] ** t)
+        theta -= rate * (corrected[0] / (corrected[1].sqrt() + EPS) + WEIGHT_DECAY * theta)
+        parameter.grad += grad
+        dense.step(rate)
+        dense.zero_grad()
+        torch.testing.assert_close(parameter, theta, rtol=1e-12, atol=1e-12, check_device=False)
+
+
+@settings(max_examples=25, deadline=None)
+@given(shapes=SHAPES)
+def test_flat_parameters_keep_their_values_and_cover_the_vector(shapes):
+    module, plain = Bag(shapes, torch.float64), Bag(shapes, torch.float64)
+    flat = FlatParameters(module)
+    for mine, other in zip(module.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(mine, other)
+        assert mine.data_ptr() % 64 == flat.vector.data_ptr() % 64
+    flat.vector.data.fill_(2.0)
+    flat.grads.fill_(3.0)
+    assert all((p == 2.0).all() and (p.grad == 3.0).all() for p in module.parameters())
+    flat.grads.zero_()
+    sum((p * p).sum() for p in module.parameters()).backward()
+    count = sum(p.numel() for p in plain.parameters())
+    assert flat.grads.sum() == 4.0 * count  # autograd wrote into the vector, and nowhere else
+    assert float(total_sq_norm([flat.grads])) == pytest.approx(16.0 * count)
+
+
+def test_flat_parameters_are_of_one_dtype():
+    module = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()])
+    with pytest.raises(ValueError, match="one device and dtype"):
+        FlatParameters(module)
+
+
+def test_a_scale_multiplies_the_gradients():
+    module = nn.Linear(3, 1)
+    dense = DenseTraining(module, TrainSpec(optimizer=OptimizerSpec(kind="sgd")))
+    before = [p.detach().clone() for p in module.parameters()]
+    for p in module.parameters():
+        p.grad.fill_(8.0)
+    dense.step(0.5, torch.tensor(0.25))
+    for p, old in zip(module.parameters(), before, strict=True):
+        assert torch.equal(p, old - 1.0)
+
+
+def small_inputs(rows, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    embedded = torch.randn(rows, 4, 8, generator=generator).requires_grad_()
+    return (embedded,), torch.randn(rows, 5, generator=generator)
+
+
+def small_dense(train, rows=512):
+    torch.manual_seed(3)
+    return DenseTraining(mlp_network(32, 5, (64, 32)), train), *small_inputs(rows)
+
+
+def test_bf16_is_close_to_fp32_and_keeps_parameters_and_loss_in_fp32():
+    outcomes = {}
+    for precision in ("fp32", "bf16"):
+        dense, embedded, continuous = small_dense(TrainSpec(precision=precision))
+        logits = dense.forward(embedded, continuous)
+        dense.backward(logits.square().mean())
+        assert logits.dtype == torch.float32
+        assert {p.dtype for p in dense.sync.parameters} == {torch.float32}
+        (leaf,) = embedded
+        assert leaf.grad.dtype == torch.float32
+        outcomes[precision] = logits.detach(), leaf.grad, dense.grad_sq_norm().sqrt()
+    for single, half in zip(outcomes["fp32"], outcomes["bf16"], strict=True):
+        assert not torch.equal(single, half)
+        # 8 bits of mantissa, a few layers, and some inputs of ReLUs on the other side of 0
+        assert (single - half).norm() < 0.1 * single.norm()
+
+
+def test_tf32_is_refused_without_a_gpu():
+    with pytest.raises(SpecError, match="tf32, but this rank trains on cpu") as caught:
+        small_dense(TrainSpec(precision="tf32"))
+    assert "fp32" in caught.value.hint
+    for fine in ("fp32", "bf16"):
+        check_precision(fine, torch.device("cpu"))
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9"
+)
+def test_tf32_holds_inside_the_dense_part_only():
+    def products():
+        return torch.backends.cuda.matmul.fp32_precision
+
+    before = products()
+    with arithmetic("fp32", torch.device("cuda")):
+        assert products() == before
+    with arithmetic("tf32", torch.device("cuda")):
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    assert products() == before
+
+    def fail():
+        with arithmetic("tf32", torch.device("cuda")):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert products() == before
+
+
+class FakeCompiler:
+    """Stands for `torch.compile`: counts the rows of what would run compiled."""
+
+    def __init__(self):
+        self.rows = []
+
+    def __call__(self, module, dynamic):
+        assert dynamic is False
+
+        def run(embedded, continuous):
+            self.rows.append(len(continuous))
+            return module(embedded, continuous)
+
+        return run
+
+
+def test_numbers_of_rows_that_come_again_are_compiled_and_others_are_not(monkeypatch):
+    fake = FakeCompiler()
+    monkeypatch.setattr(torch, "compile", fake)
+    forward = DenseForward(mlp_network(32, 5, (4,)), compiled=True)
+    epoch = [64, 65, 64, 64, 65, 3, 0]  # an epoch's last batches are smaller, or empty
+    for rows in epoch + [64] * 40 + [3, 3, 3]:
+        forward(*small_inputs(rows))
+    assert fake.rows == [64, 64, 65] + [64] * 40
+
+
+def test_no_more_than_a_few_sizes_are_compiled(monkeypatch):
+    fake = FakeCompiler()
+    monkeypatch.setattr(torch, "compile", fake)
+    forward = DenseForward(mlp_network(32, 5, (4,)), compiled=True)
+    for rows in [*range(2, 12), *range(2, 12), *range(2, 12)]:
+        forward(*small_inputs(rows))
+    assert set(fake.rows) == {2, 3, 4, 5}
+
+
+def test_what_stops_the_compiler_is_told_in_words(monkeypatch):
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    def broken(module, dynamic):
+        def run(*_):
+            raise BackendCompilerFailed(broken, RuntimeError("no g++ here"), None)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", broken)
+    dense, embedded, continuous = small_dense(TrainSpec(compile=True))
+    dense.forward(embedded, continuous)  # the first batch of a size runs eagerly
+    with pytest.raises(ModelError, match="could not compile the dense part") as caught:
+        dense.forward(embedded, continuous)
+    assert "no g++ here" in str(caught.value)
+    assert "train.compile to false" in caught.value.hint
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_a_compiled_dense_part_equals_the_eager_one():
+    results = {}
+    for compiled in (False, True):
+        dense, embedded, continuous = small_dense(TrainSpec(compile=compiled))
+        for _ in range(4):
+            dense.zero_grad()
+            logits = dense.forward(embedded, continuous)
+            dense.backward(logits.square().mean())
+            dense.step(0.01)
+        results[compiled] = [logits.detach(), *(p.detach() for p in dense.sync.parameters)]
+    for eager, ours in zip(results[False], results[True], strict=True):
+        torch.testing.assert_close(eager, ours, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,158 @@
+"""A step in a graph against the same steps one by one; the graph is played on the CPU.
+
+The played graph does what CUDA's does as far as data flow goes: recording does nothing, replaying
+reads the recorded tensors as they are then. Streams, memory pools and capture itself are CUDA's.
+"""
+
+import pytest
+import torch
+from click_models import model_over
+
+from distrain.batch import Batch
+from distrain.checkpoint import (
+    CheckpointDir,
+    CheckpointWriter,
+    LocalRankStore,
+    TrainingState,
+    load_newest,
+)
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.errors import SpecError
+from distrain.models.blocks.dlrm import DLRMBlock
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.spec import TrainSpec
+from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep
+from distrain.train.step.step import TrainStep
+from distrain.train.timing.phases import PhaseClock
+
+CARDINALITIES, DIM = (5, 40, 300), 4
+NAMES, NUMBERS = ("a", "b", "c"), ("x", "y")
+KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+MOST_ROWS = 30
+
+
+class PlayedGraph:
+    """Records a call and makes it when replayed."""
+
+    made = 0
+
+    def __init__(self):
+        PlayedGraph.made += 1
+        self.replays = 0
+
+    def record(self, run):
+        self.run = run
+
+    def replay(self):
+        self.replays += 1
+        return self.run()
+
+
+def make_model(kind, combiner=None, placement="replicated"):
+    tables = EmbeddingCollection(
+        [TableColumn(n, c, DIM, combiner) for n, c in zip(NAMES, CARDINALITIES, strict=True)],
+        generator=torch.Generator().manual_seed(0),
+        placements=[placement] * 3,
+    )
+    torch.manual_seed(1)
+    body = MLPBlock([8]) if kind == "mlp" else DLRMBlock([8], [8])
+    return model_over(tables, body, NUMBERS)
+
+
+def batches():
+    """A few sizes, one of which comes again and again; one batch is empty."""
+    generator = torch.Generator().manual_seed(2)
+    for rows in [20, 20, 7, 20, 20, 20, 0, 30, 20, 20, 20]:
+        ids = [torch.randint(0, c, (rows,), generator=generator) for c in CARDINALITIES]
+        yield Batch(
+            torch.stack(ids).to(torch.int32).T,
+            torch.randn(2, rows, generator=generator).T,
+            torch.randint(0, 2, (rows,), generator=generator).float(),
+            NAMES,
+            NUMBERS,
+        )
+
+
+def train(step, part=slice(None), lr=0.1):
+    """What the steps returned, and every parameter after all batches, or those of a part."""
+    told = []
+    for number, batch in list(enumerate(batches()))[part]:
+        rate = lr / (1 + number)  # another one in each step
+        logits, loss = step(batch, max(1, 2 * batch.num_rows), rate, PhaseClock())
+        told += [logits.clone(), loss.clone()]
+    return [*told, *step.model.embeddings.weights, *step.model.dense.parameters()]
+
+
+@pytest.mark.parametrize("model", ["mlp", "dlrm"])
+@pytest.mark.parametrize("clip", [None, 0.01])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_played_graph_gives_the_bits_of_plain_steps(kind, clip, model):
+    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, "clip_grad_norm": clip})
+    # Clipped steps of SGD as large as the weights: the last bit of the norm is seen in them.
+    lr = 10.0 if (kind, clip) == ("sgd", 0.01) else 0.1
+    plain = train(TrainStep(make_model(model), spec, 1), lr=lr)
+    PlayedGraph.made = 0
+    step = GraphedStep(make_model(model), spec, 1, MOST_ROWS, PlayedGraph)
+    graphed = train(step, lr=lr)
+    for ours, theirs in zip(plain, graphed, strict=True):
+        assert torch.equal(ours, theirs)
+    assert PlayedGraph.made == 1  # for 20 rows; the other sizes come once
+    step.read_steps()
+    assert step.sparse_optimizer.num_steps == 11
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("after", [0, 2, 8])
+def test_a_recorded_training_goes_on_from_a_checkpoint(kind, after, tmp_path):
+    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}})
+    undisturbed = train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph))
+    place = CheckpointDir(str(tmp_path))
+    told = []
+    for part in (slice(0, after), slice(after, None)):
+        step = GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph)
+        optimizers = step.sparse_optimizer, step.dense.optimizer.torch_optimizer
+        state = TrainingState(step.model, *optimizers)
+        if load_newest(place, state, Peers()).entry is not None:
+            step.write_steps()
+        told = [*told[: 2 * after], *train(step, part)]  # without the first part's parameters
+        step.read_steps()
+        writer = CheckpointWriter(place, state, Peers(), LocalRankStore(), keep=1)
+        writer.save(step.sparse_optimizer.num_steps, 1, {}, {}, wait=True)
+        writer.close()
+    assert step.sparse_optimizer.num_steps == 11
+    assert all(torch.equal(a, b) for a, b in zip(told, undisturbed, strict=True))
+
+
+def test_a_size_is_recorded_after_its_warm_up():
+    spec = TrainSpec.model_validate({"optimizer": {"kind": "sgd"}})
+    made = []
+
+    def make_graph():
+        made.append(PlayedGraph())
+        return made[-1]
+
+    train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, make_graph))
+    (graph,) = made
+    assert graph.replays == 8 - WARM_UP_STEPS
+
+
+@pytest.mark.parametrize(
+    ("train_section", "model", "problem"),
+    [
+        ({"micro_batches": 2}, {}, "train.micro_batches must be 1"),
+        ({"dense_sync": "ddp"}, {}, "train.dense_sync must be flat"),
+        ({"compile": True}, {}, "train.compile must be false"),
+        ({}, {"combiner": "sum"}, "columns of lists have no fixed size: a, b, c"),
+        ({}, {"placement": "host_cached"}, "embeddings.placement must be replicated"),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_refused(train_section, model, problem):
+    spec = TrainSpec.model_validate(train_section)
+    with pytest.raises(SpecError, match=problem) as caught:
+        GraphedStep(make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph)
+    assert "train.cuda_graph" in caught.value.hint
+
+
+def test_a_cpu_has_no_graphs():
+    with pytest.raises(SpecError, match="graphs need an NVIDIA GPU"):
+        GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)

@@ -1,0 +1,219 @@
+"""Tomorrow's job starts from today's model: whole runs."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from small_jobs import CARDINALITIES, make_spec, small_document, write_prepared
+
+import distrain
+from distrain.errors import DistrainError, JobError, SpecError
+from distrain.models import load_model
+from distrain.running import LoggedProgress, Run, train
+from distrain.running.checks import preflight
+from distrain.running.resuming import find_run
+from distrain.schema import CATEGORICAL
+from distrain.spec import parse_spec, with_absolute_paths
+from distrain.vocabulary import Vocabulary
+
+INLINE = "resources={backend: inline, num_ranks: 1, device: cpu}"
+SHORT = "train={global_batch_size: 500, max_steps: 3, log_every_steps: 5}"
+# In fp32 a step of this size changes no weight: what a run ends with is what it began with.
+STILL = "train.optimizer={kind: sgd, lr: 1.0e-30}"
+
+
+@pytest.fixture(scope="module")
+def today(tmp_path_factory):
+    """Prepared data with vocabularies, as `distrain prep` leaves them."""
+    root = write_prepared(tmp_path_factory.mktemp("today") / "data")
+    write_vocabularies(root, values_of(0))
+    return root
+
+
+@pytest.fixture(scope="module")
+def model_run(today, tmp_path_factory):
+    """A run on that data."""
+    root = tmp_path_factory.mktemp("runs") / "today"
+    overrides = [INLINE, SHORT, "checkpoint={every_steps: 2, every_s: null}"]
+    distrain.fit(parse_spec(small_document(today), overrides), run_dir=root)
+    return root
+
+
+def values_of(day):
+    """The values of each column's ids: most of them seen on every day, in another order on each."""
+    rng = np.random.default_rng(day)
+    return {
+        name: (rng.permutation(rows - 3 + 2)[: rows - 3] + 1000).tolist()
+        for name, rows in CARDINALITIES.items()
+        if rows > 3
+    }
+
+
+def write_vocabularies(root, values):
+    folder = root / "workflow" / "categories"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, own in values.items():
+        counts = pa.array([1] * len(own), pa.int64())
+        Vocabulary(pa.array(own, pa.int64()), counts).save(folder, name)
+
+
+def begin(data, root, source, *overrides):
+    spec = parse_spec(
+        small_document(data), [INLINE, SHORT, STILL, f"train.init_from={source}", *overrides]
+    )
+    return distrain.fit(spec, run_dir=root).summary
+
+
+def tables_of(run):
+    saved = load_model(run / "model").model
+    tables = {name: saved.embeddings.table(name) for name in CATEGORICAL}
+    return tables, saved.dense.state_dict()
+
+
+@pytest.mark.parametrize("source", ["", "model", "checkpoints", "checkpoints/step-0000000003-a1"])
+def test_a_run_begins_with_what_another_ended_with(today, model_run, tmp_path, source):
+    summary = begin(today, tmp_path / "run", model_run / source, "train.seed=5")
+    tables, dense = tables_of(tmp_path / "run")
+    wanted_tables, wanted_dense = tables_of(model_run)
+    assert all(torch.equal(tables[name], wanted_tables[name]) for name in CATEGORICAL)
+    assert all(torch.equal(dense[name], wanted_dense[name]) for name in wanted_dense)
+    told = summary.warm_start
+    assert told["step"] == 3
+    assert told["tables"]["C5"]["by"] == "id"
+    assert told["tables"]["C5"]["matched"] == CARDINALITIES["C5"]
+    assert told["left"] == []
+    document = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert document["warm_start"]["path"].startswith(str(model_run))
+
+
+def test_an_earlier_checkpoint_gives_other_weights(today, model_run, tmp_path):
+    source = model_run / "checkpoints" / "step-0000000002-a1"
+    assert begin(today, tmp_path / "run", source).warm_start["step"] == 2
+    tables, _ = tables_of(tmp_path / "run")
+    wanted, _ = tables_of(model_run)
+    assert not all(torch.equal(tables[name], wanted[name]) for name in CATEGORICAL)
+
+
+def test_new_vocabularies_are_matched_by_value(today, model_run, tmp_path):
+    tomorrow = write_prepared(tmp_path / "tomorrow")
+    write_vocabularies(tomorrow, values_of(1))
+    summary = begin(tomorrow, tmp_path / "run", model_run)
+    assert summary.warm_start["tables"]["C9"]["by"] == "value"
+    tables, _ = tables_of(tmp_path / "run")
+    were, _ = tables_of(model_run)
+    begin(tomorrow, tmp_path / "fresh", model_run, "train.init_from=null")
+    fresh, _ = tables_of(tmp_path / "fresh")
+    for name, own in values_of(1).items():
+        rows = {value: place + 3 for place, value in enumerate(values_of(0)[name])}
+        wanted = fresh[name].clone()
+        wanted[:3] = were[name][:3]
+        for place, value in enumerate(own):
+            if value in rows:
+                wanted[place + 3] = were[name][rows[value]]
+        assert torch.equal(tables[name], wanted), name
+        told = summary.warm_start["tables"][name]
+        assert told["matched"] == 3 + len(set(own) & set(rows))
+        assert told["matched"] + told["fresh"] == CARDINALITIES[name]
+
+
+def test_a_resumed_run_keeps_its_own_weights(today, model_run, tmp_path):
+    overrides = (INLINE, SHORT, f"train.init_from={model_run}")
+    spec = parse_spec(small_document(today), overrides)
+    distrain.fit(spec, run_dir=tmp_path / "run")
+    before, _ = tables_of(tmp_path / "run")
+    job_id, spec, resumed = find_run(tmp_path / "run", ["train.max_steps=4", STILL])
+    spec = spec.model_copy(
+        update={"train": spec.train.model_copy(update={"init_from": str(tmp_path / "gone")})}
+    )
+    with pytest.raises(SpecError, match="optimizer"):  # the spec that it was trained with
+        train(Run(spec, tmp_path / "run", job_id, resumed=resumed), LoggedProgress())
+    job_id, spec, resumed = find_run(
+        tmp_path / "run", ["train.max_steps=4", f"train.init_from={tmp_path / 'gone'}"]
+    )
+    summary = train(Run(spec, tmp_path / "run", job_id, resumed=resumed), LoggedProgress())
+    assert (summary.steps, summary.attempts) == (4, 2)
+    assert summary.warm_start["path"] == str(model_run / "model"), "of the first attempt"
+    after, _ = tables_of(tmp_path / "run")
+    moved = {name: (before[name] != after[name]).any(dim=1).float().mean() for name in CATEGORICAL}
+    assert moved["C26"] < 0.9, "rows that were not looked up are those that it had"
+
+
+WIDER = "model={kind: mlp, embedding_dim: 4, hidden: [8]}"
+
+
+def test_all_that_does_not_fit_is_told_before_a_run_begins(today, model_run, tmp_path):
+    with pytest.raises(SpecError) as caught:
+        begin(today, tmp_path / "run", model_run, WIDER, "model.embedding_dim=2")
+    told = str(caught.value)
+    assert told.count("its embeddings had the width 4 and have 2") == len(CATEGORICAL)
+    assert "dense.body" in told
+    assert "train.init_strict" in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_not_strict_takes_what_fits(today, model_run, tmp_path):
+    summary = begin(today, tmp_path / "run", model_run, WIDER, "train.init_strict=false")
+    assert any(text.startswith("dense.") for text in summary.warm_start["left"])
+    tables, _ = tables_of(tmp_path / "run")
+    wanted, _ = tables_of(model_run)
+    assert all(torch.equal(tables[name], wanted[name]) for name in CATEGORICAL)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("nowhere", "no such folder"), ("data", "neither model.json nor a whole checkpoint")],
+)
+def test_what_is_no_weights_is_told_by_the_preflight(today, tmp_path, path, told):
+    source = today if path == "data" else tmp_path / path
+    spec = make_spec(today, f"train.init_from={source}")
+    with pytest.raises(DistrainError, match=told):
+        preflight(spec)
+
+
+def test_a_run_without_a_model_names_its_checkpoints(today, model_run, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "spec.yaml").write_text((model_run / "spec.yaml").read_text())
+    with pytest.raises(SpecError, match="has no model yet") as caught:
+        preflight(make_spec(today, f"train.init_from={tmp_path / 'run'}"))
+    assert str(tmp_path / "run" / "checkpoints") in caught.value.hint
+
+
+def test_damage_ends_the_run_before_it_trains(today, model_run, tmp_path):
+    import shutil
+
+    shutil.copytree(model_run / "model", tmp_path / "model")
+    weights = tmp_path / "model" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    with pytest.raises((DistrainError, JobError), match="damaged"):
+        begin(today, tmp_path / "run", tmp_path / "model")
+
+
+def test_workers_get_an_absolute_path(today, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = with_absolute_paths(make_spec(today, "train.init_from=runs/a"))
+    assert spec.train.init_from == str(tmp_path / "runs" / "a")
+
+
+@pytest.mark.slow
+def test_two_ranks_with_row_wise_tables(today, model_run, tmp_path):
+    spec = parse_spec(
+        small_document(today),
+        [
+            SHORT,
+            STILL,
+            f"train.init_from={model_run}",
+            "resources={num_ranks: 2, device: cpu}",
+            "embeddings.placement=row_wise",
+            "evaluate.every_steps=1",
+            "train.early_stopping={patience: 1}",
+        ],
+    )
+    summary = distrain.fit(spec, run_dir=tmp_path / "run").summary
+    assert summary.stopped_early["step"] == 2, "no weight changes, so no validation is better"
+    assert summary.model_step == 1
+    tables, dense = tables_of(tmp_path / "run")
+    wanted_tables, wanted_dense = tables_of(model_run)
+    assert all(torch.equal(tables[name], wanted_tables[name]) for name in CATEGORICAL)
+    assert all(torch.equal(dense[name], wanted_dense[name]) for name in wanted_dense)

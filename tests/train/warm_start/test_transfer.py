@@ -1,0 +1,263 @@
+"""Weights reach a model whatever the placements and numbers of ranks on both sides."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from checkpoint_states import (
+    MIXED,
+    SCHEMA,
+    SIZES,
+    SPEC,
+    fill,
+    new_state,
+    save_together,
+    some_content,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrain.checkpoint import CheckpointDir, collectives
+from distrain.checkpoint.checkpoint_dir import name_of
+from distrain.checkpoint.local_rows import Rows
+from distrain.checkpoint.retention import prune
+from distrain.embeddings import Peers
+from distrain.errors import DataError, Unavailable
+from distrain.models import save_model
+from distrain.models.saved import model_tensors
+from distrain.train.warm_start import source as source_module
+from distrain.train.warm_start.matching import Side, match, table_places
+from distrain.train.warm_start.source import open_source, open_together
+from distrain.train.warm_start.transfer import _between, take_matched
+from distrain.train.warm_start.vocabularies import Vocabularies, VocabularyFile, _checksum
+from distrain.vocabulary import Vocabulary
+
+WAYS = {
+    "one": [("replicated",) * 5],
+    "two, row-wise": [("row_wise",) * 5] * 2,
+    "three, mixed": [MIXED] * 3,
+    "cached": [("host_cached",) * 5],
+    "two, replicated": [("replicated",) * 5] * 2,
+}
+
+
+def states_of(way, seed=0):
+    placements = WAYS[way]
+    return [
+        new_state("adam", words, Peers(rank, len(placements)), seed)
+        for rank, words in enumerate(placements)
+    ]
+
+
+@pytest.fixture(scope="module")
+def content():
+    return some_content(new_state(), 5)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory, content):
+    """The same weights as a saved model, and as checkpoints of several ways."""
+    root = tmp_path_factory.mktemp("sources")
+    (alone,) = states_of("one")
+    fill(alone, content)
+    save_model(root / "model", alone.model, SPEC, SCHEMA, about={"step": 7})
+    for way in WAYS:
+        states = states_of(way)
+        for state in states:
+            fill(state, content)
+        save_together(CheckpointDir(str(root / way)), states, step=7)
+    return root
+
+
+def take(source, state, files=None, old_files=None):
+    model = state.model
+    tensors = model_tensors(model)
+    shapes = {n: tuple(t.shape) for n, t in tensors.items() if isinstance(t, torch.Tensor)}
+    was = source.side
+    if old_files:
+        was = Side(was.columns, was.dense, Vocabularies(old_files))
+    found = match(was, Side(model.embeddings.columns, shapes, Vocabularies(files or {})))
+    assert found.problems == []
+    return take_matched(source, found, tensors, lambda: None)
+
+
+def held(state):
+    """What a rank holds of a model: tables by their place and rows, and dense tensors."""
+    return {
+        name: tensor.clone()
+        if isinstance(tensor, torch.Tensor)
+        else [run.values for run in vars(tensor)["runs"]]
+        for name, tensor in model_tensors(state.model).items()
+    }
+
+
+def same(one, other):
+    mine, its = held(one), held(other)
+    for name in mine:
+        pairs = zip(mine[name], its[name], strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs), name
+    return True
+
+
+@pytest.mark.parametrize("to", WAYS)
+@pytest.mark.parametrize("which", ["model", *WAYS])
+def test_equal_ids_reach_every_placement(sources, content, which, to):
+    path = sources / which
+    if which != "model":
+        path = path / name_of(7, 1)
+    source = open_source(str(path))
+    assert source.step == 7
+    for state, wanted in zip(states_of(to, seed=1), states_of(to), strict=True):
+        fill(wanted, content)
+        told = take(source, state)
+        assert same(state, wanted)
+        assert told.tables["a"] == {
+            "columns": ["a"],
+            "by": "id",
+            "matched": 50,
+            "fresh": 0,
+            "dropped": 0,
+        }
+
+
+def test_a_place_of_checkpoints_means_its_newest(sources):
+    assert open_source(str(sources / "one")).path.endswith(name_of(7, 1))
+
+
+def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monkeypatch):
+    (state,) = states_of("one")
+    fill(state, content)
+    place = CheckpointDir(str(tmp_path / "place"))
+    save_together(place, [state], step=7)
+    told = []
+
+    def gather_texts(peers, device, text):
+        if peers.rank == 0:
+            told.append(text)
+        return [told[-1]]
+
+    monkeypatch.setattr(source_module, "gather_texts", gather_texts)
+    monkeypatch.setattr(collectives, "gather_texts", lambda peers, device, text: [text])
+    device = torch.device("cpu")
+    first = open_together(place.url, Peers(0, 2), device)
+    save_together(place, [state], step=8)  # while the ranks look at the place
+    second = open_together(place.url, Peers(1, 2), device)
+    assert (first.step, second.step) == (7, 7)
+    assert first.path == second.path
+    assert open_source(place.url).step == 8
+
+
+def test_a_checkpoint_that_is_removed_meanwhile_is_not_damaged(tmp_path, content):
+    (state,) = states_of("one")
+    fill(state, content)
+    place = CheckpointDir(str(tmp_path / "place"))
+    save_together(place, [state], step=7)
+    source = open_source(place.url)
+    save_together(place, [state], step=8)
+    prune(place, name_of(8, 1), keep=1, best_step=None)
+    (fresh,) = states_of("one", seed=1)
+    with pytest.raises(Unavailable, match="was removed while its weights were read"):
+        take(source, fresh)
+
+
+def test_ranks_read_only_pieces_of_which_they_hold_rows(sources):
+    source = open_source(str(sources / "two, row-wise" / name_of(7, 1)))
+    read = []
+    weights = source.weights
+
+    class Counting:
+        def read(self, name, wanted, take):
+            def noted(rows, values):
+                read.append((name, rows))
+                take(rows, values)
+
+            weights.read(name, wanted, noted)
+
+    take(replace(source, weights=Counting()), states_of("two, row-wise")[1])
+    tables = [rows for name, rows in read if name.startswith("embeddings.")]
+    assert tables
+    assert all(rows.stride == 2 for rows in tables)
+    everything = sum(SIZES[name][0] for name in SIZES)
+    assert sum(rows.count for rows in tables) <= everything // 2 + len(SIZES)
+
+
+def written(folder, column, values):
+    folder.mkdir(exist_ok=True)
+    counts = pa.array([1] * len(values), pa.int64())
+    Vocabulary(pa.array(values, pa.int64()), counts).save(folder, column)
+    return {column: VocabularyFile(str(folder), column, _checksum(folder, column))}
+
+
+@pytest.mark.parametrize("to", ["one", "two, row-wise", "cached"])
+@pytest.mark.parametrize("which", ["model", "three, mixed"])
+def test_rows_follow_their_values(sources, content, tmp_path, which, to):
+    rng = np.random.default_rng(3)
+    values = {"a": rng.permutation(100)[:47], "e": rng.permutation(500)[:297]}
+    now = {"a": rng.permutation(100)[:47], "e": rng.permutation(500)[:297]}
+    old_files, files = {}, {}
+    for column in values:
+        old_files |= written(tmp_path / "old", column, values[column].tolist())
+        files |= written(tmp_path / "new", column, now[column].tolist())
+    source = open_source(str(sources / which))
+    places = {place.name: place for place in table_places(source.side.columns)}
+    for state, wanted in zip(states_of(to, seed=1), states_of(to, seed=1), strict=True):
+        told = take(source, state, files, old_files)
+        naive = {name: tensor.clone() for name, tensor in content.items()}
+        fresh = some_fresh(wanted)
+        for column in values:
+            place = places[column]
+            rows = {v: i + 3 for i, v in enumerate(values[column].tolist())}
+            here = slice(place.first, place.first + place.cardinality)
+            table = fresh[place.tensor][here].clone()
+            table[:3] = content[place.tensor][here][:3]
+            matched = 3
+            for i, value in enumerate(now[column].tolist()):
+                if value in rows:
+                    table[i + 3] = content[place.tensor][here][rows[value]]
+                    matched += 1
+            naive[place.tensor][here] = table
+            assert told.tables[column]["by"] == "value"
+            assert told.tables[column]["matched"] == matched
+            assert told.tables[column]["fresh"] == place.cardinality - matched
+            assert told.tables[column]["dropped"] == place.cardinality - matched
+        fill(wanted, naive)
+        assert same(state, wanted)
+
+
+def some_fresh(state):
+    """Initial values of a seed, which no placement shows in: those of a rank that has all."""
+    (alone,) = states_of("one", seed=1)
+    return {
+        name: tensor.read(slice(0, tensor.shape[0])).clone()
+        for name, tensor in model_tensors(alone.model).items()
+        if not isinstance(tensor, torch.Tensor)
+    }
+
+
+def test_damage_is_found_while_reading(sources, tmp_path, content):
+    (state,) = states_of("one")
+    fill(state, content)
+    place = CheckpointDir(str(tmp_path / "place"))
+    save_together(place, [state], step=7)
+    (shard,) = (tmp_path / "place").glob("*/rank-0*")
+    bytes_of = bytearray(shard.read_bytes())
+    manifest = place.read_manifest(name_of(7, 1))
+    offset = next(p[4] for p in manifest["files"][0]["pieces"] if p[0] == "embeddings.weights.1")
+    bytes_of[offset] ^= 1
+    shard.write_bytes(bytes_of)
+    (fresh,) = states_of("one", seed=1)
+    with pytest.raises(DataError, match=r"checksum of embeddings\.weights\.1 is wrong"):
+        take(open_source(str(tmp_path / "place")), fresh)
+
+
+@given(
+    st.builds(Rows, st.integers(0, 9), st.integers(1, 4), st.integers(0, 9)),
+    st.integers(0, 30),
+    st.integers(0, 30),
+)
+def test_rows_between(rows, start, stop):
+    stop = max(start, stop)
+    kept = [row for row in rows.numbers() if start <= row < stop]
+    assert list(_between(rows, start, stop).numbers()) == kept
