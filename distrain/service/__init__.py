@@ -1,0 +1,3 @@
+"""Jobs of many users on many clusters: kept in a database, reconciled, served over HTTP."""
+
+__all__: list[str] = []

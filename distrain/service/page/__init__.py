@@ -1,0 +1,3 @@
+"""The web page: jobs, queue, clusters, rendered on the server."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Writes the run directories of all jobs, from what their schedulers report."""
+
+__all__: list[str] = []

@@ -1,0 +1,238 @@
+"""The tables of the database, for SQLite and PostgreSQL alike."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.types import JSON
+
+metadata = MetaData()
+
+_Seq = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers INTEGER keys alone
+
+users = Table(
+    "users",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("is_admin", Boolean, nullable=False, server_default=text("false")),
+    Column("created_at_s", Float(53), nullable=False),
+)
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("quota", JSON, nullable=False),
+    # Of projects that serve.yaml declares: the API does not change those.
+    Column("declared", Boolean, nullable=False, server_default=text("false")),
+    Column("created_at_s", Float(53), nullable=False),
+)
+
+members = Table(
+    "members",
+    metadata,
+    Column("project", String(64), nullable=False),
+    Column("user", String(128), nullable=False),
+    Column("role", String(16), nullable=False),
+    PrimaryKeyConstraint("project", "user"),
+    Index("members_by_user", "user"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("sha256", LargeBinary(32), nullable=False, unique=True),
+    Column("user", String(128), nullable=False, index=True),
+    Column("label", String(128), nullable=False, server_default=""),
+    Column("scopes", JSON, nullable=False),
+    Column("created_at_s", Float(53), nullable=False),
+    Column("expires_at_s", Float(53), nullable=False),
+    Column("revoked_at_s", Float(53)),
+    Column("used_at_s", Float(53)),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("seq", _Seq, primary_key=True, autoincrement=True),
+    Column("id", String(160), nullable=False, unique=True),
+    Column("project", String(64), nullable=False),
+    Column("owner", String(128), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("cluster", String(64), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("num_ranks", Integer, nullable=False),
+    Column("run_dir", Text, nullable=False),
+    Column("tags", JSON, nullable=False),
+    Column("parent", String(160)),
+    Column("rev", BigInteger, nullable=False, server_default="1"),
+    Column("intent", String(16), nullable=False),
+    Column("resumes", Integer, nullable=False, server_default="0"),
+    Column("cancel_why", Text, nullable=False, server_default=""),
+    Column("cancel_grace_s", Float(53)),
+    Column("phase", String(16), nullable=False),
+    Column("first_attempt", Integer, nullable=False, server_default="1"),
+    Column("epoch", String(64)),
+    Column("scheduler_losses", Integer, nullable=False, server_default="0"),
+    Column("state", String(32), nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("reason", String(64)),
+    Column("message", Text),
+    Column("why_pending", Text, nullable=False, server_default=""),
+    Column("progress", JSON, nullable=False),
+    Column("observed_at_s", Float(53)),
+    Column("created_at_s", Float(53), nullable=False),
+    Column("started_at_s", Float(53)),
+    Column("finished_at_s", Float(53)),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+    Index("jobs_by_project", "project", text("seq DESC")),
+    Index("jobs_by_owner", "project", "owner", text("seq DESC")),
+    Index("jobs_by_cluster", "cluster", text("seq DESC")),
+    Index(
+        "jobs_alive",
+        "cluster",
+        "seq",
+        sqlite_where=text("finished_at_s IS NULL"),
+        postgresql_where=text("finished_at_s IS NULL"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+# The spec of a job's current submission; `resume {set}` replaces it.
+specs = Table(
+    "specs",
+    metadata,
+    Column("job_id", String(160), primary_key=True),
+    Column("document", JSON, nullable=False),
+)
+
+job_tags = Table(
+    "job_tags",
+    metadata,
+    Column("key", String(64), nullable=False),
+    Column("value", String(256), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    PrimaryKeyConstraint("key", "value", "seq"),
+    Index("job_tags_by_job", "seq"),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("owner", String(128), nullable=False),
+    Column("key", String(128), nullable=False),
+    Column("body_sha256", String(64), nullable=False),
+    Column("job_id", String(160), nullable=False),
+    Column("created_at_s", Float(53), nullable=False),
+    PrimaryKeyConstraint("owner", "key"),
+    Index("idempotency_by_age", "created_at_s"),
+)
+
+# Attempts as they were seen, with the reasons for which they ended.
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("job_id", String(160), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("epoch", String(64), nullable=False),
+    Column("started_at_s", Float(53), nullable=False),
+    Column("ended_at_s", Float(53)),
+    Column("reason", String(64)),
+    Column("message", Text),
+    Column("step", BigInteger),
+    PrimaryKeyConstraint("job_id", "attempt"),
+)
+
+# Written in the transaction of the change itself; the publisher numbers and moves the rows.
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", _Seq, primary_key=True, autoincrement=True),
+    Column("job_id", String(160), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("owner", String(128), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("body", JSON, nullable=False),
+    Column("at_s", Float(53), nullable=False),
+    sqlite_autoincrement=True,
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("job_id", String(160), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("owner", String(128), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("body", JSON, nullable=False),
+    Column("at_s", Float(53), nullable=False),
+    Index("events_by_job", "job_id", "seq"),
+    Index("events_by_age", "at_s"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String(96), primary_key=True),
+    Column("owner", String(128), nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("expires_at_s", Float(53), nullable=False),
+)
+
+# What reconcilers know of each cluster, for those who ask the API.
+clusters = Table(
+    "clusters",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("state", JSON, nullable=False),
+    Column("observed_at_s", Float(53)),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", _Seq, primary_key=True, autoincrement=True),
+    Column("at_s", Float(53), nullable=False, index=True),
+    Column("user", String(128), nullable=False),
+    Column("token_id", String(16)),
+    Column("action", String(64), nullable=False),
+    Column("target", String(256), nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("details", JSON, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("owner", String(128), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("kinds", JSON, nullable=False),
+    Column("cursor", BigInteger, nullable=False),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("next_at_s", Float(53)),
+    Column("created_at_s", Float(53), nullable=False),
+)
+
+# `service_id`: which service this is, for schedulers that are asked by several.
+facts = Table(
+    "facts",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)

@@ -1,0 +1,202 @@
+"""What the service keeps of jobs, users and clusters, as values; nothing here does any work.
+
+Times are unix seconds. A value that is not known is `None`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Intent(StrEnum):
+    """What the users want of a job."""
+
+    RUN = "run"
+    CANCEL = "cancel"
+
+
+class Phase(StrEnum):
+    """How far the service has brought the job's current submission.
+
+    A submission is a job's first run, or one of its resumptions. Its phases follow each other.
+    """
+
+    QUEUED = "queued"  # here, in the database alone
+    HANDING_OVER = "handing_over"  # committed before the scheduler is asked: it may have the job
+    HANDED_OVER = "handed_over"  # the scheduler has said that it has the job
+    FINAL = "final"  # nothing will change, unless somebody resumes it
+
+
+class Role(StrEnum):
+    """What a user may do in a project, from the least to the most."""
+
+    VIEWER = "viewer"  # sees all jobs
+    SUBMITTER = "submitter"  # submits jobs, and sees, changes and cancels those of their own
+    OPERATOR = "operator"  # all jobs, members and quotas of the project
+
+
+class Scope(StrEnum):
+    """What a token may be used for, whatever its user's roles allow."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who sends a request.
+
+    Attributes:
+        is_admin: Whether they operate the service: every project, clusters, users, audit.
+        roles: By project.
+        scopes: What their token, or their sign-on, may be used for.
+        token_id: The token that they showed; `None` with sign-on by a proxy.
+    """
+
+    user: str
+    is_admin: bool = False
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    scopes: frozenset[Scope] = frozenset(Scope)
+    token_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the database has it.
+
+    Attributes:
+        seq: Grows with each job: lists are ordered by it.
+        rev: Grows with each change; its ETag.
+        resumes: How often it was resumed.
+        cancel_why: Who wanted its end, or what.
+        cancel_grace_s: What its ranks get to save a checkpoint; `None` takes the spec's.
+        phase: See `Phase`.
+        first_attempt: The number of the current submission's first attempt.
+        epoch: The boot of the scheduler that has it, or may have it.
+        scheduler_losses: How often a scheduler lost this submission.
+        state: The coordinator's state as seen last, a `JobState` or one of a later version;
+            `queued` before the first sight.
+        observed_at_s: When the scheduler was last heard about it.
+        progress: Its figures as lists show them: `step`, `num_steps`, `rows_per_s`, `loss`, `auc`,
+            `restarts`, `checkpoints`, `eta_s`, ...
+        generation: Of the lease under which it was last written by a reconciler.
+    """
+
+    id: str
+    seq: int
+    project: str
+    owner: str
+    name: str
+    cluster: str
+    priority: int
+    num_ranks: int
+    run_dir: str
+    created_at_s: float
+    rev: int = 1
+    tags: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+    intent: Intent = Intent.RUN
+    resumes: int = 0
+    cancel_why: str = ""
+    cancel_grace_s: float | None = None
+    phase: Phase = Phase.QUEUED
+    first_attempt: int = 1
+    epoch: str | None = None
+    scheduler_losses: int = 0
+    state: str = "queued"
+    attempt: int = 0
+    reason: str | None = None
+    message: str | None = None
+    why_pending: str = ""
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    observed_at_s: float | None = None
+    started_at_s: float | None = None
+    finished_at_s: float | None = None
+    generation: int = 0
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job that is asked for, checked and resolved.
+
+    Attributes:
+        spec: The resolved spec as JSON values.
+        run_dir: `RUN_ROOT/PROJECT/ID`.
+    """
+
+    id: str
+    project: str
+    owner: str
+    name: str
+    cluster: str
+    priority: int
+    num_ranks: int
+    run_dir: str
+    spec: Mapping[str, Any]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+
+
+@dataclass(frozen=True)
+class Key:
+    """An idempotency key of a user, and the hash of the body that it came with."""
+
+    owner: str
+    key: str
+    body_sha256: str
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a project may have at once; `None`: any number.
+
+    Attributes:
+        max_ranks: Ranks of jobs that are handed over.
+        max_queued: Jobs that have not ended and hold no workers.
+        max_queued_per_user: The same of one user.
+        max_priority: The highest priority that a submitter may ask for; an operator may ask for the
+            cluster's.
+    """
+
+    max_ranks: int | None = None
+    max_queued: int | None = None
+    max_queued_per_user: int | None = 100
+    max_priority: int = 0
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who reconciles a cluster, or publishes events.
+
+    Attributes:
+        name: `cluster:NAME`, or `publisher`.
+        generation: Grows with each change of the owner; every write and command carries it.
+        expires_at_s: By the database's clock.
+    """
+
+    name: str
+    owner: str
+    generation: int
+    expires_at_s: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, as streams tell it.
+
+    Attributes:
+        seq: Without gaps, in the order of publication; the stream's cursor.
+        kind: `job.state`, `job.progress` or `job.deleted`.
+        body: JSON values.
+    """
+
+    seq: int
+    job_id: str
+    project: str
+    owner: str
+    kind: str
+    body: Mapping[str, Any]
+    at_s: float
