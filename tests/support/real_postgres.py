@@ -1,0 +1,198 @@
+"""A real PostgreSQL of its own in a temporary folder, for tests that may kill it."""
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+
+import psycopg
+
+USER = "distrain"
+
+
+def binaries() -> Path | None:
+    """The folder of `initdb` and `postgres`, of the newest version; Debian keeps them off PATH."""
+    found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if found:
+        return max(found, key=lambda path: int(path.parent.name))
+    on_path = shutil.which("initdb")
+    return Path(on_path).resolve().parent if on_path else None
+
+
+def why_absent() -> str | None:
+    """Why no PostgreSQL can be started here; `None` where one can."""
+    if binaries() is None:
+        return "no PostgreSQL here: no /usr/lib/postgresql/*/bin/initdb"
+    if shutil.which("setpriv") is None:
+        return "PostgreSQL is started through setpriv (util-linux), which is not here"
+    if os.geteuid() == 0 and _other_user() is None:
+        return "initdb refuses root, and there is neither a user postgres nor nobody"
+    return None
+
+
+class Postgres:
+    """A server on a free port of the loopback and on a Unix socket; use it in a `with` block.
+
+    It ends with the process that started it, whatever becomes of that. Data reach the disk as in
+    production (`fsync` is on), so that a killed server loses nothing that it acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="distrain-pg-"))
+        self.port = _free_port()
+        self._password = secrets.token_hex(16)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._names = count(1)
+
+    def __enter__(self) -> "Postgres":
+        try:
+            self._make_cluster()
+            self.start()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._remove()
+
+    @property
+    def log(self) -> str:
+        """What the server has written."""
+        return (self.folder / "log").read_text()
+
+    def url(self, database: str = "postgres") -> str:
+        """The address of a database, over TCP."""
+        return f"postgresql://{USER}:{self._password}@127.0.0.1:{self.port}/{database}"
+
+    def socket_url(self, database: str = "postgres") -> str:
+        """The same over the Unix socket."""
+        return f"postgresql://{USER}:{self._password}@/{database}?host={self.folder}&port={self.port}"
+
+    def new_database(self) -> str:
+        """The address of a database that is empty and nobody else's."""
+        name = f"test_{next(self._names)}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def start(self) -> None:
+        """Start it, also after `kill`, and wait until it answers.
+
+        Raises:
+            AssertionError: It ended, or does not answer within a minute.
+        """
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *_as_user("--pdeathsig", "QUIT"),
+                    str(_bin("postgres")),
+                    *("-D", str(self.folder / "data")),
+                    *("-p", str(self.port)),
+                    *("-c", "listen_addresses=127.0.0.1"),
+                    *("-c", f"unix_socket_directories={self.folder}"),
+                    *("-c", "max_connections=60"),
+                    *("-c", "shared_buffers=64MB"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+        deadline_s = time.monotonic() + 60
+        while not self._answers():
+            assert self._process.poll() is None, f"PostgreSQL ended:\n{self.log}"
+            assert time.monotonic() < deadline_s, f"PostgreSQL does not answer:\n{self.log}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it at once, as a crash of all its processes does; `start` recovers from its log."""
+        self._end(signal.SIGQUIT)
+
+    def stop(self) -> None:
+        """End it in order: open connections are closed, what is in memory is written."""
+        self._end(signal.SIGINT)
+
+    def _make_cluster(self) -> None:
+        secret = self.folder / "password"
+        secret.write_text(self._password)
+        if (user := _other_user()) is not None:
+            for path in (self.folder, secret):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        made = subprocess.run(
+            [
+                *_as_user(),
+                str(_bin("initdb")),
+                *("-D", str(self.folder / "data")),
+                *("-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}"),
+                *("-E", "UTF8", "--locale=C", "--no-sync"),
+            ],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+        )
+        assert made.returncode == 0, made.stderr
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url(), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        self._process.wait(timeout=60)
+        self._process = None
+
+    def _remove(self) -> None:
+        self._end(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _bin(name: str) -> Path:
+    folder = binaries()
+    assert folder is not None, why_absent()
+    return folder / name
+
+
+def _other_user() -> pwd.struct_passwd | None:
+    """Whom a server runs as where the tests are run by root."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None
+
+
+def _as_user(*options: str) -> list[str]:
+    user = _other_user()
+    if user is not None:
+        options += (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
+    return ["setpriv", *options] if options else []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
