@@ -80,7 +80,9 @@ class Postgres:
 
     def socket_url(self, database: str = "postgres") -> str:
         """The same over the Unix socket."""
-        return f"postgresql://{USER}:{self._password}@/{database}?host={self.folder}&port={self.port}"
+        return (
+            f"postgresql://{USER}:{self._password}@/{database}?host={self.folder}&port={self.port}"
+        )
 
     def new_database(self) -> str:
         """The address of a database that is empty and nobody else's."""
