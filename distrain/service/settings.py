@@ -1,13 +1,35 @@
 """What an operator decides: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
 
+import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from distrain.errors import InputError
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("::")
+    (True, True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class _Section(BaseModel):
@@ -45,6 +67,12 @@ class TlsFiles(_Section):
     cert_file: Path | None = None
     key_file: Path | None = None
 
+    @model_validator(mode="after")
+    def _pairs(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file belong together: give both, or none")
+        return self
+
 
 class ClusterProfile(_Section):
     """A cluster, whoever starts it.
@@ -79,6 +107,26 @@ class ClusterProfile(_Section):
     environment: dict[str, str] = {}
     slurm: dict[str, str] = Field({}, description="Options of sbatch, such as partition, time.")
 
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        if self.kind == "address" and not self.url:
+            raise ValueError("a cluster of the kind `address` needs its url")
+        if self.kind != "address" and self.url:
+            raise ValueError(f"the service starts a cluster of the kind `{self.kind}`: no url")
+        if self.url:
+            parts = urlsplit(self.url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("the url is that of the dashboard: http://HOST:PORT or https://")
+            if parts.username or parts.password:
+                raise ValueError("no credentials in the url: name a token_file")
+        if self.kind == "slurm" and not self.run_root:
+            raise ValueError(
+                "a cluster of the kind `slurm` needs a run_root on a shared filesystem"
+            )
+        if self.slurm and self.kind != "slurm":
+            raise ValueError(f"options of sbatch, and the kind is `{self.kind}`")
+        return self
+
 
 class ProjectSettings(_Section):
     """A project that the configuration declares; the API does not change it."""
@@ -107,6 +155,45 @@ class Listen(_Section):
     unix_socket: Path | None = None
     tls: TlsFiles = TlsFiles()
     public_url: str | None = Field(None, description="Its address for people, behind a proxy.")
+    insecure: bool = Field(
+        False, description="Listen beyond this machine without TLS: everybody on the way can read."
+    )
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Self:
+        open_to_all = self.unix_socket is None and not is_loopback(self.host)
+        if open_to_all and self.tls.cert_file is None and not self.insecure:
+            raise ValueError(
+                f"{self.host} is reached from other machines, and there is no TLS: set "
+                "tls.cert_file and tls.key_file, listen on 127.0.0.1 or a unix_socket behind a "
+                "proxy, or set insecure: true on a network that you trust"
+            )
+        return self
+
+    @property
+    def url(self) -> str:
+        """The address for people."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        if self.unix_socket:
+            return f"unix:{self.unix_socket}"
+        scheme = "https" if self.tls.cert_file else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+
+class Leases(_Section):
+    """How long a reconciler owns a cluster without renewing, in seconds by the database's clock."""
+
+    ttl_s: float = Field(15.0, ge=1)
+    renew_s: float = Field(5.0, gt=0)
+    margin_s: float = Field(1.0, gt=0, description="The owner stops so long before the end.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.renew_s + self.margin_s >= self.ttl_s:
+            raise ValueError("renew_s and margin_s together are shorter than ttl_s")
+        return self
 
 
 class Settings(BaseSettings):
@@ -130,6 +217,7 @@ class Settings(BaseSettings):
     admins: tuple[str, ...] = ("operator",)
     limits: Limits = Limits()
     retention: Retention = Retention()
+    leases: Leases = Leases()
     api_processes: int = 1
     secrets_file: Path | None = Field(
         None,
@@ -139,3 +227,102 @@ class Settings(BaseSettings):
     def run_root(self, cluster: str) -> Path:
         """Where the runs of a cluster go."""
         return self.clusters[cluster].run_root or self.data_dir / "runs"
+
+    @model_validator(mode="after")
+    def _signs_on_safely(self) -> Self:
+        listen = self.listen
+        if self.sign_on and not (listen.unix_socket or listen.tls.ca_file):
+            raise ValueError(
+                "sign_on: whoever reaches the port could name any user: listen on a unix_socket, "
+                "or set listen.tls.ca_file so that only the proxy's certificate is let in"
+            )
+        return self
+
+    @property
+    def database_file(self) -> Path:
+        """SQLite's file; without meaning where `database_url` is set."""
+        return self.data_dir / "service.db"
+
+
+def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
+    """Settings from overrides, then `DISTRAIN_SERVE_*` variables, then a file, then defaults.
+
+    Relative paths in the file are those of its folder.
+
+    Args:
+        overrides: Nested like the file, such as `listen={"port": 0}`.
+
+    Raises:
+        InputError: A key or value cannot be used; the message names all of them.
+    """
+    values = _values_of(file) if file else {}
+    try:
+        return Settings(**_merged(_merged(values, EnvSettingsSource(Settings)()), overrides))
+    except (ValidationError, SettingsError) as error:
+        raise _mistakes(error, file) from error
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(below[key], value)
+        if isinstance(value, Mapping) and isinstance(below.get(key), Mapping)
+        else value
+        for key, value in above.items()
+    }
+    return {**below, **both}
+
+
+def _values_of(file: Path) -> dict[str, Any]:
+    from distrain.spec import parse_yaml
+
+    where = {"file": str(file)}
+    try:
+        values = parse_yaml(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"cannot read the configuration: {error.strerror}",
+            where=where,
+            hint="Check --config; without it `distrain serve` needs no file.",
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            f"the configuration is not YAML: {error}", where=where, hint="Mend the file."
+        ) from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(
+            "the configuration is not a mapping of sections",
+            where=where,
+            hint="docs/service-operate.md lists its keys.",
+        )
+    return {key: _placed(key, value, file.absolute().parent) for key, value in values.items()}
+
+
+_PATHS = frozenset({"data_dir", "run_root", "unix_socket"})
+
+
+def _placed(key: object, value: Any, folder: Path) -> Any:
+    """A value of the file whose paths are absolute."""
+    if isinstance(value, dict):
+        return {name: _placed(name, inner, folder) for name, inner in value.items()}
+    if isinstance(value, str) and (key in _PATHS or str(key).endswith("_file")):
+        return str(folder / Path(value).expanduser())
+    return value
+
+
+def _mistakes(error: ValidationError | SettingsError, file: Path | None) -> InputError:
+    if isinstance(error, SettingsError):  # a variable that holds no JSON where it should
+        return InputError(str(error), hint="Check the variables DISTRAIN_SERVE_*.")
+    lines = []
+    for mistake in error.errors(include_url=False, include_input=False):
+        place = ".".join(map(str, mistake["loc"])) or "settings"
+        text = mistake["msg"].removeprefix("Value error, ")
+        if mistake["type"] == "extra_forbidden":
+            text = "there is no such key"
+        lines.append(f"{place}: {text}")
+    return InputError(
+        "\n".join(lines),
+        where={"file": str(file)} if file else None,
+        hint="docs/service-operate.md lists the keys; `distrain serve check` tries a file.",
+    )

@@ -1,0 +1,90 @@
+"""What `serve.yaml`, the environment and options make of the service's settings."""
+
+from pathlib import Path
+
+import pytest
+
+from distrain.errors import InputError
+from distrain.service.settings import Settings, load_settings
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "serve.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_options_come_before_the_environment_and_that_before_the_file(tmp_path, monkeypatch):
+    file = written(tmp_path, "listen: {port: 1, host: '::1'}\nlimits: {tags: 3}\n")
+    monkeypatch.setenv("DISTRAIN_SERVE_LISTEN__PORT", "2")
+    assert load_settings(file).listen.port == 2
+    settings = load_settings(file, listen={"port": 3})
+    assert (settings.listen.port, settings.listen.host, settings.limits.tags) == (3, "::1", 3)
+
+
+def test_paths_of_the_file_are_those_of_its_folder(tmp_path):
+    text = "data_dir: data\nclusters: {a: {url: 'http://h:1', token_file: t, run_root: /runs}}\n"
+    settings = load_settings(written(tmp_path, text))
+    assert settings.data_dir == tmp_path / "data"
+    assert settings.clusters["a"].token_file == tmp_path / "t"
+    assert settings.run_root("a") == Path("/runs")
+
+
+def test_settings_travel_as_json():
+    settings = load_settings(None, clusters={"a": {"url": "http://h:1"}}, leases={"ttl_s": 9})
+    assert Settings(**settings.model_dump(mode="json")) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("listen: {host: 0.0.0.0}", "there is no TLS"),
+        ("listen: {tls: {cert_file: c.pem}}", "belong together"),
+        ("listen: {prot: 1}", "listen.prot: there is no such key"),
+        ("clusters: {a: {kind: address}}", "needs its url"),
+        ("clusters: {a: {url: 'tcp://h:1'}}", "http://HOST:PORT"),
+        ("clusters: {a: {url: 'http://u:p@h:1'}}", "no credentials"),
+        ("clusters: {a: {kind: slurm}}", "needs a run_root"),
+        ("clusters: {a: {kind: local, slurm: {time: '1'}}}", "options of sbatch"),
+        ("sign_on: {}", "could name any user"),
+        ("leases: {ttl_s: 5}", "shorter than ttl_s"),
+        ("[1]", "not a mapping"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_place(tmp_path, text, told):
+    file = written(tmp_path, text)
+    with pytest.raises(InputError) as refused:
+        load_settings(file)
+    assert told in str(refused.value)
+    assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "listen",
+    [
+        {"host": "0.0.0.0", "insecure": True},
+        {"host": "0.0.0.0", "tls": {"cert_file": "/c", "key_file": "/k"}},
+        {"host": "0.0.0.0", "unix_socket": "/run/d.sock"},
+        {"host": "::1"},
+    ],
+)
+def test_guarded_places_to_listen(listen):
+    assert load_settings(None, listen=listen).listen.url
+
+
+def test_all_mistakes_are_told_at_once(tmp_path):
+    file = written(tmp_path, "listen: {host: 0.0.0.0}\nlimits: {x: 1}\n")
+    with pytest.raises(InputError, match=r"(?s)listen: .*limits\.x: "):
+        load_settings(file)
+
+
+def test_a_variable_that_is_no_json_is_named(monkeypatch):
+    monkeypatch.setenv("DISTRAIN_SERVE_CLUSTERS", "{")
+    with pytest.raises(InputError, match="DISTRAIN_SERVE"):
+        load_settings()
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        load_settings(tmp_path / "none.yaml")
