@@ -8,6 +8,7 @@ from pathlib import Path
 from distrain.errors import InputError
 
 _ATTEMPT, _RANK = "attempt-", "rank-"
+_PART = ".from-"
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,26 @@ def new_job_id(name: str, now: datetime | None = None) -> str:
     return f"{name}-{moment:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
 
 
-def recent_parts(log: Path) -> tuple[Path, Path]:
-    """The two files beside a rank's log that continue its beginning: the later, the earlier one."""
-    return log.with_name(log.name + ".recent"), log.with_name(log.name + ".older")
+def log_part(log: Path, first_byte: int) -> Path:
+    """The file beside a rank's log that holds what was printed from a byte on."""
+    return log.with_name(f"{log.name}{_PART}{first_byte}")
+
+
+def first_byte_of_part(name: str, log_name: str) -> int | None:
+    """The first byte of a file that `log_part` named; `None` for any other file.
+
+    >>> first_byte_of_part("rank-0.log.from-100", "rank-0.log")
+    100
+    """
+    number = name.removeprefix(log_name + _PART)
+    return int(number) if number != name and number.isdecimal() else None
+
+
+def log_end(log: Path) -> Path:
+    """The file that tells how many bytes a rank printed, once its log is closed."""
+    return log.with_name(log.name + ".end")
+
+
+def unnumbered_parts(log_name: str) -> tuple[str, str]:
+    """The two files that continued a log's beginning in earlier versions, the earlier one first."""
+    return log_name + ".older", log_name + ".recent"

@@ -1,6 +1,16 @@
 """Reads and writes run directories; draws nothing."""
 
 from distrain.runs.history import History
+from distrain.runs.log_bytes import (
+    BeyondLog,
+    LogSlice,
+    log_extent,
+    log_pieces,
+    read_log,
+    read_log_slice,
+    read_log_tail,
+    what_was_left_out,
+)
 from distrain.runs.logs import LoggedError, RankLog, find_logs, first_error
 from distrain.runs.recorder import (
     RunInUse,
@@ -17,7 +27,9 @@ from distrain.runs.summary import Summary, summarise
 
 __all__ = [
     "BROKEN_OFF",
+    "BeyondLog",
     "History",
+    "LogSlice",
     "LoggedError",
     "RUNNING",
     "RankLog",
@@ -31,7 +43,12 @@ __all__ = [
     "differences",
     "find_logs",
     "first_error",
+    "log_extent",
+    "log_pieces",
     "open_run",
+    "read_log",
+    "read_log_slice",
+    "read_log_tail",
     "read_records",
     "read_run_and_spec",
     "read_run_data",
@@ -41,4 +58,5 @@ __all__ = [
     "summarise",
     "take_over_run",
     "untrained",
+    "what_was_left_out",
 ]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from distrain.errors import InputError
 from distrain.reasons import Reason, says_peer_lost
-from distrain.run_paths import RunPaths, check_run_dir, of_all_ranks, recent_parts
+from distrain.run_paths import RunPaths, check_run_dir, of_all_ranks
+from distrain.runs.log_bytes import read_log
 
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (\w+) ")
 _UNANNOUNCED = re.compile(
@@ -17,13 +18,6 @@ _UNANNOUNCED = re.compile(
 _LATEST = "9"  # later than any time stamp
 
 LINES_BEFORE, LINES_AFTER = 5, 40
-
-
-def read_log(path: Path) -> bytes:
-    """All parts of a log that are kept, also while its rank still prints."""
-    recent, older = recent_parts(path)
-    end = b"".join(part.read_bytes() for part in (older, recent) if part.exists())
-    return path.read_bytes() + end
 
 
 @dataclass(frozen=True)

@@ -1,96 +1,121 @@
-"""What a rank prints, kept within bounds: the beginning, the end, and a note of what lay between.
+"""What a rank prints, kept within bounds: the beginning and the end.
 
-A rank that prints a gigabyte must not fill the disk, and neither it nor its supervisor's event loop
-may wait for the disk: whatever cannot be written, or not in time, is dropped and counted.
+A rank that prints without end must not fill the disk, and neither it nor its supervisor's event
+loop may wait for the disk: whatever cannot be written, or not in time, is left out. Every byte that
+is kept is found under its number (`distrain.runs.log_bytes`).
 """
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 from typing import BinaryIO
 
 from distrain.background import BackgroundWriter, Inbox
-from distrain.run_paths import recent_parts
+from distrain.run_paths import log_end, log_part
+from distrain.runs import log_extent, log_pieces, what_was_left_out
 
-KEPT_BYTES = 8 * 2**20
+KEPT_BYTES = 64 * 2**20
 """What is kept of a log's beginning, and as much of its end."""
 
-WAITING_BYTES = 8 * 2**20
+WAITING_BYTES = 64 * 2**20
 """What may wait for a filesystem that is slow, or hangs."""
 
 TAIL_LINES = 30
 TAIL_BYTES = 2**16
 """What a rank's last words may be at most; a line may be of any length."""
 
+_PARTS = 16
+"""Parts behind the beginning at most: after each byte that is lost there is a new one."""
+
 
 class BoundedLog:
-    """A log file that keeps the first and the last bytes written to it.
+    """A log that keeps the first and the last bytes written to it.
 
-    The beginning goes straight to the file. What follows goes to two files beside it in turn, so
-    that it is on disk even if this process is killed; `close` joins the three.
-
-    `kept_bytes` of the beginning are kept, and of the end; what an earlier writer left stays.
+    The beginning goes to the file of that name, and the rest to parts beside it, each named by the
+    number of its first byte. All of it is on disk at once, so nothing is lost with this process.
+    There is never more than `3 * kept_bytes`; what an earlier writer left stays.
     """
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._kept_bytes = kept_bytes
-        self._file: BinaryIO = path.open("ab", buffering=0)
-        self._head_room = kept_bytes
-        self._in_recent = 0
+        self._next = self._begin()
+        self._file: BinaryIO | None = None
+        self._room = 0
+        if not self._next:
+            self._file = path.open("ab", buffering=0)
+            self._room = kept_bytes
         self.left_out_bytes = 0
 
     def write(self, data: bytes) -> None:
         """Take in what was printed; never raises."""
-        head, rest = data[: self._head_room], data[self._head_room :]
-        self._head_room -= len(head)
-        if head:
-            self._append(head)
-        for start in range(0, len(rest), self._kept_bytes):
-            self._append_recent(rest[start : start + self._kept_bytes])
+        left = memoryview(data)
+        while left:
+            try:
+                if self._file is None or not self._room:
+                    self._begin_part()
+                written = self._write(left[: self._room])
+            except OSError:  # a full disk, a folder that vanished: the rank goes on
+                self._leave_out(len(left))
+                return
+            left = left[written:]
 
     def close(self) -> None:
-        """Put the end after the beginning; never raises."""
-        with contextlib.suppress(OSError):  # where a network filesystem reports a full disk
-            self._file.close()
-        recent, older = recent_parts(self._path)
+        """Say that this was all; never raises."""
+        self._close_file()
         with contextlib.suppress(OSError):
-            end = b"".join(part.read_bytes() for part in (older, recent) if part.exists())
-            if end:
-                self.left_out_bytes += max(0, len(end) - self._kept_bytes)
-                with self._path.open("ab") as log:
-                    log.write(_note(self.left_out_bytes) + end[-self._kept_bytes :])
-        for part in (recent, older):
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+            log_end(self._path).write_bytes(b"%d\n" % self._next)
 
-    def _append_recent(self, data: bytes) -> None:
-        if self._in_recent == 0 or self._in_recent + len(data) > self._kept_bytes:
-            try:
-                self._begin_part()
-            except OSError:
-                self.left_out_bytes += len(data)
-                return
-        self._in_recent += len(data)
-        self._append(data)
+    def _begin(self) -> int:
+        log_end(self._path).unlink(missing_ok=True)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return log_extent(folder, self._path.name)[0]
+        finally:
+            os.close(folder)
+
+    def _write(self, data: memoryview) -> int:
+        assert self._file is not None
+        written = self._file.write(data)
+        self._next += written
+        self._room -= written
+        return written
+
+    def _leave_out(self, num_bytes: int) -> None:
+        """What follows has other numbers than the file's next bytes would have."""
+        self._next += num_bytes
+        self.left_out_bytes += num_bytes
+        self._close_file()
 
     def _begin_part(self) -> None:
-        recent, older = recent_parts(self._path)
-        if self._in_recent:
-            self.left_out_bytes += older.stat().st_size if older.exists() else 0
-            recent.replace(older)
-            self._in_recent = 0
-        part = recent.open("wb", buffering=0)
-        self._file.close()
-        self._file = part
+        self._close_file()
+        self._remove_parts()
+        self._file = log_part(self._path, self._next).open("wb", buffering=0)
+        self._room = self._kept_bytes
 
-    def _append(self, data: bytes) -> None:
+    def _remove_parts(self) -> None:
+        """Make room for another part: the oldest ones go, and empty ones."""
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            while data:
-                data = data[self._file.write(data) :]
-        except OSError:  # a full disk, a folder that vanished: the rank goes on
-            self.left_out_bytes += len(data)
+            parts = [p for p in log_pieces(folder, self._path.name) if p.name != self._path.name]
+            sizes = sum(part.end - part.first for part in parts)
+            for number, part in enumerate(parts):
+                size = part.end - part.first
+                if size and sizes <= self._kept_bytes and len(parts) - number < _PARTS:
+                    continue
+                os.unlink(part.name, dir_fd=folder)
+                sizes -= size
+                self.left_out_bytes += size
+        finally:
+            os.close(folder)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # where a network filesystem reports a full disk
+                self._file.close()
+            self._file = None
 
 
 class RankLog:
@@ -149,7 +174,8 @@ class RankLog:
 
     def _take(self, _: int, left_out_bytes: int, data: bytes) -> None:
         if self._file is not None:
-            self._file.write(_note(left_out_bytes) + data)
+            note = what_was_left_out(left_out_bytes) if left_out_bytes else b""
+            self._file.write(note + data)
 
     def _close(self) -> None:
         if self._file is not None:
@@ -171,9 +197,3 @@ class LogPump(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody holds the pipe's other end any more, or it was closed here."""
         self.ended.set()
-
-
-def _note(left_out_bytes: int) -> bytes:
-    if not left_out_bytes:
-        return b""
-    return f"\n[... distrain left out {left_out_bytes:,} bytes here ...]\n".encode()

@@ -31,7 +31,7 @@ def command(
     """Print what the ranks of a run printed, also while they run.
 
     Each rank of each attempt has a log of its own in RUN/logs. Of one that printed very much, the
-    first and last 8 MiB are kept.
+    first and last 64 MiB are kept.
 
     \b
     Examples:

@@ -1,0 +1,225 @@
+"""Reads a rank's log by the number of its bytes, also while the rank prints.
+
+Byte N of a log is the N-th byte that was printed, for ever. The log's file holds the first ones.
+Parts beside it, named by their first byte, hold the later ones; of a rank that prints very much,
+parts in the middle are gone. What nobody kept is a gap: between two pieces, or behind the last one
+of a log that was closed later.
+
+Files are opened in their folder without following symbolic links: whoever writes a run directory
+does not decide which other files are read.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrain.run_paths import first_byte_of_part, log_end, unnumbered_parts
+
+_TRIES = 20  # how often a log is looked at whose parts go away meanwhile
+_END_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file that holds the bytes from `first` up to `end`."""
+
+    name: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class LogSlice:
+    """Some bytes of a log.
+
+    Attributes:
+        data: The bytes, with a note where some are left out.
+        first: The first byte's number.
+        next: Where to go on.
+        end: Of the log, as far as it is known.
+        is_closed: Whether nothing will follow behind `end`.
+        gaps: Bytes that nobody kept, among those that were asked for: from, up to.
+    """
+
+    data: bytes
+    first: int
+    next: int
+    end: int
+    is_closed: bool
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing follows, now or later."""
+        return self.is_closed and self.next >= self.end
+
+
+class BeyondLog(ValueError):
+    """An offset is beyond the end of a log."""
+
+    def __init__(self, offset: int, end: int):
+        self.end = end
+        super().__init__(f"byte {offset:,} is beyond the log's end, {end:,}")
+
+
+def log_pieces(folder: int, log_name: str) -> list[Piece]:
+    """The pieces of a log in order; empty if there is no such log.
+
+    Args:
+        folder: A descriptor of the log's folder.
+        log_name: The name of its file there, `rank-0.log`, say.
+
+    Raises:
+        OSError: The folder cannot be read, or a piece is no plain file.
+    """
+    found = {}
+    for name in os.listdir(folder):
+        first = 0 if name == log_name else first_byte_of_part(name, log_name)
+        if first is not None and (size := _size(folder, name)) is not None:
+            found[first] = Piece(name, first, first + size)
+    pieces = [found[first] for first in sorted(found)]
+    for name in unnumbered_parts(log_name):
+        if pieces and (size := _size(folder, name)) is not None:
+            pieces.append(Piece(name, pieces[-1].end, pieces[-1].end + size))
+    return pieces
+
+
+def log_extent(folder: int, log_name: str) -> tuple[int, bool]:
+    """Where a log ends, as far as it is known, and whether it is closed."""
+    _, end, is_closed = _look(folder, log_name)
+    return end, is_closed
+
+
+def read_log_slice(folder: int, log_name: str, offset: int, limit: int) -> LogSlice:
+    """Read up to `limit` bytes from a byte on, up to the next gap.
+
+    If the byte itself is in a gap, the slice begins behind it. No bytes: there are none yet, or no
+    more.
+
+    Raises:
+        BeyondLog: The offset is beyond the end.
+        OSError: It cannot be read.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return _slice(folder, log_name, offset, limit)
+        except FileNotFoundError:  # a part was removed since it was listed
+            continue
+    return _slice(folder, log_name, offset, limit)
+
+
+def read_log_tail(folder: int, log_name: str, limit: int, lines: int | None = None) -> LogSlice:
+    """Read the last `limit` bytes, or the last lines within them; notes tell of gaps.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return _tail(folder, log_name, limit, lines)
+        except FileNotFoundError:
+            continue
+    return _tail(folder, log_name, limit, lines)
+
+
+def read_log(path: Path) -> bytes:
+    """All that is kept of a log, with notes where something is left out.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        end, _ = log_extent(folder, path.name)
+        return read_log_tail(folder, path.name, max(end, 1)).data
+    finally:
+        os.close(folder)
+
+
+def what_was_left_out(num_bytes: int) -> bytes:
+    """The note that takes the place of bytes."""
+    return f"\n[... distrain left out {num_bytes:,} bytes here ...]\n".encode()
+
+
+def _slice(folder: int, log_name: str, offset: int, limit: int) -> LogSlice:
+    pieces, end, is_closed = _look(folder, log_name)
+    if offset > end:
+        raise BeyondLog(offset, end)
+    piece = next((piece for piece in pieces if piece.end > max(offset, piece.first)), None)
+    first = end if piece is None else max(offset, piece.first)
+    data = b"" if piece is None else _read(folder, piece, first, min(limit, piece.end - first))
+    gaps = ((offset, first),) if first > offset else ()
+    return LogSlice(data, first, first + len(data), end, is_closed, gaps)
+
+
+def _tail(folder: int, log_name: str, limit: int, lines: int | None) -> LogSlice:
+    pieces, end, is_closed = _look(folder, log_name)
+    found: list[bytes] = []
+    gaps: list[tuple[int, int]] = []
+    first, left, wanted = end, limit, lines
+    for piece in reversed(pieces):
+        if not left or wanted == 0:
+            break
+        if piece.end < first:
+            gaps.insert(0, (piece.end, first))
+            found.append(what_was_left_out(first - piece.end))
+        begin = max(piece.first, piece.end - left)
+        data = _read(folder, piece, begin, piece.end - begin)
+        if wanted is not None:
+            cut, wanted = _last_lines(data, wanted, at_end=piece.end == end)
+            data, begin = data[cut:], begin + cut
+        found.append(data)
+        first, left = begin, left - len(data)
+    return LogSlice(b"".join(reversed(found)), first, end, end, is_closed, tuple(gaps))
+
+
+def _last_lines(data: bytes, wanted: int, *, at_end: bool) -> tuple[int, int]:
+    """Where the last lines begin, and how many are still wanted before them."""
+    at = len(data) - (at_end and data.endswith(b"\n"))
+    while wanted:
+        at = data.rfind(b"\n", 0, at)
+        if at < 0:
+            return 0, wanted
+        wanted -= 1
+    return at + 1, 0
+
+
+def _look(folder: int, log_name: str) -> tuple[Sequence[Piece], int, bool]:
+    closed_at = _closed_at(folder, log_name)  # first: what is there then is all there will be
+    pieces = log_pieces(folder, log_name)
+    end = max(pieces[-1].end if pieces else 0, closed_at or 0)
+    return pieces, end, closed_at is not None
+
+
+def _closed_at(folder: int, log_name: str) -> int | None:
+    name = log_end(Path(log_name)).name
+    try:
+        text = _read(folder, Piece(name, 0, _END_BYTES), 0, _END_BYTES)
+    except FileNotFoundError:
+        return None
+    return int(text) if text.strip().isdigit() else None
+
+
+def _size(folder: int, name: str) -> int | None:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _read(folder: int, piece: Piece, first: int, num_bytes: int) -> bytes:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(piece.name, flags, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(f"{piece.name} is no plain file")
+        found, at = [], first - piece.first
+        while num_bytes and (data := os.pread(file, num_bytes, at)):
+            found.append(data)
+            at, num_bytes = at + len(data), num_bytes - len(data)
+        return b"".join(found)
+    finally:
+        os.close(file)
