@@ -1,3 +1,5 @@
 """The HTTP API v1: routes, documents, errors, streams."""
 
-__all__: list[str] = []
+from distrain.service.api.app import make_app
+
+__all__ = ["make_app"]

@@ -1,0 +1,37 @@
+"""How often a caller may ask: token buckets, in this process. Pure but for what it remembers."""
+
+from dataclasses import dataclass, field
+
+_MOST_KEPT = 10_000
+
+
+@dataclass
+class Rates:
+    """A bucket for each caller, filled at a rate, which holds two seconds' worth.
+
+    Not for several threads: the API's event loop owns it.
+
+    Args:
+        per_s: How many calls a second; each process of the API counts its own.
+    """
+
+    per_s: float
+    _left: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def wait_s(self, caller: str, now_s: float) -> float:
+        """Take one call from a caller's bucket.
+
+        Args:
+            now_s: By a clock that never goes back.
+
+        Returns:
+            0, or how long the caller must wait for the next call; then nothing was taken.
+        """
+        most = max(1.0, 2 * self.per_s)
+        left, then_s = self._left.pop(caller, (most, now_s))
+        left = min(most, left + (now_s - then_s) * self.per_s)
+        enough = left >= 1
+        self._left[caller] = (left - 1 if enough else left, now_s)  # the latest caller comes last
+        if len(self._left) > _MOST_KEPT:  # the one that asked longest ago has a full bucket again
+            del self._left[next(iter(self._left))]
+        return 0.0 if enough else (1 - left) / self.per_s

@@ -1,0 +1,130 @@
+"""Who may do what: one table of actions, and `may`, which reads it. Pure.
+
+An action needs a scope of the token, and a role in the project that the thing belongs to. Admins
+need no role. Some actions of submitters reach their own jobs alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from distrain.service.values import Principal, Role, Scope
+
+
+class Action(StrEnum):
+    """What callers do, as far as anybody may be refused it."""
+
+    SEE_JOB = "see_job"
+    SUBMIT = "submit"
+    CHANGE_JOB = "change_job"  # priority, tags, resume, delete
+    CANCEL_JOB = "cancel_job"
+    SEE_PROJECT = "see_project"
+    SET_MEMBERS = "set_members"
+    SET_QUOTA = "set_quota"
+    SEE_CLUSTERS = "see_clusters"
+    SEE_SELF = "see_self"
+    OWN_TOKENS = "own_tokens"
+    OTHERS_TOKENS = "others_tokens"
+    SEE_AUDIT = "see_audit"
+    SEE_WEBHOOKS = "see_webhooks"
+    SET_WEBHOOKS = "set_webhooks"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an action needs.
+
+    Attributes:
+        any_job: The roles that may do it whoever owns the job; with none, admins alone.
+        own_job: The roles that may do it to jobs of their own.
+        everybody: Whether it needs no role.
+    """
+
+    scope: Scope
+    any_job: frozenset[Role] = frozenset()
+    own_job: frozenset[Role] = frozenset()
+    everybody: bool = False
+
+
+_ALL = frozenset(Role)
+_OPERATOR = frozenset({Role.OPERATOR})
+_SUBMITTER = frozenset({Role.SUBMITTER})
+_VIEWERS = frozenset({Role.VIEWER, Role.OPERATOR})
+
+RULES: Final[Mapping[Action, Rule]] = {
+    Action.SEE_JOB: Rule(Scope.READ, _VIEWERS, _SUBMITTER),
+    Action.SUBMIT: Rule(Scope.SUBMIT, _SUBMITTER | _OPERATOR),
+    Action.CHANGE_JOB: Rule(Scope.SUBMIT, _OPERATOR, _SUBMITTER),
+    Action.CANCEL_JOB: Rule(Scope.CANCEL, _OPERATOR, _SUBMITTER),
+    Action.SEE_PROJECT: Rule(Scope.READ, _ALL),
+    Action.SET_MEMBERS: Rule(Scope.ADMIN, _OPERATOR),
+    Action.SET_QUOTA: Rule(Scope.ADMIN),
+    Action.SEE_CLUSTERS: Rule(Scope.READ, everybody=True),
+    Action.SEE_SELF: Rule(Scope.READ, everybody=True),
+    Action.OWN_TOKENS: Rule(Scope.ADMIN, everybody=True),
+    Action.OTHERS_TOKENS: Rule(Scope.ADMIN),
+    Action.SEE_AUDIT: Rule(Scope.ADMIN),
+    Action.SEE_WEBHOOKS: Rule(Scope.READ, _OPERATOR, _SUBMITTER),
+    Action.SET_WEBHOOKS: Rule(Scope.SUBMIT, _OPERATOR, _SUBMITTER),
+}
+
+
+def may(
+    principal: Principal, action: Action, project: str | None = None, owner: str | None = None
+) -> bool:
+    """Whether a caller may do something.
+
+    Args:
+        project: Of the thing itself; `None` where it belongs to none.
+        owner: Whose job it is; `None` where it is nobody's.
+
+    >>> alice = Principal("alice", roles={"ads": Role.SUBMITTER})
+    >>> may(alice, Action.SEE_JOB, "ads", "alice"), may(alice, Action.SEE_JOB, "ads", "bob")
+    (True, False)
+    """
+    return has_scope(principal, action) and role_allows(principal, action, project, owner)
+
+
+def has_scope(principal: Principal, action: Action) -> bool:
+    """Whether the caller's token may be used for it at all, whatever it is done to."""
+    return RULES[action].scope in principal.scopes
+
+
+def role_allows(
+    principal: Principal, action: Action, project: str | None = None, owner: str | None = None
+) -> bool:
+    """Whether the caller could do it with a token of all scopes."""
+    rule = RULES[action]
+    if principal.is_admin or rule.everybody:
+        return True
+    role = principal.roles.get(project) if project is not None else None
+    return role in rule.any_job or (role in rule.own_job and owner == principal.user)
+
+
+def visible(principal: Principal) -> tuple[tuple[str, str | None], ...] | None:
+    """The jobs that a caller may see: by project, of one owner or (`None`) of all; or all of them.
+
+    >>> visible(Principal("alice", roles={"ads": Role.SUBMITTER, "web": Role.VIEWER}))
+    (('ads', 'alice'), ('web', None))
+    """
+    if principal.is_admin:
+        return None
+    rule = RULES[Action.SEE_JOB]
+    return tuple(
+        (project, None if role in rule.any_job else principal.user)
+        for project, role in sorted(principal.roles.items())
+        if role in rule.any_job | rule.own_job
+    )
+
+
+def max_priority(principal: Principal, project: str, of_project: int, of_cluster: int) -> int:
+    """The highest priority that a caller may give a job.
+
+    Args:
+        of_project: What the project's quota lets submitters ask for.
+        of_cluster: What the cluster's profile lets anybody ask for.
+    """
+    if principal.is_admin or principal.roles.get(project) == Role.OPERATOR:
+        return of_cluster
+    return min(of_project, of_cluster)

@@ -1,0 +1,110 @@
+"""Sessions of browsers: signed cookies made from a token, and the proofs that forms carry.
+
+A cookie holds the token's hash and an end, signed with the service's key, so that nothing is kept,
+and a revoked token ends its sessions at once.
+"""
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from distrain.errors import InputError
+from distrain.service.settings import Settings
+
+COOKIE = "distrain_session"
+CSRF_HEADER = "X-CSRF-Token"
+SESSION_S = 12 * 3600.0
+_KEY_BYTES = 32
+
+
+def service_key(settings: Settings) -> bytes:
+    """The key that signs the service's cookies, made where there is none yet.
+
+    Raises:
+        InputError: Its file cannot be read or made, or is too short for a key.
+    """
+    path = settings.secrets_file or settings.data_dir / "service.key"
+    try:
+        if not path.exists():
+            _make_key(path)
+        key = bytes.fromhex(path.read_text().strip())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text of hexadecimal digits"
+        raise InputError(
+            f"cannot use the service's key: {reason}",
+            where={"file": str(path)},
+            hint="Name a file with 64 hexadecimal digits as secrets_file, or remove this one.",
+        ) from None
+    if len(key) < _KEY_BYTES:
+        raise InputError(
+            "the service's key is too short",
+            where={"file": str(path)},
+            hint=f"It has {len(key)} bytes; `openssl rand -hex {_KEY_BYTES}` makes a good one.",
+        )
+    return key
+
+
+def _make_key(path: Path) -> None:
+    # Several API processes may start at once: the first link wins, and all read the same key.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    handle = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(mine, path)
+    finally:
+        mine.unlink()
+
+
+def sign(key: bytes, purpose: str, text: str) -> str:
+    """A text with a signature that holds for one purpose alone."""
+    body = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return f"{body}.{_mac(key, purpose, body)}"
+
+
+def signed_text(key: bytes, purpose: str, signed: str) -> str | None:
+    """The text that was signed; `None` where the signature does not hold.
+
+    >>> signed_text(b"key", "cookie", sign(b"key", "cookie", "a text"))
+    'a text'
+    """
+    body, _, mac = signed.partition(".")
+    if not signed.isascii() or not hmac.compare_digest(mac, _mac(key, purpose, body)):
+        return None
+    return base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode()
+
+
+def make_session(key: bytes, sha256: bytes, now_s: float) -> str:
+    """A cookie's value for whoever showed the token with that hash."""
+    return sign(key, "session", f"{sha256.hex()} {now_s + SESSION_S:.0f}")
+
+
+def read_session(key: bytes, cookie: str, now_s: float) -> bytes | None:
+    """The hash of the token that a cookie was made from; `None` where the cookie does not hold."""
+    text = signed_text(key, "session", cookie)
+    if text is None:
+        return None
+    sha256, _, end_s = text.partition(" ")
+    return bytes.fromhex(sha256) if now_s < float(end_s) else None
+
+
+def csrf_token(key: bytes, cookie: str) -> str:
+    """What a form of that session carries, as `csrf_token` or in the header `X-CSRF-Token`."""
+    return _mac(key, "csrf", cookie)
+
+
+def is_csrf_token(key: bytes, cookie: str, given: str) -> bool:
+    """Whether a form was made for that session."""
+    return given.isascii() and hmac.compare_digest(given, csrf_token(key, cookie))
+
+
+def _mac(key: bytes, purpose: str, text: str) -> str:
+    return hmac.new(key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,124 @@
+"""What the OpenAPI document says of answers: problems by code, headers, and the document itself."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from distrain.service.api.problems import CODES, MEDIA_TYPE
+from distrain.version import __version__
+
+_ALWAYS: Final = ("bad_request", "unauthenticated", "forbidden", "too_large", "rate", "unavailable")
+_PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
+
+ETAG: Final = {
+    "ETag": {"description": "The job's revision, in quotes.", "schema": {"type": "string"}}
+}
+LOCATION: Final = {"Location": {"description": "Where the thing is.", "schema": {"type": "string"}}}
+
+
+def answers(
+    *codes: str, others: Mapping[int, Mapping[str, Any]] | None = None, public: bool = False
+) -> dict[int | str, dict[str, Any]]:
+    """The `responses=` of a route: the problems that it may answer with, besides those of all.
+
+    Args:
+        codes: Of `problems.CODES`.
+        others: Documented answers by status that are no problems, such as 304.
+        public: Whether it needs no caller, and so refuses none.
+    """
+    kept = ("bad_request", "too_large", "unavailable") if public else _ALWAYS
+    found: dict[int | str, dict[str, Any]] = {}
+    for code in (*kept, *codes):
+        status, title = CODES[code]
+        earlier = found.get(status)
+        found[status] = {
+            "description": f"{earlier['description']}; `{code}`: {title}"
+            if earlier
+            else f"`{code}`: {title}",
+            "content": {MEDIA_TYPE: {"schema": _PROBLEM_REF}},
+        }
+        if status in (429, 503):
+            found[status]["headers"] = {
+                "Retry-After": {
+                    "description": "Seconds.",
+                    "schema": {"type": "integer", "minimum": 1},
+                }
+            }
+    for status, answer in (others or {}).items():
+        found[status] = dict(answer)
+    return found
+
+
+def openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document of all routes, with the answers that they really give."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title="distrain: job service",
+            version=__version__,
+            description="Jobs of many users on many clusters. Times are RFC 3339 in UTC; `null`: "
+            "not known, or not yet. Errors are `application/problem+json` with a `code`. Clients "
+            "must tolerate fields and states that they do not know.",
+            routes=app.routes,
+        )
+        _drop_validation_errors(document)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas["Problem"] = _PROBLEM
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _drop_validation_errors(document: dict[str, Any]) -> None:
+    """FastAPI adds its own 422, in place of which we answer 400."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            answer = operation["responses"].get("422", {})
+            if "application/json" in answer.get("content", {}):
+                del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        document.get("components", {}).get("schemas", {}).pop(name, None)
+
+
+_TEXT: Final = {"type": "string"}
+_PROBLEM: Final = {
+    "type": "object",
+    "description": "What failed (RFC 9457).",
+    "properties": {
+        "type": {**_TEXT, "description": "`urn:distrain:problem:` and the code."},
+        "title": {**_TEXT, "description": "The same for all problems of the code."},
+        "status": {"type": "integer", "description": "The HTTP status."},
+        "detail": {**_TEXT, "description": "What failed here."},
+        "code": {**_TEXT, "description": "One of " + ", ".join(f"`{c}`" for c in CODES) + "."},
+        "hint": {"type": ["string", "null"], "description": "What to do next."},
+        "errors": {
+            "type": "array",
+            "description": "Single mistakes.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "pointer": {
+                        **_TEXT,
+                        "description": "A JSON pointer into the body, or `#` and a parameter.",
+                    },
+                    "detail": _TEXT,
+                },
+                "required": ["pointer", "detail"],
+            },
+        },
+        "instance": {**_TEXT, "description": "The request's path."},
+    },
+    "required": ["type", "title", "status", "detail", "code", "hint", "errors", "instance"],
+    "examples": [
+        {
+            "type": "urn:distrain:problem:not_found",
+            "title": "There is no such thing, or the caller may not see it",
+            "status": 404,
+            "detail": "no job 'dlrm-20260301', or you may not see it",
+            "code": "not_found",
+            "hint": None,
+            "errors": [],
+            "instance": "/v1/jobs/dlrm-20260301",
+        }
+    ],
+}

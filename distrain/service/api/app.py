@@ -1,0 +1,49 @@
+"""The application: routes, guards and errors, over one store."""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from distrain.service.access import Rates, service_key
+from distrain.service.api.answers import openapi
+from distrain.service.api.dependencies import Parts, Store
+from distrain.service.api.guards import Audit, BodyLimit, CleanAddress
+from distrain.service.api.problems import register
+from distrain.service.api.routes import ROUTERS
+from distrain.service.settings import Settings
+
+_STRANGERS_PER_S = 10.0
+
+
+def make_app(store: Store, settings: Settings) -> FastAPI:
+    """The API v1 as an ASGI application.
+
+    Args:
+        store: An open one; whoever opened it closes it.
+
+    Raises:
+        InputError: The service's key cannot be read or made.
+    """
+    limits = settings.limits
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
+    app.state.parts = Parts(
+        store=store,
+        settings=settings,
+        key=service_key(settings),
+        reads=Rates(limits.reads_per_s),
+        submits=Rates(limits.submits_per_s),
+        strangers=Rates(_STRANGERS_PER_S),
+    )
+    register(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    # The last added comes first.
+    app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
+    app.add_middleware(Audit, write=store.audit)
+    app.add_middleware(CleanAddress)
+
+    def document() -> dict[str, Any]:
+        return openapi(app)
+
+    app.openapi = document  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,242 @@
+"""What routes ask for by annotation: who calls, the store, the settings, the time.
+
+    @router.get("/v1/jobs/{job_id}/logs", responses=answers("not_found"))
+    def logs(job_id: str, caller: Caller, service: Service) -> Response:
+        require(caller, Action.SEE_JOB)
+        job = seen_job(service.store, caller, job_id)
+
+Plain `def` routes run in threads, where the store may be called; `async` ones must use
+`starlette.concurrency.run_in_threadpool` for it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.security import APIKeyCookie, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from distrain.service.access import (
+    COOKIE,
+    CSRF_HEADER,
+    Action,
+    Rates,
+    has_scope,
+    is_csrf_token,
+    is_token,
+    read_session,
+    role_allows,
+    token_sha256,
+)
+from distrain.service.api.guards import CHANGING, AuditNote
+from distrain.service.api.problems import Problem, not_found
+from distrain.service.settings import Settings
+from distrain.service.values import Job, Principal, Scope
+
+Store = Any
+_NOTED_EVERY_S = 60.0
+
+
+@dataclass
+class Parts:
+    """What one API process has; `request.app.state.parts`.
+
+    Attributes:
+        key: The service's own, which signs cookies and opaque ids.
+        clock: Grows evenly; for rates.
+        now_s: Unix time.
+        token_used_s: When the use of each token was noted last.
+    """
+
+    store: Store
+    settings: Settings
+    key: bytes
+    reads: Rates
+    submits: Rates
+    strangers: Rates
+    clock: Callable[[], float] = time.monotonic
+    now_s: Callable[[], float] = time.time
+    token_used_s: dict[str, float] = field(default_factory=dict)
+
+
+def _parts(request: Request) -> Parts:
+    found: Parts = request.app.state.parts
+    return found
+
+
+Service = Annotated[Parts, Depends(_parts)]
+
+_bearer = HTTPBearer(
+    auto_error=False, scheme_name="token", description="A token, as `distrain token` makes them."
+)
+_cookie = APIKeyCookie(
+    name=COOKIE,
+    auto_error=False,
+    scheme_name="session",
+    description=f"A browser's session; changing requests also need `{CSRF_HEADER}`.",
+)
+
+
+async def principal(
+    request: Request,
+    parts: Service,
+    _token: Annotated[object, Depends(_bearer)],
+    _session: Annotated[object, Depends(_cookie)],
+) -> Principal:
+    """Who calls, by token, by session or by a proxy's header; counted against their rates.
+
+    Raises:
+        Problem: `unauthenticated`, `forbidden` (a session's changes without its CSRF token),
+            `rate`.
+    """
+    caller = await run_in_threadpool(_who, request, parts)
+    if caller is None:
+        peer = request.client.host if request.client else "socket"
+        _count(parts.strangers, peer, parts.clock(), request)
+        raise Problem(
+            "unauthenticated",
+            "the request has no token that holds now",
+            hint="Send `Authorization: Bearer TOKEN`; `distrain login` keeps one, and an operator "
+            "makes one with `distrain token create`.",
+        )
+    note = audit_note(request)
+    note.user, note.token_id = caller.user, caller.token_id
+    if request.method not in CHANGING:
+        _count(parts.reads, caller.user, parts.clock(), request)
+    return caller
+
+
+Caller = Annotated[Principal, Depends(principal)]
+
+
+def count_submit(request: Request, parts: Service, caller: Caller) -> None:
+    """Count a request that makes or changes jobs against its caller's rate."""
+    _count(parts.submits, caller.user, parts.clock(), request)
+
+
+Counted = Depends(count_submit)
+
+
+def _count(rates: Rates, caller: str, now_s: float, request: Request) -> None:
+    wait_s = rates.wait_s(caller, now_s)
+    if wait_s > 0:
+        audit_note(request).keep = False  # whoever floods must not fill the audit as well
+        raise Problem(
+            "rate",
+            f"more than {rates.per_s:g} such requests a second",
+            hint="Wait as long as Retry-After says.",
+            retry_after_s=wait_s,
+        )
+
+
+def audit_note(request: Request) -> AuditNote:
+    """The note of a request that may change something; of others one that nobody reads."""
+    found: AuditNote = getattr(request.state, "audit", None) or AuditNote()
+    return found
+
+
+def require(caller: Principal, action: Action) -> None:
+    """Refuse callers whose token was not made for this, before anything is looked up.
+
+    Raises:
+        Problem: `forbidden`.
+    """
+    if not has_scope(caller, action):
+        raise Problem(
+            "forbidden",
+            f"the token may not be used for {action}",
+            hint="Use a token with the scope that this needs.",
+        )
+
+
+def allow(caller: Principal, action: Action, project: str | None, owner: str | None = None) -> None:
+    """Refuse callers whose role does not reach this; they may see the thing itself.
+
+    Raises:
+        Problem: `forbidden`.
+    """
+    require(caller, action)
+    if not role_allows(caller, action, project, owner):
+        where = f" in project {project}" if project else ""
+        raise Problem("forbidden", f"your role{where} does not allow {action}")
+
+
+def seen_job(store: Store, caller: Principal, job_id: str) -> Job:
+    """A job that the caller may see.
+
+    Raises:
+        Problem: `not_found`, also where there is one that they may not see.
+    """
+    job: Job | None = store.job(job_id) if len(job_id) <= 160 else None
+    if job is None or not role_allows(caller, Action.SEE_JOB, job.project, job.owner):
+        raise not_found(f"job {job_id!r}")
+    return job
+
+
+def _who(request: Request, parts: Parts) -> Principal | None:
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        text = text.strip()
+        return _of_token(parts, token_sha256(text)) if is_token(text) else None
+    cookie = request.cookies.get(COOKIE)
+    if cookie:
+        return _of_session(request, parts, cookie)
+    return _of_proxy(request, parts)
+
+
+def _of_session(request: Request, parts: Parts, cookie: str) -> Principal | None:
+    sha256 = read_session(parts.key, cookie, parts.now_s())
+    caller = _of_token(parts, sha256) if sha256 else None
+    given = request.headers.get(CSRF_HEADER, "")
+    if caller and request.method in CHANGING and not is_csrf_token(parts.key, cookie, given):
+        raise Problem(
+            "forbidden",
+            f"a session's request that changes something needs {CSRF_HEADER}",
+            hint="Send a token instead of the cookie, or use the page's own forms.",
+        )
+    return caller
+
+
+def _of_token(parts: Parts, sha256: bytes) -> Principal | None:
+    row = parts.store.token_by_sha256(sha256)
+    now_s = parts.now_s()
+    if row is None or row.revoked_at_s is not None or row.expires_at_s <= now_s:
+        return None
+    if now_s - parts.token_used_s.get(row.id, 0.0) >= _NOTED_EVERY_S:
+        parts.token_used_s[row.id] = now_s
+        parts.store.note_token_used(row.id)
+    scopes = frozenset(Scope(s) for s in row.scopes if s in set(Scope))
+    return _principal(parts, row.user, scopes, row.id)
+
+
+def _of_proxy(request: Request, parts: Parts) -> Principal | None:
+    sign_on = parts.settings.sign_on
+    if sign_on is None or not _is_proxy(request, parts.settings):
+        return None
+    user = request.headers.get(sign_on.user_header, "").strip()
+    if not 0 < len(user) <= 128 or not user.isprintable():
+        return None
+    return _principal(parts, user, frozenset(Scope), None)
+
+
+def _is_proxy(request: Request, settings: Settings) -> bool:
+    """Whether the peer is on our Unix socket, or has shown a certificate of a named proxy.
+
+    Headers tell nothing here: anybody can send them.
+    """
+    server = request.scope.get("server") or ("", None)
+    socket = settings.listen.unix_socket
+    if socket is not None and request.client is None and server[1] is None:
+        return True
+    tls = request.scope.get("extensions", {}).get("tls") or {}
+    name = tls.get("client_cert_name")
+    return bool(settings.sign_on and name and name in settings.sign_on.proxy_names)
+
+
+def _principal(
+    parts: Parts, user: str, scopes: frozenset[Scope], token_id: str | None
+) -> Principal:
+    is_admin, roles = parts.store.principal(user)
+    return Principal(user, is_admin or user in parts.settings.admins, roles, scopes, token_id)

@@ -1,0 +1,119 @@
+"""What stands before all routes: sizes of bodies, characters of addresses, audit rows."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from distrain.service.api.problems import Problem
+
+CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class BodyLimit:
+    """Refuses bodies beyond a size before they are read, or as soon as too much has come."""
+
+    def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
+        self._app, self._limit_bytes = app, limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with its body counted."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        claimed = dict(scope["headers"]).get(b"content-length", b"0")
+        if not claimed.isdigit() or int(claimed) > self._limit_bytes:
+            return await self._refusal().response(scope["path"])(scope, receive, send)
+        read_bytes = 0
+
+        async def counted() -> Message:
+            nonlocal read_bytes
+            message = await receive()
+            read_bytes += len(message.get("body", b""))
+            if read_bytes > self._limit_bytes:
+                raise HTTPException(413, self._refusal().detail)  # FastAPI passes this one on
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _refusal(self) -> Problem:
+        return Problem("too_large", f"the body has more than {self._limit_bytes} bytes")
+
+
+class CleanAddress:
+    """Refuses NUL in paths and queries, which databases refuse only later."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on unless its address has a NUL."""
+        if scope["type"] == "http" and ("\0" in scope["path"] or b"%00" in scope["query_string"]):
+            problem = Problem("bad_request", "the address has a NUL character")
+            return await problem.response(scope["path"].replace("\0", ""))(scope, receive, send)
+        await self._app(scope, receive, send)
+
+
+@dataclass
+class AuditNote:
+    """What the audit row of a request will say; dependencies and routes fill it in.
+
+    Attributes:
+        keep: Whether there will be a row; false for requests that turn out to change nothing.
+        details: JSON values without secrets.
+    """
+
+    user: str = ""
+    token_id: str | None = None
+    target: str = ""
+    keep: bool = True
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Audit:
+    """Writes a row for every request that changes, or would change, something.
+
+    The row is in the database before the answer leaves.
+
+    Args:
+        write: Called in a thread with user, token_id, action, target, outcome and details.
+    """
+
+    def __init__(self, app: ASGIApp, *, write: Callable[..., object]) -> None:
+        self._app, self._write = app, write
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and write its row with the answer's status."""
+        if scope["type"] != "http" or scope["method"] not in CHANGING:
+            return await self._app(scope, receive, send)
+        note = AuditNote()
+        scope.setdefault("state", {}).update(audit=note)
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start" and note.keep:
+                # Of strangers only what they were refused for; the rest says nothing.
+                if note.user or message["status"] == 401:
+                    await self._note(scope, note, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, noted)
+
+    async def _note(self, scope: Scope, note: AuditNote, status: int) -> None:
+        route = scope.get("route")
+        try:
+            await run_in_threadpool(
+                self._write,
+                user=note.user,
+                token_id=note.token_id,
+                action=getattr(route, "name", scope["method"])[:64],
+                target=(note.target or scope["path"])[:256],
+                outcome="done" if status < 400 else f"refused {status}",
+                details=note.details,
+            )
+        except Exception as error:  # the change is made; its answer must not be lost besides
+            logging.getLogger("distrain.service.api").error(
+                "no audit row for %s %s: %s", scope["method"], scope["path"], type(error).__name__
+            )

@@ -1,0 +1,191 @@
+"""Errors as `application/problem+json` (RFC 9457): the table of codes, and what becomes which."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:distrain:problem:"
+
+CODES: Final[Mapping[str, tuple[int, str]]] = {
+    "bad_request": (400, "The request cannot be used"),
+    "no_key": (400, "An Idempotency-Key is needed"),
+    "unauthenticated": (401, "Nobody is signed on"),
+    "forbidden": (403, "The caller may not do this"),
+    "not_found": (404, "There is no such thing, or the caller may not see it"),
+    "method_not_allowed": (405, "The address does not take this method"),
+    "conflict": (409, "The thing is in another state"),
+    "key_in_flight": (409, "A request with this key is being answered"),
+    "not_final": (409, "The job has not ended"),
+    "final": (409, "The job has ended"),
+    "revision_differs": (412, "The thing has changed since"),
+    "too_large": (413, "The request is too large"),
+    "range": (416, "There are no such bytes"),
+    "bad_spec": (422, "The job spec cannot be used"),
+    "key_reused": (422, "The key came with another request before"),
+    "revision_required": (428, "If-Match is needed"),
+    "quota": (429, "A quota is used up"),
+    "rate": (429, "Too many requests"),
+    "internal": (500, "The service failed"),
+    "unavailable": (503, "The service cannot answer now"),
+}
+"""By code: the status, and a title for all problems of that code."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong with a request.
+
+    Attributes:
+        pointer: A JSON pointer into the body, such as `/spec/train/epochs`; of a query parameter
+            or header its name after `#`.
+    """
+
+    pointer: str
+    detail: str
+
+
+@dataclass
+class Problem(Exception):
+    """What a route raises to refuse a request.
+
+    Attributes:
+        code: One of `CODES`.
+        detail: What failed, with the offending value unless that may be a secret.
+        hint: The likely cause, or what to do next.
+        retry_after_s: When a later try may succeed; becomes `Retry-After`.
+        extra_headers: Others that go with the answer, such as `Content-Range`.
+    """
+
+    code: str
+    detail: str
+    hint: str | None = None
+    errors: Sequence[Mistake] = ()
+    retry_after_s: float | None = None
+    extra_headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail}"
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return CODES[self.code][0]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that go with it."""
+        found = dict(self.extra_headers)
+        if self.retry_after_s is not None:
+            found["Retry-After"] = str(max(1, int(-(-self.retry_after_s // 1))))
+        if self.status == HTTPStatus.UNAUTHORIZED:
+            found["WWW-Authenticate"] = 'Bearer realm="distrain"'
+        return found
+
+    def document(self, instance: str) -> dict[str, Any]:
+        """The answer's body."""
+        status, title = CODES[self.code]
+        return {
+            "type": TYPE_PREFIX + self.code,
+            "title": title,
+            "status": status,
+            "detail": self.detail,
+            "code": self.code,
+            "hint": self.hint,
+            "errors": [{"pointer": m.pointer, "detail": m.detail} for m in self.errors],
+            "instance": instance,
+        }
+
+    def response(self, instance: str) -> JSONResponse:
+        """The answer itself."""
+        return JSONResponse(
+            self.document(instance), self.status, headers=self.headers, media_type=MEDIA_TYPE
+        )
+
+
+def not_found(what: str) -> Problem:
+    """The answer for what is not there and for what the caller may not see: they look the same."""
+    return Problem("not_found", f"no {what}, or you may not see it")
+
+
+def register(app: FastAPI) -> None:
+    """Make every expected error of routes a problem, and unexpected ones `internal`."""
+    for kind, handler in (
+        (Problem, _problem),
+        (HTTPException, _http),
+        (RequestValidationError, _invalid),
+        (DBAPIError, _database),
+        (PoolTimeout, _database),
+        (Exception, _unexpected),
+    ):
+        app.add_exception_handler(kind, handler)
+
+
+def _problem(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Problem)
+    return error.response(request.url.path)
+
+
+_OF_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+
+
+def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = _OF_STATUS.get(error.status_code, "bad_request")
+    problem = Problem(code, str(error.detail), extra_headers=dict(error.headers or {}))
+    return problem.response(request.url.path)
+
+
+def _invalid(request: Request, error: Exception) -> JSONResponse:
+    """The errors of pydantic without the values, which may be secrets."""
+    assert isinstance(error, RequestValidationError)
+    mistakes = [Mistake(_pointer(e["loc"]), str(e["msg"])) for e in error.errors()]
+    detail = "the request has a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    return Problem("bad_request", detail, errors=mistakes).response(request.url.path)
+
+
+def _pointer(loc: Sequence[Any]) -> str:
+    place, *rest = loc or ("body",)
+    if place == "body":
+        return pointer(*rest)
+    return "#" + ".".join(map(str, rest))
+
+
+def pointer(*keys: object) -> str:
+    """A JSON pointer (RFC 6901).
+
+    >>> pointer("spec", "data", "train", 0), pointer("a/b")
+    ('/spec/data/train/0', '/a~1b')
+    """
+    return "".join("/" + str(k).replace("~", "~0").replace("/", "~1") for k in keys)
+
+
+def _database(request: Request, error: Exception) -> JSONResponse:
+    logging.getLogger("distrain.service.api").error("the database failed: %s", _cause(error))
+    problem = Problem(
+        "unavailable",
+        "the service's database does not answer",
+        hint="Try again; `distrain serve check` says more to the service's operator.",
+        retry_after_s=2,
+    )
+    return problem.response(request.url.path)
+
+
+def _cause(error: Exception) -> str:
+    # SQLAlchemy's own text repeats the statement with its parameters, which may be users' texts.
+    return type(getattr(error, "orig", None) or error).__name__
+
+
+def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    # The server logs the traceback itself.
+    problem = Problem("internal", "an unexpected error; the service's log has it")
+    return problem.response(request.url.path)
