@@ -93,22 +93,22 @@ class Audit:
         scope.setdefault("state", {}).update(audit=note)
 
         async def noted(message: Message) -> None:
-            if message["type"] == "http.response.start" and note.keep:
-                # Of strangers only what they were refused for; the rest says nothing.
-                if note.user or message["status"] == 401:
-                    await self._note(scope, note, message["status"])
+            starts = message["type"] == "http.response.start"
+            # Of strangers only that they were refused; their typing mistakes say nothing.
+            if starts and note.keep and (note.user or message["status"] == 401):
+                await self._note(scope, note, message["status"])
             await send(message)
 
         await self._app(scope, receive, noted)
 
     async def _note(self, scope: Scope, note: AuditNote, status: int) -> None:
-        route = scope.get("route")
+        name = getattr(scope.get("route"), "name", str(scope["method"]))
         try:
             await run_in_threadpool(
                 self._write,
                 user=note.user,
                 token_id=note.token_id,
-                action=getattr(route, "name", scope["method"])[:64],
+                action=str(name)[:64],
                 target=(note.target or scope["path"])[:256],
                 outcome="done" if status < 400 else f"refused {status}",
                 details=note.details,
