@@ -4,15 +4,29 @@ from distrain.cluster.connect import connect
 from distrain.cluster.dashboard_token import TOKEN_VARIABLE, token_of_environment
 from distrain.cluster.local import count_gpus, local_cluster
 from distrain.cluster.sources import ClusterRequest, WorkerSource, check_cluster, open_cluster
+from distrain.cluster.started import (
+    STATE_FILE,
+    ProcessId,
+    StartedCluster,
+    only_one,
+    read_started,
+    write_started,
+)
 
 __all__ = [
     "ClusterRequest",
+    "ProcessId",
+    "STATE_FILE",
+    "StartedCluster",
     "TOKEN_VARIABLE",
     "WorkerSource",
     "check_cluster",
     "connect",
     "count_gpus",
     "local_cluster",
+    "only_one",
     "open_cluster",
+    "read_started",
     "token_of_environment",
+    "write_started",
 ]

@@ -1,0 +1,130 @@
+"""What a started cluster says about itself, in a file that whoever started it finds again.
+
+The program that is the cluster writes `state.json` itself, so that a starter that was killed leaves
+no cluster that nobody knows. A process is known by its number, its start and the machine's boot: a
+number alone may be another process by now.
+"""
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from distrain.storage import translated_errors, whole_file
+
+STATE_FILE = "state.json"
+PRIVATE_MODE = 0o600
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process, for ever: no later one is equal to it."""
+
+    pid: int
+    started_ticks: int
+    boot_id: str
+    host: str
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessId | None":
+        """The process of that number on this machine; `None` if it has ended."""
+        started = _started_ticks(pid)
+        return None if started is None else cls(pid, started, _boot_id(), socket.gethostname())
+
+    def is_running(self) -> bool:
+        """Whether it runs, on this machine."""
+        return ProcessId.of(self.pid) == self
+
+
+@dataclass(frozen=True)
+class StartedCluster:
+    """A cluster that was started, as its program says.
+
+    Attributes:
+        process: The program, which ends the cluster when it ends.
+        token: What its scheduler's HTTP asks for.
+        url: The scheduler's HTTP address; `None` before it answers.
+        scheduler: The address of the scheduler's comm.
+        slurm_job: The id of its Slurm job.
+        error: Why it could not start.
+    """
+
+    process: ProcessId
+    token: str
+    url: str | None = None
+    scheduler: str | None = None
+    num_workers: int = 0
+    slurm_job: str | None = None
+    error: str | None = None
+
+
+def read_started(folder: Path) -> StartedCluster | None:
+    """What a started cluster wrote last; `None` where there is no such file, or a damaged one."""
+    try:
+        values = json.loads((folder / STATE_FILE).read_bytes())
+        process = ProcessId(**values.pop("process"))
+        known = {field.name for field in fields(StartedCluster)}
+        return StartedCluster(process, **{k: v for k, v in values.items() if k in known})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def write_started(folder: Path, started: StartedCluster) -> None:
+    """Write the file whole, readable by its owner alone.
+
+    Raises:
+        OutputError: It could not be written.
+    """
+    path = folder / STATE_FILE
+    with whole_file(path) as partial:
+        made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
+        with open(made, "w", encoding="utf-8") as file:
+            json.dump(asdict(started), file)
+
+
+@contextlib.contextmanager
+def telling(folder: Path, started: StartedCluster) -> Iterator[None]:
+    """Write why the block failed, if it does, and raise."""
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            write_started(folder, replace(started, error=str(error) or type(error).__name__))
+        raise
+
+
+@contextlib.contextmanager
+def only_one(file: Path) -> Iterator[bool]:
+    """Hold a lock on a file; yields whether this process got it, and never waits."""
+    import fcntl
+
+    with translated_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        held = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_MODE)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        got = True
+    except BlockingIOError:
+        got = False
+    try:
+        yield got
+    finally:
+        os.close(held)
+
+
+def _started_ticks(pid: int) -> int | None:
+    """The process's start in clock ticks after boot; `None` if it has ended, also as a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name stands in brackets and may hold anything, also brackets.
+    state, *rest = text.rpartition(")")[2].split()
+    return None if state in "ZX" else int(rest[18])
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

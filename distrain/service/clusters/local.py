@@ -1,0 +1,135 @@
+"""A cluster on this machine, as a process of its own that outlives the service."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from distrain.cluster import ProcessId, StartedCluster, read_started
+from distrain.errors import ClusterError
+from distrain.service.clusters.child_environment import child_environment
+from distrain.service.clusters.launcher import Found, LauncherState
+from distrain.service.settings import ClusterProfile
+from distrain.storage import translated_errors
+
+STOP_S = 60.0
+"""How long workers get to save checkpoints and end."""
+
+
+class LocalLauncher:
+    """Starts `distrain.cluster.serve_local`, and finds it by the file that it writes.
+
+    Args:
+        folder: The cluster's own, such as `DATA_DIR/clusters/NAME`.
+    """
+
+    def __init__(self, name: str, profile: ClusterProfile, folder: Path):
+        self._name, self._profile, self._folder = name, profile, folder
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def find(self) -> Found | None:
+        """The cluster, if its process runs and its scheduler answers."""
+        started = self._running()
+        return Found(started.url, started.token) if started and started.url else None
+
+    def start(self, num_workers: int | None = None) -> None:
+        """Start the process, unless it runs.
+
+        Two callers at the same moment start two processes. The cluster is the one that gets the
+        lock in its folder; the other ends.
+        """
+        if self._running() or self._is_child_alive():
+            return
+        with translated_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        words = [sys.executable, "-P", "-m", "distrain.cluster.serve_local", str(self._folder)]
+        words += ["--device", self._profile.device]
+        wanted = num_workers or self._profile.num_workers
+        words += ["--workers", str(wanted)] if wanted else []
+        try:
+            with self._log() as log:
+                self._child = subprocess.Popen(
+                    words,
+                    cwd=self._folder,
+                    env=child_environment(os.environ, self._profile),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ClusterError(
+                f"cannot start the cluster {self._name}: {error}",
+                where={"folder": str(self._folder)},
+                hint="Check the folder's owner and the disk's space.",
+            ) from error
+
+    def stop(self) -> None:
+        """End the process in order; kill what is left of it after `STOP_S`."""
+        started = self._running()
+        process = started.process if started else None
+        if process is None and self._child and self._is_child_alive():
+            process = ProcessId.of(self._child.pid)
+        if process is not None and not _ended(process, signal.SIGTERM, STOP_S):
+            _kill_group(process)
+        self._is_child_alive()
+
+    def state(self) -> LauncherState:
+        """What the process wrote, and whether it runs."""
+        alive, started = self._is_child_alive(), read_started(self._folder)
+        if started is None:
+            return LauncherState("starting" if alive else "absent")
+        if started.process.is_running():
+            if started.url:
+                return LauncherState("running", f"{started.num_workers} workers on this machine")
+            return LauncherState("starting")
+        if alive:
+            return LauncherState("starting")
+        if started.error:
+            return LauncherState("failed", started.error)
+        return LauncherState("absent", f"its process has ended; see {self._folder / 'log'}")
+
+    def _running(self) -> StartedCluster | None:
+        self._is_child_alive()
+        started = read_started(self._folder)
+        return started if started and started.process.is_running() else None
+
+    def _is_child_alive(self) -> bool:
+        """Whether this object's process runs; one that has ended is reaped."""
+        return self._child is not None and self._child.poll() is None
+
+    def _log(self) -> BinaryIO:
+        made = os.open(self._folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return open(made, "ab")
+
+
+def _ended(process: ProcessId, number: int, wait_s: float) -> bool:
+    """Signal a process and wait; whether it has ended."""
+    try:
+        held = os.pidfd_open(process.pid)
+    except OSError:
+        return True
+    try:
+        if not process.is_running():  # the number is another process's by now
+            return True
+        signal.pidfd_send_signal(held, number)
+        poll = select.poll()
+        poll.register(held, select.POLLIN)
+        return bool(poll.poll(wait_s * 1000))
+    except ProcessLookupError:
+        return True
+    finally:
+        os.close(held)
+
+
+def _kill_group(process: ProcessId) -> None:
+    if process.is_running():
+        os.killpg(process.pid, signal.SIGKILL)
+    if not _ended(process, signal.SIGKILL, 10.0):
+        raise ClusterError(
+            f"the cluster's process {process.pid} does not end",
+            hint="It hangs in the kernel, on a filesystem or a device: look with `ps`.",
+        )

@@ -1,0 +1,152 @@
+"""A cluster that is a Slurm job, known by its name."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrain.cluster import only_one, read_started
+from distrain.errors import ClusterError
+from distrain.service.clusters.child_environment import child_environment
+from distrain.service.clusters.launcher import Found, LauncherState
+from distrain.service.clusters.sbatch_script import sbatch_script
+from distrain.service.settings import ClusterProfile
+from distrain.storage import translated_errors, whole_file
+
+COMMAND_S = 30.0
+"""How long Slurm's commands are waited for."""
+
+_ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,RESIZING,REQUEUED,REQUEUE_HOLD"
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A line of squeue: a job that has not ended.
+
+    Attributes:
+        why: Why it waits, in Slurm's word.
+    """
+
+    id: str
+    state: str
+    why: str
+
+
+class SlurmLauncher:
+    """Looks for its job by name before it submits one.
+
+    Args:
+        job_name: The same for ever, and no other cluster's of this Slurm user.
+        folder: The cluster's, on a filesystem that the job's nodes and the service see.
+    """
+
+    def __init__(self, name: str, profile: ClusterProfile, job_name: str, folder: Path):
+        self._name, self._profile = name, profile
+        self._job_name, self._folder = job_name, folder
+
+    def find(self) -> Found | None:
+        """The cluster, if its job runs and has written where its scheduler is."""
+        return self._found(self._jobs())
+
+    def start(self, num_workers: int | None = None) -> None:
+        """Submit the job, unless there is one of that name."""
+        with only_one(self._folder / "start.lock") as may_start:
+            if may_start and not self._jobs():
+                self._submit(num_workers or self._profile.num_workers or 1)
+
+    def stop(self) -> None:
+        """Cancel all jobs of that name."""
+        jobs = self._jobs()
+        if jobs:
+            self._run("scancel", *(job.id for job in jobs))
+
+    def state(self) -> LauncherState:
+        """What Slurm says of the job; surplus jobs of the same name are cancelled.
+
+        A surplus one is left by a starter that was killed within `sbatch`, and waits for the first.
+        """
+        jobs = self._jobs()
+        if not jobs:
+            return LauncherState("absent")
+        first, *surplus = sorted(jobs, key=lambda job: (job.state != "RUNNING", _number(job.id)))
+        waiting = [job for job in surplus if job.state == "PENDING"]
+        if waiting:
+            self._run("scancel", *(job.id for job in waiting))
+        if first.state == "RUNNING":
+            running = self._found([first]) is not None
+            return LauncherState(
+                "running" if running else "starting", f"Slurm's job {first.id} runs"
+            )
+        return LauncherState("waiting", f"Slurm's job {first.id} is {first.state}: {first.why}")
+
+    def _found(self, jobs: list[SlurmJob]) -> Found | None:
+        running = {job.id for job in jobs if job.state == "RUNNING"}
+        started = read_started(self._folder)
+        # The file of an earlier job stays behind: it tells its job.
+        if started and started.url and started.slurm_job in running:
+            return Found(started.url, started.token)
+        return None
+
+    def _jobs(self) -> list[SlurmJob]:
+        """This cluster's jobs that have not ended."""
+        told = self._run(
+            "squeue", "--me", "--noheader", f"--name={self._job_name}", f"--states={_ALIVE}",
+            "--format=%i|%T|%r",
+        )  # fmt: skip
+        fields = (line.strip().split("|", 2) for line in told.splitlines() if line.strip())
+        return [SlurmJob(*field) for field in fields if len(field) == 3]
+
+    def _submit(self, num_workers: int) -> None:
+        with translated_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        profile = self._profile
+        added = child_environment({}, profile)
+        script = sbatch_script(
+            job_name=self._job_name,
+            folder=str(self._folder),
+            python=sys.executable,
+            num_workers=num_workers,
+            device=profile.device,
+            options=profile.slurm,
+            environment=added,
+        )
+        file = self._folder / "job.sh"
+        with whole_file(file) as partial:
+            partial.write_text(script, encoding="utf-8")
+        self._run("sbatch", "--parsable", str(file))
+
+    def _run(self, *words: str) -> str:
+        try:
+            done = subprocess.run(
+                words,
+                env=child_environment(os.environ, self._profile),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_S,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise ClusterError(
+                f"the cluster {self._name} needs Slurm's command {words[0]}, and there is none",
+                hint="Run the service where sbatch, squeue and scancel are on PATH.",
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise ClusterError(
+                f"{words[0]} did not answer within {COMMAND_S:g} s",
+                where={"cluster": self._name},
+                hint="Look at Slurm's controller: `scontrol ping`.",
+            ) from error
+        if done.returncode != 0:
+            raise ClusterError(
+                f"{words[0]} failed: {done.stderr.strip() or done.returncode}",
+                where={"cluster": self._name},
+                hint="Try the command by hand; `slurm:` in the cluster's profile has its options.",
+            )
+        return done.stdout
+
+
+def _number(job_id: str) -> int:
+    digits = job_id.partition("_")[0]
+    return int(digits) if digits.isdigit() else 0
