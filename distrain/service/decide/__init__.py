@@ -1,3 +1,58 @@
 """Decides what is to be done about jobs and clusters: pure functions of what was seen."""
 
-__all__: list[str] = []
+from distrain.service.decide.admission import admit
+from distrain.service.decide.rules import (
+    MAX_SCHEDULER_LOSSES,
+    Action,
+    Cancel,
+    Finish,
+    HandOver,
+    PutAgain,
+    SetPriority,
+    Take,
+    answered_cancel,
+    ended,
+    first_attempt,
+    handed_over,
+    reconcile,
+    refused,
+)
+from distrain.service.decide.seen import ClusterNow, Sighting, Workers, is_final
+from distrain.service.decide.shown import (
+    CANCELLING,
+    HANDING_OVER,
+    NO_CONTACT_S,
+    QUEUED,
+    UNKNOWN,
+    Shown,
+    shown,
+)
+
+__all__ = [
+    "Action",
+    "CANCELLING",
+    "Cancel",
+    "ClusterNow",
+    "Finish",
+    "HANDING_OVER",
+    "HandOver",
+    "MAX_SCHEDULER_LOSSES",
+    "NO_CONTACT_S",
+    "PutAgain",
+    "QUEUED",
+    "SetPriority",
+    "Shown",
+    "Sighting",
+    "Take",
+    "UNKNOWN",
+    "Workers",
+    "admit",
+    "answered_cancel",
+    "ended",
+    "first_attempt",
+    "handed_over",
+    "is_final",
+    "reconcile",
+    "refused",
+    "shown",
+]

@@ -1,0 +1,145 @@
+"""Who of the queue is handed over to the cluster now, and why the others wait.
+
+Jobs go by priority; of the same priority by their project, the one with the fewest ranks in use
+first, then by their owner in the same way, then by age. The first whose workers are not free is
+handed over nevertheless: the coordinator may preempt others for it. It then blocks those of the
+same or a lower priority, so the coordinator's own queue stays short, and priorities of what waits
+here can still be changed. A job that its project's quota holds back blocks its project alone; one
+that is larger than the cluster blocks nobody.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from distrain.service.decide import waiting
+from distrain.service.decide.seen import ClusterNow
+from distrain.service.values import Intent, Job, Phase, Quota
+
+_NO_QUOTA = Quota()
+
+
+def admit(
+    queue: Iterable[Job],
+    active: Iterable[Job],
+    quotas: Mapping[str, Quota],
+    cluster: ClusterNow,
+    now_s: float,
+    *,
+    min_ranks: Mapping[str, int] | None = None,
+    elsewhere: Mapping[str, int] | None = None,
+) -> tuple[list[Job], dict[str, str]]:
+    """The jobs to hand over, in order, and why each of the others waits.
+
+    Args:
+        queue: Jobs that wait here; others than those are left out.
+        active: Jobs of the cluster that are handed over, and have not ended.
+        quotas: By project; none: no limit.
+        cluster: The cluster and its workers.
+        now_s: Seconds since 1970.
+        min_ranks: Of elastic jobs, by id: with how many ranks they may begin.
+        elsewhere: Ranks in use on other clusters, by project.
+    """
+    waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
+    if not cluster.answers:
+        why = waiting.not_answering(cluster)
+        return [], {job.id: why for job in waiters}
+    return _Admission(list(active), quotas, cluster, now_s, min_ranks or {}, elsewhere or {}).run(
+        waiters
+    )
+
+
+class _Admission:
+    def __init__(
+        self,
+        active: list[Job],
+        quotas: Mapping[str, Quota],
+        cluster: ClusterNow,
+        now_s: float,
+        min_ranks: Mapping[str, int],
+        elsewhere: Mapping[str, int],
+    ):
+        self.quotas, self.cluster, self.now_s = quotas, cluster, now_s
+        self.min_ranks, self.elsewhere = min_ranks, elsewhere
+        self.holders: defaultdict[str, list[Job]] = defaultdict(list)
+        self.ranks_of_project = Counter(elsewhere)
+        self.ranks_of_owner: Counter[str] = Counter()
+        self.free = cluster.workers.free
+        self.blocker: Job | None = None
+        for job in sorted(active, key=lambda job: (-job.priority, job.seq)):
+            self._count(job)
+            if job.attempt < job.first_attempt or job.state in ("queued", "pending"):
+                self._reserve(job, stuck=bool(job.phase is Phase.HANDED_OVER and job.why_pending))
+
+    def run(self, waiters: Sequence[Job]) -> tuple[list[Job], dict[str, str]]:
+        chosen: list[Job] = []
+        why: dict[str, str] = {}
+        held_back: dict[str, Job] = {}  # by project
+        for job in _Order(waiters, self):
+            reason = self._why_not(job, held_back)
+            if reason:
+                why[job.id] = reason
+                continue
+            chosen.append(job)
+            self._count(job)
+            self._reserve(job)
+        return chosen, why
+
+    def _why_not(self, job: Job, held_back: dict[str, Job]) -> str:
+        needs, workers = self.needs(job), self.cluster.workers
+        quota = self.quotas.get(job.project, _NO_QUOTA).max_ranks
+        if quota is not None and job.num_ranks > quota:
+            return waiting.quota_too_small(job, quota)
+        if needs > workers.usable:
+            return waiting.too_small(job, needs, self.cluster)
+        if job.project in held_back:
+            return waiting.behind_in_project(held_back[job.project])
+        used = self.ranks_of_project[job.project]
+        if quota is not None and used + job.num_ranks > quota:
+            held_back[job.project] = job
+            others = self.elsewhere.get(job.project, 0)
+            holders = self.holders[job.project]
+            return waiting.quota_in_use(job, quota, used, holders, others, self.now_s)
+        blocker = self.blocker
+        if blocker is not None and blocker.priority >= job.priority:
+            return waiting.behind(blocker, self.needs(blocker), self.cluster)
+        return ""
+
+    def needs(self, job: Job) -> int:
+        return self.min_ranks.get(job.id, job.num_ranks)
+
+    def _count(self, job: Job) -> None:
+        self.ranks_of_project[job.project] += job.num_ranks
+        self.ranks_of_owner[job.owner] += job.num_ranks
+        self.holders[job.project].append(job)
+
+    def _reserve(self, job: Job, *, stuck: bool = False) -> None:
+        # Workers that the coordinator has not given it yet, but will.
+        if stuck or self.needs(job) > self.free:
+            if self.blocker is None or job.priority > self.blocker.priority:
+                self.blocker = job
+        else:
+            self.free -= min(job.num_ranks, self.free)
+
+
+class _Order:
+    """Iterates a queue; each choice counts for the shares of the next ones."""
+
+    def __init__(self, waiters: Iterable[Job], used: _Admission):
+        self._used = used
+        self._lines: dict[int, dict[tuple[str, str], deque[Job]]] = {}
+        for job in sorted(waiters, key=lambda job: job.seq):
+            line = self._lines.setdefault(job.priority, {})
+            line.setdefault((job.project, job.owner), deque()).append(job)
+
+    def __iter__(self) -> Iterator[Job]:
+        for priority in sorted(self._lines, reverse=True):
+            lines = self._lines[priority]
+            while lines:
+                first = min(lines, key=lambda line: (*self._shares(line), lines[line][0].seq))
+                yield lines[first].popleft()
+                if not lines[first]:
+                    del lines[first]
+
+    def _shares(self, line: tuple[str, str]) -> tuple[int, int]:
+        project, owner = line
+        return self._used.ranks_of_project[project], self._used.ranks_of_owner[owner]

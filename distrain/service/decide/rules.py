@@ -1,0 +1,258 @@
+"""What is to be done about one job: what its users want, against what its scheduler has.
+
+A job reaches a scheduler by one command (PUT) whose answer may get lost, or that may arrive late.
+So a row says first that the command may have been sent (`handing_over`), for which submission
+(`first_attempt`), to which boot of the scheduler (`epoch`) and under which lease (`generation`).
+From then on these cases are all there are:
+
+| wanted | the scheduler | what is done |
+|---|---|---|
+| run | has the submission | its state is taken over |
+| run | does not have it, same epoch | PUT again: it knows a submission that it has had |
+| run | does not have it, another epoch | a new submission that follows the last attempt, PUT |
+| run | the same, more often than allowed | failed: CoordinatorLost |
+| run or cancel | has ended it | final |
+| run or cancel | has an earlier submission of it, not ended | cancel that |
+| cancel | has it | cancel, until it has ended |
+| cancel | does not have it, another epoch | final: cancelled; a late PUT names the epoch before |
+| cancel | does not have it, same epoch | cancel under a newer lease, see `answered_cancel` |
+| any | does not answer | nothing: no time that passes ends a job |
+
+A submission that waits here (`queued`) is handed over by `admit`, or cancelled at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.jobs import JobState
+from distrain.reasons import Reason
+from distrain.service.decide.seen import ClusterNow, Sighting
+from distrain.service.values import Intent, Job, Phase
+
+MAX_SCHEDULER_LOSSES = 5
+"""How often a scheduler may lose one submission before the job has failed."""
+
+PROGRESS_EVERY_S = 2.0
+"""Figures alone are written no more often than this; a change of state at once."""
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """Commit a row for a new submission, then PUT it.
+
+    Attributes:
+        losses: How often schedulers have lost this submission.
+    """
+
+    epoch: str
+    losses: int = 0
+
+
+@dataclass(frozen=True)
+class PutAgain:
+    """PUT the submission that the row names: the scheduler may have it or not."""
+
+
+@dataclass(frozen=True)
+class Take:
+    """Write what was seen into the row."""
+
+    columns: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Ask the scheduler for the job's end.
+
+    Attributes:
+        newer_generation: Ask under a newer lease than the row's, so that the scheduler refuses a
+            PUT that may still be under way.
+    """
+
+    why: str
+    grace_s: float | None = None
+    newer_generation: bool = False
+
+
+@dataclass(frozen=True)
+class SetPriority:
+    """Tell the scheduler the priority of a job that waits there."""
+
+    priority: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Finish the run directory, then write the row's last state."""
+
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+Action = HandOver | PutAgain | Take | Cancel | SetPriority | Finish
+
+
+def reconcile(
+    job: Job,
+    seen: Sighting | None,
+    cluster: ClusterNow,
+    now_s: float,
+    max_losses: int = MAX_SCHEDULER_LOSSES,
+) -> tuple[Action, ...]:
+    """What is to be done about a job that has not ended.
+
+    Args:
+        job: Its row.
+        seen: What the scheduler of `cluster.epoch` has under the job's id. `None` says that it has
+            nothing, in a whole answer to a question asked after the row's last command.
+        cluster: Its cluster.
+        now_s: Seconds since 1970.
+        max_losses: How often a scheduler may lose this submission.
+    """
+    if job.phase is Phase.FINAL:
+        return ()
+    if job.phase is Phase.QUEUED:
+        wanted = job.intent is Intent.CANCEL
+        return (Finish(_cancelled(job, now_s)),) if wanted else ()
+    if cluster.epoch is None:
+        return ()
+    if seen is not None and seen.first_attempt < job.first_attempt:
+        if not seen.is_final:
+            return (Cancel("a later submission of this job takes its place"),)
+        seen = None
+    if seen is None:
+        return _missing(job, cluster, now_s, max_losses)
+    return _seen(job, seen, cluster, now_s)
+
+
+def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
+    """The number of the first attempt of a job's next submission: above all that have been."""
+    before = job.first_attempt if job.phase is not Phase.QUEUED else job.first_attempt - 1
+    return max(attempts_in_run_dir, job.attempt, before) + 1
+
+
+def handed_over(
+    job: Job, epoch: str, losses: int, attempts_in_run_dir: int, now_s: float
+) -> dict[str, Any]:
+    """The columns of a row that is committed before a submission's PUT."""
+    return {
+        "phase": Phase.HANDING_OVER,
+        "epoch": epoch,
+        "first_attempt": first_attempt(job, attempts_in_run_dir),
+        "scheduler_losses": losses,
+        "why_pending": f"it is being handed over to cluster {job.cluster}",
+        "observed_at_s": now_s,
+    }
+
+
+def refused(job: Job, reason: str, message: str, now_s: float) -> dict[str, Any]:
+    """The columns of a job that cannot run at all."""
+    return _end(job, JobState.FAILED, reason, message, now_s)
+
+
+def ended(job: Job, seen: Sighting, now_s: float) -> dict[str, Any]:
+    """The columns of a job that the scheduler has ended."""
+    columns = _observed(job, seen, job.epoch, now_s)
+    # A submission that ended before its first attempt has taken its number nevertheless: the
+    # scheduler refuses the same one again.
+    never_began = seen.attempt < seen.first_attempt
+    return columns | {
+        "phase": Phase.FINAL,
+        "finished_at_s": now_s,
+        "why_pending": "",
+        "first_attempt": seen.first_attempt + 1 if never_began else seen.first_attempt,
+    }
+
+
+def answered_cancel(
+    job: Job, tombstone: Sighting | None, generation: int, now_s: float
+) -> tuple[Action, ...]:
+    """What follows when the scheduler says that a job to be cancelled is not among its live ones.
+
+    A job that it never had may still arrive: its PUT waits in some buffer. The scheduler refuses
+    generations below the highest that it has seen, so an answer to a cancellation of a higher one
+    than the PUT's says that the job will never come.
+
+    Args:
+        job: Its row.
+        tombstone: How the scheduler says that the job ended; `None`: it does not know it.
+        generation: Of the lease under which it was asked.
+        now_s: Seconds since 1970.
+    """
+    if tombstone is not None and tombstone.first_attempt >= job.first_attempt:
+        return (Finish(ended(job, tombstone, now_s)),)
+    return (Finish(_cancelled(job, now_s)),) if generation > job.generation else ()
+
+
+def _seen(job: Job, seen: Sighting, cluster: ClusterNow, now_s: float) -> tuple[Action, ...]:
+    if seen.is_final:
+        return (Finish(ended(job, seen, now_s)),)
+    actions: list[Action] = []
+    observed = _observed(job, seen, cluster.epoch, now_s)
+    changed = {name for name, value in observed.items() if getattr(job, name) != value}
+    changed.discard("observed_at_s")
+    fresh = now_s - (job.observed_at_s or 0.0) < PROGRESS_EVERY_S
+    if changed and not (changed == {"progress"} and fresh):
+        actions.append(Take(observed))
+    if job.intent is Intent.CANCEL:
+        actions.append(Cancel(job.cancel_why, job.cancel_grace_s))
+    elif seen.state == JobState.PENDING and seen.priority != job.priority:
+        actions.append(SetPriority(job.priority))
+    return tuple(actions)
+
+
+def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tuple[Action, ...]:
+    assert cluster.epoch is not None
+    same_epoch = job.epoch == cluster.epoch
+    if job.intent is Intent.CANCEL:
+        if not same_epoch:
+            return (Finish(_cancelled(job, now_s)),)
+        newer = cluster.generation <= job.generation
+        return (Cancel(job.cancel_why, job.cancel_grace_s, newer_generation=newer),)
+    if same_epoch:
+        return (PutAgain(),)
+    # One that only waited there has lost nothing. One whose PUT is uncertain counts: it may be the
+    # one that ends its scheduler.
+    waited = job.phase is Phase.HANDED_OVER and job.state == JobState.PENDING
+    losses = job.scheduler_losses + (not waited)
+    if losses > max_losses:
+        message = f"its scheduler went away {losses} times while it had the job"
+        return (Finish(refused(job, Reason.COORDINATOR_LOST, message, now_s)),)
+    return (HandOver(cluster.epoch, losses),)
+
+
+def _observed(job: Job, seen: Sighting, epoch: str | None, now_s: float) -> dict[str, Any]:
+    runs = seen.state in ("starting", "running")
+    return {
+        "phase": Phase.HANDED_OVER,
+        "epoch": epoch,
+        "first_attempt": seen.first_attempt,
+        "state": seen.state,
+        "attempt": max(seen.attempt, job.attempt),
+        "reason": seen.reason,
+        "message": seen.message,
+        "why_pending": seen.why_pending,
+        "progress": dict(seen.progress) or dict(job.progress),
+        "started_at_s": job.started_at_s or (now_s if runs else None),
+        "observed_at_s": now_s,
+    }
+
+
+def _cancelled(job: Job, now_s: float) -> dict[str, Any]:
+    message = job.cancel_why or "somebody asked for its end"
+    return _end(job, JobState.CANCELLED, Reason.CANCELLED, message, now_s)
+
+
+def _end(job: Job, state: JobState, reason: str, message: str, now_s: float) -> dict[str, Any]:
+    # The number that a hand-over may have taken is not given again.
+    taken = job.phase is not Phase.QUEUED and job.attempt < job.first_attempt
+    return {
+        "phase": Phase.FINAL,
+        "state": str(state),
+        "reason": str(reason),
+        "message": message,
+        "why_pending": "",
+        "first_attempt": job.first_attempt + 1 if taken else job.first_attempt,
+        "finished_at_s": now_s,
+        "observed_at_s": now_s,
+    }

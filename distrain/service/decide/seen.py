@@ -1,0 +1,80 @@
+"""What a scheduler was seen to have, as values: the other half of every decision."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.jobs import JobState
+
+_FINAL = {str(state) for state in JobState if state.is_final}
+
+
+def is_final(state: str) -> bool:
+    """Whether a coordinator's state is its last one; states of later versions are not."""
+    return state in _FINAL
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A job as its scheduler told of it last.
+
+    Attributes:
+        service: The service that handed it over; "" for a job of somebody else.
+        first_attempt: Of the submission that the scheduler has.
+        view: The job's view as JSON values, with the progress since the last answer.
+        progress: Its figures as lists show them.
+    """
+
+    job_id: str
+    service: str
+    first_attempt: int
+    state: str
+    attempt: int = 0
+    priority: int = 0
+    reason: str | None = None
+    message: str | None = None
+    why_pending: str = ""
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    view: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the scheduler is done with it."""
+        return is_final(self.state)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers of a cluster, each with room for one rank."""
+
+    total: int = 0
+    usable: int = 0
+    free: int = 0
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class ClusterNow:
+    """A cluster at one moment of one reconciler.
+
+    Attributes:
+        epoch: The boot of its scheduler; `None` before the first contact, and while it does not
+            answer.
+        since_s: Since when it answers, or does not.
+        trouble: Why it does not answer, in words.
+        starting: Whether somebody starts it.
+        generation: Of the reconciler's own lease.
+    """
+
+    name: str
+    epoch: str | None = None
+    since_s: float | None = None
+    trouble: str = ""
+    starting: bool = False
+    workers: Workers = Workers()
+    generation: int = 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether it answered when it was asked last."""
+        return self.epoch is not None

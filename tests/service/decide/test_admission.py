@@ -1,0 +1,219 @@
+"""Who is handed over, and that each job that waits is told what it waits for."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from service_jobs import NOW_S, a_cluster, a_job
+
+from distrain.service.decide import ClusterNow, admit
+from distrain.service.values import Intent, Job, Phase, Quota
+
+
+def _running(number: int, **fields: object) -> Job:
+    return a_job(number, phase=Phase.HANDED_OVER, state="running", attempt=1, **fields)
+
+
+def _waiting_there(number: int, **fields: object) -> Job:
+    return a_job(
+        number, phase=Phase.HANDED_OVER, state="pending", why_pending="no workers", **fields
+    )
+
+
+def test_jobs_that_fit_are_handed_over_in_order() -> None:
+    chosen, why = admit([a_job(2), a_job(1)], [], {}, a_cluster(), NOW_S)
+    assert [job.id for job in chosen] == ["job-1", "job-2"]
+    assert not why
+
+
+def test_the_first_that_does_not_fit_goes_to_the_coordinator_and_the_rest_stay() -> None:
+    queue = [a_job(1, num_ranks=3), a_job(2, num_ranks=3), a_job(3)]
+    chosen, why = admit(queue, [], {}, a_cluster(), NOW_S)
+    assert [job.id for job in chosen] == ["job-1", "job-2"]
+    assert why == {"job-3": "behind job-2 (priority 0), which waits for 3 workers of cluster east"}
+
+
+def test_a_higher_priority_is_handed_over_although_nothing_is_free() -> None:
+    queue = [a_job(7), a_job(8, priority=5)]
+    active = [_running(1, num_ranks=4), _waiting_there(2)]
+    chosen, why = admit(queue, active, {}, a_cluster(free=0), NOW_S)
+    assert [job.id for job in chosen] == ["job-8"]
+    assert why["job-7"].startswith("behind job-8 (priority 5)")
+
+
+def test_an_elastic_job_needs_only_its_fewest_ranks() -> None:
+    queue = [a_job(1, num_ranks=8)]
+    assert admit(queue, [], {}, a_cluster(), NOW_S)[0] == []
+    chosen, _ = admit(queue, [], {}, a_cluster(), NOW_S, min_ranks={"job-1": 2})
+    assert chosen == queue
+
+
+def test_the_project_with_the_fewest_ranks_goes_first_then_the_owner() -> None:
+    queue = [
+        a_job(10),
+        a_job(11, owner="bob"),
+        a_job(12, project="search", owner="carol"),
+    ]
+    active = [_running(1), _running(2)]
+    chosen, _ = admit(queue, active, {}, a_cluster(total=8, free=6), NOW_S)
+    assert [job.id for job in chosen] == ["job-12", "job-11", "job-10"]
+
+
+def test_a_quota_names_the_jobs_that_use_it_and_when_there_is_room() -> None:
+    active = [_running(1, num_ranks=6, progress={"eta_s": 600.0}), _running(2, num_ranks=2)]
+    chosen, why = admit(
+        [a_job(3, num_ranks=2), a_job(4), a_job(5, project="search")],
+        active,
+        {"ads": Quota(max_ranks=8)},
+        a_cluster(total=16, free=8),
+        NOW_S,
+    )
+    assert [job.id for job in chosen] == ["job-5"]
+    assert why["job-3"] == (
+        "quota of project ads: 8 of 8 ranks in use by job-1, job-2, and job job-3 needs 2; "
+        "room from about 2027-01-15T08:10:00Z"
+    )
+    assert why["job-4"] == "behind job-3, which waits for the quota of project ads"
+
+
+def test_ranks_on_other_clusters_count() -> None:
+    quota = {"ads": Quota(max_ranks=4)}
+    _, why = admit([a_job(1)], [], quota, a_cluster(), NOW_S, elsewhere={"ads": 4})
+    assert "4 of 4 ranks in use by its jobs on other clusters (4)" in why["job-1"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        (
+            a_cluster(epoch=None, since_s=NOW_S, trouble="connection refused"),
+            "cluster east has not been reachable since 2027-01-15T08:00:00Z: connection refused",
+        ),
+        (
+            a_cluster(epoch=None, since_s=NOW_S, starting=True),
+            "cluster east is starting since 2027-01-15T08:00:00Z",
+        ),
+        (a_cluster(epoch=None), "cluster east has not been reachable yet"),
+        (a_cluster(total=1, free=1), "cluster east has 1 worker, and job job-1 needs 2"),
+    ],
+)
+def test_why_it_waits_for_its_cluster(cluster: ClusterNow, words: str) -> None:
+    assert admit([a_job(1, num_ranks=2)], [], {}, cluster, NOW_S) == ([], {"job-1": words})
+
+
+def _random_case(rng: random.Random) -> tuple[list[Job], list[Job], dict[str, Quota], ClusterNow]:
+    total = rng.choice([0, 1, 4, 16])
+    cluster = a_cluster(total=total, free=total)
+    if rng.random() < 0.1:
+        cluster = replace(cluster, epoch=None, starting=rng.random() < 0.5)
+    jobs = [
+        a_job(
+            number,
+            project=rng.choice(["ads", "search", "feed"]),
+            owner=rng.choice(["alice", "bob", "carol"]),
+            priority=rng.choice([0, 0, 5, 10]),
+            num_ranks=rng.choice([1, 1, 2, 4, 8, 32]),
+        )
+        for number in range(1, rng.randint(2, 30))
+    ]
+    active: list[Job] = []
+    free = total
+    for job in list(jobs):
+        if rng.random() < 0.3:
+            jobs.remove(job)
+            starts = rng.random() < 0.7 and job.num_ranks <= free
+            free -= job.num_ranks if starts else 0
+            why = "" if starts or rng.random() < 0.5 else "no workers"
+            state, attempt = ("running", 1) if starts else ("pending", 0)
+            eta = {"eta_s": rng.uniform(1, 9e3)} if rng.random() < 0.5 else {}
+            phase = rng.choice([Phase.HANDED_OVER, Phase.HANDED_OVER, Phase.HANDING_OVER])
+            active.append(
+                replace(
+                    job, phase=phase, state=state, attempt=attempt, why_pending=why, progress=eta
+                )
+            )
+    workers = replace(cluster.workers, free=free)
+    quotas = {name: Quota(max_ranks=rng.choice([None, 2, 8])) for name in ("ads", "search")}
+    return jobs, active, quotas, replace(cluster, workers=workers)
+
+
+def test_1000_random_queues() -> None:
+    rng = random.Random(6)
+    waited: Counter[str] = Counter()
+    for _ in range(1000):
+        queue, active, quotas, cluster = _random_case(rng)
+        chosen, why = admit(queue, active, quotas, cluster, NOW_S)
+        assert {job.id for job in chosen}.isdisjoint(why)
+        assert {job.id for job in chosen} | set(why) == {job.id for job in queue}
+        _check_quotas(chosen, active, quotas)
+        _check_priorities(chosen, active, cluster)
+        ids = {job.id for job in (*active, *queue)}
+        for job_id, words in why.items():
+            waited[_kind(words, job_id, ids)] += 1
+        _check_work_goes_on(queue, chosen, active, quotas, cluster)
+    assert len(waited) == 6, waited
+    assert min(waited.values()) > 10, waited
+
+
+def _check_quotas(chosen: list[Job], active: list[Job], quotas: dict[str, Quota]) -> None:
+    before = Counter[str]()
+    for job in active:
+        before[job.project] += job.num_ranks
+    after = before.copy()
+    for job in chosen:
+        after[job.project] += job.num_ranks
+    for project, quota in quotas.items():
+        if quota.max_ranks is not None:
+            assert after[project] <= max(quota.max_ranks, before[project])
+
+
+def _check_priorities(chosen: list[Job], active: list[Job], cluster: ClusterNow) -> None:
+    assert not chosen or cluster.answers
+    assert all(job.num_ranks <= cluster.workers.usable for job in chosen)
+    order = [job.priority for job in chosen]
+    assert order == sorted(order, reverse=True)
+    stuck = [job for job in active if job.phase is Phase.HANDED_OVER and job.why_pending]
+    highest = max((job.priority for job in stuck), default=None)
+    assert highest is None or all(job.priority > highest for job in chosen)
+
+
+def _check_work_goes_on(
+    queue: list[Job],
+    chosen: list[Job],
+    active: list[Job],
+    quotas: dict[str, Quota],
+    cluster: ClusterNow,
+) -> None:
+    """Nobody waits while nothing is at the coordinator, and quota and cluster have room."""
+    if not cluster.answers or any(job.state == "pending" for job in active):
+        return
+    used = Counter[str]()
+    for job in active:
+        used[job.project] += job.num_ranks
+    for job in queue:
+        most = quotas.get(job.project, Quota()).max_ranks
+        room = most is None or used[job.project] + job.num_ranks <= most
+        if room and job.num_ranks <= cluster.workers.usable:
+            assert chosen, "the queue stands still"
+
+
+def _kind(words: str, job_id: str, ids: set[str]) -> str:
+    if words.startswith("cluster east"):
+        return "starting" if "starting" in words else "small" if "needs" in words else "reachable"
+    if words.startswith("behind "):
+        blocker = words.split()[1].rstrip(",")
+        assert blocker in ids
+        assert blocker != job_id
+        return "behind"
+    assert "quota of project" in words
+    assert job_id in words
+    if "in use by" in words:
+        assert any(other in words for other in ids - {job_id})
+        return "quota"
+    return "quota too small"
+
+
+def test_cancelled_and_handed_over_jobs_are_not_candidates() -> None:
+    queue = [a_job(1, intent=Intent.CANCEL), a_job(2, phase=Phase.HANDING_OVER)]
+    assert admit(queue, [], {}, a_cluster(), NOW_S) == ([], {})

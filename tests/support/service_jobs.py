@@ -1,0 +1,38 @@
+"""Jobs of the service and what schedulers tell of them, for tests of what decides."""
+
+from typing import Any
+
+from distrain.service.decide import ClusterNow, Sighting, Workers
+from distrain.service.values import Job
+
+NOW_S = 1_800_000_000.0
+
+
+def a_job(number: int = 1, **fields: Any) -> Job:
+    """A job of project `ads`, with one rank, that was submitted just now."""
+    job_id = f"job-{number}"
+    values: dict[str, Any] = {
+        "id": job_id,
+        "seq": number,
+        "project": "ads",
+        "owner": "alice",
+        "name": "ctr",
+        "cluster": "east",
+        "priority": 0,
+        "num_ranks": 1,
+        "run_dir": f"/runs/ads/{job_id}",
+        "created_at_s": NOW_S,
+    }
+    return Job(**(values | fields))
+
+
+def a_sighting(job: Job, state: str, **fields: Any) -> Sighting:
+    """What the scheduler tells of a job's current submission."""
+    values = {"service": "s1", "first_attempt": job.first_attempt, "priority": job.priority}
+    return Sighting(job.id, **(values | {"state": state} | fields))
+
+
+def a_cluster(free: int = 4, total: int = 4, **fields: Any) -> ClusterNow:
+    """A cluster that answers."""
+    values: dict[str, Any] = {"epoch": "boot-1", "generation": 1}
+    return ClusterNow("east", **(values | {"workers": Workers(total, total, free)} | fields))
