@@ -28,7 +28,11 @@ def a_job(number: int = 1, **fields: Any) -> Job:
 
 def a_sighting(job: Job, state: str, **fields: Any) -> Sighting:
     """What the scheduler tells of a job's current submission."""
-    values = {"service": "s1", "first_attempt": job.first_attempt, "priority": job.priority}
+    values: dict[str, Any] = {
+        "service": "s1",
+        "first_attempt": job.first_attempt,
+        "priority": job.priority,
+    }
     return Sighting(job.id, **(values | {"state": state} | fields))
 
 
