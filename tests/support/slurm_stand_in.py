@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 COMMANDS = ("sbatch", "squeue", "scancel", "srun")
 POLL_S = 0.02
@@ -27,7 +28,7 @@ def install(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SLURM_STAND_IN": str(folder)}
 
 
-def jobs_in(folder: Path) -> list[dict]:
+def jobs_in(folder: Path) -> list[dict[str, Any]]:
     """All jobs whose keeper lives, with their states."""
     found = []
     for file in sorted(folder.glob("job-*.json"), key=lambda file: int(file.stem[4:])):
@@ -45,7 +46,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def write(file: Path, values: dict) -> None:
+def write(file: Path, values: dict[str, Any]) -> None:
     partial = file.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(values))
     partial.rename(file)
@@ -83,7 +84,7 @@ def sbatch(folder: Path, words: list[str]) -> None:
     print(number)
 
 
-def keep(folder: Path, job: dict, script: str, options: dict[str, str]) -> None:
+def keep(folder: Path, job: dict[str, Any], script: str, options: dict[str, str]) -> None:
     if options.get("dependency") == "singleton":
         while any(
             other["name"] == job["name"] and other["id"] < job["id"] for other in jobs_in(folder)
@@ -95,10 +96,10 @@ def keep(folder: Path, job: dict, script: str, options: dict[str, str]) -> None:
         "SLURM_JOB_ID": str(job["id"]),
         "SLURM_NTASKS": job["ntasks"],
     }
-    log = open(options["output"].replace("%j", str(job["id"])), "ab")
-    process = subprocess.Popen(
-        ["bash", "-s"], stdin=subprocess.PIPE, env=environment, stdout=log, stderr=log
-    )
+    with open(options["output"].replace("%j", str(job["id"])), "ab") as log:
+        process = subprocess.Popen(
+            ["bash", "-s"], stdin=subprocess.PIPE, env=environment, stdout=log, stderr=log
+        )
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     signal.signal(signal.SIGUSR1, lambda *_: process.send_signal(signal.SIGUSR1))
     process.communicate(script.encode())
