@@ -1,3 +1,44 @@
 """The service's database: jobs, tokens, leases and events, in short transactions."""
 
-__all__: list[str] = []
+from distrain.service.store.auditing import AuditRow, Webhook
+from distrain.service.store.errors import (
+    DatabaseInUse,
+    KeyInFlight,
+    KeyReused,
+    LeaseLost,
+    NotNow,
+    NotThere,
+    QuotaExceeded,
+    RevisionDiffers,
+    SchemaDiffers,
+    Unstorable,
+)
+from distrain.service.store.listing import JobFilter
+from distrain.service.store.people import Project, Token
+from distrain.service.store.recording import ClusterRow, JobChange
+from distrain.service.store.rows import Attempt
+from distrain.service.store.store import Store, migrate, open_store
+
+__all__ = [
+    "Store",
+    "migrate",
+    "open_store",
+    "Attempt",
+    "AuditRow",
+    "ClusterRow",
+    "JobChange",
+    "JobFilter",
+    "Project",
+    "Token",
+    "Webhook",
+    "DatabaseInUse",
+    "KeyInFlight",
+    "KeyReused",
+    "LeaseLost",
+    "NotNow",
+    "NotThere",
+    "QuotaExceeded",
+    "RevisionDiffers",
+    "SchemaDiffers",
+    "Unstorable",
+]

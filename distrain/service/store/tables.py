@@ -19,6 +19,13 @@ from sqlalchemy.types import JSON
 
 metadata = MetaData()
 
+
+def _alive(name: str, *columns: str) -> Index:
+    """An index of the jobs that have not ended: few, however many there were."""
+    where = text("finished_at_s IS NULL")
+    return Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
 _Seq = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers INTEGER keys alone
 
 users = Table(
@@ -97,16 +104,16 @@ jobs = Table(
     Column("started_at_s", Float(53)),
     Column("finished_at_s", Float(53)),
     Column("generation", BigInteger, nullable=False, server_default="0"),
-    Index("jobs_by_project", "project", text("seq DESC")),
-    Index("jobs_by_owner", "project", "owner", text("seq DESC")),
-    Index("jobs_by_cluster", "cluster", text("seq DESC")),
-    Index(
-        "jobs_alive",
-        "cluster",
-        "seq",
-        sqlite_where=text("finished_at_s IS NULL"),
-        postgresql_where=text("finished_at_s IS NULL"),
-    ),
+    Index("jobs_by_project", "project", "seq"),
+    Index("jobs_by_owner", "project", "owner", "seq"),
+    Index("jobs_by_owner_alone", "owner", "seq"),
+    Index("jobs_by_cluster", "cluster", "seq"),
+    Index("jobs_by_state", "state", "seq"),
+    Index("jobs_by_age", "created_at_s", "seq"),
+    Index("jobs_by_end", "finished_at_s"),
+    _alive("jobs_alive", "cluster", "seq"),
+    _alive("jobs_alive_by_seq", "seq"),
+    _alive("jobs_alive_by_project", "project", "owner", "state", "num_ranks"),  # quotas
     sqlite_autoincrement=True,
 )
 

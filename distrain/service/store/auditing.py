@@ -1,0 +1,140 @@
+"""Who did what, and whom to tell of it: the audit, and webhooks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from distrain.service.store import tables
+from distrain.service.store.engine import Database
+from distrain.service.store.errors import NotThere
+
+_audit, _webhooks = tables.audit, tables.webhooks
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """What somebody did, or tried.
+
+    Attributes:
+        token_id: The token they showed, if any.
+        outcome: `ok`, or why not.
+        details: JSON values without secrets.
+    """
+
+    id: int
+    at_s: float
+    user: str
+    token_id: str | None
+    action: str
+    target: str
+    outcome: str
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """An address that is told of a project's events.
+
+    Attributes:
+        kinds: Of the events; empty: all.
+        cursor: The seq of the last event that was delivered, or passed over.
+        failures: In a row.
+        next_at_s: When to try again after a failure.
+    """
+
+    id: str
+    project: str
+    owner: str
+    url: str
+    kinds: tuple[str, ...]
+    cursor: int
+    created_at_s: float
+    failures: int = 0
+    next_at_s: float | None = None
+
+
+class Auditing:
+    """The part of `Store` for the audit and webhooks."""
+
+    db: Database
+
+    def audit(
+        self,
+        *,
+        user: str,
+        action: str,
+        target: str,
+        outcome: str,
+        token_id: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write what somebody did, or tried; `details` must hold no secrets."""
+        with self.db.write() as connection:
+            connection.execute(
+                insert(_audit).values(
+                    at_s=self.db.now(),
+                    user=user,
+                    token_id=token_id,
+                    action=action,
+                    target=target[:256],
+                    outcome=outcome,
+                    details=dict(details or {}),
+                )
+            )
+
+    def audit_rows(self, before_id: int | None, limit: int) -> list[AuditRow]:
+        """What was done, newest first, before a row."""
+        statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
+        if before_id is not None:
+            statement = statement.where(_audit.c.id < before_id)
+        with self.db.read() as connection:
+            return [AuditRow(**row._mapping) for row in connection.execute(statement)]
+
+    def put_webhook(self, webhook: Webhook) -> None:
+        """Keep a new webhook."""
+        fields = vars(webhook) | {"kinds": list(webhook.kinds)}
+        with self.db.write() as connection:
+            connection.execute(insert(_webhooks).values(fields))
+
+    def webhook(self, webhook_id: str) -> Webhook | None:
+        """A webhook, if there is one with this id."""
+        with self.db.read() as connection:
+            statement = select(_webhooks).where(_webhooks.c.id == webhook_id)
+            row = connection.execute(statement).first()
+        return None if row is None else _webhook(row._asdict())
+
+    def webhooks(self, project: str | None = None) -> list[Webhook]:
+        """A project's webhooks, or all, in the order in which they came."""
+        statement = select(_webhooks).order_by(_webhooks.c.created_at_s, _webhooks.c.id)
+        if project is not None:
+            statement = statement.where(_webhooks.c.project == project)
+        with self.db.read() as connection:
+            return [_webhook(row._asdict()) for row in connection.execute(statement)]
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        """Forget a webhook.
+
+        Raises:
+            NotThere: No such webhook.
+        """
+        with self.db.write() as connection:
+            gone = connection.execute(delete(_webhooks).where(_webhooks.c.id == webhook_id))
+            if not gone.rowcount:
+                raise NotThere("no such webhook", where={"webhook": webhook_id})
+
+    def move_webhook(
+        self, webhook_id: str, *, cursor: int, failures: int = 0, next_at_s: float | None = None
+    ) -> None:
+        """Note how far a webhook has been told; one that was deleted meanwhile stays away."""
+        with self.db.write() as connection:
+            connection.execute(
+                update(_webhooks)
+                .where(_webhooks.c.id == webhook_id)
+                .values(cursor=cursor, failures=failures, next_at_s=next_at_s)
+            )
+
+
+def _webhook(fields: dict[str, Any]) -> Webhook:
+    return Webhook(**fields | {"kinds": tuple(fields["kinds"])})

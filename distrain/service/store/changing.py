@@ -1,0 +1,193 @@
+"""What users do with jobs that are there: read, change, cancel and delete them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from distrain.jobs import JobState
+from distrain.service.store import rows, tables
+from distrain.service.store.engine import Database
+from distrain.service.store.errors import NotNow, RevisionDiffers
+from distrain.service.store.rows import Attempt
+from distrain.service.store.submitting import (
+    WITH_WORKERS,
+    found,
+    no_such_job,
+    put_tags,
+    waiting,
+)
+from distrain.service.values import Intent, Job, Phase
+
+_jobs = tables.jobs
+
+
+class Changing:
+    """The part of `Store` that shows and changes single jobs for users."""
+
+    db: Database
+
+    def job(self, job_id: str) -> Job | None:
+        """A job, if there is one with this id."""
+        with self.db.read() as connection:
+            row = connection.execute(select(_jobs).where(_jobs.c.id == job_id)).first()
+        return None if row is None else rows.job_of(row)
+
+    def spec(self, job_id: str) -> dict[str, Any]:
+        """The spec of a job's current submission.
+
+        Raises:
+            NotThere: No such job.
+        """
+        table = tables.specs
+        with self.db.read() as connection:
+            row = connection.execute(
+                select(table.c.document).where(table.c.job_id == job_id)
+            ).first()
+        if row is None:
+            raise no_such_job(job_id)
+        document: dict[str, Any] = row.document
+        return document
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        """A job's attempts as they were seen, in order; none of a job that is not there."""
+        table = tables.attempts
+        with self.db.read() as connection:
+            found = connection.execute(
+                select(table).where(table.c.job_id == job_id).order_by(table.c.attempt)
+            )
+            return [Attempt(**row._mapping) for row in found]
+
+    def usage(self, project: str) -> dict[str, int]:
+        """How many `ranks` a project's jobs hold or are handed over with, and how many wait.
+
+        Returns:
+            `ranks`: of jobs that are handed over, or may be, as `Quota.max_ranks` counts;
+            `queued`: jobs that hold no workers, as `Quota.max_queued` counts.
+        """
+        with self.db.read() as connection:
+            row = connection.execute(
+                select(
+                    func.coalesce(
+                        func.sum(_jobs.c.num_ranks).filter(_jobs.c.phase != Phase.QUEUED.value), 0
+                    ).label("ranks"),
+                    func.count().filter(waiting()).label("queued"),
+                ).where(_jobs.c.project == project, _jobs.c.finished_at_s.is_(None))
+            ).one()
+        return {"ranks": int(row.ranks), "queued": int(row.queued)}
+
+    def change(
+        self,
+        job_id: str,
+        *,
+        rev: int | None = None,
+        priority: int | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Job:
+        """Change a job's priority, while it holds no workers, or its tags.
+
+        Raises:
+            NotThere: No such job.
+            RevisionDiffers: Its revision is not `rev`.
+            NotNow: It holds workers, or has ended, and its priority means nothing any more.
+        """
+        with self.db.write() as connection:
+            job = found(connection, job_id, lock=True)
+            if rev is not None and job.rev != rev:
+                raise RevisionDiffers(
+                    f"the job has revision {job.rev}, not {rev}",
+                    where={"job": job_id},
+                    hint="Read it again, and decide anew.",
+                )
+            changes: dict[str, Any] = {}
+            if priority is not None and priority != job.priority:
+                _refuse_late_priority(job)
+                changes["priority"] = priority
+            if tags is not None and dict(tags) != dict(job.tags):
+                changes["tags"] = dict(tags)
+            if not changes:
+                return job
+            job = _write(self.db, connection, job, changes)
+            if "tags" in changes:
+                put_tags(connection, job)
+        return job
+
+    def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
+        """Want a job's end. One that is still queued here ends at once; one that has ended stays.
+
+        Args:
+            job_id: Which.
+            why: What its users read; may be "".
+            grace_s: What its ranks get to save a checkpoint; `None` takes the spec's. A later
+                call may shorten or lengthen it.
+            by: Who.
+
+        Raises:
+            NotThere: No such job.
+        """
+        with self.db.write() as connection:
+            job = found(connection, job_id, lock=True)
+            if job.phase is Phase.FINAL:
+                return job
+            changes: dict[str, Any] = {}
+            if job.intent is not Intent.CANCEL:
+                told = f"cancelled by {by}" + (f": {why}" if why else "")
+                changes = {"intent": Intent.CANCEL.value, "cancel_why": told}
+            if grace_s is not None and grace_s != job.cancel_grace_s:
+                changes["cancel_grace_s"] = grace_s
+            if job.phase is Phase.QUEUED:
+                changes |= {
+                    "phase": Phase.FINAL.value,
+                    "state": JobState.CANCELLED.value,
+                    "message": changes.get("cancel_why", job.cancel_why),
+                    "why_pending": "",
+                    "finished_at_s": self.db.now(),
+                }
+            return _write(self.db, connection, job, changes) if changes else job
+
+    def delete(self, job_id: str) -> None:
+        """Forget a job that has ended. Its key stays known, so that a late retry makes no new one.
+
+        Raises:
+            NotThere: No such job.
+            NotNow: It has not ended.
+        """
+        with self.db.write() as connection:
+            job = found(connection, job_id, lock=True)
+            if job.phase is not Phase.FINAL:
+                raise NotNow(
+                    "a job that has not ended cannot be deleted",
+                    where={"job": job_id, "state": job.state},
+                    hint=f"distrain cancel {job_id}",
+                )
+            forget(connection, [job.id], [job.seq])
+            now_s = self.db.now_s(connection)
+            rows.tell(connection, [(job, rows.DELETED, {"rev": job.rev + 1})], now_s)
+
+
+def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
+    """Delete rows of jobs, what belongs to them first."""
+    for table in (tables.attempts, tables.specs):
+        connection.execute(delete(table).where(table.c.job_id.in_(job_ids)))
+    connection.execute(delete(tables.job_tags).where(tables.job_tags.c.seq.in_(seqs)))
+    connection.execute(delete(_jobs).where(_jobs.c.seq.in_(seqs)))
+
+
+def _refuse_late_priority(job: Job) -> None:
+    if job.phase is Phase.FINAL or job.state in WITH_WORKERS:
+        raise NotNow(
+            "the priority decides who starts next, and this job has started",
+            where={"job": job.id, "state": job.state},
+        )
+
+
+def _write(db: Database, connection: Connection, job: Job, changes: dict[str, Any]) -> Job:
+    statement = (
+        update(_jobs)
+        .where(_jobs.c.id == job.id)
+        .values(rev=job.rev + 1, **changes)
+        .returning(*_jobs.c)
+    )
+    changed = rows.job_of(connection.execute(statement).one())
+    rows.tell(connection, [(changed, rows.STATE, None)], db.now_s(connection))
+    return changed

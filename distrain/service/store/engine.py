@@ -1,0 +1,179 @@
+"""Connections to SQLite and PostgreSQL, the two kinds of transactions, and the database's clock.
+
+A `read` is one statement, or several that may see different moments. A `write` is one transaction.
+On SQLite it begins with BEGIN IMMEDIATE, so that it never has to turn from reader to writer, which
+is what "database is locked" is about; writers of one process queue up before that, since SQLite's
+own waiting is by polling. On PostgreSQL it is READ COMMITTED with row locks. Rows are locked in
+this order: idempotency key, project, lease, job.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Engine,
+    Float,
+    create_engine,
+    event,
+    literal,
+    literal_column,
+    make_url,
+    select,
+)
+
+from distrain.errors import InputError, Unavailable
+from distrain.service.settings import Settings
+from distrain.service.store.errors import translated
+
+WRITE_WAIT_S = 30.0
+POOL_WAIT_S = 10.0
+STATEMENT_LIMIT_S = 15
+LOCK_LIMIT_S = 10
+IDLE_LIMIT_S = 15
+CONNECT_LIMIT_S = 5
+
+
+class Database:
+    """One database, whichever it is.
+
+    Attributes:
+        path: The file; `None` for PostgreSQL.
+        where: Its address without the password, for messages.
+    """
+
+    def __init__(self, url: URL):
+        self.is_postgres = url.get_backend_name() == "postgresql"
+        self.path = None if self.is_postgres else Path(url.database or "")
+        self.where = str(self.path or url.render_as_string(hide_password=True))
+        self.engine = _postgres(url) if self.is_postgres else _sqlite(url)
+        self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._writer = self.engine.execution_options(distrain_write=True)
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection for queries; each sees what is committed when it begins.
+
+        Raises:
+            Unavailable: The database does not answer.
+        """
+        with translated(self.where), self._reader.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction: committed at the end of the block, rolled back by an error in it.
+
+        Raises:
+            Unavailable: The database does not answer, or others write for too long.
+        """
+        with translated(self.where), self._my_turn(), self._writer.begin() as connection:
+            yield connection
+
+    def now(self) -> ColumnElement[float]:
+        """Its clock in a statement, in unix seconds; SQLite's is this machine's."""
+        if self.is_postgres:
+            clock = "extract(epoch from clock_timestamp())::float8"
+            return literal_column(clock, Float())
+        return literal(time.time(), Float())
+
+    def now_s(self, connection: Connection) -> float:
+        """Its clock."""
+        return float(connection.execute(select(self.now())).scalar_one())
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _my_turn(self) -> Iterator[None]:
+        if self.is_postgres:
+            yield
+            return
+        if not self._turn.acquire(timeout=WRITE_WAIT_S):
+            raise Unavailable(
+                f"others have written for {WRITE_WAIT_S:g} s", where={"database": self.where}
+            )
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+
+def database_url(settings: Settings) -> URL:
+    """Where the database is.
+
+    Raises:
+        InputError: `database_url` is neither PostgreSQL's nor SQLite's.
+    """
+    if settings.database_url is None:
+        return URL.create("sqlite", database=str(settings.data_dir / "service.db"))
+    try:
+        url = make_url(settings.database_url)
+        backend = url.get_backend_name()
+    except Exception as error:
+        raise InputError(
+            "database_url is no URL of a database", hint="Give postgresql://USER@HOST/DATABASE."
+        ) from error
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if backend == "sqlite" and url.database and url.database != ":memory:":
+        return url.set(drivername="sqlite")
+    raise InputError(
+        f"database_url begins with {backend!r}",
+        hint="Give postgresql://USER@HOST/DATABASE, or leave it out for a file of SQLite.",
+    )
+
+
+def _postgres(url: URL) -> Engine:
+    limits = {
+        "statement_timeout": STATEMENT_LIMIT_S,
+        "lock_timeout": LOCK_LIMIT_S,
+        "idle_in_transaction_session_timeout": IDLE_LIMIT_S,
+    }
+    return create_engine(
+        url,
+        hide_parameters=True,
+        pool_size=10,
+        max_overflow=10,
+        pool_timeout=POOL_WAIT_S,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": CONNECT_LIMIT_S,
+            "application_name": "distrain",
+            "tcp_user_timeout": STATEMENT_LIMIT_S * 1000,
+            "options": " ".join(f"-c {name}={seconds}s" for name, seconds in limits.items()),
+        },
+    )
+
+
+def _sqlite(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        pool_size=20,
+        max_overflow=20,
+        pool_timeout=POOL_WAIT_S,
+        connect_args={"timeout": WRITE_WAIT_S},
+    )
+    event.listen(engine, "connect", _set_up)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _set_up(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # Python would begin transactions by itself
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-16000"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin(connection: Connection) -> None:
+    if connection.get_execution_options().get("distrain_write"):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")

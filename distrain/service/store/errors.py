@@ -1,0 +1,96 @@
+"""What the database refuses, and that it does not answer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import exc
+
+from distrain.errors import DistrainError, InputError, Unavailable
+
+
+class NotThere(DistrainError):
+    """A job, project, user, token or webhook that does not exist."""
+
+
+class KeyReused(DistrainError):
+    """An idempotency key that came before, with another body."""
+
+
+class KeyInFlight(DistrainError):
+    """An idempotency key whose first request has not ended; the same request may be sent again."""
+
+
+class RevisionDiffers(DistrainError):
+    """A job that changed since its caller saw it."""
+
+
+class NotNow(DistrainError):
+    """What a job's state, or a project's origin, does not allow."""
+
+
+class QuotaExceeded(DistrainError):
+    """A job that a project's quota does not allow now; it may when others have started or ended.
+
+    Attributes:
+        which: The field of `Quota`.
+        limit: Its value.
+    """
+
+    which: str = ""
+    limit: int = 0
+
+
+def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
+    """Make the error."""
+    error = QuotaExceeded(
+        f"the project has {limit} waiting jobs, as many as its quota allows"
+        if which == "max_queued"
+        else f"you have {limit} waiting jobs in the project, as many as its quota allows",
+        where={"project": project, "quota": f"{which}: {limit}"},
+        hint="Wait until one starts, or cancel one.",
+    )
+    error.which, error.limit = which, limit
+    return error
+
+
+class LeaseLost(DistrainError):
+    """A lease that somebody else has; whoever held it must stop."""
+
+
+class Unstorable(InputError):
+    """A value that the database cannot hold, such as a text with a NUL character."""
+
+
+class SchemaDiffers(DistrainError):
+    """A database whose tables are not those of this version of distrain."""
+
+
+class DatabaseInUse(DistrainError):
+    """A database that another service has."""
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Raise the database's errors as ours; a statement's values stay out of the message.
+
+    Raises:
+        Unavailable: It does not answer, waits too long for a lock, or its disk is full.
+        Unstorable: It cannot hold a value.
+    """
+    try:
+        yield
+    except exc.DataError as error:
+        raise Unstorable(
+            f"the database cannot hold a value: {_first_line(error)}", where={"database": where}
+        ) from error
+    except (exc.TimeoutError, exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
+        raise Unavailable(
+            f"the database does not answer: {_first_line(error)}",
+            where={"database": where},
+            hint="Try again; if it stays, look whether the server runs and its disk has room.",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    origin = getattr(error, "orig", None) or error
+    return (str(origin).splitlines() or [type(origin).__name__])[0]

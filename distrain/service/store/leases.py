@@ -1,0 +1,111 @@
+"""Leases: who reconciles a cluster or publishes events, by the database's clock.
+
+A lease that ran out may be taken by another, under the next generation. What its old owner still
+writes is refused, since every write looks for owner and generation in its own transaction, with the
+lease's row locked until that ends.
+"""
+
+from sqlalchemy import Connection, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.sql import case, or_
+
+from distrain.service.store import tables
+from distrain.service.store.engine import Database
+from distrain.service.store.errors import LeaseLost
+from distrain.service.values import Lease
+
+TTL_S = 15.0
+_leases = tables.leases
+
+
+class Leases:
+    """The part of `Store` that lends work to one process at a time."""
+
+    db: Database
+
+    def take_lease(self, name: str, owner: str, ttl_s: float = TTL_S) -> Lease | None:
+        """Take a lease that nobody has, or that ran out; one's own is prolonged.
+
+        Args:
+            name: `cluster:NAME`, or `publisher`.
+            owner: Must be unique to the process, and to its start.
+            ttl_s: How long it is.
+
+        Returns:
+            The lease; `None` while another has it.
+        """
+        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        with self.db.write() as connection:
+            now_s = self.db.now_s(connection)
+            ran_out = _leases.c.expires_at_s <= now_s
+            statement = (
+                dialect_insert(_leases)
+                .values(name=name, owner=owner, generation=1, expires_at_s=now_s + ttl_s)
+                .on_conflict_do_update(
+                    index_elements=[_leases.c.name],
+                    set_={
+                        "owner": owner,
+                        "generation": _leases.c.generation + case((ran_out, 1), else_=0),
+                        "expires_at_s": now_s + ttl_s,
+                    },
+                    where=or_(ran_out, _leases.c.owner == owner),
+                )
+                .returning(*_leases.c)
+            )
+            row = connection.execute(statement).first()
+        return None if row is None else Lease(**row._mapping)
+
+    def renew(self, lease: Lease, ttl_s: float = TTL_S) -> Lease:
+        """Prolong a lease, also one that ran out and that nobody took.
+
+        Raises:
+            LeaseLost: Another has it.
+        """
+        with self.db.write() as connection:
+            return self._until(connection, lease, self.db.now_s(connection) + ttl_s)
+
+    def release(self, lease: Lease) -> None:
+        """Let others have a lease now; one that is lost already is left alone."""
+        with self.db.write() as connection:
+            try:
+                self._until(connection, lease, 0.0)
+            except LeaseLost:
+                return
+
+    def _until(self, connection: Connection, lease: Lease, expires_at_s: float) -> Lease:
+        statement = (
+            update(_leases)
+            .where(
+                _leases.c.name == lease.name,
+                _leases.c.owner == lease.owner,
+                _leases.c.generation == lease.generation,
+            )
+            .values(expires_at_s=expires_at_s)
+            .returning(*_leases.c)
+        )
+        row = connection.execute(statement).first()
+        if row is None:
+            raise _lost(lease)
+        return Lease(**row._mapping)
+
+
+def must_hold(connection: Connection, lease: Lease) -> None:
+    """Lock a lease's row until the transaction ends, so that nobody takes it meanwhile.
+
+    Raises:
+        LeaseLost: Another has it, or had it.
+    """
+    row = connection.execute(
+        select(_leases.c.owner, _leases.c.generation)
+        .where(_leases.c.name == lease.name)
+        .with_for_update()
+    ).first()
+    if row is None or (row.owner, row.generation) != (lease.owner, lease.generation):
+        raise _lost(lease)
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(
+        "another process has the lease", where={"lease": lease.name, "owner": lease.owner}
+    )

@@ -1,0 +1,192 @@
+"""Pages of jobs, newest first, by keyset: a page begins below the last seq of the one before.
+
+Each page costs about its own size, however many jobs there are. For that a filter is cut into
+branches of which each walks one index in the order of seq and stops after a page: one for each
+project or owner that the caller may see, and for each final state that is asked for; jobs that have
+not ended have indexes of their own. The branches' rows are then merged.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    false,
+    func,
+    or_,
+    select,
+    true,
+    union_all,
+)
+
+from distrain.jobs import JobState
+from distrain.service.store import rows, tables
+from distrain.service.store.engine import Database
+from distrain.service.values import Intent, Job, Phase
+
+NO_CONTACT_S = 30.0
+CLOCKS_DIFFER_S = 60.0
+_MANY_BRANCHES = 24
+_FINAL = {state.value for state in JobState if state.is_final}
+_jobs = tables.jobs
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs; `None` and empty mean any.
+
+    Attributes:
+        states: As they are shown: `queued`, `handing_over`, `cancelling`, `unknown`, or the
+            coordinator's.
+        tags: All of them, with these values.
+        text: Part of the name or the id, in any case.
+        visible: What the caller may see: projects, each with the only owner whose jobs they may see
+            or `None` for all; `None` instead of the tuple: everything.
+    """
+
+    project: str | None = None
+    owner: str | None = None
+    states: tuple[str, ...] = ()
+    cluster: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    created_after_s: float | None = None
+    text: str = ""
+    visible: tuple[tuple[str, str | None], ...] | None = None
+
+
+class Listing:
+    """The part of `Store` that lists jobs."""
+
+    db: Database
+
+    def jobs(self, wanted: JobFilter, limit: int, before_seq: int | None = None) -> list[Job]:
+        """A page of jobs, newest first.
+
+        Args:
+            wanted: Which.
+            limit: How many at most.
+            before_seq: The seq of the last job of the page before.
+        """
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            common = [*_common(wanted), *_after(connection, wanted.created_after_s)]
+            if before_seq is not None:
+                common.append(_jobs.c.seq < before_seq)
+            statement = _page(_branches(wanted, now_s), common, limit)
+            return [rows.job_of(row) for row in connection.execute(statement)]
+
+
+def state_is(state: str, now_s: float) -> ColumnElement[bool]:
+    """Whether a job is shown in a state, as `distrain.service.decide` shows it."""
+    alive = _jobs.c.finished_at_s.is_(None)
+    cancelling = _jobs.c.intent == Intent.CANCEL.value
+    heard = tables.clusters
+    silent = and_(
+        _jobs.c.phase == Phase.HANDED_OVER.value,
+        func.coalesce(_jobs.c.observed_at_s, 0.0) <= now_s - NO_CONTACT_S,
+        _jobs.c.cluster.not_in(
+            select(heard.c.name).where(heard.c.observed_at_s > now_s - NO_CONTACT_S)
+        ),
+    )
+    wanted = and_(alive, ~cancelling)
+    if state in _FINAL:
+        return and_(_jobs.c.state == state, ~alive)
+    if state == "cancelling":
+        return and_(alive, cancelling)
+    if state in (Phase.QUEUED.value, Phase.HANDING_OVER.value):
+        return and_(wanted, _jobs.c.phase == state)
+    if state == "unknown":
+        return and_(wanted, silent)
+    return and_(wanted, _jobs.c.phase == Phase.HANDED_OVER.value, ~silent, _jobs.c.state == state)
+
+
+def _common(wanted: JobFilter) -> list[ColumnElement[bool]]:
+    conditions = []
+    if wanted.project is not None:
+        conditions.append(_jobs.c.project == wanted.project)
+    if wanted.owner is not None:
+        conditions.append(_jobs.c.owner == wanted.owner)
+    if wanted.cluster is not None:
+        conditions.append(_jobs.c.cluster == wanted.cluster)
+    if wanted.text:
+        conditions.append(
+            or_(
+                _jobs.c.name.icontains(wanted.text, autoescape=True),
+                _jobs.c.id.icontains(wanted.text, autoescape=True),
+            )
+        )
+    tagged = tables.job_tags
+    for key, value in wanted.tags:
+        seqs = select(tagged.c.seq).where(tagged.c.key == key, tagged.c.value == value)
+        conditions.append(_jobs.c.seq.in_(seqs))
+    return conditions
+
+
+def _after(connection: Connection, created_after_s: float | None) -> list[ColumnElement[bool]]:
+    """Jobs made after a moment, with a bound of their seq at which a walk down the seqs ends."""
+    if created_after_s is None:
+        return []
+    before = (
+        select(_jobs.c.seq)
+        .where(_jobs.c.created_at_s <= created_after_s - CLOCKS_DIFFER_S)
+        .order_by(_jobs.c.created_at_s.desc(), _jobs.c.seq.desc())
+        .limit(1)
+    )
+    floor = connection.execute(before).scalar_one_or_none() or 0
+    return [_jobs.c.created_at_s > created_after_s, _jobs.c.seq > floor]
+
+
+def _branches(wanted: JobFilter, now_s: float) -> list[ColumnElement[bool]]:
+    seen = _seen(wanted)
+    states = _states(wanted.states, now_s)
+    if len(seen) * len(states) > _MANY_BRANCHES:
+        return [and_(or_(*seen), or_(*states))]
+    return [and_(*both) for both in product(seen, states)]
+
+
+def _seen(wanted: JobFilter) -> list[ColumnElement[bool]]:
+    if wanted.visible is None:
+        return [true()]
+    whole = {project for project, owner in wanted.visible if owner is None}
+    pairs = {
+        (project, owner)
+        for project, owner in wanted.visible
+        if wanted.project in (None, project)
+        and (owner is None or (project not in whole and wanted.owner in (None, owner)))
+    }
+    conditions = [
+        _jobs.c.project == project
+        if owner is None
+        else and_(_jobs.c.project == project, _jobs.c.owner == owner)
+        for project, owner in sorted(pairs, key=str)
+    ]
+    return conditions or [false()]
+
+
+def _states(states: Iterable[str], now_s: float) -> list[ColumnElement[bool]]:
+    asked = set(states)
+    if not asked:
+        return [true()]
+    conditions = [state_is(state, now_s) for state in sorted(asked & _FINAL)]
+    if alive := sorted(asked - _FINAL):
+        shown = or_(*(state_is(state, now_s) for state in alive))
+        conditions.append(and_(_jobs.c.finished_at_s.is_(None), shown))
+    return conditions
+
+
+def _page(
+    branches: list[ColumnElement[bool]], common: list[ColumnElement[bool]], limit: int
+) -> Select[tuple[object, ...]]:
+    newest = [
+        select(_jobs).where(branch, *common).order_by(_jobs.c.seq.desc()).limit(limit)
+        for branch in branches
+    ]
+    if len(newest) == 1:
+        return newest[0]
+    parts = [select(part.subquery()) for part in newest]
+    merged = union_all(*parts).subquery()
+    return select(merged).order_by(merged.c.seq.desc()).limit(limit)

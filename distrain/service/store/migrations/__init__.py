@@ -1,0 +1,122 @@
+"""Brings a database's tables to those of this version, and looks whether they are."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, insert, select, text
+
+from distrain.service.store import tables
+from distrain.service.store.engine import Database
+from distrain.service.store.errors import SchemaDiffers, translated
+
+_ADVISORY_LOCK = 0x64697374  # any number of our own; PostgreSQL's locks of this kind have no names
+_SERVICE_ID = "service_id"
+
+
+def head() -> str:
+    """The revision of this version's tables."""
+    revision = _script().get_current_head()
+    assert revision is not None
+    return revision
+
+
+def upgrade(db: Database) -> None:
+    """Bring the tables to this version's, from none or from any earlier ones, in one transaction.
+
+    Raises:
+        SchemaDiffers: They are of a later version.
+        Unavailable: The database does not answer.
+    """
+    with _alone(db) as connection:
+        _refuse_later(db, current(connection))
+        script = _script()
+        environment = EnvironmentContext(
+            Config(), script, fn=lambda revision, context: script._upgrade_revs("head", revision)
+        )
+        with environment:
+            environment.configure(connection=connection, target_metadata=tables.metadata)
+            environment.run_migrations()
+        _name_service(connection)
+
+
+def check(db: Database) -> None:
+    """See that the tables are this version's.
+
+    Raises:
+        SchemaDiffers: They are not.
+        Unavailable: The database does not answer.
+    """
+    revision = None
+    if db.path is None or db.path.exists():  # opening an absent file would make it
+        with db.read() as connection:
+            revision = current(connection)
+    if revision == head():
+        return
+    _refuse_later(db, revision)
+    raise SchemaDiffers(
+        "the database has no tables yet"
+        if revision is None
+        else f"the database's tables are of an earlier version (revision {revision})",
+        where={"database": db.where},
+        hint="Run `distrain serve migrate`; copy the database before, with "
+        "`distrain serve backup` or pg_dump.",
+    )
+
+
+def current(connection: Connection) -> str | None:
+    """The revision of a database's tables; `None` without any."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def service_id(db: Database) -> str:
+    """Which service this database is of."""
+    with db.read() as connection:
+        statement = select(tables.facts.c.value).where(tables.facts.c.name == _SERVICE_ID)
+        return str(connection.execute(statement).scalar_one())
+
+
+def _refuse_later(db: Database, revision: str | None) -> None:
+    known = {script.revision for script in _script().walk_revisions()}
+    if revision is not None and revision not in known:
+        raise SchemaDiffers(
+            f"the database's tables are of a later version of distrain (revision {revision})",
+            where={"database": db.where},
+            hint="Run that version, or a later one; there is no way back but a backup from before "
+            "`distrain serve migrate`.",
+        )
+
+
+@contextmanager
+def _alone(db: Database) -> Iterator[Connection]:
+    """A transaction without time limits, under a lock that lets one process migrate at a time."""
+    if not db.is_postgres:
+        with db.write() as connection:
+            yield connection
+        return
+    with translated(db.where), db.engine.connect() as connection:
+        for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            connection.execute(text(f"SET {limit} = 0"))
+        connection.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _ADVISORY_LOCK})
+        connection.commit()
+        try:
+            with connection.begin():
+                yield connection
+        finally:
+            connection.invalidate()  # its limits are off, and closing it gives the lock back
+
+
+def _name_service(connection: Connection) -> None:
+    facts = tables.facts
+    known = select(facts.c.value).where(facts.c.name == _SERVICE_ID)
+    if connection.execute(known).first() is None:
+        connection.execute(insert(facts).values(name=_SERVICE_ID, value=uuid.uuid4().hex))
+
+
+def _script() -> ScriptDirectory:
+    return ScriptDirectory(str(Path(__file__).parent))

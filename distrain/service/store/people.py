@@ -1,0 +1,241 @@
+"""Users, projects, members and tokens."""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from distrain.service.store import tables
+from distrain.service.store.engine import Database
+from distrain.service.store.errors import NotNow, NotThere
+from distrain.service.values import Quota, Role, Scope
+
+USED_EVERY_S = 60.0
+_members, _projects = tables.members, tables.projects
+_tokens, _users = tables.tokens, tables.users
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, whose secret only its user has.
+
+    Attributes:
+        id: Its public part.
+        sha256: Of its text.
+        used_at_s: To about a minute.
+    """
+
+    id: str
+    sha256: bytes
+    user: str
+    label: str
+    scopes: frozenset[Scope]
+    created_at_s: float
+    expires_at_s: float
+    revoked_at_s: float | None = None
+    used_at_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project.
+
+    Attributes:
+        declared: Whether the configuration declares it; the API then does not change it.
+    """
+
+    name: str
+    quota: Quota
+    declared: bool
+    created_at_s: float
+
+
+class People:
+    """The part of `Store` for users, projects and tokens."""
+
+    db: Database
+
+    def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
+        """Make a user where there is none; `is_admin` also changes one who is there."""
+        with self.db.read() as connection:
+            row = connection.execute(select(_users.c.is_admin).where(_users.c.name == user)).first()
+        if row is not None and is_admin in (None, row.is_admin):
+            return
+        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        statement = dialect_insert(_users).values(
+            name=user, is_admin=bool(is_admin), created_at_s=self.db.now()
+        )
+        with self.db.write() as connection:
+            connection.execute(
+                statement.on_conflict_do_nothing()
+                if is_admin is None
+                else statement.on_conflict_do_update(
+                    index_elements=["name"], set_={"is_admin": is_admin}
+                )
+            )
+
+    def principal(self, user: str) -> tuple[bool, dict[str, Role]]:
+        """Whether a user operates the service, and their role in each project of theirs."""
+        with self.db.read() as connection:
+            found = connection.execute(
+                select(_users.c.is_admin, _members.c.project, _members.c.role)
+                .outerjoin_from(_users, _members, _members.c.user == _users.c.name)
+                .where(_users.c.name == user)
+            ).all()
+        is_admin = any(row.is_admin for row in found)
+        return is_admin, {row.project: Role(row.role) for row in found if row.project is not None}
+
+    def users(self) -> dict[str, bool]:
+        """All users by name, and whether they operate the service."""
+        with self.db.read() as connection:
+            found = connection.execute(
+                select(_users.c.name, _users.c.is_admin).order_by(_users.c.name)
+            )
+            return {row.name: row.is_admin for row in found}
+
+    def token_by_sha256(self, sha256: bytes) -> Token | None:
+        """The token whose text has this hash, also one that ran out or was revoked."""
+        with self.db.read() as connection:
+            row = connection.execute(select(_tokens).where(_tokens.c.sha256 == sha256)).first()
+        return None if row is None else _token(row._asdict())
+
+    def put_token(self, token: Token) -> None:
+        """Keep a new token; its user exists from then on."""
+        self.ensure_user(token.user)
+        fields = dataclasses.asdict(token) | {"scopes": sorted(s.value for s in token.scopes)}
+        with self.db.write() as connection:
+            connection.execute(_tokens.insert().values(fields))
+
+    def revoke_token(self, token_id: str) -> Token:
+        """Make a token worthless, at once; one that was revoked before keeps its time.
+
+        Raises:
+            NotThere: No such token.
+        """
+        with self.db.write() as connection:
+            connection.execute(
+                update(_tokens)
+                .where(_tokens.c.id == token_id, _tokens.c.revoked_at_s.is_(None))
+                .values(revoked_at_s=self.db.now())
+            )
+            row = connection.execute(select(_tokens).where(_tokens.c.id == token_id)).first()
+        if row is None:
+            raise NotThere("no such token", where={"token": token_id})
+        return _token(row._asdict())
+
+    def note_token_used(self, token_id: str) -> None:
+        """Note that a token was shown now; at most once a minute is written."""
+        now = self.db.now()
+        late = or_(_tokens.c.used_at_s.is_(None), _tokens.c.used_at_s < now - USED_EVERY_S)
+        mine = _tokens.c.id == token_id
+        with self.db.read() as connection:
+            if connection.execute(select(_tokens.c.id).where(mine, late)).first() is None:
+                return
+        with self.db.write() as connection:
+            connection.execute(update(_tokens).where(mine, late).values(used_at_s=now))
+
+    def tokens(self, user: str | None = None) -> list[Token]:
+        """A user's tokens, or all, newest first."""
+        statement = select(_tokens).order_by(_tokens.c.created_at_s.desc(), _tokens.c.id)
+        if user is not None:
+            statement = statement.where(_tokens.c.user == user)
+        with self.db.read() as connection:
+            return [_token(row._asdict()) for row in connection.execute(statement)]
+
+    def projects(self) -> list[Project]:
+        """All projects, by name."""
+        with self.db.read() as connection:
+            found = connection.execute(select(_projects).order_by(_projects.c.name))
+            return [
+                Project(row.name, Quota(**row.quota), row.declared, row.created_at_s)
+                for row in found
+            ]
+
+    def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
+        """Make a project, or change its quota.
+
+        Raises:
+            NotNow: The configuration declares it, and this call does not come from there.
+        """
+        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        values = {"quota": dataclasses.asdict(quota), "declared": declared}
+        with self.db.write() as connection:
+            _refuse_declared(connection, name, declared)
+            connection.execute(
+                dialect_insert(_projects)
+                .values(name=name, created_at_s=self.db.now(), **values)
+                .on_conflict_do_update(index_elements=["name"], set_=values)
+            )
+
+    def undeclare_projects(self, but: Iterable[str]) -> None:
+        """Leave projects that the configuration declares no more to the API."""
+        with self.db.write() as connection:
+            connection.execute(
+                update(_projects)
+                .where(_projects.c.declared, _projects.c.name.not_in(sorted(but)))
+                .values(declared=False)
+            )
+
+    def members(self, project: str) -> dict[str, Role]:
+        """A project's members by name, with their roles."""
+        with self.db.read() as connection:
+            found = connection.execute(
+                select(_members.c.user, _members.c.role)
+                .where(_members.c.project == project)
+                .order_by(_members.c.user)
+            )
+            return {row.user: Role(row.role) for row in found}
+
+    def set_member(self, project: str, user: str, role: Role) -> None:
+        """Give a user a role in a project; the user exists from then on.
+
+        Raises:
+            NotThere: No such project.
+        """
+        self.ensure_user(user)
+        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        with self.db.write() as connection:
+            known = select(_projects.c.name).where(_projects.c.name == project)
+            if connection.execute(known).first() is None:
+                raise NotThere("no such project", where={"project": project})
+            connection.execute(
+                dialect_insert(_members)
+                .values(project=project, user=user, role=role.value)
+                .on_conflict_do_update(
+                    index_elements=["project", "user"], set_={"role": role.value}
+                )
+            )
+
+    def remove_member(self, project: str, user: str) -> None:
+        """Take a user's role in a project.
+
+        Raises:
+            NotThere: They have none.
+        """
+        with self.db.write() as connection:
+            gone = connection.execute(
+                delete(_members).where(_members.c.project == project, _members.c.user == user)
+            )
+            if not gone.rowcount:
+                raise NotThere("no such member", where={"project": project, "user": user})
+
+
+def _refuse_declared(connection: Connection, name: str, declared: bool) -> None:
+    row = connection.execute(
+        select(_projects.c.declared).where(_projects.c.name == name).with_for_update()
+    ).first()
+    if row is not None and row.declared and not declared:
+        raise NotNow(
+            "the configuration declares this project",
+            where={"project": name},
+            hint="Change it in serve.yaml, and reload the service.",
+        )
+
+
+def _token(fields: dict[str, Any]) -> Token:
+    scopes = frozenset(Scope(word) for word in fields.pop("scopes"))
+    return Token(**fields, scopes=scopes)

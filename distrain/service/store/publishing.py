@@ -1,0 +1,84 @@
+"""Events: rows of the outbox that the publisher numbers without gaps, and that streams read.
+
+Transactions commit in another order than that in which a sequence numbered their rows. A reader who
+remembers such a number would miss what commits late; so one process at a time, under a lease, moves
+committed rows on, and only its numbers are cursors. Changes of one job are committed one after
+the other, so their order stays.
+"""
+
+from typing import Any
+
+from sqlalchemy import Select, delete, func, insert, literal, select
+
+from distrain.service.store import rows, tables
+from distrain.service.store.engine import Database
+from distrain.service.store.leases import must_hold
+from distrain.service.values import Event, Lease
+
+PUBLISHER = "publisher"
+_events = tables.events
+_outbox = tables.outbox
+_COPIED = ("job_id", "project", "owner", "kind", "body", "at_s")
+
+
+class Publishing:
+    """The part of `Store` for events."""
+
+    db: Database
+
+    def publish(self, lease: Lease, limit: int = 500) -> int:
+        """Number waiting rows and move them to the events, oldest first.
+
+        Returns:
+            How many; as many as `limit` means that more may wait.
+
+        Raises:
+            LeaseLost: Another has the lease.
+        """
+        with self.db.read() as connection:
+            if connection.execute(select(_outbox.c.id).limit(1)).first() is None:
+                return 0  # without a transaction that writes: this is asked all the time
+        with self.db.write() as connection:
+            must_hold(connection, lease)
+            oldest = select(_outbox.c.id).order_by(_outbox.c.id).limit(limit)
+            ids = connection.execute(oldest).scalars().all()
+            if not ids:
+                return 0
+            last = connection.execute(select(func.max(_events.c.seq))).scalar_one() or 0
+            number = literal(last) + func.row_number().over(order_by=_outbox.c.id)
+            moved = select(number, *(_outbox.c[name] for name in _COPIED)).where(
+                _outbox.c.id.in_(ids)
+            )
+            connection.execute(insert(_events).from_select(["seq", *_COPIED], moved))
+            connection.execute(delete(_outbox).where(_outbox.c.id.in_(ids)))
+        return len(ids)
+
+    def events_after(self, seq: int, limit: int) -> list[Event]:
+        """The events that follow one, in order."""
+        return self._events(select(_events).where(_events.c.seq > seq), limit)
+
+    def job_events_after(self, job_id: str, seq: int, limit: int) -> list[Event]:
+        """Those of a job."""
+        return self._events(
+            select(_events).where(_events.c.job_id == job_id, _events.c.seq > seq), limit
+        )
+
+    def last_seq(self) -> int:
+        """The number of the last event; 0 before the first."""
+        return self._seq(func.max(_events.c.seq))
+
+    def first_seq(self) -> int:
+        """The number of the oldest that is kept; 0 if there are none.
+
+        A cursor `c` is good while `c + 1 >= first_seq()`: those between were not pruned.
+        """
+        return self._seq(func.min(_events.c.seq))
+
+    def _events(self, statement: Select[Any], limit: int) -> list[Event]:
+        with self.db.read() as connection:
+            found = connection.execute(statement.order_by(_events.c.seq).limit(limit))
+            return [rows.event_of(row) for row in found]
+
+    def _seq(self, extreme: Any) -> int:
+        with self.db.read() as connection:
+            return connection.execute(select(extreme)).scalar_one() or 0

@@ -1,0 +1,193 @@
+"""What reconcilers write, each time under their lease: jobs, attempts, what clusters are like."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from distrain.service.store import rows, tables
+from distrain.service.store.engine import Database
+from distrain.service.store.leases import must_hold
+from distrain.service.store.rows import Attempt
+from distrain.service.values import Job, Lease, Phase
+
+_jobs = tables.jobs
+_SILENT = {"observed_at_s", "epoch"}
+_IDS_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """A change of one job.
+
+    Attributes:
+        rev: The revision on which it was decided; a job that has another stays as it is.
+        columns: New values, by the names of `Job`.
+        attempts: Attempts as they are now; each replaces the row of its number.
+        kind: The event's: `job.state` or `job.progress`; `None` takes `job.progress` where progress
+            alone changes.
+        event: The event's body; `None` takes the job as it is after the change.
+    """
+
+    job_id: str
+    rev: int
+    columns: Mapping[str, Any]
+    attempts: Sequence[Attempt] = ()
+    kind: str | None = None
+    event: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ClusterRow:
+    """What a reconciler wrote of a cluster.
+
+    Attributes:
+        state: JSON values.
+        observed_at_s: When its scheduler was last heard; `None` before the first time.
+    """
+
+    name: str
+    state: Mapping[str, Any]
+    observed_at_s: float | None
+
+
+class Recording:
+    """The part of `Store` for reconcilers."""
+
+    db: Database
+
+    def alive(self, cluster: str) -> list[Job]:
+        """The jobs of a cluster that have not ended, in the order in which they came."""
+        statement = (
+            select(_jobs)
+            .where(_jobs.c.cluster == cluster, _jobs.c.finished_at_s.is_(None))
+            .order_by(_jobs.c.seq)
+        )
+        with self.db.read() as connection:
+            return [rows.job_of(row) for row in connection.execute(statement)]
+
+    queue = alive
+
+    def record(self, lease: Lease, changes: Iterable[JobChange]) -> list[JobChange]:
+        """Write changes of jobs of the lease's cluster, with their attempts and events, or none.
+
+        Returns:
+            Those that were left out, because their job has another revision, or is gone.
+
+        Raises:
+            LeaseLost: Another has the lease.
+        """
+        skipped = []
+        told = []
+        with self.db.write() as connection:
+            must_hold(connection, lease)
+            now_s = self.db.now_s(connection)
+            for change in sorted(changes, key=lambda change: change.job_id):
+                job = _apply(connection, lease, change, now_s)
+                if job is None:
+                    skipped.append(change)
+                    continue
+                self._put_attempts(connection, change.attempts)
+                told.append((job, change.kind or _kind(change), change.event))
+            rows.tell(connection, told, now_s)
+        return skipped
+
+    def seen(self, lease: Lease, job_ids: Iterable[str], at_s: float) -> None:
+        """Note when the scheduler was last heard about jobs; that makes no revision and no event.
+
+        Raises:
+            LeaseLost: Another has the lease.
+        """
+        ids = sorted(job_ids)
+        with self.db.write() as connection:
+            must_hold(connection, lease)
+            for first in range(0, len(ids), _IDS_AT_ONCE):
+                connection.execute(
+                    update(_jobs)
+                    .where(
+                        _jobs.c.id.in_(ids[first : first + _IDS_AT_ONCE]),
+                        _jobs.c.cluster == _cluster(lease),
+                        _jobs.c.finished_at_s.is_(None),
+                    )
+                    .values(observed_at_s=at_s, generation=lease.generation)
+                )
+
+    def put_cluster(
+        self, lease: Lease, state: Mapping[str, Any], observed_at_s: float | None = None
+    ) -> None:
+        """Write what the lease's cluster is like.
+
+        Args:
+            lease: Of the cluster.
+            state: JSON values.
+            observed_at_s: When its scheduler was last heard; `None` leaves what is written. Jobs of
+                a cluster that was not heard of for 30 s are shown as unknown.
+
+        Raises:
+            LeaseLost: Another has the lease.
+        """
+        table = tables.clusters
+        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        with self.db.write() as connection:
+            must_hold(connection, lease)
+            values: dict[str, Any] = {"state": dict(state)}
+            if observed_at_s is not None:
+                values["observed_at_s"] = observed_at_s
+            connection.execute(
+                dialect_insert(table)
+                .values(name=_cluster(lease), **values)
+                .on_conflict_do_update(index_elements=[table.c.name], set_=values)
+            )
+
+    def clusters(self) -> list[ClusterRow]:
+        """What reconcilers know of each cluster, by name."""
+        table = tables.clusters
+        with self.db.read() as connection:
+            found = connection.execute(select(table).order_by(table.c.name))
+            return [ClusterRow(**row._mapping) for row in found]
+
+    def _put_attempts(self, connection: Connection, attempts: Iterable[Attempt]) -> None:
+        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        for attempt in attempts:
+            values = dataclasses.asdict(attempt)
+            statement = dialect_insert(tables.attempts).values(values)
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=["job_id", "attempt"], set_=values)
+            )
+
+
+def _cluster(lease: Lease) -> str:
+    return lease.name.removeprefix("cluster:")
+
+
+def _apply(connection: Connection, lease: Lease, change: JobChange, now_s: float) -> Job | None:
+    columns = {name: _plain(value) for name, value in change.columns.items()}
+    if columns.get("phase") == Phase.FINAL.value:
+        columns.setdefault("finished_at_s", now_s)
+    row = connection.execute(
+        update(_jobs)
+        .where(
+            _jobs.c.id == change.job_id,
+            _jobs.c.rev == change.rev,
+            _jobs.c.cluster == _cluster(lease),
+        )
+        .values(columns | {"rev": change.rev + 1, "generation": lease.generation})
+        .returning(*_jobs.c)
+    ).first()
+    return None if row is None else rows.job_of(row)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _kind(change: JobChange) -> str:
+    changed = set(change.columns) - _SILENT
+    return rows.PROGRESS if changed == {"progress"} and not change.attempts else rows.STATE

@@ -1,0 +1,99 @@
+"""Jobs between rows and values, and the events that their changes write."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert
+
+from distrain.service.store import tables
+from distrain.service.values import Event, Intent, Job, Phase
+
+STATE = "job.state"
+PROGRESS = "job.progress"
+DELETED = "job.deleted"
+
+_TOLD = (
+    "rev",
+    "name",
+    "cluster",
+    "phase",
+    "intent",
+    "state",
+    "attempt",
+    "first_attempt",
+    "resumes",
+    "reason",
+    "message",
+    "why_pending",
+    "priority",
+    "observed_at_s",
+    "started_at_s",
+    "finished_at_s",
+)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt of a job, as it was seen.
+
+    Attributes:
+        epoch: The boot of the scheduler that ran it.
+        reason: Why it ended.
+        step: The last that was reported.
+    """
+
+    job_id: str
+    attempt: int
+    epoch: str
+    started_at_s: float
+    ended_at_s: float | None = None
+    reason: str | None = None
+    message: str | None = None
+    step: int | None = None
+
+
+def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
+    """The job in a row of `jobs`."""
+    fields = dict(row._mapping if isinstance(row, Row) else row)
+    fields["intent"] = Intent(fields["intent"])
+    fields["phase"] = Phase(fields["phase"])
+    return Job(**fields)
+
+
+def event_of(row: Row[Any]) -> Event:
+    """The event in a row of `events`."""
+    return Event(**row._mapping)
+
+
+def told(job: Job, kind: str) -> dict[str, Any]:
+    """The body of an event: what a list shows of the job, in the names of `Job`."""
+    body: dict[str, Any] = {name: getattr(job, name) for name in _TOLD}
+    if kind == PROGRESS:
+        body["progress"] = dict(job.progress)
+    return body
+
+
+def tell(
+    connection: Connection, jobs: Iterable[tuple[Job, str, Mapping[str, Any] | None]], now_s: float
+) -> None:
+    """Write the outbox's rows of changed jobs, in the transaction that changes them.
+
+    Args:
+        connection: The transaction.
+        jobs: Each as it is now, the event's kind, and its body; `None` takes `told`.
+        now_s: The event's time.
+    """
+    rows = [
+        {
+            "job_id": job.id,
+            "project": job.project,
+            "owner": job.owner,
+            "kind": kind,
+            "body": told(job, kind) if body is None else dict(body),
+            "at_s": now_s,
+        }
+        for job, kind, body in jobs
+    ]
+    if rows:
+        connection.execute(insert(tables.outbox), rows)

@@ -1,0 +1,163 @@
+"""The service's database as one object, and how it is opened."""
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from sqlalchemy import text
+
+from distrain.errors import OutputError
+from distrain.service.settings import Settings
+from distrain.service.store import migrations
+from distrain.service.store.auditing import Auditing
+from distrain.service.store.changing import Changing
+from distrain.service.store.engine import Database, database_url
+from distrain.service.store.errors import DatabaseInUse
+from distrain.service.store.leases import Leases
+from distrain.service.store.listing import Listing
+from distrain.service.store.people import People
+from distrain.service.store.publishing import Publishing
+from distrain.service.store.recording import Recording
+from distrain.service.store.submitting import Submitting
+
+
+class Store(Submitting, Changing, Listing, Recording, Leases, Publishing, People, Auditing):
+    """The database. Threads may share it; each call is one short transaction, or a few.
+
+    Every call may raise `distrain.errors.Unavailable`: the database does not answer. A write that
+    raised it was perhaps committed all the same; jobs are submitted with keys for that.
+
+    Attributes:
+        db: The connections.
+        service_id: Which service this is, for schedulers that are asked by several.
+    """
+
+    def __init__(self, db: Database, lock: IO[str] | None = None):
+        self.db = db
+        self.service_id = migrations.service_id(db)
+        self._lock = lock
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections, and let another service have the file."""
+        self.db.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def ping(self) -> None:
+        """See that the database answers.
+
+        Raises:
+            Unavailable: It does not.
+        """
+        with self.db.read() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def now_s(self) -> float:
+        """The database's clock, in unix seconds."""
+        with self.db.read() as connection:
+            return self.db.now_s(connection)
+
+
+def open_store(settings: Settings, *, single: bool = True) -> Store:
+    """Open the database; its tables must be this version's.
+
+    Args:
+        settings: Where it is.
+        single: Refuse a file that another service has. One process of a service asks for that, and
+            opens it for as long as the service lives; the others of the same service do not.
+
+    Raises:
+        SchemaDiffers: Its tables are not this version's; the hint has the command.
+        DatabaseInUse: Another service has the file.
+        Unavailable: It does not answer.
+    """
+    db = Database(database_url(settings))
+    lock = None
+    try:
+        if single and db.path is not None:
+            lock = _lock(db.path)
+        migrations.check(db)
+        return Store(db, lock)
+    except BaseException:
+        db.close()
+        if lock is not None:
+            lock.close()
+        raise
+
+
+def migrate(settings: Settings) -> None:
+    """Make the tables, or bring them to this version's; nothing is done where they are.
+
+    Raises:
+        SchemaDiffers: They are of a later version.
+        DatabaseInUse: A service runs on the file.
+        OutputError: The file cannot be made.
+        Unavailable: The database does not answer.
+    """
+    db = Database(database_url(settings))
+    try:
+        if db.path is None:
+            migrations.upgrade(db)
+            return
+        with _lock(db.path):
+            _make_file(db.path)
+            migrations.upgrade(db)
+    finally:
+        db.close()
+
+
+def _make_file(path: Path) -> None:
+    """Make the file for its owner alone; SQLite gives the files beside it the same permissions."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _lock(path: Path) -> IO[str]:
+    """Hold the file beside a database that says which service has it; closing gives it back."""
+    beside = path.with_name(path.name + ".lock")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = beside.open("a+")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise DatabaseInUse(
+            "another service has the database",
+            where={"database": path, "held by": holder},
+            hint="SQLite serves one service; stop that one, or set `database_url` to a PostgreSQL.",
+        ) from error
+    lock.seek(0)
+    lock.truncate()
+    lock.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
+    lock.flush()
+    return lock
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"the database's folder cannot be written: {error.strerror}",
+        where={"database": path},
+        hint="Give another `data_dir`, or its owner's permissions.",
+    )

@@ -1,0 +1,249 @@
+"""Jobs that come in: each with its spec, tags, key and event in one transaction, within the quota.
+
+Two requests with one key meet at the key's row, which is written first: the second waits there
+until the first has ended, and then finds its job. Two requests of one project meet at the project's
+row, so that what the quota counts does not change meanwhile.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import DBAPIError
+
+from distrain.jobs import JobState
+from distrain.service.store import rows, tables
+from distrain.service.store.engine import Database
+from distrain.service.store.errors import (
+    KeyInFlight,
+    KeyReused,
+    NotNow,
+    NotThere,
+    quota_exceeded,
+)
+from distrain.service.values import Intent, Job, Key, NewJob, Phase, Quota
+
+WITH_WORKERS = tuple(
+    state.value for state in JobState if state.holds_workers or state is JobState.RESTARTING
+)
+_LOCK_NOT_AVAILABLE = "55P03"
+_jobs = tables.jobs
+
+
+class Submitting:
+    """The part of `Store` that takes jobs."""
+
+    db: Database
+
+    def submit(self, new: NewJob, key: Key) -> tuple[Job, bool]:
+        """Take a job, or find the one that the same request made before.
+
+        Returns:
+            The job, and whether it is new.
+
+        Raises:
+            NotThere: The project, or the key's job, does not exist (any more).
+            KeyReused: The key came with another body.
+            KeyInFlight: The key's first request has not ended.
+            QuotaExceeded: The project has too many waiting jobs.
+        """
+        with self.db.write() as connection:
+            known = _take_key(self.db, connection, key, new.id)
+            if known is not None:
+                return known, False
+            now_s = _enter_queue(self.db, connection, new.project, new.owner)
+            job = _insert(connection, new, now_s)
+            rows.tell(connection, [(job, rows.STATE, None)], now_s)
+        return job, True
+
+    def find_key(self, key: Key) -> Job | None:
+        """The job that a request with this key made; `None` if there was none.
+
+        Raises:
+            NotThere: The job was deleted.
+            KeyReused: The key came with another body.
+        """
+        with self.db.read() as connection:
+            return _find_key(connection, key)
+
+    def resume(
+        self, job_id: str, spec: Mapping[str, Any], num_ranks: int, key: Key
+    ) -> tuple[Job, bool]:
+        """Bring a job that has ended back into the queue, with a spec that replaces its own.
+
+        Returns:
+            The job, and whether this call resumed it, not an earlier one with the same key.
+
+        Raises:
+            NotThere: No such job.
+            NotNow: It has not ended.
+            KeyReused: The key came with another body.
+            KeyInFlight: The key's first request has not ended.
+            QuotaExceeded: The project has too many waiting jobs.
+        """
+        with self.db.write() as connection:
+            known = _take_key(self.db, connection, key, job_id)
+            if known is not None:
+                return known, False
+            before = found(connection, job_id)
+            now_s = _enter_queue(self.db, connection, before.project, before.owner)
+            before = found(connection, job_id, lock=True)
+            if before.phase is not Phase.FINAL:
+                raise NotNow(
+                    "a job that has not ended cannot be resumed",
+                    where={"job": job_id, "state": before.state},
+                    hint="Cancel it first, and wait until it has ended.",
+                )
+            job = _requeue(connection, before, num_ranks)
+            document = tables.specs
+            connection.execute(
+                update(document).where(document.c.job_id == job_id).values(document=dict(spec))
+            )
+            rows.tell(connection, [(job, rows.STATE, None)], now_s)
+        return job, True
+
+
+def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
+    """A job that must exist.
+
+    Raises:
+        NotThere: It does not.
+    """
+    statement = select(_jobs).where(_jobs.c.id == job_id)
+    row = connection.execute(statement.with_for_update() if lock else statement).first()
+    if row is None:
+        raise no_such_job(job_id)
+    return rows.job_of(row)
+
+
+def no_such_job(job_id: str) -> NotThere:
+    """Make the error."""
+    return NotThere(
+        "no such job", where={"job": job_id}, hint="`distrain jobs` lists those that you may see."
+    )
+
+
+def waiting() -> ColumnElement[bool]:
+    """Jobs that have not ended and hold no workers, as quotas count them."""
+    return and_(_jobs.c.finished_at_s.is_(None), _jobs.c.state.not_in(WITH_WORKERS))
+
+
+def _take_key(db: Database, connection: Connection, key: Key, job_id: str) -> Job | None:
+    known = _find_key(connection, key)
+    if known is not None:
+        return known
+    dialect_insert = postgres_insert if db.is_postgres else sqlite_insert
+    statement = dialect_insert(tables.idempotency).values(
+        owner=key.owner,
+        key=key.key,
+        body_sha256=key.body_sha256,
+        job_id=job_id,
+        created_at_s=db.now(),
+    )
+    try:
+        taken = connection.execute(statement.on_conflict_do_nothing())
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        raise KeyInFlight(
+            "the first request with this key has not ended", hint="Send the same request again."
+        ) from error
+    return None if taken.rowcount else _find_key(connection, key)
+
+
+def _find_key(connection: Connection, key: Key) -> Job | None:
+    table = tables.idempotency
+    row = connection.execute(
+        select(table.c.body_sha256, table.c.job_id).where(
+            table.c.owner == key.owner, table.c.key == key.key
+        )
+    ).first()
+    if row is None:
+        return None
+    if row.body_sha256 != key.body_sha256:
+        raise KeyReused(
+            "the idempotency key came before, with another request",
+            where={"job of that request": row.job_id},
+            hint="Take a new key for a new request.",
+        )
+    return found(connection, row.job_id)
+
+
+def _enter_queue(db: Database, connection: Connection, project: str, owner: str) -> float:
+    """Lock the project, see that its quota allows one more waiting job, and tell the time."""
+    table = tables.projects
+    row = connection.execute(
+        select(table.c.quota, db.now().label("now_s"))
+        .where(table.c.name == project)
+        .with_for_update()
+    ).first()
+    if row is None:
+        raise NotThere("no such project", where={"project": project})
+    quota = Quota(**row.quota)
+    if quota.max_queued is not None or quota.max_queued_per_user is not None:
+        counts = _count_waiting(connection, project, owner)
+        if quota.max_queued is not None and counts.all >= quota.max_queued:
+            raise quota_exceeded("max_queued", quota.max_queued, project)
+        limit = quota.max_queued_per_user
+        if limit is not None and counts.own >= limit:
+            raise quota_exceeded("max_queued_per_user", limit, project)
+    return float(row.now_s)
+
+
+def _count_waiting(connection: Connection, project: str, owner: str) -> Row[int, int]:
+    return connection.execute(
+        select(
+            func.count().label("all"),
+            func.count().filter(_jobs.c.owner == owner).label("own"),
+        ).where(_jobs.c.project == project, waiting())
+    ).one()
+
+
+def _insert(connection: Connection, new: NewJob, now_s: float) -> Job:
+    fields = {f.name: getattr(new, f.name) for f in dataclasses.fields(new) if f.name != "spec"}
+    fields["tags"] = dict(new.tags)
+    job = Job(seq=0, created_at_s=now_s, **fields)
+    columns = {f.name: getattr(job, f.name) for f in dataclasses.fields(job) if f.name != "seq"}
+    columns |= {"phase": job.phase.value, "intent": job.intent.value}
+    columns["progress"] = {}
+    result = connection.execute(insert(_jobs).values(columns).returning(_jobs.c.seq))
+    job = dataclasses.replace(job, seq=result.scalar_one())
+    connection.execute(insert(tables.specs).values(job_id=new.id, document=dict(new.spec)))
+    put_tags(connection, job)
+    return job
+
+
+def put_tags(connection: Connection, job: Job) -> None:
+    """Make the rows of a job's tags what the job says."""
+    table = tables.job_tags
+    if job.rev > 1:
+        connection.execute(delete(table).where(table.c.seq == job.seq))
+    if job.tags:
+        tags = [{"key": key, "value": value, "seq": job.seq} for key, value in job.tags.items()]
+        connection.execute(insert(table), tags)
+
+
+def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:
+    again = {
+        "rev": job.rev + 1,
+        "num_ranks": num_ranks,
+        "intent": Intent.RUN.value,
+        "resumes": job.resumes + 1,
+        "cancel_why": "",
+        "cancel_grace_s": None,
+        "phase": Phase.QUEUED.value,
+        "first_attempt": job.attempt + 1,
+        "epoch": None,
+        "scheduler_losses": 0,
+        "state": "queued",
+        "reason": None,
+        "message": None,
+        "why_pending": "",
+        "observed_at_s": None,
+        "finished_at_s": None,
+    }
+    statement = update(_jobs).where(_jobs.c.id == job.id).values(again).returning(*_jobs.c)
+    return rows.job_of(connection.execute(statement).one())

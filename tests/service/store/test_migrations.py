@@ -1,0 +1,76 @@
+"""Tables of this version, and none of another."""
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import text
+
+from distrain.service.store import SchemaDiffers, migrate, open_store
+from distrain.service.store.engine import Database, database_url
+from distrain.service.store.tables import metadata
+
+
+def _schema(db):
+    """All of a database's tables and indexes as text, by name."""
+    listing = (
+        "SELECT tablename || '.' || indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"
+        " UNION ALL SELECT table_name || '.' || column_name, data_type || ' ' || is_nullable || ' '"
+        " || coalesce(column_default, '') || coalesce(character_maximum_length, 0)"
+        " FROM information_schema.columns WHERE table_schema = 'public'"
+        if db.is_postgres
+        else "SELECT tbl_name || '.' || name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+    )
+    with db.read() as connection:
+        found = connection.execute(text(listing)).all()
+    return {
+        name: " ".join((sql or "").split())
+        for name, sql in found
+        if not name.startswith("alembic_version")
+    }
+
+
+def test_steps_lead_to_the_tables_of_the_code(settings):
+    migrate(settings)
+    db = Database(database_url(settings))
+    try:
+        by_steps = _schema(db)
+        with db.engine.connect() as connection:
+            assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        metadata.drop_all(db.engine)
+        assert _schema(db) == {}
+        metadata.create_all(db.engine)
+        assert _schema(db) == by_steps
+    finally:
+        db.close()
+
+
+def test_a_second_migration_changes_nothing(settings):
+    migrate(settings)
+    with open_store(settings) as store:
+        first = store.service_id
+    migrate(settings)
+    with open_store(settings) as store:
+        assert store.service_id == first
+
+
+def test_an_empty_database_is_refused_with_the_command(settings):
+    with pytest.raises(SchemaDiffers, match="distrain serve migrate"):
+        open_store(settings)
+
+
+@pytest.mark.parametrize("act", [open_store, migrate])
+def test_a_later_version_is_refused_by_all(settings, act):
+    migrate(settings)
+    db = Database(database_url(settings))
+    with db.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    db.close()
+    with pytest.raises(SchemaDiffers, match=r"later version .*9999"):
+        act(settings)
+
+
+def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
+    migrate(settings)
+    monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "0002")
+    with pytest.raises(SchemaDiffers, match=r"(?s)earlier version .*0001.*distrain serve migrate"):
+        open_store(settings)

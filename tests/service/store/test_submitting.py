@@ -1,0 +1,64 @@
+"""Jobs that come in, once each, within the quota."""
+
+import pytest
+from service_store import key_for, new_job, submitted
+
+from distrain.service.store import KeyReused, NotThere, QuotaExceeded
+from distrain.service.values import Intent, Job, Key, Phase, Quota
+
+
+def test_a_job_is_read_back_as_it_was_put(store):
+    new = new_job(tags={"team": "ads"}, priority=3)
+    job, created = store.submit(new, key_for(new))
+    assert created
+    assert store.job(new.id) == job
+    assert store.spec(new.id) == new.spec
+    assert (job.phase, job.intent, job.state, job.rev) == (Phase.QUEUED, Intent.RUN, "queued", 1)
+    assert abs(job.created_at_s - store.now_s()) < 60
+    assert isinstance(job, Job)
+
+
+def test_the_same_request_again_finds_its_job(store):
+    new = new_job()
+    first, _ = store.submit(new, key_for(new))
+    second, created = store.submit(new_job(), key_for(new))
+    assert (second, created) == (first, False)
+    assert store.find_key(key_for(new)) == first
+
+
+def test_a_key_of_another_body_is_refused_and_another_users_is_not(store):
+    new = new_job()
+    store.submit(new, Key("alice", "k", "a" * 64))
+    with pytest.raises(KeyReused, match="came before"):
+        store.submit(new_job(), Key("alice", "k", "b" * 64))
+    with pytest.raises(KeyReused):
+        store.find_key(Key("alice", "k", "b" * 64))
+    _, created = store.submit(new_job(owner="bob"), Key("bob", "k", "b" * 64))
+    assert created
+
+
+def test_what_is_refused_leaves_nothing_behind(store):
+    store.put_project("small", Quota(max_queued=1))
+    submitted(store, project="small")
+    new = new_job(project="small")
+    with pytest.raises(QuotaExceeded) as caught:
+        store.submit(new, key_for(new))
+    assert (caught.value.which, caught.value.limit) == ("max_queued", 1)
+    assert store.job(new.id) is None
+    assert store.find_key(key_for(new)) is None
+
+
+def test_a_users_own_quota_leaves_room_to_others(store):
+    store.put_project("small", Quota(max_queued_per_user=1))
+    submitted(store, project="small")
+    new = new_job(project="small")
+    with pytest.raises(QuotaExceeded) as caught:
+        store.submit(new, key_for(new))
+    assert caught.value.which == "max_queued_per_user"
+    submitted(store, project="small", owner="bob")
+
+
+def test_a_project_must_exist(store):
+    new = new_job(project="nobodys")
+    with pytest.raises(NotThere, match="no such project"):
+        store.submit(new, key_for(new))

@@ -1,0 +1,57 @@
+"""Databases of the service for tests: SQLite and PostgreSQL, with a project and jobs to put in."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from distrain.service.settings import Settings
+from distrain.service.store import Store, migrate, open_store
+from distrain.service.values import Job, Key, NewJob, Quota
+
+_numbers = itertools.count(1)
+UNLIMITED = Quota(max_queued_per_user=None)
+
+
+def settings_for(folder: Path, database_url: str | None = None) -> Settings:
+    """Settings of a service whose data go to a folder."""
+    return Settings(data_dir=folder, database_url=database_url)
+
+
+@contextlib.contextmanager
+def new_store(settings: Settings, quota: Quota = UNLIMITED) -> Iterator[Store]:
+    """A database with its tables and the project `default`."""
+    migrate(settings)
+    with open_store(settings) as store:
+        store.put_project("default", quota)
+        yield store
+
+
+def new_job(**fields: Any) -> NewJob:
+    """A job of alice's in the project `default`, for the cluster `gpu`."""
+    job_id = fields.pop("id", None) or f"job-{next(_numbers):06}"
+    values: dict[str, Any] = {
+        "project": "default",
+        "owner": "alice",
+        "name": "ctr",
+        "cluster": "gpu",
+        "priority": 0,
+        "num_ranks": 2,
+        "run_dir": f"/runs/default/{job_id}",
+        "spec": {"train": {"epochs": 1}},
+    }
+    return NewJob(id=job_id, **values | fields)
+
+
+def key_for(new: NewJob) -> Key:
+    """A key of its own."""
+    return Key(new.owner, f"key-{new.id}", "0" * 64)
+
+
+def submitted(store: Store, **fields: Any) -> Job:
+    """A job that is in the queue."""
+    new = new_job(**fields)
+    job, created = store.submit(new, key_for(new))
+    assert created
+    return job
