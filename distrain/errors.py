@@ -6,11 +6,22 @@
     │   ├── SchemaError            1    a schema, or a column that it lacks
     │   ├── DataError              1    a data file, row group, column or value
     │   │   └── Damaged            1    a checkpoint (`distrain.checkpoint`)
-    │   └── ModelError             1    a model cannot be built, run or exported
-    │       └── NonFiniteOutput    1    a model's output is not finite
+    │   ├── ModelError             1    a model cannot be built, run or exported
+    │   │   └── NonFiniteOutput    1    a model's output is not finite
+    │   └── Unstorable             1    a value that the service's database cannot hold
     ├── OutputError                1    an output could not be written whole
     │   └── RunInUse               1    another process writes the run directory (`distrain.runs`)
     ├── Unavailable                1    a storage does not answer now; a later try may succeed
+    ├── StoreError                 1    what the service's database refuses (`distrain.service.store`)
+    │   ├── NotThere               1    a job, project, user, token or webhook
+    │   ├── KeyReused              1    an idempotency key came with another request
+    │   ├── KeyInFlight            1    an idempotency key's first request has not ended
+    │   ├── QuotaExceeded          1    a project has too many waiting jobs
+    │   ├── RevisionDiffers        1    a job changed since it was read
+    │   ├── NotNow                 1    a job's state, or a project's origin, forbids it
+    │   ├── LeaseLost              1    another process has the lease
+    │   ├── SchemaDiffers          1    its tables are of another version
+    │   └── DatabaseInUse          1    another service has it
     ├── ClusterError               69   no cluster, or too few workers
     └── JobError                   100  a job started and did not end well
         └── JobCancelled           103  a job was stopped on request

@@ -11,6 +11,7 @@ from distrain.service.store.errors import (
     QuotaExceeded,
     RevisionDiffers,
     SchemaDiffers,
+    StoreError,
     Unstorable,
 )
 from distrain.service.store.listing import JobFilter
@@ -40,5 +41,6 @@ __all__ = [
     "QuotaExceeded",
     "RevisionDiffers",
     "SchemaDiffers",
+    "StoreError",
     "Unstorable",
 ]

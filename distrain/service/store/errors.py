@@ -8,27 +8,31 @@ from sqlalchemy import exc
 from distrain.errors import DistrainError, InputError, Unavailable
 
 
-class NotThere(DistrainError):
+class StoreError(DistrainError):
+    """What the database refuses."""
+
+
+class NotThere(StoreError):
     """A job, project, user, token or webhook that does not exist."""
 
 
-class KeyReused(DistrainError):
+class KeyReused(StoreError):
     """An idempotency key that came before, with another body."""
 
 
-class KeyInFlight(DistrainError):
+class KeyInFlight(StoreError):
     """An idempotency key whose first request has not ended; the same request may be sent again."""
 
 
-class RevisionDiffers(DistrainError):
+class RevisionDiffers(StoreError):
     """A job that changed since its caller saw it."""
 
 
-class NotNow(DistrainError):
+class NotNow(StoreError):
     """What a job's state, or a project's origin, does not allow."""
 
 
-class QuotaExceeded(DistrainError):
+class QuotaExceeded(StoreError):
     """A job that a project's quota does not allow now; it may when others have started or ended.
 
     Attributes:
@@ -53,7 +57,7 @@ def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
     return error
 
 
-class LeaseLost(DistrainError):
+class LeaseLost(StoreError):
     """A lease that somebody else has; whoever held it must stop."""
 
 
@@ -61,11 +65,11 @@ class Unstorable(InputError):
     """A value that the database cannot hold, such as a text with a NUL character."""
 
 
-class SchemaDiffers(DistrainError):
+class SchemaDiffers(StoreError):
     """A database whose tables are not those of this version of distrain."""
 
 
-class DatabaseInUse(DistrainError):
+class DatabaseInUse(StoreError):
     """A database that another service has."""
 
 
