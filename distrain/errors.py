@@ -12,7 +12,7 @@
     ├── OutputError                1    an output could not be written whole
     │   └── RunInUse               1    another process writes the run directory (`distrain.runs`)
     ├── Unavailable                1    a storage does not answer now; a later try may succeed
-    ├── StoreError                 1    what the service's database refuses (`distrain.service.store`)
+    ├── StoreError                 1    what the database refuses (`distrain.service.store`)
     │   ├── NotThere               1    a job, project, user, token or webhook
     │   ├── KeyReused              1    an idempotency key came with another request
     │   ├── KeyInFlight            1    an idempotency key's first request has not ended
