@@ -23,8 +23,15 @@
     │   ├── SchemaDiffers          1    its tables are of another version
     │   └── DatabaseInUse          1    another service has it
     ├── ClusterError               69   no cluster, or too few workers
-    └── JobError                   100  a job started and did not end well
-        └── JobCancelled           103  a job was stopped on request
+    ├── JobError                   100  a job started and did not end well
+    │   └── JobCancelled           103  a job was stopped on request
+    └── ServiceError               1    a service did not do what it was asked (`distrain.client`)
+        ├── ServiceUnavailable     69   no answer came for as long as the client tries
+        ├── NotAuthorised          77   no token, or one that does not allow this
+        ├── NotFinished            101  this needs a job that has ended
+        ├── NotFound               102  no such job, or file, for this user
+        ├── WaitTimedOut           104  a job has not ended in the time given
+        └── RequestRefused         1    a bad spec, a full quota, a state that does not allow it
 
 An error says what failed, where, the likely cause and what to do next. The command line prints
 exactly `str(error)`, and a traceback only for errors that are not in this tree.

@@ -1,3 +1,68 @@
 """Submits, follows and cancels jobs of a service over HTTP; needs no torch, no Dask."""
 
-__all__: list[str] = []
+from distrain.client.address import Address, parse_address
+from distrain.client.async_client import AsyncClient
+from distrain.client.client import Client
+from distrain.client.credentials import (
+    CA_VARIABLE,
+    SERVER_VARIABLE,
+    TOKEN_VARIABLE,
+    Login,
+    find_login,
+    servers_file,
+    state_folder,
+    store_login,
+)
+from distrain.client.documents import (
+    Artifact,
+    Cluster,
+    Event,
+    Job,
+    Me,
+    Token,
+    Validation,
+    parse_time,
+)
+from distrain.client.errors import (
+    NotAuthorised,
+    NotFinished,
+    NotFound,
+    Pointer,
+    RequestRefused,
+    ServiceError,
+    ServiceUnavailable,
+    WaitTimedOut,
+)
+from distrain.client.retries import Retries
+
+__all__ = [
+    "Address",
+    "Artifact",
+    "AsyncClient",
+    "CA_VARIABLE",
+    "Client",
+    "Cluster",
+    "Event",
+    "Job",
+    "Login",
+    "Me",
+    "NotAuthorised",
+    "NotFinished",
+    "NotFound",
+    "Pointer",
+    "RequestRefused",
+    "Retries",
+    "SERVER_VARIABLE",
+    "ServiceError",
+    "ServiceUnavailable",
+    "TOKEN_VARIABLE",
+    "Token",
+    "Validation",
+    "WaitTimedOut",
+    "find_login",
+    "parse_address",
+    "parse_time",
+    "servers_file",
+    "state_folder",
+    "store_login",
+]

@@ -1,0 +1,107 @@
+"""What answers mean: documents, or errors with the service's own words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distrain.client.errors import (
+    NotAuthorised,
+    NotFinished,
+    NotFound,
+    Pointer,
+    RequestRefused,
+    ServiceError,
+    ServiceUnavailable,
+)
+from distrain.client.exchange import Answer, Call
+
+_MOST_POINTERS = 20
+_LONGEST_DETAIL = 4000
+
+
+def good_document(answer: Answer, call: Call, address: str) -> Mapping[str, Any]:
+    """The object that a good answer holds.
+
+    Raises:
+        ServiceError: It was refused, or what answered is no service.
+    """
+    raise_for_problem(answer, call, address)
+    document = answer.document()
+    if isinstance(document, dict):
+        return document
+    raise ServiceError(
+        f"what answered {call.method} {call.path} is no service: it sent no JSON object",
+        where={"server": address},
+        hint="Is the address that of `distrain serve`? A proxy or a login page may be in between.",
+        status=answer.status,
+    )
+
+
+def raise_for_problem(answer: Answer, call: Call, address: str) -> None:
+    """Raise the error that an answer tells, if it does.
+
+    Raises:
+        ServiceError: As the answer's status and `code` say.
+    """
+    if not answer.is_good and answer.status != 304:
+        raise problem(answer, call, address)
+
+
+def problem(answer: Answer, call: Call, address: str) -> ServiceError:
+    """The error that an answer tells."""
+    document = answer.document()
+    told = document if isinstance(document, dict) else {}
+    code = _text(told, "code")
+    kind = _kind(answer.status, code)
+    where: dict[str, object] = {"server": address}
+    pointers = tuple(_pointers(told))
+    for one in pointers[:_MOST_POINTERS]:
+        where[one.pointer or "/"] = one.detail
+    if len(pointers) > _MOST_POINTERS:
+        where["more mistakes"] = len(pointers) - _MOST_POINTERS
+    if instance := _text(told, "instance"):
+        where["request"] = instance
+    message = _text(told, "detail") or _text(told, "title")
+    message = message or f"the service answered {answer.status} to {call.method} {call.path}"
+    hint = _text(told, "hint") or _hint(answer, code)
+    return kind(message, where=where, hint=hint, code=code, status=answer.status, pointers=pointers)
+
+
+def _kind(status: int, code: str) -> type[ServiceError]:
+    if status in (401, 403):
+        return NotAuthorised
+    if status == 404 and code:  # without a code, something else than a service answered
+        return NotFound
+    if code == "not_final":
+        return NotFinished
+    if status in (502, 503, 504):
+        return ServiceUnavailable
+    return RequestRefused if 400 <= status < 500 and code else ServiceError
+
+
+def _hint(answer: Answer, code: str) -> str | None:
+    if answer.status == 401:
+        return "`distrain login ADDRESS` stores a token."
+    if answer.status == 429:
+        wait = answer.headers.get("retry-after")
+        return f"Try again in {wait} s." if wait else "Try again later."
+    if 300 <= answer.status < 400:
+        target = answer.headers.get("location", "").partition("?")[0]
+        return f"It refers to {target}: log in to that address." if target else None
+    if not code:
+        return "Is the address that of `distrain serve`, with its whole path?"
+    return None
+
+
+def _text(told: Mapping[str, Any], name: str) -> str:
+    value = told.get(name)
+    return value[:_LONGEST_DETAIL] if isinstance(value, str) else ""
+
+
+def _pointers(told: Mapping[str, Any]) -> list[Pointer]:
+    errors = told.get("errors")
+    found = errors if isinstance(errors, list) else []
+    return [
+        Pointer(_text(one, "pointer"), _text(one, "detail"))
+        for one in found
+        if isinstance(one, dict)
+    ]

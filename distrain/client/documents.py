@@ -1,0 +1,218 @@
+"""What a service tells, as values.
+
+Services of other versions may tell more or less: fields that are not known stay in `document`,
+those that are missing have defaults, and a state may be a word that this version does not know.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from types import UnionType
+from typing import Any, Self, get_args, get_origin
+
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+LIVE_STATES = frozenset(
+    {"queued", "handing_over", "pending", "starting", "running", "stopping", "restarting"}
+    | {"cancelling", "unknown"}
+)
+
+
+@dataclass(frozen=True)
+class Document:
+    """Something that a service tells.
+
+    Attributes:
+        document: All of it, as the service sent it.
+    """
+
+    document: Mapping[str, Any] = field(
+        default_factory=dict, repr=False, compare=False, kw_only=True
+    )
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """Read an object of JSON; what does not fit its field counts as missing."""
+        values = values if isinstance(values, dict) else {}
+        known = {one.name: one.type for one in fields(cls) if one.name != "document"}
+        kept = {name: _fitting(values[name], known[name]) for name in known.keys() & values.keys()}
+        return cls(**{name: v for name, v in kept.items() if v is not None}, document=values)
+
+
+def _fitting(value: Any, declared: Any) -> Any:
+    """A value if it is of a field's declared type; otherwise `None`."""
+    if declared is Any:
+        return value
+    union = get_args(declared) if isinstance(declared, UnionType) else (declared,)
+    kinds = {get_origin(one) or one for one in union}
+    if isinstance(value, list) and tuple in kinds:
+        return tuple(value)
+    if isinstance(value, dict) and Mapping in kinds:
+        return value
+    if type(value) is int and float in kinds:
+        return float(value)
+    return value if type(value) in kinds else None
+
+
+@dataclass(frozen=True)
+class Job(Document):
+    """A job.
+
+    Attributes:
+        state: Such as `queued`, `running`, `succeeded`; a later service may have other words.
+        last_known: With the state `unknown`: what it was when the scheduler was last heard.
+        reason: Why it ended badly, in a word.
+        message: The same in sentences.
+        why_pending: Why it does not run yet.
+        intent: What its users want: `run` or `cancel`.
+        attempt: The current attempt's number; 0 before the first.
+        eta_s: Seconds until its end, as the pace tells.
+        created_at: RFC 3339, as all times.
+        rev: Grows with each change.
+        replayed: Whether `submit`, `resume` or `clone` found it: an earlier request with the same
+            key had made it.
+    """
+
+    id: str = ""
+    name: str = ""
+    project: str = ""
+    owner: str = ""
+    cluster: str = ""
+    state: str = ""
+    last_known: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    why_pending: str = ""
+    intent: str = "run"
+    priority: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 0
+    first_attempt: int = 1
+    num_ranks: int = 0
+    restarts: int = 0
+    step: int = 0
+    num_steps: int | None = None
+    rows_per_s: float | None = None
+    loss: float | None = None
+    auc: float | None = None
+    eta_s: float | None = None
+    created_at: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    observed_at: str | None = None
+    run_dir: str = ""
+    parent: str | None = None
+    resumes: int = 0
+    rev: int = 0
+    replayed: bool = field(default=False, compare=False)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended, and nothing changes unless somebody resumes it.
+
+        >>> Job(state="failed").is_final, Job(state="running").is_final
+        (True, False)
+        >>> Job(state="expired", finished_at="2026-03-01T12:00:00Z").is_final  # of a later service
+        True
+        """
+        if self.state in FINAL_STATES:
+            return True
+        return self.state not in LIVE_STATES and self.finished_at is not None
+
+
+@dataclass(frozen=True)
+class Event(Document):
+    """Something that a stream told.
+
+    Attributes:
+        id: The cursor after it, for `follow(after=...)`.
+        kind: Such as `job.state`, `job.progress`, `reset`, `end`; a later service may have others.
+        data: What it says, as JSON values.
+    """
+
+    id: str = ""
+    kind: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Validation(Document):
+    """What a service says of a spec.
+
+    Attributes:
+        spec: As resolved, with defaults.
+        errors: Mistakes, each with `pointer` and `detail`.
+        placement: Where the job would run.
+    """
+
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    errors: tuple[Mapping[str, Any], ...] = ()
+    placement: Any = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether `submit` would take it."""
+        return not self.errors and self.document.get("valid", True) is not False
+
+
+@dataclass(frozen=True)
+class Cluster(Document):
+    """A cluster of the service."""
+
+    name: str = ""
+    kind: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Artifact(Document):
+    """A file of a job's run directory.
+
+    Attributes:
+        path: Below the run directory, with `/`.
+    """
+
+    path: str = ""
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Me(Document):
+    """Who the token belongs to, and what it allows.
+
+    Attributes:
+        scopes: Of the token: `read`, `submit`, `cancel`, `admin`.
+    """
+
+    user: str = ""
+    is_admin: bool = False
+    roles: Mapping[str, str] = field(default_factory=dict)
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Token(Document):
+    """A token.
+
+    Attributes:
+        text: What is sent; only in the answer that made it.
+    """
+
+    id: str = ""
+    user: str = ""
+    name: str = ""
+    scopes: tuple[str, ...] = ()
+    created_at: str | None = None
+    expires_at: str | None = None
+    text: str | None = field(default=None, repr=False)
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """A time that a service told; `None` if it is none.
+
+    >>> parse_time("2026-03-01T12:00:00.5Z").isoformat()
+    '2026-03-01T12:00:00.500000+00:00'
+    """
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,96 @@
+"""What a service refuses, and what keeps a client from it; `distrain.errors` draws the tree."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from distrain.errors import DistrainError
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """One mistake in what was sent.
+
+    Attributes:
+        pointer: Where it is, as a JSON pointer: `/spec/train/epochs`.
+        detail: What is wrong there.
+    """
+
+    pointer: str
+    detail: str
+
+
+class ServiceError(DistrainError):
+    """A service did not do what it was asked.
+
+    Attributes:
+        code: The service's word for it, such as `bad_spec`; "" where no service answered.
+        status: The status of HTTP; `None` where no answer came.
+        pointers: The single mistakes in what was sent.
+    """
+
+    code: str = ""
+    status: int | None = None
+    pointers: tuple[Pointer, ...] = ()
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: Mapping[str, object] | None = None,
+        hint: str | None = None,
+        code: str = "",
+        status: int | None = None,
+        pointers: Iterable[Pointer] = (),
+    ):
+        super().__init__(message, where=where, hint=hint)
+        self.code, self.status, self.pointers = code, status, tuple(pointers)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        more = (self.code, self.status, self.pointers)
+        return (_rebuild, (type(self), self.message, self.where, self.hint, *more))
+
+
+def _rebuild(
+    kind: type[ServiceError],
+    message: str,
+    where: Mapping[str, object],
+    hint: str | None,
+    code: str,
+    status: int | None,
+    pointers: tuple[Pointer, ...],
+) -> ServiceError:
+    return kind(message, where=where, hint=hint, code=code, status=status, pointers=pointers)
+
+
+class ServiceUnavailable(ServiceError):
+    """No answer came for as long as the client tries: what was asked may have been done."""
+
+    exit_code = 69
+
+
+class NotAuthorised(ServiceError):
+    """There is no token, it is not valid, or it does not allow this."""
+
+    exit_code = 77
+
+
+class NotFound(ServiceError):
+    """There is no such job, or file, for this user."""
+
+    exit_code = 102
+
+
+class NotFinished(ServiceError):
+    """This needs a job that has ended."""
+
+    exit_code = 101
+
+
+class WaitTimedOut(ServiceError):
+    """A job has not ended within the time that was given; it goes on."""
+
+    exit_code = 104
+
+
+class RequestRefused(ServiceError):
+    """The service does not take this: a bad spec, a full quota, a state that does not allow it."""

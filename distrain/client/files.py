@@ -1,0 +1,75 @@
+"""Files that are whole or not there."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from distrain.errors import OutputError
+
+
+@contextmanager
+def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`, which takes its name where the block ends well.
+
+    Args:
+        private: Whether only this user may read it: mode 0600. Otherwise the umask decides.
+
+    Raises:
+        OutputError: It could not be written; what was at `path` before is still there.
+    """
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.partial-", dir=path.parent)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    partial = Path(name)
+    try:
+        with os.fdopen(number, "wb") as file:
+            if not private:
+                os.fchmod(file.fileno(), 0o666 & ~_umask())
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that only this user may look into, if it is not there.
+
+    Raises:
+        OutputError: It cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def sync_folder(path: Path) -> None:
+    """Make sure that the names in a folder outlive a power cut, where the filesystem can."""
+    with suppress(OSError):
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def _not_written(path: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"could not write {path.name}: {error.strerror or error}", where={"path": path}
+    )

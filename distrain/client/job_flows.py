@@ -1,0 +1,290 @@
+"""What is asked of jobs: submit, look, wait, change, stop."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from distrain.client.answers import good_document, raise_for_problem
+from distrain.client.documents import Job, Validation
+from distrain.client.errors import NotFound, RequestRefused, WaitTimedOut
+from distrain.client.exchange import Answer, Call, Emit, Flow, Now, Pause
+from distrain.client.retries import Retries, answered
+from distrain.errors import InputError
+
+_WAIT_S = 30.0
+_LEAST_S = 1.0
+_MOST_LOOKED_AT = 2000
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Service:
+    """What every flow needs to know of the service and of its own patience."""
+
+    address: str
+    retries: Retries
+
+    def ask(self, call: Call) -> Flow[Answer]:
+        """The answer to a call, whatever it says."""
+        return answered(call, self.retries, self.address)
+
+    def document(self, call: Call) -> Flow[Mapping[str, Any]]:
+        """The object that answers a call."""
+        return good_document((yield from self.ask(call)), call, self.address)
+
+
+def job_path(job_id: str, *more: str) -> str:
+    """The path of a job.
+
+    Raises:
+        InputError: No job can have that id.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", job_id):
+        raise InputError(f"{job_id!r} is no job's id", hint="`distrain jobs` lists them.")
+    return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
+
+
+def new_key() -> str:
+    """A new idempotency key."""
+    return uuid4().hex
+
+
+def submission(
+    spec: Mapping[str, Any],
+    project: str | None = None,
+    cluster: str | None = None,
+    priority: int | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The body of a submission: what is not said is left out, and the service decides.
+
+    >>> submission({"name": "a"}, priority=3)
+    {'spec': {'name': 'a'}, 'priority': 3}
+    """
+    more = {"project": project, "cluster": cluster, "priority": priority, "tags": tags or None}
+    return {"spec": dict(spec)} | {name: v for name, v in more.items() if v is not None}
+
+
+def job_filters(
+    project: str | None,
+    owner: str | None,
+    state: str | None,
+    cluster: str | None,
+    tag: str | None,
+    created_after: str | None,
+) -> dict[str, str]:
+    """The parameters of a list of jobs; what is not said does not narrow it."""
+    named = {"project": project, "owner": owner, "state": state, "cluster": cluster}
+    named |= {"tag": tag, "created_after": created_after}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def header_value(name: str, value: str) -> dict[str, str]:
+    """A header with a value of the caller's.
+
+    Raises:
+        InputError: It is no value for a header.
+    """
+    if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
+        raise InputError(f"{value!r} cannot be sent as {name}", hint="Use ASCII without spaces.")
+    return {name: value}
+
+
+def submit(service: Service, body: Mapping[str, Any], key: str) -> Flow[Job]:
+    """Submit a job under a key."""
+    headers = header_value("Idempotency-Key", key)
+    call = Call("POST", "/v1/jobs", headers=headers, body=body)
+    return (yield from _made(service, call))
+
+
+def remade(
+    service: Service, job_id: str, how: str, overrides: Mapping[str, Any], key: str
+) -> Flow[Job]:
+    """Resume or clone a job under a key."""
+    headers = header_value("Idempotency-Key", key)
+    call = Call("POST", job_path(job_id, how), headers=headers, body={"set": dict(overrides)})
+    return (yield from _made(service, call))
+
+
+def _made(service: Service, call: Call) -> Flow[Job]:
+    answer = yield from service.ask(call)
+    job = Job.from_json(good_document(answer, call, service.address))
+    return replace(job, replayed=answer.status == 200)
+
+
+def validate(service: Service, body: Mapping[str, Any]) -> Flow[Validation]:
+    """What the service says of a submission; nothing is submitted."""
+    call = Call("POST", "/v1/jobs:validate", body=body)
+    answer = yield from service.ask(call)
+    document = answer.document()
+    if answer.status == 422 and isinstance(document, dict):
+        return Validation.from_json(document)
+    return Validation.from_json(good_document(answer, call, service.address))
+
+
+def job(service: Service, job_id: str) -> Flow[Job]:
+    """A job as it stands."""
+    return Job.from_json((yield from service.document(Call("GET", job_path(job_id)))))
+
+
+def _page(service: Service, params: Mapping[str, str]) -> Flow[tuple[list[Job], str]]:
+    """Jobs, and the cursor of what follows them; "" at the end."""
+    page = yield from service.document(Call("GET", "/v1/jobs", params=params))
+    listed, cursor = page.get("jobs"), page.get("next_cursor")
+    found = [Job.from_json(one) for one in listed] if isinstance(listed, list) else []
+    return found, cursor if isinstance(cursor, str) and cursor != params.get("cursor") else ""
+
+
+def jobs(service: Service, filters: Mapping[str, str], page_jobs: int = 100) -> Flow[None]:
+    """Emit jobs, the newest first, page after page."""
+    params = {**filters, "limit": str(page_jobs)}
+    while True:
+        found, cursor = yield from _page(service, params)
+        for one in found:
+            yield Emit(one)
+        if not cursor:
+            return
+        params["cursor"] = cursor
+
+
+def find(service: Service, word: str) -> Flow[Job]:
+    """The job whose id is a word, or the only one of the newest 2,000 that begins with it.
+
+    Raises:
+        NotFound: There is none.
+        InputError: There are several.
+    """
+    call = Call("GET", job_path(word))
+    answer = yield from service.ask(call)
+    if answer.status != 404:
+        return Job.from_json(good_document(answer, call, service.address))
+    begun: list[Job] = []
+    params = {"limit": "200"}
+    for _ in range(_MOST_LOOKED_AT // 200):
+        found, cursor = yield from _page(service, params)
+        begun += [one for one in found if one.id.startswith(word)]
+        if not cursor:
+            break
+        params["cursor"] = cursor
+    if not begun:
+        raise _unknown(service, word)
+    if len(begun) > 1:
+        raise _ambiguous(word, [one.id for one in begun])
+    return (yield from job(service, begun[0].id))  # a list holds summaries
+
+
+def _unknown(service: Service, word: str) -> NotFound:
+    return NotFound(
+        f"there is no job '{word}' that you may see",
+        where={"server": service.address},
+        hint="`distrain jobs` lists them.",
+        code="not_found",
+        status=404,
+    )
+
+
+def _ambiguous(word: str, ids: list[str]) -> InputError:
+    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    return InputError(
+        f"'{word}' is the beginning of several jobs' ids",
+        where={"jobs": ", ".join(ids[:_MOST_NAMED]) + more},
+        hint="Type more of the id.",
+    )
+
+
+def wait(service: Service, job_id: str, timeout_s: float | None) -> Flow[Job]:
+    """Wait for a job's end; emits the job at each change.
+
+    Raises:
+        WaitTimedOut: It has not come within `timeout_s`.
+    """
+    began_s: float = yield Now()
+    asked_s, seen = began_s, None
+    while True:
+        left_s = _WAIT_S if timeout_s is None else began_s + timeout_s - asked_s
+        hold_s = max(0.0, min(_WAIT_S, left_s))
+        params = {"timeout_s": f"{hold_s:.3f}"}
+        call = Call("GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30)
+        found = Job.from_json((yield from service.document(call)))
+        if found != seen:
+            yield Emit(found)
+        seen = found
+        if found.is_final:
+            return found
+        now_s: float = yield Now()
+        if timeout_s is not None and now_s - began_s >= timeout_s:
+            raise _timed_out(service, found, timeout_s)
+        # One that holds no requests must not be asked without a pause.
+        if now_s - asked_s < _LEAST_S < left_s:
+            yield Pause(_LEAST_S)
+        asked_s = yield Now()
+
+
+def _timed_out(service: Service, found: Job, timeout_s: float) -> WaitTimedOut:
+    return WaitTimedOut(
+        f"job {found.id} has not ended within {timeout_s:g} s",
+        where={"server": service.address, "state": found.state},
+        hint=f"It goes on; wait longer: distrain wait {found.id}",
+    )
+
+
+def cancel(service: Service, job_id: str, grace_s: float | None, force: bool) -> Flow[Job]:
+    """Ask for a job's end; one that has ended stays as it is."""
+    body = {"grace_s": grace_s, "force": force or None}
+    call = Call(
+        "POST",
+        job_path(job_id, "cancel"),
+        body={name: value for name, value in body.items() if value is not None},
+    )
+    return Job.from_json((yield from service.document(call)))
+
+
+def change(
+    service: Service, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
+) -> Flow[Job]:
+    """Change a job's priority and single tags, whatever others change at the same time."""
+    for _ in range(10):
+        found = yield from job(service, job_id)
+        wanted = _changes(found, priority, tags)
+        if not wanted:
+            return found
+        headers = {"If-Match": f'"{found.rev}"'}
+        call = Call("PATCH", job_path(job_id), headers=headers, body=wanted)
+        answer = yield from service.ask(call)
+        if answer.status != 412:
+            return Job.from_json(good_document(answer, call, service.address))
+        yield Pause(service.retries.pause_s(1))
+    raise RequestRefused(
+        f"job {job_id} changes all the time: somebody else was faster, ten times in a row",
+        where={"server": service.address},
+        hint="Try again.",
+        code="revision_differs",
+        status=412,
+    )
+
+
+def _changes(
+    found: Job, priority: int | None, tags: Mapping[str, str | None] | None
+) -> dict[str, Any]:
+    """What the job has to be told; empty if it is so already."""
+    wanted: dict[str, Any] = {}
+    if priority is not None and priority != found.priority:
+        wanted["priority"] = priority
+    if tags is not None:
+        merged = {**found.tags, **tags}
+        new = {name: value for name, value in merged.items() if value is not None}
+        if new != found.tags:
+            wanted["tags"] = new
+    return wanted
+
+
+def delete(service: Service, job_id: str) -> Flow[None]:
+    """Delete a job that has ended."""
+    yield from job(service, job_id)
+    call = Call("DELETE", job_path(job_id))
+    answer = yield from service.ask(call)
+    if answer.status != 404:  # it was there: an earlier try, or somebody else, has deleted it
+        raise_for_problem(answer, call, service.address)

@@ -1,0 +1,133 @@
+"""Which requests are sent again, when, and for how long."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from distrain.client.errors import ServiceUnavailable
+from distrain.client.exchange import Answer, Call, Failed, Flow, Now, Open, Pause, Send
+
+_LATER = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How long and how often a client tries again.
+
+    Attributes:
+        for_s: How long in all, from the first try on.
+        first_s: The pause after the first try; it doubles with each.
+        longest_s: The longest pause, unless the service names a longer one (`Retry-After`).
+        draw: Gives numbers between 0 and 1: clients do not come back at the same moment.
+    """
+
+    for_s: float = 120.0
+    first_s: float = 0.25
+    longest_s: float = 10.0
+    draw: Callable[[], float] = random.random
+
+    def pause_s(self, tries: int) -> float:
+        """The pause after that many tries.
+
+        >>> Retries(draw=lambda: 1.0).pause_s(3)
+        1.0
+        """
+        return min(self.longest_s, self.first_s * 2.0 ** min(tries - 1, 30)) * (
+            0.5 + self.draw() / 2
+        )
+
+
+def answered(
+    call: Call, retries: Retries, address: str, *, stream: bool = False, keeps_cut: bool = False
+) -> Flow[Answer]:
+    """The answer to a request that is sent until there is one.
+
+    Args:
+        stream: Only its head is read.
+        keeps_cut: A beginning of its content will do.
+
+    Raises:
+        ServiceUnavailable: There is none within `retries.for_s`, or the request may not be
+            repeated.
+    """
+    began_s: float = yield Now()
+    now_s, tries = began_s, 0
+    while True:
+        left_s = max(1.0, began_s + retries.for_s - now_s)
+        bounded = replace(call, read_s=min(call.read_s, left_s))
+        reply: Answer | Failed = yield Open(bounded) if stream else Send(bounded)
+        tries += 1
+        why = _why_again(reply)
+        if isinstance(reply, Answer) and (
+            not why or (keeps_cut and reply.is_good and reply.content)
+        ):
+            return reply
+        may = call.repeats or (isinstance(reply, Failed) and not reply.sent)
+        pause_s = max(retries.pause_s(tries), _asked_s(reply, retries.draw()))
+        now_s = yield Now()
+        if not may or _is_hopeless(reply) or now_s + pause_s - began_s > retries.for_s:
+            if isinstance(reply, Answer) and not reply.cut:
+                return reply
+            raise _unavailable(call, address, why, tries, now_s - began_s, reply)
+        yield Pause(pause_s, f"{why}; again in {pause_s:.1f} s")
+
+
+def _why_again(reply: Answer | Failed) -> str:
+    """Why there is to be another try; "" if there is not."""
+    if isinstance(reply, Failed):
+        return reply.why
+    if reply.cut:
+        return reply.cut
+    if reply.status in _LATER:
+        return f"the service answered {reply.status}"
+    document = reply.document() if reply.status == 409 else None
+    if isinstance(document, dict) and document.get("code") == "key_in_flight":
+        return "the service is still at work on the same request"
+    return ""
+
+
+def _is_hopeless(reply: Answer | Failed) -> bool:
+    return isinstance(reply, Failed) and reply.for_good
+
+
+def _asked_s(reply: Answer | Failed, draw: float) -> float:
+    """The pause that the service asked for, and a little more, so that not all return at once."""
+    if isinstance(reply, Failed):
+        return 0.0
+    seconds = retry_after_s(reply.headers.get("retry-after", ""), datetime.now(UTC))
+    return seconds and seconds + 0.5 * draw
+
+
+def retry_after_s(value: str, now: datetime) -> float:
+    """The header `Retry-After` in seconds, or 0.
+
+    >>> now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    >>> retry_after_s("7", now), retry_after_s("Sun, 01 Mar 2026 12:00:30 GMT", now)
+    (7.0, 30.0)
+    >>> retry_after_s("soon", now), retry_after_s("-1", now)
+    (0.0, 0.0)
+    """
+    if value.strip().isdigit():
+        return float(min(int(value.strip()[:9]), 86_400))
+    try:
+        then = parsedate_to_datetime(value)
+    except ValueError:
+        return 0.0
+    then = then if then.tzinfo else then.replace(tzinfo=UTC)
+    return max(0.0, (then - now).total_seconds())
+
+
+def _unavailable(
+    call: Call, address: str, why: str, tries: int, took_s: float, reply: Answer | Failed
+) -> ServiceUnavailable:
+    times = "once" if tries == 1 else f"{tries} times"
+    hint = "Is it running, and is the address right? `distrain login ADDRESS` checks both."
+    if not call.repeats and not (isinstance(reply, Failed) and not reply.sent):
+        hint = "It may have been done: look before you repeat it."
+    return ServiceUnavailable(
+        f"the service gave no answer to {call.method} {call.path}: {why}",
+        where={"server": address, "tried": f"{times} in {took_s:.0f} s"},
+        hint=hint,
+    )

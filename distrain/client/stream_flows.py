@@ -1,0 +1,236 @@
+"""What goes on while a job runs: its events, its logs; resumed where a connection breaks."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distrain.client.answers import raise_for_problem
+from distrain.client.documents import Event, Job
+from distrain.client.errors import ServiceError, ServiceUnavailable
+from distrain.client.exchange import Answer, Call, Emit, Failed, Flow, Now, Pause, Read
+from distrain.client.job_flows import Service, header_value, job, job_path
+from distrain.client.retries import answered
+from distrain.client.sse import ServerEvent, SseParser
+
+_SILENT_S = 45.0  # three pings
+_POLL_S = (0.25, 2.0)
+_LOG_BYTES = 2**20
+_TAIL_OF_LOGS_S = 60.0
+_ENDS = frozenset({"end", "job.end"})
+
+
+def follow(service: Service, path: str, after: str | None, *, ends: bool) -> Flow[None]:
+    """Emit a stream's events from a cursor on; a stream that breaks is opened again behind it.
+
+    Args:
+        ends: Whether the stream has an event `end`; the stream of all jobs has none.
+    """
+    last_id, breaks = after or "", 0
+    quiet_since_s: float = yield Now()
+    while True:
+        opened_s: float = yield Now()
+        last_id, count, ended = yield from _connection(service, path, last_id)
+        if ended and ends:
+            return
+        now_s: float = yield Now()
+        if count or now_s - opened_s > _SILENT_S:
+            breaks, quiet_since_s = 0, now_s
+        if now_s - quiet_since_s > service.retries.for_s:
+            raise ServiceUnavailable(
+                f"the stream of events breaks again and again, the last {breaks} times before "
+                "any event",
+                where={"server": service.address},
+                hint="A proxy in between may cut long answers, or hold them back.",
+            )
+        breaks += 1
+        yield Pause(service.retries.pause_s(breaks), "the stream of events broke")
+
+
+def _connection(service: Service, path: str, last_id: str) -> Flow[tuple[str, int, bool]]:
+    """Emit the events of one connection; returns the cursor, their number, whether `end` came."""
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    headers |= header_value("Last-Event-ID", last_id) if last_id else {}
+    call = Call("GET", path, headers=headers, read_s=_SILENT_S, whole_s=None)
+    answer = yield from answered(call, service.retries, service.address, stream=True)
+    yield from _check_stream(answer, call, service)
+    parser, count = SseParser(last_id), 0
+    while True:
+        chunk: bytes | Failed | None = yield Read()
+        if not isinstance(chunk, bytes):
+            return last_id, count, False
+        for told in parser.feed(chunk):
+            if not _is_new(told, last_id):
+                continue
+            last_id, count = told.id, count + 1
+            yield Emit(_event(told))
+            if told.kind in _ENDS:
+                return last_id, count, True
+
+
+def _check_stream(answer: Answer, call: Call, service: Service) -> Flow[None]:
+    if answer.is_good and "text/event-stream" in answer.headers.get("content-type", ""):
+        return
+    content = b""
+    while isinstance(chunk := (yield Read()), bytes) and len(content) < 2**20:
+        content += chunk
+    whole = replace(answer, content=content)
+    raise_for_problem(whole, call, service.address)
+    raise ServiceError(
+        f"what answered {call.method} {call.path} is no stream of events",
+        where={"server": service.address},
+        hint="A proxy or a login page may be in between.",
+    )
+
+
+def _is_new(told: ServerEvent, last_id: str) -> bool:
+    """Whether an event is behind the cursor; after a `reset` the numbers may begin anew.
+
+    >>> _is_new(ServerEvent("job.state", "{}", "7"), "7")
+    False
+    """
+    if told.kind == "reset" or told.kind in _ENDS:
+        return True
+    if told.id.isdecimal() and last_id.isdecimal():
+        return int(told.id) > int(last_id)
+    return not told.id or told.id != last_id
+
+
+def _event(told: ServerEvent) -> Event:
+    try:
+        data: Any = json.loads(told.data) if told.data else {}
+    except ValueError:
+        data = {"text": told.data}
+    data = data if isinstance(data, dict) else {"value": data}
+    return Event(told.id, told.kind, data, document=data)
+
+
+@dataclass(frozen=True)
+class LogPlace:
+    """Where in which log to read.
+
+    Attributes:
+        offset: In bytes; `None` with `tail`.
+        tail_lines: Begin with this many of the last lines.
+    """
+
+    attempt: int | None
+    rank: int
+    offset: int | None = 0
+    tail: int | None = None
+
+
+def logs(service: Service, job_id: str, place: LogPlace, *, follows: bool) -> Flow[None]:
+    """Emit the bytes of a rank's log; with `follows` to its end, with those of later attempts.
+
+    A broken answer costs nothing: what arrived is kept, and the next request begins behind it.
+    """
+    later = place.attempt is None
+    found = yield from job(service, job_id)
+    while found.attempt == 0 and later and follows and not found.is_final:
+        yield Pause(_POLL_S[1])
+        found = yield from job(service, job_id)
+    attempt = place.attempt or max(found.attempt, 1)
+    while True:
+        found = yield from _log(service, job_id, replace(place, attempt=attempt), follows, found)
+        if not (follows and later):
+            return
+        while found.attempt <= attempt and not found.is_final:
+            yield Pause(_POLL_S[1])
+            found = yield from job(service, job_id)
+        if found.attempt <= attempt:
+            return
+        attempt, place = attempt + 1, LogPlace(attempt + 1, place.rank)
+
+
+def _log(service: Service, job_id: str, place: LogPlace, follows: bool, found: Job) -> Flow[Job]:
+    """Emit one attempt's log; returns the job as it was seen last."""
+    pause_s = _POLL_S[0]
+    progress_s: float = yield Now()
+    while True:
+        piece = yield from _piece(service, job_id, place, follows and not found.is_final)
+        if piece.data:
+            yield Emit(piece.data)
+            progress_s, pause_s = (yield Now()), _POLL_S[0]
+        if piece.offset is not None:
+            place = replace(place, offset=piece.offset, tail=None)
+        if piece.is_complete and not piece.more:
+            return found
+        if piece.data or piece.more:
+            continue
+        if not follows:
+            return found
+        now_s: float = yield Now()
+        if found.is_final or found.attempt > (place.attempt or 0):
+            if piece.is_complete is None:
+                return found
+            if now_s - progress_s > _TAIL_OF_LOGS_S:
+                raise _incomplete(service, job_id, place)
+        yield Pause(pause_s)
+        pause_s = min(_POLL_S[1], pause_s * 2)
+        found = yield from job(service, job_id)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Bytes of a log.
+
+    Attributes:
+        offset: Behind it; `None` if it is not known yet.
+        is_complete: Whether the log ends here for good; `None`: the service does not say.
+        more: Whether the answer was cut, so that more is there at once.
+    """
+
+    data: bytes = b""
+    offset: int | None = None
+    is_complete: bool | None = False
+    more: bool = False
+
+
+def _piece(service: Service, job_id: str, place: LogPlace, may_be_absent: bool) -> Flow[_Piece]:
+    """The next bytes of a log."""
+    params = {"rank": str(place.rank), "limit": str(_LOG_BYTES)}
+    params |= {} if place.attempt is None else {"attempt": str(place.attempt)}
+    if place.tail is not None:
+        params["tail"] = str(place.tail)
+    else:
+        params["offset"] = str(place.offset or 0)
+    call = Call("GET", job_path(job_id, "logs"), params=params, whole_s=None)
+    keeps_cut = place.tail is None  # it is not known where the bytes of a cut tail were
+    answer = yield from answered(call, service.retries, service.address, keeps_cut=keeps_cut)
+    if answer.status in (404, 416) and may_be_absent:
+        return _Piece()  # the attempt's file is made at its start
+    raise_for_problem(answer, call, service.address)
+    return _read_piece(answer, place)
+
+
+def _read_piece(answer: Answer, place: LogPlace) -> _Piece:
+    told = answer.headers.get("x-complete")
+    is_complete = None if told is None else told == "true"
+    begin, end = _ends(answer)
+    if place.tail is not None:
+        return _Piece(answer.content, end, is_complete)
+    begin = place.offset or 0 if begin is None else begin
+    offset = begin + len(answer.content)
+    is_cut = bool(answer.cut) or (end is not None and end > offset)
+    return _Piece(answer.content, offset, is_complete, more=is_cut and bool(answer.content))
+
+
+def _ends(answer: Answer) -> tuple[int | None, int | None]:
+    """Where in the log an answer begins and ends, if it were whole.
+
+    It need not begin at the offset that was asked for: of very long logs the middle is not kept.
+    """
+    text, length = (answer.headers.get(name, "") for name in ("x-next-offset", "content-length"))
+    end = int(text) if text.isdecimal() else None
+    if end is None or not length.isdecimal():
+        return None, end
+    return end - int(length), end
+
+
+def _incomplete(service: Service, job_id: str, place: LogPlace) -> ServiceError:
+    return ServiceError(
+        f"the log of rank {place.rank}, attempt {place.attempt} of job {job_id} is not complete",
+        where={"server": service.address, "read": f"{place.offset} bytes"},
+        hint="The job has ended, and its files may still be on their way: try again.",
+        code="incomplete",
+    )

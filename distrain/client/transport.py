@@ -1,0 +1,189 @@
+"""How steps of a flow are done over a network: what both kinds of client share.
+
+Everything of httpx2 is in this module and in the two clients.
+"""
+
+import json
+import math
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from distrain.client.address import Address, check_token, parse_address
+from distrain.client.credentials import SERVER_VARIABLE, find_login
+from distrain.client.errors import Pointer, ServiceError
+from distrain.client.exchange import Answer, Call, Failed
+from distrain.errors import InputError
+from distrain.version import __version__
+
+_CONNECT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a client sends its requests, and what with each."""
+
+    address: Address
+    token: str | None
+    ca_file: Path | None
+
+    def __repr__(self) -> str:
+        return f"Target({self.address.text})"
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of httpx2's clients; redirects are not followed, since they may lead away."""
+        headers = {"User-Agent": f"distrain/{__version__}", "Accept": "application/json"}
+        headers["Accept-Encoding"] = "identity"  # bytes are counted: logs, ranges
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        return {
+            "base_url": self.address.base_url,
+            "headers": headers,
+            "verify": self._tls(),
+            # Proxies of the environment are for the world; with a socket httpx2 knows none.
+            "trust_env": not self.address.is_local,
+        }
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if not self.address.base_url.startswith("https:"):
+            return False
+        if self.ca_file is None:
+            return True
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:  # ssl.SSLError is one
+            raise InputError(
+                f"the file of the certificate authority cannot be used: {error.strerror or error}",
+                where={"file": self.ca_file},
+                hint="It is a PEM file with the certificate that signed the service's.",
+            ) from None
+
+    def hidden(self, text: str) -> str:
+        """A text without the token, which a server or a library may have repeated."""
+        return text.replace(self.token, "[token]") if self.token else text
+
+    def cleared(self, error: ServiceError) -> ServiceError:
+        """An error whose texts do not hold the token."""
+        return type(error)(
+            self.hidden(error.message),
+            where={name: self.hidden(str(value)) for name, value in error.where.items()},
+            hint=error.hint and self.hidden(error.hint),
+            code=self.hidden(error.code),
+            status=error.status,
+            pointers=[
+                Pointer(self.hidden(one.pointer), self.hidden(one.detail)) for one in error.pointers
+            ],
+        )
+
+
+def find_target(
+    address: str | None, token: str | None, ca_file: str | Path | None, *, plain_http: bool
+) -> Target:
+    """Where to, from arguments, environment and logins.
+
+    Raises:
+        InputError: No service is named, its address is none, or the token may not be sent there.
+    """
+    login = find_login(address, token)
+    if login is None:
+        raise InputError(
+            "no service is named",
+            hint=f"Log in: distrain login ADDRESS; or set {SERVER_VARIABLE}.",
+        )
+    parsed = parse_address(login.address)
+    check_token(login.token, parsed, plain_http=plain_http or login.plain_http)
+    file = ca_file or login.ca_file
+    return Target(parsed, login.token, Path(file) if file else None)
+
+
+def request_options(call: Call) -> dict[str, Any]:
+    """Arguments of httpx2's `build_request`."""
+    options: dict[str, Any] = {
+        "method": call.method,
+        "url": call.path,
+        "params": dict(call.params) or None,
+        "headers": dict(call.headers),
+        "timeout": httpx2.Timeout(call.read_s, connect=min(_CONNECT_S, call.read_s)),
+    }
+    if call.body is not None:
+        options["content"] = json.dumps(call.body, allow_nan=False).encode()
+        options["headers"]["Content-Type"] = "application/json"
+    return options
+
+
+def head(response: httpx2.Response) -> Answer:
+    """An answer without its content."""
+    return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()})
+
+
+class Outcome:
+    """What became of a block that speaks to the network: `failed` is `None` if it ended well."""
+
+    failed: Failed | None = None
+
+
+@contextmanager
+def failures(target: Target) -> Iterator[Outcome]:
+    """Turn errors of the network into `Failed`."""
+    outcome = Outcome()
+    try:
+        yield outcome
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        why = target.hidden(_words(error))
+        outcome.failed = Failed(why, sent=False, for_good=_is_for_good(error))
+    except httpx2.TransportError as error:
+        for_good = isinstance(error, (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol))
+        outcome.failed = Failed(target.hidden(_words(error)), for_good=for_good)
+
+
+class Collected:
+    """An answer as it comes: what arrived stays, whatever happens then."""
+
+    def __init__(self, call: Call) -> None:
+        self._until_s = time.monotonic() + (call.whole_s or math.inf)
+        self._head: Answer | None = None
+        self._content = bytearray()
+        self._cut = ""
+
+    def begin(self, response: httpx2.Response) -> None:
+        """Take the head."""
+        self._head = head(response)
+
+    def add(self, chunk: bytes) -> bool:
+        """Take bytes; whether there is time for more."""
+        self._content += chunk
+        if time.monotonic() < self._until_s:
+            return True
+        self._cut = "the answer took too long"
+        return False
+
+    def answer(self, outcome: Outcome) -> Answer | Failed:
+        """What came of it."""
+        if self._head is None:
+            return outcome.failed or Failed("no answer")
+        cut = outcome.failed.why if outcome.failed else self._cut
+        return replace(self._head, content=bytes(self._content), cut=cut)
+
+
+def _words(error: Exception) -> str:
+    names: dict[type[Exception], str] = {
+        httpx2.ConnectTimeout: "no connection in time",
+        httpx2.ReadTimeout: "silence for too long",
+        httpx2.WriteTimeout: "it took no bytes for too long",
+    }
+    return names.get(type(error)) or str(error) or type(error).__name__
+
+
+def _is_for_good(error: BaseException | None) -> bool:
+    """Whether a certificate was refused: no later try mends that."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

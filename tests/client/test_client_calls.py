@@ -1,0 +1,408 @@
+"""Requests, answers, retries and errors, against a server that misbehaves by script."""
+
+import asyncio
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from scripted_service import Reply, ScriptedService, Seen, problem
+
+from distrain.client import (
+    AsyncClient,
+    Client,
+    Job,
+    NotAuthorised,
+    NotFinished,
+    NotFound,
+    RequestRefused,
+    Retries,
+    ServiceError,
+    ServiceUnavailable,
+    WaitTimedOut,
+    job_flows,
+)
+from distrain.errors import InputError
+
+TOKEN = "dtr_0123456789_verysecretverysecret_abcdef"
+QUICK = Retries(for_s=5.0, first_s=0.001, longest_s=0.002, draw=lambda: 0.0)
+SPEC = {"name": "dlrm", "data": {"train": "/data/train"}}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("DISTRAIN_SERVER", "DISTRAIN_TOKEN", "DISTRAIN_CA_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _looks_are_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_flows, "_LEAST_S", 0.001)
+
+
+def script(*replies: Reply | Callable[[Seen], Reply]) -> Callable[[Seen], Reply]:
+    """Answer with one after the other, and with the last one from then on."""
+    left = list(replies)
+
+    def answer(seen: Seen) -> Reply:
+        reply = left.pop(0) if len(left) > 1 else left[0]
+        return reply(seen) if callable(reply) else reply
+
+    return answer
+
+
+def client_of(service: ScriptedService, retries: Retries = QUICK, **options: Any) -> Client:
+    return Client(service.address, TOKEN, retries=retries, **options)
+
+
+def job_document(**more: Any) -> dict[str, Any]:
+    return {"id": "dlrm-1", "name": "dlrm", "state": "queued", "rev": 1, **more}
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Reply(drop=True),
+        Reply(503, b"<html>no backend</html>"),
+        Reply(502),
+        Reply(504),
+        problem(429, "rate"),
+        problem(409, "key_in_flight"),
+        Reply(201, job_document(), cut_after=10),
+    ],
+    ids=lambda reply: str(reply.status) + ("-cut" if reply.cut_after else ""),
+)
+def test_a_submission_is_repeated_with_the_same_key_until_it_is_answered(trouble: Reply) -> None:
+    told: list[str] = []
+    answer = script(trouble, trouble, Reply(200, job_document(), {"Location": "/v1/jobs/dlrm-1"}))
+    with ScriptedService(answer) as service, client_of(service, on_retry=told.append) as client:
+        job = client.submit(SPEC, priority=3, tags={"team": "ads"})
+    assert (job.id, job.replayed) == ("dlrm-1", True)
+    assert len(service.seen) == 3
+    assert len({seen.headers["idempotency-key"] for seen in service.seen}) == 1
+    assert service.seen[0].body == {"spec": SPEC, "priority": 3, "tags": {"team": "ads"}}
+    assert service.seen[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert len(told) == 2
+
+
+def test_retries_end_at_the_deadline_and_say_what_was_tried() -> None:
+    patience = Retries(for_s=0.05, first_s=0.01, longest_s=0.01)
+    with (
+        ScriptedService(script(Reply(drop=True))) as service,
+        client_of(service, patience) as client,
+        pytest.raises(ServiceUnavailable, match="gave no answer to POST /v1/jobs") as caught,
+    ):
+        client.submit(SPEC)
+    assert caught.value.exit_code == 69
+    assert "times in" in str(caught.value)
+    assert TOKEN not in str(caught.value)
+    assert len(service.seen) > 1
+
+
+def test_a_service_that_is_not_there() -> None:
+    patience = Retries(for_s=0.02, first_s=0.01)
+    with ScriptedService(script(Reply())) as service:
+        address = service.address
+    with Client(address, retries=patience) as client, pytest.raises(ServiceUnavailable):
+        client.me()
+
+
+def test_a_pause_that_the_service_asks_for_is_made_or_the_refusal_is_told_at_once() -> None:
+    refusal = problem(429, "quota", detail="the project has 10 of 10 queued jobs")
+    refusal.headers["Retry-After"] = "3600"
+    with (
+        ScriptedService(script(refusal)) as service,
+        client_of(service) as client,
+        pytest.raises(RequestRefused, match="10 of 10 queued jobs") as caught,
+    ):
+        client.submit(SPEC)
+    assert len(service.seen) == 1
+    assert caught.value.code == "quota"
+    assert caught.value.hint == "Try again in 3600 s."
+
+
+def test_what_has_no_key_and_makes_something_is_not_repeated() -> None:
+    with (
+        ScriptedService(script(Reply(drop=True))) as service,
+        client_of(service) as client,
+        pytest.raises(ServiceUnavailable, match="POST /v1/tokens") as caught,
+    ):
+        client.make_token(name="ci")
+    assert len(service.seen) == 1
+    assert caught.value.hint == "It may have been done: look before you repeat it."
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "exit_code"),
+    [
+        (401, "unauthenticated", NotAuthorised, 77),
+        (403, "forbidden", NotAuthorised, 77),
+        (404, "not_found", NotFound, 102),
+        (409, "not_final", NotFinished, 101),
+        (409, "conflict", RequestRefused, 1),
+        (422, "bad_spec", RequestRefused, 1),
+        (418, "a_code_of_tomorrow", RequestRefused, 1),
+        (500, "internal", ServiceError, 1),
+    ],
+)
+def test_refusals_are_errors_with_the_services_words(
+    status: int, code: str, kind: type[ServiceError], exit_code: int
+) -> None:
+    refusal = problem(
+        status,
+        code,
+        detail=f"no such thing for {TOKEN}",
+        hint="Look again.",
+        errors=[{"pointer": "/spec/train/epochs", "detail": "is 0"}, "nonsense"],
+    )
+    with (
+        ScriptedService(script(refusal)) as service,
+        client_of(service) as client,
+        pytest.raises(ServiceError, match="no such thing") as caught,
+    ):
+        client.job("dlrm-1")
+    error = caught.value
+    assert type(error) is kind
+    assert (error.exit_code, error.code, error.status) == (exit_code, code, status)
+    assert [one.pointer for one in error.pointers] == ["/spec/train/epochs"]
+    assert "/spec/train/epochs: is 0" in str(error)
+    assert "hint: Look again." in str(error)
+    assert TOKEN not in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.pointers) == (kind, str(error), error.pointers)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(200, b"<html>please log in</html>"),
+        Reply(404, b"<html>not here</html>"),
+        Reply(302, b"", {"Location": "https://elsewhere.example/login?next=/v1"}),
+        Reply(200, []),
+    ],
+    ids=["login page", "foreign 404", "redirect", "list"],
+)
+def test_what_is_no_service_is_told_as_such(reply: Reply) -> None:
+    with (
+        ScriptedService(script(reply)) as service,
+        client_of(service) as client,
+        pytest.raises(ServiceError) as caught,
+    ):
+        client.job("dlrm-1")
+    assert type(caught.value) is ServiceError
+    assert caught.value.hint
+    assert len(service.seen) == 1
+
+
+def test_a_later_services_states_and_fields_are_kept_and_an_earlier_ones_are_not_missed() -> None:
+    later = job_document(state="hibernating", colour="blue", tags={"a": "b"}, step=None)
+    with ScriptedService(script(Reply(200, later))) as service, client_of(service) as client:
+        job = client.job("dlrm-1")
+    assert (job.state, job.is_final, job.step, job.tags) == ("hibernating", False, 0, {"a": "b"})
+    assert job.document["colour"] == "blue"
+    assert job.loss is None
+
+    odd = {"id": "dlrm-1", "state": "expired", "finished_at": "2026-03-01T12:00:00Z", "rev": "x"}
+    job = Job.from_json(odd)
+    assert job.is_final
+    assert job.rev == 0
+
+
+def test_pages_are_fetched_as_they_are_needed_and_end_with_the_cursor() -> None:
+    def page(seen: Seen) -> Reply:
+        begin = int(seen.params.get("cursor", "0"))
+        some = [{"id": f"job-{n}"} for n in range(begin, min(begin + 2, 5))]
+        return Reply(200, {"jobs": some, "next_cursor": str(begin + 2) if begin < 4 else None})
+
+    with ScriptedService(page) as service, client_of(service) as client:
+        listed = client.jobs(project="ads", tag="team=a b", page_jobs=2)
+        assert next(listed).id == "job-0"
+        assert len(service.seen) == 1
+        assert [job.id for job in listed] == ["job-1", "job-2", "job-3", "job-4"]
+    assert service.seen[0].params == {"project": "ads", "tag": "team=a b", "limit": "2"}
+
+
+def found_by(word: str, *ids: str) -> Job:
+    def answer(seen: Seen) -> Reply:
+        if seen.path == "/v1/jobs":
+            return Reply(200, {"jobs": [{"id": one} for one in ids]})
+        job_id = seen.path.rpartition("/")[2]
+        return Reply(200, {"id": job_id}) if job_id in ids else problem(404, "not_found")
+
+    with ScriptedService(answer) as service, client_of(service) as client:
+        return client.find(word)
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id() -> None:
+    assert found_by("dlrm-1", "dlrm-1", "dlrm-12").id == "dlrm-1"
+    assert found_by("dl", "mlp-1", "dlrm-12").id == "dlrm-12"
+    with pytest.raises(InputError, match="beginning of several"):
+        found_by("dlrm", "dlrm-1", "dlrm-2")
+    with pytest.raises(NotFound, match="there is no job 'x'") as caught:
+        found_by("x", "dlrm-1")
+    assert caught.value.exit_code == 102
+    with pytest.raises(InputError, match="is no job's id"):
+        found_by("../tokens")
+
+
+def test_tags_are_set_one_by_one_whatever_others_change_meanwhile() -> None:
+    documents = [
+        job_document(rev=1, tags={"a": "1"}),
+        job_document(rev=2, tags={"a": "1", "theirs": "x"}),
+    ]
+
+    def answer(seen: Seen) -> Reply:
+        if seen.method == "GET":
+            return Reply(200, documents[0])
+        if seen.headers["if-match"] == '"1"':
+            documents.pop(0)  # somebody else was faster
+            return problem(412, "revision_differs")
+        return Reply(200, job_document(rev=3, **seen.body))
+
+    with ScriptedService(answer) as service, client_of(service) as client:
+        job = client.set_tags("dlrm-1", {"b": "2", "a": None})
+        assert job.tags == {"theirs": "x", "b": "2"}
+        asked = len(service.seen)
+        assert client.set_tags("dlrm-1", {"theirs": "x"}).rev == 2  # it is so already
+    assert [seen.method for seen in service.seen[asked:]] == ["GET"]
+
+
+def test_a_change_whose_answer_was_lost_is_not_made_twice() -> None:
+    state = job_document(rev=1, priority=0)
+
+    def answer(seen: Seen) -> Reply:
+        if seen.method == "GET":
+            return Reply(200, state)
+        if seen.headers["if-match"] != f'"{state["rev"]}"':
+            return problem(412, "revision_differs")
+        state.update(seen.body, rev=state["rev"] + 1)
+        return Reply(drop=True)
+
+    with ScriptedService(answer) as service, client_of(service) as client:
+        job = client.set_priority("dlrm-1", 7)
+    assert (job.priority, job.rev) == (7, 2)
+
+
+def test_a_deletion_whose_answer_was_lost_is_done() -> None:
+    there = [True]
+
+    def answer(seen: Seen) -> Reply:
+        if seen.method == "DELETE" and there:
+            there.clear()
+            return Reply(drop=True)
+        return Reply(200, job_document()) if there else problem(404, "not_found")
+
+    with ScriptedService(answer) as service, client_of(service) as client:
+        client.delete("dlrm-1")
+        with pytest.raises(NotFound):
+            client.delete("dlrm-1")
+
+
+def waiting(*states: str) -> Callable[[Seen], Reply]:
+    return script(*(Reply(200, job_document(state=state, rev=n)) for n, state in enumerate(states)))
+
+
+def test_wait_tells_each_change_and_lasts_through_a_restart_of_the_service() -> None:
+    seen: list[str] = []
+    states = script(
+        Reply(200, job_document(state="running")),
+        Reply(drop=True),
+        Reply(503),
+        Reply(200, job_document(state="hibernating")),
+        Reply(200, job_document(state="succeeded")),
+    )
+    with ScriptedService(states) as service, client_of(service) as client:
+        job = client.wait("dlrm-1", on_change=lambda job: seen.append(job.state))
+    assert seen == ["running", "hibernating", "succeeded"]
+    assert job.is_final
+    assert {request.path for request in service.seen} == {"/v1/jobs/dlrm-1/wait"}
+
+
+def test_wait_ends_with_its_time() -> None:
+    with (
+        ScriptedService(waiting("running")) as service,
+        client_of(service) as client,
+        pytest.raises(WaitTimedOut, match=r"has not ended within 0\.05 s") as caught,
+    ):
+        client.wait("dlrm-1", timeout_s=0.05)
+    assert caught.value.exit_code == 104
+
+
+def test_spec_mistakes_are_an_answer_of_validate() -> None:
+    mistakes = [{"pointer": "/spec/train/epochs", "detail": "is 0"}]
+    refusal = problem(422, "bad_spec", errors=mistakes)
+    good = Reply(200, {"spec": {"name": "a"}, "errors": [], "placement": {"ranks": 2}})
+    with ScriptedService(script(refusal, good)) as service, client_of(service) as client:
+        refused, checked = client.validate(SPEC), client.validate(SPEC, cluster="gpu-a")
+    assert (refused.is_good, refused.errors) == (False, tuple(mistakes))
+    assert (checked.is_good, checked.spec) == (True, {"name": "a"})
+    assert service.seen[1].body == {"spec": SPEC, "cluster": "gpu-a"}
+
+
+def test_resume_and_clone_bear_keys_and_cancel_is_repeatable() -> None:
+    lost = script(Reply(drop=True), Reply(202, job_document(parent="dlrm-0")))
+    with ScriptedService(lost) as service, client_of(service) as client:
+        assert client.clone("dlrm-0", {"train.epochs": 3}).parent == "dlrm-0"
+        client.resume("dlrm-1", key="mine")
+        client.cancel("dlrm-1", grace_s=5)
+        with pytest.raises(InputError, match="cannot be sent as Idempotency-Key"):
+            client.resume("dlrm-1", key="müller\n")
+    first, second, resumed, cancelled = service.seen
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+    assert (first.path, first.body) == ("/v1/jobs/dlrm-0/clone", {"set": {"train.epochs": 3}})
+    assert (resumed.path, resumed.headers["idempotency-key"]) == ("/v1/jobs/dlrm-1/resume", "mine")
+    assert (cancelled.path, cancelled.body) == ("/v1/jobs/dlrm-1/cancel", {"grace_s": 5})
+
+
+def test_people_and_clusters() -> None:
+    documents: dict[str, Any] = {
+        "/v1/me": {"user": "alice", "scopes": ["read"], "roles": {"ads": "viewer"}},
+        "/v1/clusters": {"clusters": [{"name": "gpu-a", "state": "up", "free": 3}]},
+        "/v1/tokens": {"tokens": [{"id": "1", "name": "ci"}]},
+        "/v1/jobs/dlrm-1/metrics": {"entries": [1]},
+        "/v1/jobs/dlrm-1/artifacts": {"artifacts": [{"path": "a/b", "size_bytes": 3}]},
+    }
+    with (
+        ScriptedService(lambda seen: Reply(200, documents[seen.path])) as service,
+        client_of(service) as client,
+    ):
+        assert client.me().user == "alice"
+        assert client.clusters()[0].document["free"] == 3
+        assert client.tokens()[0].name == "ci"
+        assert client.metrics("dlrm-1", since=4) == {"entries": [1]}
+        assert client.artifacts("dlrm-1")[0].path == "a/b"
+    assert service.seen[3].params == {"since": "4"}
+
+
+def test_the_same_for_asyncio() -> None:
+    answer = script(
+        Reply(503),
+        Reply(201, job_document()),
+        Reply(200, {"jobs": [job_document()]}),
+        Reply(drop=True),
+        Reply(200, job_document(state="succeeded")),
+        problem(404, "not_found"),
+    )
+
+    async def use(address: str) -> None:
+        async with AsyncClient(address, TOKEN, retries=QUICK) as client:
+            assert (await client.submit(SPEC)).id == "dlrm-1"
+            assert [job.id async for job in client.jobs()] == ["dlrm-1"]
+            seen: list[str] = []
+            job = await client.wait("dlrm-1", on_change=lambda job: seen.append(job.state))
+            assert (job.is_final, seen) == (True, ["succeeded"])
+            with pytest.raises(NotFound):
+                await client.job("dlrm-1")
+            assert TOKEN not in repr(client)
+
+    with ScriptedService(answer) as service:
+        asyncio.run(use(service.address))
+
+
+def public(kind: type) -> Iterator[str]:
+    return (name for name in vars(kind) if not name.startswith("_"))
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    assert set(public(Client)) == set(public(AsyncClient))

@@ -1,0 +1,311 @@
+"""Events, logs and files through connections that break: nothing is lost, nothing comes twice."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_service import Reply, ScriptedService, Seen, problem
+
+from distrain.client import (
+    AsyncClient,
+    Client,
+    NotAuthorised,
+    Retries,
+    ServiceError,
+    ServiceUnavailable,
+    stream_flows,
+)
+from distrain.errors import OutputError
+
+QUICK = Retries(for_s=20.0, first_s=0.0005, longest_s=0.001, draw=lambda: 0.0)
+SSE = {"Content-Type": "text/event-stream; charset=utf-8"}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("DISTRAIN_SERVER", "DISTRAIN_TOKEN", "DISTRAIN_CA_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _looks_are_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_flows, "_POLL_S", (0.001, 0.002))
+
+
+def client_of(service: ScriptedService, retries: Retries = QUICK) -> Client:
+    return Client(service.address, retries=retries)
+
+
+def stream_of(count: int, after: int) -> bytes:
+    """The events behind a cursor, with pings in between, and the end."""
+    told = [
+        f': ping\n\nid: {n}\nevent: job.progress\ndata: {{"n": {n}}}\n\n'
+        for n in range(after + 1, count + 1)
+    ]
+    return "".join([*told, f"id: {count}\nevent: end\ndata: {{}}\n\n"]).encode()
+
+
+def cutting(count: int, cuts: int, seed: int, *, politely: bool) -> Callable[[Seen], Reply]:
+    """Serve `count` events, and break the connection `cuts` times at any byte."""
+    draw = random.Random(seed)
+    left = [cuts]
+
+    def answer(seen: Seen) -> Reply:
+        whole = stream_of(count, int(seen.headers.get("last-event-id", "0")))
+        if not left[0]:
+            return Reply(200, headers=SSE, chunks=[whole])
+        left[0] -= 1
+        at = draw.randrange(min(len(whole) - 20, 200))
+        return Reply(200, headers=SSE, chunks=[whole[:at]] if at else [], ends=politely)
+
+    return answer
+
+
+@pytest.mark.parametrize("politely", [True, False])
+def test_a_stream_that_is_cut_a_hundred_times_tells_every_event_once(politely: bool) -> None:
+    with ScriptedService(cutting(60, 100, 7, politely=politely)) as service:
+        with client_of(service) as client:
+            events = list(client.follow("dlrm-1"))
+        assert len(service.seen) == 101
+    assert [event.data.get("n") for event in events] == [*range(1, 61), None]
+    assert events[-1].kind == "end"
+
+
+def test_the_same_for_asyncio() -> None:
+    async def follow(address: str) -> list[Any]:
+        async with AsyncClient(address, retries=QUICK) as client:
+            return [event.data.get("n") async for event in client.follow("dlrm-1", after="2")]
+
+    with ScriptedService(cutting(20, 10, 3, politely=False)) as service:
+        assert asyncio.run(follow(service.address)) == [*range(3, 21), None]
+
+
+def test_a_stream_goes_on_through_a_service_that_is_away_and_repeats_itself() -> None:
+    answers = iter(
+        [
+            Reply(200, headers=SSE, chunks=[b"id: 5\nevent: job.state\ndata: {}\n\n"]),
+            Reply(503),
+            Reply(drop=True),
+            # an unknown kind, an event that is known already, text that is no JSON, no data
+            Reply(
+                200,
+                headers=SSE,
+                chunks=[
+                    b"id: 5\nevent: job.state\ndata: {}\n\nid: 6\nevent: job.mood\ndata: fair\n\n"
+                    b"id: 2\nevent: reset\ndata: {}\n\nid: 3\r\ndata: [1]\r\n\r",
+                    b"\nid: 4\nevent: end\n\n",
+                ],
+            ),
+        ]
+    )
+    with ScriptedService(lambda seen: next(answers)) as service, client_of(service) as client:
+        events = [(event.id, event.kind, event.data) for event in client.follow("dlrm-1")]
+    assert events == [
+        ("5", "job.state", {}),
+        ("6", "job.mood", {"text": "fair"}),
+        ("2", "reset", {}),
+        ("3", "message", {"value": [1]}),
+        ("4", "end", {}),
+    ]
+    assert service.seen[-1].headers["last-event-id"] == "5"
+
+
+def test_a_stream_that_never_tells_anything_is_given_up() -> None:
+    patience = Retries(for_s=0.05, first_s=0.005, longest_s=0.005)
+    with (
+        ScriptedService(lambda seen: Reply(200, headers=SSE, chunks=[b": ping\n\n"])) as service,
+        client_of(service, patience) as client,
+        pytest.raises(ServiceUnavailable, match="breaks again and again"),
+    ):
+        list(client.follow("dlrm-1"))
+    assert len(service.seen) > 1
+
+
+def test_a_stream_that_is_refused_or_is_none() -> None:
+    answers = iter([problem(401, "unauthenticated", detail="who?"), Reply(200, b"<html>")])
+    with ScriptedService(lambda seen: next(answers)) as service, client_of(service) as client:
+        with pytest.raises(NotAuthorised, match=r"who\?"):
+            next(client.follow("dlrm-1"))
+        with pytest.raises(ServiceError, match="no stream of events"):
+            next(client.events())
+
+
+def test_who_leaves_a_stream_leaves_no_connection() -> None:
+    first = b"id: 1\nevent: job.state\ndata: {}\n\n"
+    with ScriptedService(lambda seen: Reply(200)) as service:
+
+        def endless() -> Iterator[bytes]:
+            yield first
+            yield from service.until_stopped()
+
+        service.answer = lambda seen: Reply(200, headers=SSE, chunks=endless())
+        with client_of(service) as client:
+            for event in client.events():
+                assert event.id == "1"
+                break
+
+
+# Logs
+
+
+class LogService:
+    """A job whose attempts have logs that grow with each look, behind cuts."""
+
+    def __init__(self, logs: list[bytes], seed: int, cuts: int, kept_from: int = 0):
+        self.logs, self.cuts, self.kept_from = logs, cuts, kept_from
+        self.draw = random.Random(seed)
+        self.attempt = 1
+        self.shown = 0
+
+    def answer(self, seen: Seen) -> Reply:
+        if not seen.path.endswith("/logs"):
+            return Reply(200, {"id": "dlrm-1", "attempt": self.attempt, "state": self.state()})
+        attempt = int(seen.params["attempt"])
+        if attempt > self.attempt:
+            return problem(404, "not_found")
+        log = self.logs[attempt - 1]
+        if attempt < self.attempt or self.shown >= len(log):
+            shown = len(log)
+        else:
+            self.shown = shown = min(len(log), self.shown + self.draw.randrange(1, 4000))
+        is_complete = shown == len(log)
+        if is_complete and attempt == self.attempt < len(self.logs):
+            self.attempt, self.shown = attempt + 1, 0
+        offset = max(int(seen.params["offset"]), self.kept_from)
+        content = log[offset:shown][: self.draw.randrange(1, 3000)]
+        told = {
+            "X-Next-Offset": str(offset + len(content)),
+            "X-Complete": "true" if is_complete and offset + len(content) == shown else "false",
+        }
+        self.cuts -= 1
+        cut = self.draw.randrange(len(content)) if self.cuts >= 0 and content else None
+        return Reply(200, content, told, cut_after=cut)
+
+    def state(self) -> str:
+        done = self.attempt == len(self.logs) and self.shown >= len(self.logs[-1])
+        return "succeeded" if done else "running"
+
+
+def made_log(lines: int, word: str) -> bytes:
+    return b"".join(b"%s line %06d of the log\n" % (word.encode(), n) for n in range(lines))
+
+
+def test_a_log_that_is_cut_a_hundred_times_is_the_file() -> None:
+    log = made_log(8000, "a")
+    told = LogService([log], seed=5, cuts=100)
+    with ScriptedService(told.answer) as service, client_of(service) as client:
+        assert b"".join(client.logs("dlrm-1", follow=True)) == log
+    assert told.cuts < 0
+
+
+def test_following_goes_on_with_the_attempts_that_come() -> None:
+    logs = [made_log(40, "first"), b"", made_log(30, "third")]
+    told = LogService(logs, seed=2, cuts=5)
+    with ScriptedService(told.answer) as service, client_of(service) as client:
+        assert b"".join(client.logs("dlrm-1", follow=True)) == b"".join(logs)
+        assert b"".join(client.logs("dlrm-1", attempt=1)) == logs[0]
+        assert b"".join(client.logs("dlrm-1")) == logs[2]
+
+
+def test_of_a_log_whose_middle_is_gone_the_rest_comes_once() -> None:
+    log = made_log(300, "a")
+    told = LogService([log], seed=4, cuts=6, kept_from=1000)
+    with ScriptedService(told.answer) as service, client_of(service) as client:
+        assert b"".join(client.logs("dlrm-1", follow=True)) == log[1000:]
+
+
+def test_the_last_lines_of_a_log_and_what_follows() -> None:
+    def answer(seen: Seen) -> Reply:
+        if not seen.path.endswith("/logs"):
+            return Reply(200, {"id": "dlrm-1", "attempt": 2, "state": "failed"})
+        told = {"X-Next-Offset": "1007", "X-Complete": "false"}
+        if "tail" in seen.params:
+            return Reply(200, b"8\n9\n", {**told, "X-Next-Offset": "1004"})
+        return Reply(200, b"10\n", {**told, "X-Complete": "true"})
+
+    with ScriptedService(answer) as service, client_of(service) as client:
+        assert list(client.logs("dlrm-1", rank=3, tail=2)) == [b"8\n9\n", b"10\n"]
+    asked = [seen.params for seen in service.seen if seen.path.endswith("/logs")]
+    assert asked == [
+        {"rank": "3", "limit": "1048576", "attempt": "2", "tail": "2"},
+        {"rank": "3", "limit": "1048576", "attempt": "2", "offset": "1004"},
+    ]
+
+
+def test_a_service_that_does_not_tell_whether_a_log_is_complete() -> None:
+    def answer(seen: Seen) -> Reply:
+        if seen.path.endswith("/logs"):
+            return Reply(200, b"abc"[int(seen.params["offset"]) :])
+        return Reply(200, {"id": "dlrm-1", "attempt": 1, "state": "succeeded"})
+
+    with ScriptedService(answer) as service, client_of(service) as client:
+        assert b"".join(client.logs("dlrm-1", follow=True)) == b"abc"
+
+
+# Files
+
+
+def ranges(content: bytes, etags: list[str], seed: int, cuts: int) -> Callable[[Seen], Reply]:
+    """Serve a file with ranges, and cut its answers; each ETag is that of one answer."""
+    draw = random.Random(seed)
+    left = [cuts]
+
+    def answer(seen: Seen) -> Reply:
+        etag = etags.pop(0) if len(etags) > 1 else etags[0]
+        begin, headers, status = 0, {"ETag": etag}, 200
+        if seen.headers.get("if-range") == etag:
+            begin = int(seen.headers["range"].removeprefix("bytes=").rstrip("-"))
+            headers["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"
+            status = 206
+        left[0] -= 1
+        rest = content[begin:]
+        cut = draw.randrange(1, max(2, len(rest) // 3)) if left[0] >= 0 else None
+        return Reply(status, rest, headers, cut_after=cut)
+
+    return answer
+
+
+def test_a_file_comes_whole_through_cuts_and_asks_only_for_what_is_missing(tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(300_000)
+    with ScriptedService(ranges(content, ['"a"'], 1, 8)) as service, client_of(service) as client:
+        written = client.download("dlrm-1", "model/dense file.safetensors", tmp_path)
+    assert written == tmp_path / "dense file.safetensors"
+    assert written.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [written]
+    assert len(service.seen) == 9
+    assert service.seen[0].path == "/v1/jobs/dlrm-1/artifacts/model/dense%20file.safetensors"
+
+
+def test_a_file_that_changes_meanwhile_is_not_mixed(tmp_path: Path) -> None:
+    content = b"new" * 1000
+    etags = ['"old"', '"new"']
+    with ScriptedService(ranges(content, etags, 1, 1)) as service, client_of(service) as client:
+        assert client.download("dlrm-1", "a", tmp_path / "b").read_bytes() == content
+    assert len(service.seen) == 2
+
+
+def test_a_file_that_does_not_come_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("before")
+    answers = iter([problem(404, "not_found", detail="no file 'a'")] * 2)
+    with ScriptedService(lambda seen: next(answers)) as service, client_of(service) as client:
+        with pytest.raises(ServiceError, match="no file 'a'"):
+            client.download("dlrm-1", "a", tmp_path / "a")
+        service.answer = lambda seen: Reply(200, b"x" * 100, cut_after=0)
+        with pytest.raises(ServiceError, match="breaks before any byte"):
+            client.download("dlrm-1", "a", tmp_path / "a")
+        with pytest.raises(OutputError, match="could not write a"):
+            client.download("dlrm-1", "a", tmp_path / "nowhere" / "a")
+    assert [file.read_text() for file in tmp_path.iterdir() if file.is_file()] == ["before"]
+
+
+def test_files_come_to_asyncio_too(tmp_path: Path) -> None:
+    async def download(address: str) -> bytes:
+        async with AsyncClient(address, retries=QUICK) as client:
+            return (await client.download("dlrm-1", "a", tmp_path / "a")).read_bytes()
+
+    with ScriptedService(ranges(b"abc" * 500, ['"a"'], 2, 3)) as service:
+        assert asyncio.run(download(service.address)) == b"abc" * 500
