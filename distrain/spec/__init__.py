@@ -18,7 +18,7 @@ from distrain.spec.models import (
     TwoTowerSpec,
     WideDeepSpec,
 )
-from distrain.spec.paths import with_absolute_paths, with_home
+from distrain.spec.paths import PATHS, with_absolute_paths, with_home
 from distrain.spec.presets import PRESETS
 from distrain.spec.sections import (
     CheckpointSpec,
@@ -58,6 +58,7 @@ __all__ = [
     "ModelSpec",
     "NcfSpec",
     "OptimizerSpec",
+    "PATHS",
     "PRESETS",
     "QueueSpec",
     "ResourcesSpec",

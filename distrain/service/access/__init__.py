@@ -1,5 +1,14 @@
 """Who may do what: tokens, roles, quotas of requests."""
 
+from distrain.service.access.paths import has_credentials, path_problem
+from distrain.service.access.policy import (
+    Judged,
+    Mistake,
+    judge,
+    pointer,
+    tag_mistakes,
+    with_settings,
+)
 from distrain.service.access.rates import Rates
 from distrain.service.access.rules import (
     RULES,
@@ -58,4 +67,12 @@ __all__ = [
     "sign",
     "signed_text",
     "Rates",
+    "has_credentials",
+    "path_problem",
+    "Judged",
+    "Mistake",
+    "judge",
+    "pointer",
+    "tag_mistakes",
+    "with_settings",
 ]

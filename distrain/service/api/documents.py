@@ -10,6 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from distrain.service.access import DEFAULT_DAYS, MOST_DAYS
+from distrain.service.settings import NAME_PATTERN
+from distrain.service.values import Role, Scope
+
 _MOST_DEPTH = 48
 
 
@@ -77,3 +81,272 @@ class Me(Answer):
     roles: dict[str, str] = Field(description="By project.")
     scopes: list[str] = Field(description="What the token may be used for.")
     projects: list[str] = Field(description="Those in which the caller has a role.")
+
+
+State = Annotated[
+    str,
+    Field(
+        description="`queued`, `handing_over`, `cancelling`, `unknown` (no contact for 30 s), or "
+        "the state in which its cluster has it: `pending`, `starting`, `running`, `stopping`, "
+        "`restarting`, `succeeded`, `failed`, `cancelled`. Later versions may know more."
+    ),
+]
+
+
+class JobDocument(Answer):
+    """A job."""
+
+    id: str
+    name: str
+    project: str
+    owner: str
+    cluster: str
+    state: State
+    last_known: str | None = Field(description="The cluster's last word, where `state` is not it.")
+    reason: str | None = Field(description="Why it ended badly, in a word.")
+    message: str | None
+    why_pending: str = Field(description="What it waits for; empty where it does not wait.")
+    intent: str = Field(description="`run` or `cancel`.")
+    priority: int
+    tags: dict[str, str]
+    attempt: int
+    first_attempt: int = Field(description="Of its current submission.")
+    num_ranks: int
+    restarts: int | None
+    step: int | None
+    num_steps: int | None
+    rows_per_s: float | None
+    loss: float | None
+    auc: float | None
+    eta_s: float | None
+    checkpoints: int | None
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    observed_at: Time | None = Field(description="When its cluster was last heard about it.")
+    run_dir: str
+    parent: str | None = Field(description="The job that it is a clone of.")
+    resumes: int
+    rev: int = Field(description="Grows with each change; the ETag.")
+
+
+class JobPage(Answer):
+    """A page of jobs, newest first."""
+
+    jobs: list[JobDocument]
+    next_cursor: str | None = Field(description="For the next page; `null`: this is the last.")
+
+
+Tags = Annotated[dict[str, str], Field(max_length=32)]
+Priority = Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1, strict=True)]
+ProjectName = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
+"""A user; the pattern keeps names fit for paths, headers and terminals."""
+
+_SPEC = {"data": {"train": ["/data/clicks/day_*"]}, "model": {"kind": "dlrm"}}
+
+
+class JobRequest(Request):
+    """A job that is asked for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"spec": _SPEC, "project": "ads", "tags": {"team": "a"}}]}
+    )
+
+    spec: dict[str, Any] = Field(description="A job spec, with absolute paths and URLs.")
+    project: ProjectName = "default"
+    cluster: ProjectName | None = Field(
+        None, description="`null`: the only one that the project may use."
+    )
+    priority: Priority | None = Field(None, description="`null`: the spec's `queue.priority`.")
+    tags: Tags = Field({}, description="Besides the spec's own, which they outrank.")
+
+
+class JobChangeRequest(Request):
+    """What may be changed of a job that waits."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 5}]})
+
+    priority: Priority | None = None
+    tags: Tags | None = Field(None, description="All of its tags from now on.")
+
+
+class CancelRequest(Request):
+    """How a job is cancelled."""
+
+    grace_s: Annotated[float, Field(ge=0, le=86400)] | None = Field(
+        None, description="What its ranks get to save a checkpoint; `null`: what its spec says."
+    )
+    force: bool = Field(False, description="The same as a grace of 0 s.")
+    why: Annotated[str, Field(max_length=1000)] = Field("", description="For those who look later.")
+
+
+class AgainRequest(Request):
+    """Settings with which a job is resumed or cloned."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"set": {"train.epochs": 3}}]})
+
+    set: dict[str, Any] = Field({}, description="Values by dotted path, as with `--set`.")
+
+
+class MistakeDocument(Answer):
+    """One mistake of a spec."""
+
+    pointer: str
+    detail: str
+
+
+class Placement(Answer):
+    """Where a job would run."""
+
+    cluster: str | None
+    num_ranks: int | None
+    workers: dict[str, Any] | None = Field(description="What the cluster has, as last heard.")
+    observed_at: Time | None
+
+
+class Validation(Answer):
+    """What would become of a spec."""
+
+    valid: bool
+    spec: dict[str, Any] | None = Field(description="With all its defaults.")
+    errors: list[MistakeDocument]
+    placement: Placement
+
+
+class PreflightStarted(Answer):
+    """A check of a spec's data, on a worker."""
+
+    url: str = Field(description="Where its outcome can be asked for.")
+
+
+class Preflight(Answer):
+    """What a check of a spec's data found so far."""
+
+    state: str
+    notes: Any = None
+    error: Any = None
+
+
+class TokenRequest(Request):
+    """A token that is asked for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"label": "laptop", "scopes": ["read", "submit"]}]}
+    )
+
+    label: Annotated[str, Field(max_length=128)] = ""
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = Field(
+        [Scope.READ, Scope.SUBMIT, Scope.CANCEL], description="At most those of the caller's own."
+    )
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = Field(
+        DEFAULT_DAYS, description="How long it holds."
+    )
+    user: UserName | None = Field(None, description="Whose; only admins make tokens for others.")
+
+
+class TokenDocument(Answer):
+    """A token, without its text."""
+
+    id: str
+    user: str
+    label: str
+    scopes: list[str]
+    created_at: Time
+    expires_at: Time
+    revoked_at: Time | None
+    used_at: Time | None = Field(description="To about a minute.")
+
+
+class NewTokenDocument(TokenDocument):
+    """A token that was just made."""
+
+    token: str = Field(description="Its text, which is shown this once.")
+
+
+class TokenList(Answer):
+    """Tokens, newest first."""
+
+    tokens: list[TokenDocument]
+
+
+class QuotaDocument(Request):
+    """What a project may have at once; `null`: any number."""
+
+    max_ranks: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    max_queued: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    max_queued_per_user: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 100
+    max_priority: Priority = Field(0, description="The highest that submitters may ask for.")
+
+
+class ProjectDocument(Answer):
+    """A project."""
+
+    name: str
+    quota: QuotaDocument
+    usage: dict[str, int] = Field(description="`ranks` handed over, and `queued` jobs.")
+    declared: bool = Field(description="Whether the configuration has it, which alone changes it.")
+    role: str | None = Field(description="The caller's own.")
+
+
+class ProjectList(Answer):
+    """Projects by name."""
+
+    projects: list[ProjectDocument]
+
+
+class ProjectRequest(Request):
+    """A project that is made, or whose quota is changed."""
+
+    quota: QuotaDocument = QuotaDocument()
+
+
+class MemberRequest(Request):
+    """A user's role in a project."""
+
+    role: Role
+
+
+class MemberList(Answer):
+    """A project's members."""
+
+    members: dict[str, str] = Field(description="Roles by user.")
+
+
+class ClusterDocument(Answer):
+    """A cluster."""
+
+    name: str
+    kind: str
+    max_priority: int
+    allowed_roots: list[str]
+    model_packages: list[str]
+    state: dict[str, Any] = Field(description="As its reconciler wrote it last.")
+    observed_at: Time | None = Field(description="When its scheduler was last heard.")
+
+
+class ClusterList(Answer):
+    """Clusters by name."""
+
+    clusters: list[ClusterDocument]
+
+
+class AuditRow(Answer):
+    """What somebody changed, or was refused."""
+
+    id: int
+    at: Time
+    user: str
+    token_id: str | None
+    action: str
+    target: str
+    outcome: str
+    details: dict[str, Any]
+
+
+class AuditPage(Answer):
+    """Audit rows, newest first."""
+
+    rows: list[AuditRow]
+    next_before: int | None = Field(description="`before` of the next page.")

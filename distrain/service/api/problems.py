@@ -13,6 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from distrain.service.access import Mistake, pointer
+
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:distrain:problem:"
 
@@ -39,19 +41,6 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
     "unavailable": (503, "The service cannot answer now"),
 }
 """By code: the status, and a title for all problems of that code."""
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """One thing that is wrong with a request.
-
-    Attributes:
-        pointer: A JSON pointer into the body, such as `/spec/train/epochs`; of a query parameter
-            or header its name after `#`.
-    """
-
-    pointer: str
-    detail: str
 
 
 @dataclass
@@ -158,15 +147,6 @@ def _pointer(loc: Sequence[Any]) -> str:
     if place == "body":
         return pointer(*rest)
     return "#" + ".".join(map(str, rest))
-
-
-def pointer(*keys: object) -> str:
-    """A JSON pointer (RFC 6901).
-
-    >>> pointer("spec", "data", "train", 0), pointer("a/b")
-    ('/spec/data/train/0', '/a~1b')
-    """
-    return "".join("/" + str(k).replace("~", "~0").replace("/", "~1") for k in keys)
 
 
 def _database(request: Request, error: Exception) -> JSONResponse:

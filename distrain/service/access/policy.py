@@ -1,0 +1,212 @@
+"""Which job specs a cluster's operator lets users submit. Pure: opens nothing that a spec names."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from distrain.service.access.paths import has_credentials, path_problem
+from distrain.service.settings import ClusterProfile, Limits
+from distrain.spec import PATHS, CustomSpec, JobSpec, explain_all
+
+_TAG_KEY, _TAG_VALUE = 64, 256
+_NO_PATHS = {"data.schema_path": ("auto", "criteo")}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong with a request.
+
+    Attributes:
+        pointer: A JSON pointer into the body, such as `/spec/train/epochs`; of a query parameter
+            or header its name after `#`.
+    """
+
+    pointer: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of a spec.
+
+    Attributes:
+        spec: With all its defaults; `None` where it has mistakes.
+        mistakes: With pointers into the spec, and without secrets.
+    """
+
+    spec: JobSpec | None
+    mistakes: tuple[Mistake, ...] = ()
+
+
+def pointer(*keys: object) -> str:
+    """A JSON pointer (RFC 6901).
+
+    >>> pointer("spec", "data", "train", 0), pointer("a/b")
+    ('/spec/data/train/0', '/a~1b')
+    """
+    return "".join("/" + str(k).replace("~", "~0").replace("/", "~1") for k in keys)
+
+
+def judge(
+    document: Mapping[str, Any],
+    limits: Limits,
+    profile: ClusterProfile,
+    *,
+    run_root: str,
+    project: str,
+) -> Judged:
+    """Parse a spec and hold it against the limits and a cluster's profile.
+
+    Args:
+        document: JSON values, as a user sent them.
+        run_root: Where the cluster's runs go; those of the project may be named.
+    """
+    mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
+    if mistakes:  # before anything repeats values
+        return Judged(None, tuple(mistakes))
+    try:
+        spec = JobSpec.model_validate(document)
+    except ValidationError as error:
+        return Judged(None, tuple(_explained(error)))
+    own = f"{run_root.rstrip('/')}/{project}"
+    mistakes = [*_path_mistakes(spec, profile, own, run_root), *_other_mistakes(spec, profile)]
+    mistakes += tag_mistakes(spec.tags, limits, "/tags")
+    return Judged(None if mistakes else spec, tuple(mistakes))
+
+
+def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mistake]:
+    """What is wrong with a job's tags."""
+    found = []
+    if len(tags) > limits.tags:
+        found.append(Mistake(where, f"{len(tags)} tags are more than {limits.tags}"))
+    for key, value in tags.items():
+        if not 0 < len(key) <= _TAG_KEY or ":" in key:
+            detail = f"a tag's key has 1 to {_TAG_KEY} characters and no colon"
+            found.append(Mistake(where, detail))
+        elif len(value) > _TAG_VALUE:
+            detail = f"a tag's value has at most {_TAG_VALUE} characters"
+            found.append(Mistake(where + pointer(key), detail))
+        elif has_credentials(value):
+            found.append(Mistake(where + pointer(key), _CREDENTIALS))
+    return found
+
+
+def with_settings(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec with values set at dotted paths, as `--set` does.
+
+    Raises:
+        KeyError: A path is empty or leads through something that is no section; it is the key.
+
+    >>> with_settings({"train": {"epochs": 1}}, {"train.epochs": 3, "queue.priority": 1})
+    {'train': {'epochs': 3}, 'queue': {'priority': 1}}
+    """
+    changed: dict[str, Any] = json.loads(json.dumps(document))
+    for path, value in settings.items():
+        *sections, last = path.split(".")
+        inner: Any = changed
+        for key in sections:
+            inner = inner.setdefault(key, {}) if isinstance(inner, dict) else None
+        if not isinstance(inner, dict) or not all((*sections, last)):
+            raise KeyError(path)
+        inner[last] = value
+    return changed
+
+
+_CREDENTIALS = (
+    "has a URL with credentials, which would end up in logs and run directories; workers take "
+    "credentials from their own environment"
+)
+
+
+def _size_mistakes(document: Mapping[str, Any], limits: Limits) -> list[Mistake]:
+    if _depth(document, limits.spec_depth) > limits.spec_depth:
+        return [Mistake("", f"the spec is nested deeper than {limits.spec_depth} levels")]
+    size_bytes = len(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode())
+    if size_bytes > limits.spec_bytes:
+        return [Mistake("", f"the spec has {size_bytes} bytes, more than {limits.spec_bytes}")]
+    return []
+
+
+def _depth(value: Any, most: int) -> int:
+    level, depth = [value], 0
+    while level and depth <= most:
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                inner += item.values()
+            elif isinstance(item, list):
+                inner += item
+        level, depth = inner, depth + 1
+    return depth
+
+
+def _credential_mistakes(value: Any, keys: tuple[object, ...] = ()) -> list[Mistake]:
+    if isinstance(value, str):
+        return [Mistake(pointer(*keys), _CREDENTIALS)] if has_credentials(value) else []
+    if isinstance(value, Mapping):
+        found = []
+        for key, item in value.items():
+            if has_credentials(key):
+                found.append(Mistake(pointer(*keys), "a key " + _CREDENTIALS))
+            else:
+                found += _credential_mistakes(item, (*keys, key))
+        return found
+    if isinstance(value, list):
+        return [m for n, item in enumerate(value) for m in _credential_mistakes(item, (*keys, n))]
+    return []
+
+
+def _explained(error: ValidationError) -> list[Mistake]:
+    errors = error.errors()
+    parents = {item["loc"][:-1] for item in errors}
+    found = []
+    for item in errors:
+        if item["type"] == "too_short" and item["loc"] in parents:
+            continue
+        loc = list(item["loc"])
+        if loc[:1] == ["model"] and len(loc) > 1:
+            del loc[1]  # the tag of the union
+        found += [Mistake(pointer(*loc), text) for text in explain_all([item])]
+    return found
+
+
+def _path_mistakes(
+    spec: JobSpec, profile: ClusterProfile, own: str, run_root: str
+) -> list[Mistake]:
+    roots = (*profile.allowed_roots, own) if profile.allowed_roots else ()
+    found = []
+    for field in PATHS:
+        section, _, name = field.partition(".")
+        value = getattr(getattr(spec, section), name)
+        if value is None or value in _NO_PATHS.get(field, ()):
+            continue
+        several = isinstance(value, tuple)
+        for number, path in enumerate(value if several else (value,)):
+            problem = path_problem(path.replace("{run_id}", "run-id"), roots)
+            if problem is None and not roots and path_problem(path, (own,)) is not None:
+                problem = path_problem(path, (), closed=(run_root,))
+            if problem:
+                keys = (section, _alias(spec, section, name), *([number] if several else []))
+                found.append(Mistake(pointer(*keys), f"the path {problem}"))
+    return found
+
+
+def _alias(spec: JobSpec, section: str, name: str) -> str:
+    return type(getattr(spec, section)).model_fields[name].alias or name
+
+
+def _other_mistakes(spec: JobSpec, profile: ClusterProfile) -> list[Mistake]:
+    found = []
+    if spec.resources.backend != "dask":
+        found.append(Mistake("/resources/backend", "the service runs jobs on clusters: take dask"))
+    if isinstance(spec.model, CustomSpec):
+        module = spec.model.function.partition(":")[0]
+        allowed: Sequence[str] = profile.model_packages
+        if not any(module == p or module.startswith(p + ".") for p in allowed):
+            names = ", ".join(allowed) or "none"
+            detail = f"the package is not one of those that the cluster allows ({names})"
+            found.append(Mistake("/model/function", detail))
+    return found

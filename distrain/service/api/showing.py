@@ -1,0 +1,96 @@
+"""Jobs and tokens of the database as documents."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from distrain.service.api.dependencies import Store
+from distrain.service.api.documents import JobDocument, TokenDocument, utc
+from distrain.service.decide import UNKNOWN, shown
+from distrain.service.store import Token
+from distrain.service.values import Job
+
+
+def contacts(store: Store) -> dict[str, float | None]:
+    """When each cluster was last heard, in unix seconds."""
+    return {row.name: row.observed_at_s for row in store.clusters()}
+
+
+def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument:
+    """A job as callers see it.
+
+    Args:
+        now_s: Unix time.
+        contact_s: When its cluster was last heard.
+    """
+    seen = shown(job, now_s, contact_s=contact_s)
+    figures = job.progress
+    return JobDocument(
+        id=job.id,
+        name=job.name,
+        project=job.project,
+        owner=job.owner,
+        cluster=job.cluster,
+        state=seen.state,
+        last_known=seen.last_known,
+        reason=job.reason,
+        message=job.message,
+        why_pending=seen.why_pending,
+        intent=job.intent,
+        priority=job.priority,
+        tags=dict(job.tags),
+        attempt=job.attempt,
+        first_attempt=job.first_attempt,
+        num_ranks=job.num_ranks,
+        restarts=_whole(figures, "restarts"),
+        step=_whole(figures, "step"),
+        num_steps=_whole(figures, "num_steps"),
+        rows_per_s=_number(figures, "rows_per_s"),
+        loss=_number(figures, "loss"),
+        auc=_number(figures, "auc"),
+        eta_s=_number(figures, "eta_s"),
+        checkpoints=_whole(figures, "checkpoints"),
+        created_at=utc(job.created_at_s) or "",
+        started_at=utc(job.started_at_s),
+        finished_at=utc(job.finished_at_s),
+        observed_at=utc(job.observed_at_s),
+        run_dir=job.run_dir,
+        parent=job.parent,
+        resumes=job.resumes,
+        rev=job.rev,
+    )
+
+
+def etag(document: JobDocument) -> str:
+    """The ETag: the revision, and whether the silence of its cluster hides its state.
+
+    That silence changes no row, so the revision alone would answer 304 to who saw another state.
+    """
+    return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'
+
+
+def token_document(token: Token) -> TokenDocument:
+    """A token without anything that would let somebody use it."""
+    return TokenDocument(
+        id=token.id,
+        user=token.user,
+        label=token.label,
+        scopes=sorted(map(str, token.scopes)),
+        created_at=utc(token.created_at_s) or "",
+        expires_at=utc(token.expires_at_s) or "",
+        revoked_at=utc(token.revoked_at_s),
+        used_at=utc(token.used_at_s),
+    )
+
+
+def _number(figures: Mapping[str, Any], name: str) -> float | None:
+    """A figure that JSON can carry; schedulers of other versions may send anything."""
+    value = figures.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _whole(figures: Mapping[str, Any], name: str) -> int | None:
+    value = _number(figures, name)
+    return None if value is None else int(value)

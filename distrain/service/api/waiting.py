@@ -1,0 +1,61 @@
+"""Callers that wait for jobs to end: one look at the database for all of them, a few times a second."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from starlette.concurrency import run_in_threadpool
+
+from distrain.errors import DistrainError
+
+EVERY_S = 0.3
+
+
+class Waiting:
+    """Waits for jobs without a thread for each; one event loop owns it.
+
+    Args:
+        ended: Which of some jobs have ended or are gone; it is called in a thread.
+        every_s: How often it is called while somebody waits.
+    """
+
+    def __init__(self, ended: Callable[[Collection[str]], Collection[str]], every_s: float):
+        self._ended, self._every_s = ended, every_s
+        self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._poller: asyncio.Task[None] | None = None
+
+    async def until_ended(self, job_id: str, timeout_s: float) -> bool:
+        """Wait until a job has ended or is gone, or the time is over; says which."""
+        event = asyncio.Event()
+        self._waiters.setdefault(job_id, set()).add(event)
+        if self._poller is None:
+            self._poller = asyncio.create_task(self._poll())
+        try:
+            await asyncio.wait_for(event.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._leave(job_id, event)
+        return True
+
+    def _leave(self, job_id: str, event: asyncio.Event) -> None:
+        self._waiters[job_id].discard(event)
+        if not self._waiters[job_id]:
+            del self._waiters[job_id]
+        if not self._waiters and self._poller is not None:
+            self._poller.cancel()
+            self._poller = None
+
+    async def _poll(self) -> None:
+        while True:
+            try:
+                ended = await run_in_threadpool(self._ended, list(self._waiters))
+            except DistrainError as error:
+                logging.getLogger("distrain.service.api").warning(
+                    "cannot look for those who wait: %s", type(error).__name__
+                )
+                ended = ()
+            for job_id in ended:
+                for event in self._waiters.get(job_id, ()):
+                    event.set()
+            await asyncio.sleep(self._every_s)
