@@ -83,8 +83,8 @@ def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mi
     if len(tags) > limits.tags:
         found.append(Mistake(where, f"{len(tags)} tags are more than {limits.tags}"))
     for key, value in tags.items():
-        if not 0 < len(key) <= _TAG_KEY or ":" in key:
-            detail = f"a tag's key has 1 to {_TAG_KEY} characters and no colon"
+        if not 0 < len(key) <= _TAG_KEY or "=" in key:
+            detail = f"a tag's key has 1 to {_TAG_KEY} characters and no '='"
             found.append(Mistake(where, detail))
         elif len(value) > _TAG_VALUE:
             detail = f"a tag's value has at most {_TAG_VALUE} characters"

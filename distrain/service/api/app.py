@@ -1,16 +1,21 @@
 """The application: routes, guards and errors, over one store."""
 
+from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 
 from distrain.service.access import Rates, service_key
 from distrain.service.api.answers import openapi
-from distrain.service.api.dependencies import Parts, Store
+from distrain.service.api.dependencies import Parts
 from distrain.service.api.guards import Audit, BodyLimit, CleanAddress
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
+from distrain.service.api.waiting import EVERY_S, Waiting
 from distrain.service.settings import Settings
+from distrain.service.store import Store
+from distrain.service.values import Phase
 
 _STRANGERS_PER_S = 10.0
 
@@ -34,6 +39,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
         submits=Rates(limits.submits_per_s),
         strangers=Rates(_STRANGERS_PER_S),
     )
+    app.state.waiting = Waiting(partial(_ended, store), EVERY_S)
     register(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -47,3 +53,8 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
 
     app.openapi = document  # type: ignore[method-assign]
     return app
+
+
+def _ended(store: Store, job_ids: Collection[str]) -> list[str]:
+    found = ((job_id, store.job(job_id)) for job_id in job_ids)
+    return [job_id for job_id, job in found if job is None or job.phase is Phase.FINAL]

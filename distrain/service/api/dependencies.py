@@ -12,7 +12,7 @@ Plain `def` routes run in threads, where the store may be called; `async` ones m
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
@@ -33,9 +33,9 @@ from distrain.service.access import (
 from distrain.service.api.guards import CHANGING, AuditNote
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
+from distrain.service.store import Store
 from distrain.service.values import Job, Principal, Scope
 
-Store = Any
 _NOTED_EVERY_S = 60.0
 
 
@@ -169,7 +169,7 @@ def seen_job(store: Store, caller: Principal, job_id: str) -> Job:
     Raises:
         Problem: `not_found`, also where there is one that they may not see.
     """
-    job: Job | None = store.job(job_id) if len(job_id) <= 160 else None
+    job = store.job(job_id) if len(job_id) <= 160 else None
     if job is None or not role_allows(caller, Action.SEE_JOB, job.project, job.owner):
         raise not_found(f"job {job_id!r}")
     return job
@@ -207,8 +207,7 @@ def _of_token(parts: Parts, sha256: bytes) -> Principal | None:
     if now_s - parts.token_used_s.get(row.id, 0.0) >= _NOTED_EVERY_S:
         parts.token_used_s[row.id] = now_s
         parts.store.note_token_used(row.id)
-    scopes = frozenset(Scope(s) for s in row.scopes if s in set(Scope))
-    return _principal(parts, row.user, scopes, row.id)
+    return _principal(parts, row.user, row.scopes, row.id)
 
 
 def _of_proxy(request: Request, parts: Parts) -> Principal | None:

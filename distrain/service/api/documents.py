@@ -190,6 +190,12 @@ class AgainRequest(Request):
     set: dict[str, Any] = Field({}, description="Values by dotted path, as with `--set`.")
 
 
+class SpecDocument(Answer):
+    """A job's spec."""
+
+    spec: dict[str, Any]
+
+
 class MistakeDocument(Answer):
     """One mistake of a spec."""
 
@@ -262,7 +268,7 @@ class TokenDocument(Answer):
 class NewTokenDocument(TokenDocument):
     """A token that was just made."""
 
-    token: str = Field(description="Its text, which is shown this once.")
+    text: str = Field(description="What its user sends; it is shown this once.")
 
 
 class TokenList(Answer):
@@ -322,7 +328,8 @@ class ClusterDocument(Answer):
     max_priority: int
     allowed_roots: list[str]
     model_packages: list[str]
-    state: dict[str, Any] = Field(description="As its reconciler wrote it last.")
+    state: str = Field(description="`up`, `silent` (not heard for 30 s), or `new` (never heard).")
+    details: dict[str, Any] = Field(description="What its reconciler wrote of it last.")
     observed_at: Time | None = Field(description="When its scheduler was last heard.")
 
 

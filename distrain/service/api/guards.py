@@ -110,7 +110,7 @@ class Audit:
                 token_id=note.token_id,
                 action=str(name)[:64],
                 target=(note.target or scope["path"])[:256],
-                outcome="done" if status < 400 else f"refused {status}",
+                outcome="ok" if status < 400 else f"refused {status}",
                 details=note.details,
             )
         except Exception as error:  # the change is made; its answer must not be lost besides

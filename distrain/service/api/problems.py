@@ -9,11 +9,19 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from distrain.errors import DistrainError, Unavailable
 from distrain.service.access import Mistake, pointer
+from distrain.service.store import (
+    KeyInFlight,
+    KeyReused,
+    NotNow,
+    NotThere,
+    QuotaExceeded,
+    RevisionDiffers,
+    Unstorable,
+)
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:distrain:problem:"
@@ -112,8 +120,8 @@ def register(app: FastAPI) -> None:
         (Problem, _problem),
         (HTTPException, _http),
         (RequestValidationError, _invalid),
-        (DBAPIError, _database),
-        (PoolTimeout, _database),
+        (Unavailable, _unavailable),
+        *((kind, _refused) for kind in _OF_KIND),
         (Exception, _unexpected),
     ):
         app.add_exception_handler(kind, handler)
@@ -149,8 +157,27 @@ def _pointer(loc: Sequence[Any]) -> str:
     return "#" + ".".join(map(str, rest))
 
 
-def _database(request: Request, error: Exception) -> JSONResponse:
-    logging.getLogger("distrain.service.api").error("the database failed: %s", _cause(error))
+_OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
+    NotThere: ("not_found", None),
+    KeyReused: ("key_reused", None),
+    KeyInFlight: ("key_in_flight", 1.0),
+    QuotaExceeded: ("quota", 30.0),
+    RevisionDiffers: ("revision_differs", None),
+    NotNow: ("conflict", None),
+    Unstorable: ("bad_request", None),
+}
+"""What the store refuses: by its error, the code and when to try again."""
+
+
+def _refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, DistrainError)
+    code, retry_after_s = _OF_KIND[type(error)]
+    problem = Problem(code, error.message, hint=error.hint, retry_after_s=retry_after_s)
+    return problem.response(request.url.path)
+
+
+def _unavailable(request: Request, error: Exception) -> JSONResponse:
+    logging.getLogger("distrain.service.api").error("the database failed: %s", error)
     problem = Problem(
         "unavailable",
         "the service's database does not answer",
@@ -158,11 +185,6 @@ def _database(request: Request, error: Exception) -> JSONResponse:
         retry_after_s=2,
     )
     return problem.response(request.url.path)
-
-
-def _cause(error: Exception) -> str:
-    # SQLAlchemy's own text repeats the statement with its parameters, which may be users' texts.
-    return type(getattr(error, "orig", None) or error).__name__
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

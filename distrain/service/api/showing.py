@@ -4,10 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from distrain.service.api.dependencies import Store
 from distrain.service.api.documents import JobDocument, TokenDocument, utc
 from distrain.service.decide import UNKNOWN, shown
-from distrain.service.store import Token
+from distrain.service.store import Store, Token
 from distrain.service.values import Job
 
 

@@ -2,8 +2,24 @@
 
 from fastapi import APIRouter
 
-from distrain.service.api.routes import me
+from distrain.service.api.routes import (
+    audit,
+    clusters,
+    jobs,
+    me,
+    projects,
+    submitting,
+    tokens,
+)
 
-ROUTERS: tuple[APIRouter, ...] = (me.router,)
+ROUTERS: tuple[APIRouter, ...] = (
+    submitting.router,
+    jobs.router,
+    me.router,
+    tokens.router,
+    projects.router,
+    clusters.router,
+    audit.router,
+)
 
 __all__ = ["ROUTERS"]

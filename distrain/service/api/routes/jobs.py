@@ -1,0 +1,269 @@
+"""Jobs that are there: list, read, wait, change, cancel, delete."""
+
+import re
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from distrain.service.access import Action, Mistake, tag_mistakes, visible
+from distrain.service.api.answers import ETAG, answers
+from distrain.service.api.dependencies import (
+    Caller,
+    Counted,
+    Parts,
+    Service,
+    allow,
+    audit_note,
+    require,
+    seen_job,
+)
+from distrain.service.api.documents import (
+    CancelRequest,
+    JobChangeRequest,
+    JobDocument,
+    JobPage,
+    SpecDocument,
+)
+from distrain.service.api.paging import cursor, seq_of
+from distrain.service.api.problems import Problem
+from distrain.service.api.showing import contacts, etag, job_document
+from distrain.service.api.submission import bad_spec, check_priority, quota_for
+from distrain.service.store import JobFilter, NotNow
+from distrain.service.values import Job, Phase, Principal
+
+router = APIRouter(tags=["jobs"])
+
+_JOB = {"description": "The job.", "headers": ETAG}
+_SAME = {"description": "It is as the caller has it.", "headers": ETAG}
+_MOST_WAIT_S = 60.0
+
+
+@router.get("/v1/jobs", responses=answers())
+def list_jobs(
+    caller: Caller,
+    service: Service,
+    project: str | None = None,
+    owner: str | None = None,
+    state: Annotated[
+        list[str] | None, Query(max_length=20, description="As shown; several: any of them.")
+    ] = None,
+    cluster: str | None = None,
+    tag: Annotated[
+        list[str] | None, Query(max_length=8, description="`KEY=VALUE`; several: all of them.")
+    ] = None,
+    created_after: Annotated[datetime | None, Query(description="RFC 3339.")] = None,
+    text: Annotated[str, Query(max_length=128, description="Part of the name or the id.")] = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[
+        str | None, Query(max_length=200, description="The last page's `next_cursor`.")
+    ] = None,
+) -> JobPage:
+    """List the jobs that the caller may see, newest first. There are no totals: they would cost."""
+    require(caller, Action.SEE_JOB)
+    after_s = created_after.timestamp() if created_after else None
+    wanted = JobFilter(
+        project=project,
+        owner=owner,
+        states=tuple(state or ()),
+        cluster=cluster,
+        tags=tuple(_tag(text) for text in tag or ()),
+        created_after_s=after_s,
+        text=text,
+        visible=visible(caller),
+    )
+    return _page(service, caller, wanted, limit, cursor)
+
+
+def _page(
+    service: Parts, caller: Principal, wanted: JobFilter, limit: int, at: str | None
+) -> JobPage:
+    filters = {
+        name: getattr(wanted, name)
+        for name in ("project", "owner", "states", "cluster", "tags", "created_after_s", "text")
+    }
+    before_seq = None if at is None else seq_of(at, filters)
+    found = service.store.jobs(wanted, limit + 1, before_seq)
+    page, heard, now_s = found[:limit], contacts(service.store), service.now_s()
+    return JobPage(
+        jobs=[job_document(job, now_s, heard.get(job.cluster)) for job in page],
+        next_cursor=cursor(page[-1].seq, filters) if len(found) > limit else None,
+    )
+
+
+def _tag(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise Problem(
+            "bad_request", "a tag is written KEY=VALUE", errors=[Mistake("#tag", "has no '='")]
+        )
+    return key, value
+
+
+@router.get(
+    "/v1/jobs/{job_id}",
+    response_model=JobDocument,
+    responses=answers("not_found", others={200: _JOB, 304: _SAME}),
+)
+def get_job(
+    job_id: str,
+    response: Response,
+    caller: Caller,
+    service: Service,
+    if_none_match: Annotated[str | None, Header(description="An ETag.")] = None,
+) -> JobDocument | Response:
+    """A job as it stands."""
+    require(caller, Action.SEE_JOB)
+    document = _shown(service, seen_job(service.store, caller, job_id), response)
+    tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
+    if response.headers["ETag"] in tags or "*" in tags:
+        return Response(status_code=304, headers={"ETag": response.headers["ETag"]})
+    return document
+
+
+@router.get("/v1/jobs/{job_id}/spec", responses=answers("not_found"))
+def get_spec(job_id: str, caller: Caller, service: Service) -> SpecDocument:
+    """The resolved spec of a job's current submission."""
+    require(caller, Action.SEE_JOB)
+    return SpecDocument(spec=service.store.spec(seen_job(service.store, caller, job_id).id))
+
+
+@router.get("/v1/jobs/{job_id}/wait", responses=answers("not_found", others={200: _JOB}))
+async def wait(
+    job_id: str,
+    response: Response,
+    request: Request,
+    caller: Caller,
+    service: Service,
+    timeout_s: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 30.0,
+) -> JobDocument:
+    """The job when it has ended, or as it stands when the time is over."""
+    require(caller, Action.SEE_JOB)
+    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
+    if job.phase is not Phase.FINAL and timeout_s > 0:
+        await request.app.state.waiting.until_ended(job.id, timeout_s)
+        job = await run_in_threadpool(seen_job, service.store, caller, job_id)
+    return await run_in_threadpool(_shown, service, job, response)
+
+
+@router.patch(
+    "/v1/jobs/{job_id}",
+    dependencies=[Counted],
+    responses=answers(
+        "not_found", "conflict", "final", "revision_differs", "revision_required", "bad_spec",
+        others={200: _JOB},
+    ),
+)
+def change_job(
+    job_id: str,
+    body: JobChangeRequest,
+    request: Request,
+    response: Response,
+    caller: Caller,
+    service: Service,
+    if_match: Annotated[
+        str | None, Header(description="The ETag of the job as the caller knows it. Required.")
+    ] = None,
+) -> JobDocument:
+    """Change a waiting job's priority, or any job's tags."""
+    require(caller, Action.CHANGE_JOB)
+    job = seen_job(service.store, caller, job_id)
+    audit_note(request).target = job.id
+    allow(caller, Action.CHANGE_JOB, job.project, job.owner)
+    rev = _revision(if_match, job)
+    if body.priority is not None and body.priority > job.priority:
+        quota = quota_for(service, caller, Action.CHANGE_JOB, job.project)
+        check_priority(
+            service.settings, caller, job.project, job.cluster, quota, body.priority
+        )
+    if body.tags is not None:
+        mistakes = tag_mistakes(body.tags, service.settings.limits, "/tags")
+        if mistakes:
+            raise bad_spec(mistakes)
+    audit_note(request).details = body.model_dump(include={"priority"})
+    try:
+        job = service.store.change(job.id, rev=rev, priority=body.priority, tags=body.tags)
+    except NotNow as error:
+        code = "final" if job.phase is Phase.FINAL else "conflict"
+        raise Problem(code, error.message, hint=error.hint) from error
+    return _shown(service, job, response)
+
+
+def _revision(if_match: str | None, job: Job) -> int | None:
+    """The revision in an ETag; `None` for `*`."""
+    if if_match is None:
+        raise Problem(
+            "revision_required",
+            "the request has no If-Match",
+            hint="Send the job's ETag, so that nobody's change is lost.",
+        )
+    if if_match.strip() == "*":
+        return None
+    for tag in if_match.split(","):
+        found = re.fullmatch(r'\s*"(\d{1,18})(-unknown)?"\s*', tag)
+        if found and int(found[1]) == job.rev:
+            return job.rev
+    raise Problem(
+        "revision_differs",
+        f"the job has the revision {job.rev}",
+        hint="Read it again, and decide anew.",
+    )
+
+
+@router.post(
+    "/v1/jobs/{job_id}/cancel",
+    status_code=202,
+    dependencies=[Counted],
+    responses=answers(
+        "not_found",
+        others={
+            200: {"description": "It has ended.", "model": JobDocument, "headers": ETAG},
+            202: _JOB,
+        },
+    ),
+)
+def cancel(
+    job_id: str,
+    request: Request,
+    response: Response,
+    caller: Caller,
+    service: Service,
+    body: CancelRequest | None = None,
+) -> JobDocument:
+    """Want a job's end; its ranks save a checkpoint first. One that has ended stays as it is."""
+    require(caller, Action.CANCEL_JOB)
+    job = seen_job(service.store, caller, job_id)
+    audit_note(request).target = job.id
+    allow(caller, Action.CANCEL_JOB, job.project, job.owner)
+    how = body or CancelRequest()
+    was_final = job.phase is Phase.FINAL
+    grace_s = 0.0 if how.force else how.grace_s
+    job = service.store.cancel(job.id, how.why, grace_s, caller.user)
+    response.status_code = 200 if was_final else 202
+    return _shown(service, job, response)
+
+
+@router.delete(
+    "/v1/jobs/{job_id}",
+    status_code=204,
+    dependencies=[Counted],
+    responses=answers("not_found", "not_final"),
+)
+def delete_job(job_id: str, request: Request, caller: Caller, service: Service) -> None:
+    """Forget a job that has ended. Its run directory stays until it is too old."""
+    require(caller, Action.CHANGE_JOB)
+    job = seen_job(service.store, caller, job_id)
+    audit_note(request).target = job.id
+    allow(caller, Action.CHANGE_JOB, job.project, job.owner)
+    if job.phase is not Phase.FINAL:
+        raise Problem(
+            "not_final", "a job that has not ended cannot be deleted", hint="Cancel it first."
+        )
+    service.store.delete(job.id)
+
+
+def _shown(service: Parts, job: Job, response: Response) -> JobDocument:
+    document = job_document(job, service.now_s(), contacts(service.store).get(job.cluster))
+    response.headers["ETag"] = etag(document)
+    return document

@@ -1,0 +1,230 @@
+"""Jobs that come in: submit, validate, resume, clone."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from distrain.service.access import Action, Mistake, tag_mistakes
+from distrain.service.api.answers import ETAG, LOCATION, answers
+from distrain.service.api.dependencies import (
+    Caller,
+    Counted,
+    Parts,
+    Service,
+    allow,
+    audit_note,
+    require,
+    seen_job,
+)
+from distrain.service.api.documents import (
+    AgainRequest,
+    JobDocument,
+    JobRequest,
+    MistakeDocument,
+    Placement,
+    PreflightStarted,
+    Validation,
+    utc,
+)
+from distrain.service.api.preflights import start_preflight
+from distrain.service.api.problems import Problem
+from distrain.service.api.showing import contacts, etag, job_document
+from distrain.service.api.submission import (
+    IdempotencyKey,
+    Wanted,
+    again,
+    bad_spec,
+    check,
+    choose_cluster,
+    judge_for,
+    make_key,
+    new_job,
+    quota_for,
+)
+from distrain.service.store import NotNow
+from distrain.service.values import Job
+
+router = APIRouter(tags=["jobs"], dependencies=[Counted])
+
+_KEYS = ("no_key", "key_reused", "key_in_flight", "quota", "not_found", "bad_spec")
+_REPLAY = {
+    "description": "The key came with the same request before: the job that it made.",
+    "model": JobDocument,
+    "headers": {**LOCATION, **ETAG},
+}
+_MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
+
+
+@router.post(
+    "/v1/jobs",
+    status_code=201,
+    responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}),
+)
+def submit(
+    body: JobRequest,
+    request: Request,
+    response: Response,
+    caller: Caller,
+    service: Service,
+    key: IdempotencyKey = None,
+) -> JobDocument:
+    """Submit a job. With the same key and body again, the answer is the same job, with 200."""
+    require(caller, Action.SUBMIT)
+    taken = make_key(request, caller, key, body)
+    job, is_new = service.store.find_key(taken), False
+    if job is None:
+        wanted = Wanted(body.project, body.cluster, body.spec, body.priority, body.tags, "/spec")
+        checked = check(service, caller, wanted)
+        new = new_job(service.settings, caller, body.project, checked, service.now_s())
+        job, is_new = service.store.submit(new, taken)
+    return _made(request, response, service, job, 201 if is_new else 200)
+
+
+@router.post("/v1/jobs/{job_id}/clone", status_code=201, responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}))
+def clone(
+    job_id: str,
+    body: AgainRequest,
+    request: Request,
+    response: Response,
+    caller: Caller,
+    service: Service,
+    key: IdempotencyKey = None,
+) -> JobDocument:
+    """Submit a new job with another one's spec, tags and priority, some of it set anew."""
+    require(caller, Action.SUBMIT)
+    taken = make_key(request, caller, key, body)
+    job, is_new = service.store.find_key(taken), False
+    if job is None:
+        parent = seen_job(service.store, caller, job_id)
+        set_anew = body.set.get("queue.priority") is not None
+        wanted = Wanted(
+            parent.project,
+            parent.cluster,
+            again(service, parent, body.set),
+            None if set_anew else parent.priority,
+            {} if any(path.startswith("tags") for path in body.set) else parent.tags,
+            "/set",
+        )
+        checked = check(service, caller, wanted)
+        new = new_job(
+            service.settings, caller, parent.project, checked, service.now_s(), parent.id
+        )
+        job, is_new = service.store.submit(new, taken)
+    return _made(request, response, service, job, 201 if is_new else 200)
+
+
+@router.post(
+    "/v1/jobs/{job_id}/resume",
+    status_code=202,
+    responses=answers(*_KEYS, "not_final", others={200: _REPLAY, 202: _MADE}),
+)
+def resume(
+    job_id: str,
+    body: AgainRequest,
+    request: Request,
+    response: Response,
+    caller: Caller,
+    service: Service,
+    key: IdempotencyKey = None,
+) -> JobDocument:
+    """Bring a job that has ended back into the queue; it goes on from its last checkpoint."""
+    require(caller, Action.CHANGE_JOB)
+    taken = make_key(request, caller, key, body)
+    job, is_new = service.store.find_key(taken), False
+    if job is None:
+        before = seen_job(service.store, caller, job_id)
+        allow(caller, Action.CHANGE_JOB, before.project, before.owner)
+        wanted = Wanted(
+            before.project,
+            before.cluster,
+            again(service, before, body.set),
+            before.priority,
+            {},
+            "/set",
+        )
+        if before.cluster not in service.settings.clusters:
+            choose_cluster(service.settings, before.project, before.cluster)
+        judged = judge_for(service.settings, before.cluster, before.project, wanted.document)
+        if judged.spec is None:
+            raise bad_spec([Mistake("/set" + m.pointer, m.detail) for m in judged.mistakes])
+        document = judged.spec.model_dump(mode="json")
+        try:
+            job, is_new = service.store.resume(
+                before.id, document, judged.spec.resources.num_ranks, taken
+            )
+        except NotNow as error:
+            raise Problem("not_final", error.message, hint=error.hint) from error
+    return _made(request, response, service, job, 202 if is_new else 200)
+
+
+@router.post(
+    "/v1/jobs:validate",
+    responses=answers(
+        "not_found",
+        "bad_spec",
+        others={
+            202: {
+                "description": "The spec is good; its data is being checked on a worker.",
+                "model": PreflightStarted,
+                "headers": LOCATION,
+            }
+        },
+    ),
+)
+def validate(
+    body: JobRequest,
+    request: Request,
+    response: Response,
+    caller: Caller,
+    service: Service,
+    data: Annotated[
+        bool, Query(description="Whether a worker is to look at the data as well.")
+    ] = False,
+) -> Validation | PreflightStarted:
+    """Say what would become of a submission; nothing is submitted."""
+    audit_note(request).keep = False
+    quota_for(service, caller, Action.SUBMIT, body.project)
+    cluster = choose_cluster(service.settings, body.project, body.cluster)
+    judged = judge_for(service.settings, cluster, body.project, body.spec)
+    mistakes = [Mistake("/spec" + m.pointer, m.detail) for m in judged.mistakes]
+    mistakes += tag_mistakes(body.tags, service.settings.limits, "/tags")
+    if judged.spec is not None and not mistakes:
+        wanted = Wanted(body.project, cluster, body.spec, body.priority, body.tags, "/spec")
+        try:
+            check(service, caller, wanted)
+        except Problem as problem:  # the priority, or the tags of both together
+            mistakes += [*problem.errors] or [Mistake("", problem.detail)]
+    if data and judged.spec is not None and not mistakes:
+        spec = judged.spec.model_dump(mode="json")
+        started = start_preflight(service, caller, cluster, spec)
+        response.status_code = 202
+        response.headers["Location"] = started.url
+        return started
+    return Validation(
+        valid=not mistakes,
+        spec=judged.spec.model_dump(mode="json") if judged.spec else None,
+        errors=[MistakeDocument(pointer=m.pointer, detail=m.detail) for m in mistakes],
+        placement=_placement(service, cluster, judged.spec.resources.num_ranks if judged.spec else None),
+    )
+
+
+def _placement(service: Parts, cluster: str, num_ranks: int | None) -> Placement:
+    row = next((r for r in service.store.clusters() if r.name == cluster), None)
+    return Placement(
+        cluster=cluster,
+        num_ranks=num_ranks,
+        workers=dict(row.state.get("workers") or {}) if row else None,
+        observed_at=utc(row.observed_at_s) if row else None,
+    )
+
+
+def _made(
+    request: Request, response: Response, service: Parts, job: Job, status: int
+) -> JobDocument:
+    note = audit_note(request)
+    note.target, note.details = job.id, {"project": job.project, "cluster": job.cluster}
+    document = job_document(job, service.now_s(), contacts(service.store).get(job.cluster))
+    response.status_code = status
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    response.headers["ETag"] = etag(document)
+    return document

@@ -1,0 +1,213 @@
+"""From a request for a job to a `NewJob`: whose project, which cluster, what priority, a good spec."""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import Header, Request
+from pydantic import BaseModel
+
+from distrain.service.access import (
+    Action,
+    Judged,
+    Mistake,
+    judge,
+    max_priority,
+    pointer,
+    tag_mistakes,
+    with_settings,
+)
+from distrain.service.api.dependencies import Parts, allow, require
+from distrain.service.api.problems import Problem, not_found
+from distrain.service.settings import Settings
+from distrain.service.values import Job, Key, NewJob, Principal, Quota
+from distrain.spec import JobSpec
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="1 to 128 characters of ASCII without blanks, made anew for each thing that is "
+        "wanted, and sent again with each retry. Required; kept for 7 days.",
+    ),
+]
+
+
+def make_key(request: Request, caller: Principal, key: str | None, body: BaseModel) -> Key:
+    """The caller's key for this request.
+
+    Raises:
+        Problem: `no_key`, or `bad_request` for one that cannot be kept.
+    """
+    if not key:
+        raise Problem(
+            "no_key",
+            "the request has no Idempotency-Key",
+            hint="Send a random one, and the same with each retry, so that none makes two jobs.",
+        )
+    if not re.fullmatch(r"[\x21-\x7e]{1,128}", key):
+        mistake = Mistake("#Idempotency-Key", "1 to 128 characters of ASCII without blanks")
+        raise Problem("bad_request", "the key cannot be used", errors=[mistake])
+    asked = [request.url.path, body.model_dump(mode="json", exclude_unset=True)]
+    text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+    return Key(caller.user, key, hashlib.sha256(text.encode()).hexdigest())
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A job that is asked for, by whichever call.
+
+    Attributes:
+        priority: `None` takes the spec's.
+        where: The JSON pointer of the spec in the body.
+    """
+
+    project: str
+    cluster: str | None
+    document: Mapping[str, Any]
+    priority: int | None
+    tags: Mapping[str, str]
+    where: str
+
+
+def check(service: Parts, caller: Principal, wanted: Wanted) -> tuple[str, JobSpec, int, dict[str, str]]:
+    """What a submission comes to: cluster, spec, priority, tags.
+
+    Raises:
+        Problem: `not_found` (project, cluster), `forbidden` (role, priority), `bad_spec`.
+    """
+    quota = quota_for(service, caller, Action.SUBMIT, wanted.project)
+    cluster = choose_cluster(service.settings, wanted.project, wanted.cluster)
+    judged = judge_for(service.settings, cluster, wanted.project, wanted.document)
+    mistakes = [Mistake(wanted.where + m.pointer, m.detail) for m in judged.mistakes]
+    tags = {**(judged.spec.tags if judged.spec else {}), **wanted.tags}
+    mistakes += tag_mistakes(tags if judged.spec else wanted.tags, service.settings.limits, "/tags")
+    if judged.spec is None or mistakes:
+        raise bad_spec(mistakes)
+    priority = judged.spec.queue.priority if wanted.priority is None else wanted.priority
+    check_priority(service.settings, caller, wanted.project, cluster, quota, priority)
+    return cluster, judged.spec, priority, tags
+
+
+def new_job(
+    settings: Settings,
+    caller: Principal,
+    project: str,
+    checked: tuple[str, JobSpec, int, dict[str, str]],
+    now_s: float,
+    parent: str | None = None,
+) -> NewJob:
+    """The job that a checked submission makes."""
+    cluster, spec, priority, tags = checked
+    moment = datetime.fromtimestamp(now_s, UTC)
+    job_id = f"{spec.name}-{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(5)}"
+    return NewJob(
+        id=job_id,
+        project=project,
+        owner=caller.user,
+        name=spec.name,
+        cluster=cluster,
+        priority=priority,
+        num_ranks=spec.resources.num_ranks,
+        run_dir=str(settings.run_root(cluster) / project / job_id),
+        spec=spec.model_dump(mode="json"),
+        tags=tags,
+        parent=parent,
+    )
+
+
+def again(service: Parts, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's spec with changed settings.
+
+    Raises:
+        Problem: `bad_spec`: a path of a setting leads nowhere.
+    """
+    try:
+        return with_settings(service.store.spec(job.id), settings)
+    except KeyError as error:
+        mistake = Mistake(pointer("set", error.args[0]), "the path leads through no section")
+        raise bad_spec([mistake]) from None
+
+
+def judge_for(
+    settings: Settings, cluster: str, project: str, document: Mapping[str, Any]
+) -> Judged:
+    """Hold a spec against the limits and the profile of a cluster."""
+    profile, root = settings.clusters[cluster], str(settings.run_root(cluster))
+    return judge(document, settings.limits, profile, run_root=root, project=project)
+
+
+def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
+    """The answer to a spec with mistakes."""
+    count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    detail = f"the spec has {count}: " + "; ".join(m.detail for m in mistakes[:3])
+    return Problem(
+        "bad_spec", detail, hint="POST /v1/jobs:validate checks without submitting.", errors=mistakes
+    )
+
+
+def quota_for(service: Parts, caller: Principal, action: Action, project: str) -> Quota:
+    """The quota of a project in which the caller may do something.
+
+    Raises:
+        Problem: `not_found` (or not seen), or `forbidden`.
+    """
+    require(caller, action)
+    known = {p.name: p.quota for p in service.store.projects()}
+    if project not in known or not (caller.is_admin or project in caller.roles):
+        raise not_found(f"project {project!r}")
+    allow(caller, action, project, caller.user)
+    return known[project]
+
+
+def usable_clusters(settings: Settings, project: str) -> list[str]:
+    """The clusters that a project may use, by name."""
+    found = settings.clusters.items()
+    return sorted(name for name, p in found if not p.projects or project in p.projects)
+
+
+def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
+    """The cluster that was asked for, or the only one that there is.
+
+    Raises:
+        Problem: `bad_spec`: the project may use no such one, or several.
+    """
+    usable = usable_clusters(settings, project)
+    if asked in usable:
+        return asked
+    names = ", ".join(usable) or "none"
+    if asked is None and len(usable) == 1:
+        return usable[0]
+    detail = (
+        f"the project may use several clusters: {names}"
+        if asked is None
+        else f"the project may use no cluster {asked!r}; it may use: {names}"
+    )
+    raise Problem(
+        "bad_spec", detail, hint="Name one as `cluster`.", errors=[Mistake("/cluster", detail)]
+    )
+
+
+def check_priority(
+    settings: Settings, caller: Principal, project: str, cluster: str, quota: Quota, priority: int
+) -> None:
+    """Refuse priorities beyond what the caller's role allows.
+
+    Raises:
+        Problem: `forbidden`.
+    """
+    of_cluster = settings.clusters[cluster].max_priority if cluster in settings.clusters else 0
+    most = max_priority(caller, project, quota.max_priority, of_cluster)
+    if priority > most:
+        raise Problem(
+            "forbidden",
+            f"priority {priority} is more than {most}, the highest that you may ask for in "
+            f"project {project} on cluster {cluster}",
+            hint="Ask for less, or ask an operator of the project.",
+            errors=[Mistake("/priority", f"at most {most}")],
+        )
