@@ -1,5 +1,37 @@
 """The HTTP API v1: routes, documents, errors, streams."""
 
+from distrain.service.api.answers import answers
 from distrain.service.api.app import make_app
+from distrain.service.api.dependencies import (
+    Caller,
+    Counted,
+    Parts,
+    Service,
+    allow,
+    audit_note,
+    require,
+    seen_job,
+)
+from distrain.service.api.documents import JobDocument, utc
+from distrain.service.api.problems import CODES, Problem, not_found
+from distrain.service.api.showing import contacts, job_document
 
-__all__ = ["make_app"]
+__all__ = [
+    "make_app",
+    "answers",
+    "Caller",
+    "Counted",
+    "Parts",
+    "Service",
+    "allow",
+    "audit_note",
+    "require",
+    "seen_job",
+    "JobDocument",
+    "utc",
+    "CODES",
+    "Problem",
+    "not_found",
+    "contacts",
+    "job_document",
+]

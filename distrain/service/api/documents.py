@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from distrain.service.access import DEFAULT_DAYS, MOST_DAYS
 from distrain.service.settings import NAME_PATTERN
@@ -144,15 +145,17 @@ ProjectName = Annotated[str, Field(pattern=NAME_PATTERN)]
 UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
 """A user; the pattern keeps names fit for paths, headers and terminals."""
 
-_SPEC = {"data": {"train": ["/data/clicks/day_*"]}, "model": {"kind": "dlrm"}}
+_EXAMPLE: JsonDict = {
+    "spec": {"data": {"train": ["/data/clicks/day_*"]}, "model": {"kind": "dlrm"}},
+    "project": "ads",
+    "tags": {"team": "clicks"},
+}
 
 
 class JobRequest(Request):
     """A job that is asked for."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"spec": _SPEC, "project": "ads", "tags": {"team": "a"}}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     spec: dict[str, Any] = Field(description="A job spec, with absolute paths and URLs.")
     project: ProjectName = "default"

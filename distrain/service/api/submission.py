@@ -1,4 +1,4 @@
-"""From a request for a job to a `NewJob`: whose project, which cluster, what priority, a good spec."""
+"""From a request for a job to a `NewJob`: project, cluster, priority, and a good spec."""
 
 import hashlib
 import json
@@ -75,7 +75,9 @@ class Wanted:
     where: str
 
 
-def check(service: Parts, caller: Principal, wanted: Wanted) -> tuple[str, JobSpec, int, dict[str, str]]:
+def check(
+    service: Parts, caller: Principal, wanted: Wanted
+) -> tuple[str, JobSpec, int, dict[str, str]]:
     """What a submission comes to: cluster, spec, priority, tags.
 
     Raises:
@@ -147,7 +149,10 @@ def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
     count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
     detail = f"the spec has {count}: " + "; ".join(m.detail for m in mistakes[:3])
     return Problem(
-        "bad_spec", detail, hint="POST /v1/jobs:validate checks without submitting.", errors=mistakes
+        "bad_spec",
+        detail,
+        hint="POST /v1/jobs:validate checks without submitting.",
+        errors=mistakes,
     )
 
 

@@ -1,4 +1,4 @@
-"""Callers that wait for jobs to end: one look at the database for all of them, a few times a second."""
+"""Callers that wait for jobs to end: one look at the database for all, a few times a second."""
 
 import asyncio
 import logging

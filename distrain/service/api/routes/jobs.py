@@ -151,7 +151,12 @@ async def wait(
     "/v1/jobs/{job_id}",
     dependencies=[Counted],
     responses=answers(
-        "not_found", "conflict", "final", "revision_differs", "revision_required", "bad_spec",
+        "not_found",
+        "conflict",
+        "final",
+        "revision_differs",
+        "revision_required",
+        "bad_spec",
         others={200: _JOB},
     ),
 )
@@ -174,9 +179,7 @@ def change_job(
     rev = _revision(if_match, job)
     if body.priority is not None and body.priority > job.priority:
         quota = quota_for(service, caller, Action.CHANGE_JOB, job.project)
-        check_priority(
-            service.settings, caller, job.project, job.cluster, quota, body.priority
-        )
+        check_priority(service.settings, caller, job.project, job.cluster, quota, body.priority)
     if body.tags is not None:
         mistakes = tag_mistakes(body.tags, service.settings.limits, "/tags")
         if mistakes:

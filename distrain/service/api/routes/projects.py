@@ -7,8 +7,15 @@ from fastapi import APIRouter, Path, Request
 
 from distrain.service.access import Action, role_allows
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Caller, Counted, Parts, Service, allow, audit_note
-from distrain.service.api.dependencies import require
+from distrain.service.api.dependencies import (
+    Caller,
+    Counted,
+    Parts,
+    Service,
+    allow,
+    audit_note,
+    require,
+)
 from distrain.service.api.documents import (
     MemberList,
     MemberRequest,
@@ -60,7 +67,7 @@ def get_project(project: Name, caller: Caller, service: Service) -> ProjectDocum
 def put_project(
     project: Name, body: ProjectRequest, request: Request, caller: Caller, service: Service
 ) -> ProjectDocument:
-    """Make a project, or change its quota; for admins. Those of the configuration are left alone."""
+    """Make a project, or change its quota; for admins. Those of the configuration stay."""
     require(caller, Action.SET_QUOTA)
     if not caller.is_admin:
         _seen(service, caller, project)

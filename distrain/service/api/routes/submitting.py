@@ -1,8 +1,6 @@
 """Jobs that come in: submit, validate, resume, clone."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from distrain.service.access import Action, Mistake, tag_mistakes
 from distrain.service.api.answers import ETAG, LOCATION, answers
@@ -22,11 +20,9 @@ from distrain.service.api.documents import (
     JobRequest,
     MistakeDocument,
     Placement,
-    PreflightStarted,
     Validation,
     utc,
 )
-from distrain.service.api.preflights import start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.showing import contacts, etag, job_document
 from distrain.service.api.submission import (
@@ -80,7 +76,11 @@ def submit(
     return _made(request, response, service, job, 201 if is_new else 200)
 
 
-@router.post("/v1/jobs/{job_id}/clone", status_code=201, responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}))
+@router.post(
+    "/v1/jobs/{job_id}/clone",
+    status_code=201,
+    responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}),
+)
 def clone(
     job_id: str,
     body: AgainRequest,
@@ -106,9 +106,7 @@ def clone(
             "/set",
         )
         checked = check(service, caller, wanted)
-        new = new_job(
-            service.settings, caller, parent.project, checked, service.now_s(), parent.id
-        )
+        new = new_job(service.settings, caller, parent.project, checked, service.now_s(), parent.id)
         job, is_new = service.store.submit(new, taken)
     return _made(request, response, service, job, 201 if is_new else 200)
 
@@ -162,13 +160,6 @@ def resume(
     responses=answers(
         "not_found",
         "bad_spec",
-        others={
-            202: {
-                "description": "The spec is good; its data is being checked on a worker.",
-                "model": PreflightStarted,
-                "headers": LOCATION,
-            }
-        },
     ),
 )
 def validate(
@@ -177,10 +168,7 @@ def validate(
     response: Response,
     caller: Caller,
     service: Service,
-    data: Annotated[
-        bool, Query(description="Whether a worker is to look at the data as well.")
-    ] = False,
-) -> Validation | PreflightStarted:
+) -> Validation:
     """Say what would become of a submission; nothing is submitted."""
     audit_note(request).keep = False
     quota_for(service, caller, Action.SUBMIT, body.project)
@@ -194,17 +182,13 @@ def validate(
             check(service, caller, wanted)
         except Problem as problem:  # the priority, or the tags of both together
             mistakes += [*problem.errors] or [Mistake("", problem.detail)]
-    if data and judged.spec is not None and not mistakes:
-        spec = judged.spec.model_dump(mode="json")
-        started = start_preflight(service, caller, cluster, spec)
-        response.status_code = 202
-        response.headers["Location"] = started.url
-        return started
     return Validation(
         valid=not mistakes,
         spec=judged.spec.model_dump(mode="json") if judged.spec else None,
         errors=[MistakeDocument(pointer=m.pointer, detail=m.detail) for m in mistakes],
-        placement=_placement(service, cluster, judged.spec.resources.num_ranks if judged.spec else None),
+        placement=_placement(
+            service, cluster, judged.spec.resources.num_ranks if judged.spec else None
+        ),
     )
 
 

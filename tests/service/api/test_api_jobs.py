@@ -1,0 +1,339 @@
+"""Each code of the calls for jobs."""
+
+import threading
+
+import pytest
+from api_world import SPEC, World
+
+from distrain.service.store import KeyInFlight
+
+
+def code_of(answer):
+    assert answer.headers["content-type"] == "application/problem+json"
+    document = answer.json()
+    assert document["status"] == answer.status_code
+    assert set(document) == {
+        *("type", "title", "status", "detail", "code", "hint", "errors", "instance"),
+    }
+    return answer.status_code, document["code"]
+
+
+def submit(world, body, user="alice", key=None):
+    headers = {"Idempotency_Key": key or world.key()}
+    return world.ask(user, "POST", "/v1/jobs", body, **headers)
+
+
+def test_a_submitted_job_is_there_with_location_and_etag(world: World):
+    answer = submit(world, {"spec": SPEC, "project": "ads", "tags": {"team": "a"}, "priority": 3})
+    assert answer.status_code == 201
+    job = answer.json()
+    assert answer.headers["Location"] == f"/v1/jobs/{job['id']}"
+    assert answer.headers["ETag"] == f'"{job["rev"]}"'
+    assert (job["owner"], job["project"], job["cluster"]) == ("alice", "ads", "gpu")
+    assert (job["state"], job["priority"], job["tags"]) == ("queued", 3, {"team": "a"})
+    assert job["run_dir"].endswith(f"/runs/ads/{job['id']}")
+    assert job["created_at"].endswith("Z")
+    assert len(job["created_at"]) == 27
+    again = world.ask("alice", "GET", f"/v1/jobs/{job['id']}")
+    assert again.json() == job
+    spec = world.ask("alice", "GET", f"/v1/jobs/{job['id']}/spec").json()["spec"]
+    assert spec["data"]["train"] == ["/data/clicks/day_*"]
+    assert spec["train"]["epochs"] == 1
+
+
+def test_the_same_key_gives_the_same_job_and_another_body_is_refused(world: World):
+    body, key = {"spec": SPEC, "project": "ads"}, world.key()
+    first, second = submit(world, body, key=key), submit(world, body, key=key)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert second.headers["Location"] == first.headers["Location"]
+    other = submit(world, {**body, "priority": 1}, key=key)
+    assert code_of(other) == (422, "key_reused")
+    assert submit(world, body, user="bob", key=key).status_code == 201  # keys are of users
+
+
+def test_a_request_without_a_key_is_refused(world: World):
+    assert code_of(world.ask("alice", "POST", "/v1/jobs", {"spec": SPEC})) == (400, "no_key")
+    job = world.submit()
+    for call in ("clone", "resume"):
+        path = f"/v1/jobs/{job['id']}/{call}"
+        assert code_of(world.ask("alice", "POST", path, {})) == (400, "no_key")
+    bad = submit(world, {"spec": SPEC, "project": "ads"}, key="k" * 129)
+    assert code_of(bad) == (400, "bad_request")
+
+
+def test_a_key_in_flight_is_a_conflict(world: World, monkeypatch: pytest.MonkeyPatch):
+    def busy(key):
+        raise KeyInFlight("the first request with this key has not ended")
+
+    monkeypatch.setattr(world.store, "find_key", busy)
+    answer = submit(world, {"spec": SPEC, "project": "ads"})
+    assert code_of(answer) == (409, "key_in_flight")
+    assert answer.headers["Retry-After"] == "1"
+
+
+def test_mistakes_of_a_spec_come_with_pointers(world: World):
+    spec = {**SPEC, "train": {"epochs": 0}, "modle": {}}
+    answer = submit(world, {"spec": spec, "project": "ads"})
+    assert code_of(answer) == (422, "bad_spec")
+    pointers = {mistake["pointer"] for mistake in answer.json()["errors"]}
+    assert pointers == {"/spec/train/epochs", "/spec/modle"}
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"resources": {"backend": "inline"}}, "/spec/resources/backend"),
+        ({"data": {"train": "clicks/day_0"}}, "/spec/data/train/0"),
+        ({"data": {"train": "~/day_0"}}, "/spec/data/train/0"),
+        ({"data": {"train": ["/data/a", "/etc/passwd"]}}, "/spec/data/train/1"),
+        ({"data": {"train": "/data/../etc"}}, "/spec/data/train/0"),
+        ({"data": {"train": "s3://other/x"}}, "/spec/data/train/0"),
+        ({"data": {"train": "/data/a", "schema": "/etc/schema"}}, "/spec/data/schema"),
+        ({"checkpoint": {"dir": "/elsewhere/{run_id}"}}, "/spec/checkpoint/dir"),
+        ({"train": {"init_from": "runs/a"}}, "/spec/train/init_from"),
+        ({"model": {"kind": "custom", "function": "os.path:join"}}, "/spec/model/function"),
+        ({"tags": {"url": "https://alice:canary@host/x"}}, "/spec/tags/url"),
+        ({"tags": {"a=b": "c"}}, "/spec/tags"),
+    ],
+)
+def test_what_the_operator_does_not_allow_is_refused(world: World, change, pointer):
+    answer = submit(world, {"spec": {**SPEC, **change}, "project": "ads"})
+    assert code_of(answer) == (422, "bad_spec")
+    assert [mistake["pointer"] for mistake in answer.json()["errors"]] == [pointer]
+    assert "canary" not in answer.text
+
+
+def test_allowed_paths_and_packages_pass(world: World):
+    own = f"{world.settings.run_root('gpu')}/ads/earlier"
+    spec = {
+        **SPEC,
+        "data": {"train": ["/data/a", "s3://clicks/raw/day_?"], "schema": "criteo"},
+        "train": {"init_from": own},
+        "model": {"kind": "custom", "function": "clickmodels.wide:make"},
+    }
+    assert submit(world, {"spec": spec, "project": "ads"}).status_code == 201
+
+
+def test_limits_of_bodies_and_specs(world: World):
+    large = {"spec": SPEC, "tags": {"a": "x" * 300_000}, "project": "ads"}
+    assert code_of(submit(world, large)) == (413, "too_large")
+
+    def chunks():
+        for _ in range(300):
+            yield b" " * 1024
+
+    headers = world.headers("alice", Idempotency_Key="k")
+    streamed = world.client.post("/v1/jobs", content=chunks(), headers=headers)
+    assert code_of(streamed) == (413, "too_large")
+    wide = {**SPEC, "model": {"kind": "mlp", "x": "y" * 70_000}}
+    assert code_of(submit(world, {"spec": wide, "project": "ads"})) == (422, "bad_spec")
+    deep: dict[str, object] = {}
+    for _ in range(40):
+        deep = {"a": deep}
+    assert "nested" in submit(world, {"spec": {**SPEC, "deep": deep}, "project": "ads"}).text
+    for _ in range(400):
+        deep = {"a": deep}
+    assert code_of(submit(world, {"spec": deep, "project": "ads"})) == (400, "bad_request")
+    tags = {str(n): "" for n in range(33)}
+    assert submit(world, {"spec": SPEC, "project": "ads", "tags": tags}).status_code == 400
+    half = {"spec": {**SPEC, "tags": {str(n): "" for n in range(20)}}, "project": "ads"}
+    both = {**half, "tags": {f"b{n}": "" for n in range(20)}}
+    assert code_of(submit(world, both)) == (422, "bad_spec")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{",
+        '{"spec": {"a": NaN}}',
+        '{"spec": {"a": "\\u0000"}}',
+        '{"spec": {"a": "\\ud800"}}',
+        "[]",
+        "",
+    ],
+)
+def test_bodies_that_no_database_takes_are_refused(world: World, body: str):
+    headers = world.headers("alice", Idempotency_Key="k", Content_Type="application/json")
+    answer = world.client.post("/v1/jobs", content=body, headers=headers)
+    assert code_of(answer) == (400, "bad_request")
+
+
+def test_projects_and_clusters_that_are_not_the_callers(world: World):
+    body = {"spec": SPEC, "project": "web"}
+    assert code_of(submit(world, body)) == (404, "not_found")
+    assert code_of(submit(world, {**body, "project": "nowhere"})) == (404, "not_found")
+    assert code_of(submit(world, {**body, "project": "ads"}, user="viewer")) == (403, "forbidden")
+    own = submit(world, {**body, "project": "ads", "cluster": "own"})
+    assert code_of(own) == (422, "bad_spec")
+    assert own.json()["errors"][0]["pointer"] == "/cluster"
+    several = submit(world, {**body, "project": "other"}, user="admin")
+    assert "gpu, own" in several.json()["detail"]
+
+
+def test_priorities_are_bounded_by_role(world: World):
+    body = {"spec": SPEC, "project": "ads"}
+    assert submit(world, {**body, "priority": 10}).status_code == 201
+    assert code_of(submit(world, {**body, "priority": 11})) == (403, "forbidden")
+    spec = {**SPEC, "queue": {"priority": 11}}
+    assert code_of(submit(world, {"spec": spec, "project": "ads"})) == (403, "forbidden")
+    assert submit(world, {**body, "priority": 100}, user="operator").status_code == 201
+    assert code_of(submit(world, {**body, "priority": 101}, user="operator"))[0] == 403
+
+
+def test_validate_says_what_would_become_of_a_spec(world: World):
+    good = world.ask("alice", "POST", "/v1/jobs:validate", {"spec": SPEC, "project": "ads"}).json()
+    assert (good["valid"], good["errors"]) == (True, [])
+    assert good["spec"]["train"]["epochs"] == 1
+    assert good["placement"]["cluster"] == "gpu"
+    body = {"spec": {**SPEC, "train": {"epochs": 0}}, "project": "ads", "priority": 99}
+    bad = world.ask("alice", "POST", "/v1/jobs:validate", body)
+    assert bad.status_code == 200
+    assert bad.json()["spec"] is None
+    assert [mistake["pointer"] for mistake in bad.json()["errors"]] == ["/spec/train/epochs"]
+    body = {"spec": SPEC, "project": "ads", "priority": 99}
+    late = world.ask("alice", "POST", "/v1/jobs:validate", body).json()
+    assert [mistake["pointer"] for mistake in late["errors"]] == ["/priority"]
+
+
+def test_a_job_that_the_caller_has_is_not_sent_again(world: World):
+    job = world.submit()
+    path, tag = f"/v1/jobs/{job['id']}", f'"{job["rev"]}"'
+    answer = world.ask("alice", "GET", path, If_None_Match=f'"x", {tag}')
+    assert (answer.status_code, answer.content, answer.headers["ETag"]) == (304, b"", tag)
+    assert world.ask("alice", "GET", path, If_None_Match='"0"').status_code == 200
+
+
+def test_silence_of_a_cluster_is_another_etag(world: World):
+    job = world.submit()
+    heard_s = world.store.now_s() - 31
+    world.change(job["id"], phase="handed_over", state="running", observed_at_s=heard_s)
+    answer = world.ask("alice", "GET", f"/v1/jobs/{job['id']}")
+    assert (answer.json()["state"], answer.json()["last_known"]) == ("unknown", "running")
+    rev = answer.json()["rev"]
+    assert answer.headers["ETag"] == f'"{rev}-unknown"'
+    plain = world.ask("alice", "GET", f"/v1/jobs/{job['id']}", If_None_Match=f'"{rev}"')
+    assert plain.status_code == 200
+    patched = world.ask(
+        "alice", "PATCH", f"/v1/jobs/{job['id']}", {"tags": {}}, If_Match=answer.headers["ETag"]
+    )
+    assert patched.status_code == 200
+
+
+def test_changes_need_the_revision_that_they_change(world: World):
+    job = world.submit()
+    path = f"/v1/jobs/{job['id']}"
+    assert code_of(world.ask("alice", "PATCH", path, {"priority": 1})) == (428, "revision_required")
+    for tag in ('"0"', f'W/"{job["rev"]}"', "nonsense"):
+        late = world.ask("alice", "PATCH", path, {"priority": 1}, If_Match=tag)
+        assert code_of(late) == (412, "revision_differs")
+    body = {"priority": 2, "tags": {"a": "b"}}
+    good = world.ask("alice", "PATCH", path, body, If_Match=f'"{job["rev"]}"')
+    assert good.status_code == 200
+    assert (good.json()["priority"], good.json()["tags"]) == (2, {"a": "b"})
+    assert good.headers["ETag"] == f'"{job["rev"] + 1}"'
+    assert code_of(world.ask("alice", "PATCH", path, {"priority": 11}, If_Match="*"))[0] == 403
+    bad = world.ask("alice", "PATCH", path, {"tags": {"": "b"}}, If_Match="*")
+    assert code_of(bad) == (422, "bad_spec")
+    world.change(job["id"], phase="handed_over", state="running")
+    running = world.ask("alice", "PATCH", path, {"priority": 3}, If_Match="*")
+    assert code_of(running) == (409, "conflict")
+    world.end(job["id"])
+    ended = world.ask("alice", "PATCH", path, {"priority": 3}, If_Match="*")
+    assert code_of(ended) == (409, "final")
+
+
+def test_cancel_answers_202_until_the_job_has_ended(world: World):
+    job = world.submit()
+    world.change(job["id"], phase="handed_over", state="running")
+    path = f"/v1/jobs/{job['id']}/cancel"
+    answer = world.ask("alice", "POST", path, {"grace_s": 5})
+    assert answer.status_code == 202
+    assert (answer.json()["state"], answer.json()["intent"]) == ("cancelling", "cancel")
+    forced = world.ask("alice", "POST", path, {"force": True})
+    assert forced.status_code == 202
+    kept = world.store.job(job["id"])
+    assert kept is not None
+    assert kept.cancel_grace_s == 0
+    world.end(job["id"], "cancelled")
+    assert world.ask("alice", "POST", path).status_code == 200
+    queued = world.submit()
+    ended = world.ask("alice", "POST", f"/v1/jobs/{queued['id']}/cancel")
+    assert (ended.status_code, ended.json()["state"]) == (202, "cancelled")
+
+
+def test_resume_goes_on_with_an_ended_job(world: World):
+    job = world.submit()
+    path, key = f"/v1/jobs/{job['id']}/resume", world.key()
+    early = world.ask("alice", "POST", path, {}, Idempotency_Key=world.key())
+    assert code_of(early) == (409, "not_final")
+    world.end(job["id"], "failed")
+    body = {"set": {"train.epochs": 3, "resources.num_ranks": 2}}
+    answer = world.ask("alice", "POST", path, body, Idempotency_Key=key)
+    assert answer.status_code == 202
+    assert (answer.json()["state"], answer.json()["resumes"]) == ("queued", 1)
+    assert answer.json()["num_ranks"] == 2
+    assert world.store.spec(job["id"])["train"]["epochs"] == 3
+    replay = world.ask("alice", "POST", path, body, Idempotency_Key=key)
+    assert (replay.status_code, replay.json()["resumes"]) == (200, 1)
+    world.end(job["id"], "failed")
+    for wrong, pointer in (
+        ({"train.epochs": 0}, "/set/train/epochs"),
+        ({"train.": 1}, "/set/train."),
+    ):
+        bad = world.ask("alice", "POST", path, {"set": wrong}, Idempotency_Key=world.key())
+        assert code_of(bad) == (422, "bad_spec")
+        assert bad.json()["errors"][0]["pointer"] == pointer
+
+
+def test_a_clone_is_a_new_job_with_a_parent(world: World):
+    parent = world.submit(tags={"team": "a"}, priority=4)
+    path, key = f"/v1/jobs/{parent['id']}/clone", world.key()
+    body = {"set": {"train.epochs": 2}}
+    answer = world.ask("bob", "POST", path, body, Idempotency_Key=key)
+    assert code_of(answer) == (404, "not_found")  # bob may not see it
+    answer = world.ask("alice", "POST", path, body, Idempotency_Key=key)
+    assert answer.status_code == 201
+    job = answer.json()
+    assert job["id"] != parent["id"]
+    assert (job["parent"], job["priority"], job["tags"]) == (parent["id"], 4, {"team": "a"})
+    assert world.store.spec(job["id"])["train"]["epochs"] == 2
+    assert world.ask("alice", "POST", path, body, Idempotency_Key=key).status_code == 200
+
+
+def test_only_ended_jobs_are_deleted(world: World):
+    job = world.submit()
+    path = f"/v1/jobs/{job['id']}"
+    assert code_of(world.ask("alice", "DELETE", path)) == (409, "not_final")
+    world.end(job["id"])
+    gone = world.ask("alice", "DELETE", path)
+    assert (gone.status_code, gone.content) == (204, b"")
+    assert code_of(world.ask("alice", "DELETE", path)) == (404, "not_found")
+
+
+def test_wait_answers_at_the_end_of_the_job(world: World):
+    job = world.submit()
+    path = f"/v1/jobs/{job['id']}/wait"
+    assert world.ask("alice", "GET", f"{path}?timeout_s=0").json()["state"] == "queued"
+    assert world.ask("alice", "GET", f"{path}?timeout_s=0.05").json()["state"] == "queued"
+    assert code_of(world.ask("alice", "GET", f"{path}?timeout_s=61")) == (400, "bad_request")
+    found = []
+    waiters = [
+        threading.Thread(
+            target=lambda: found.append(world.ask("alice", "GET", f"{path}?timeout_s=60").json())
+        )
+        for _ in range(5)
+    ]
+    for waiter in waiters:
+        waiter.start()
+    world.end(job["id"])
+    for waiter in waiters:
+        waiter.join(30)
+    assert [job["state"] for job in found] == ["succeeded"] * 5
+
+
+def test_unknown_addresses_and_methods(world: World):
+    assert code_of(world.ask("alice", "GET", "/v1/nothing")) == (404, "not_found")
+    assert code_of(world.ask("alice", "PUT", "/v1/jobs")) == (405, "method_not_allowed")
+    assert code_of(world.ask("alice", "GET", "/v1/jobs/%00")) == (400, "bad_request")
+    assert code_of(world.ask("alice", "GET", "/v1/jobs?owner=%00")) == (400, "bad_request")
+    assert code_of(world.ask("alice", "GET", "/v1/jobs/none")) == (404, "not_found")
