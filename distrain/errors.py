@@ -102,6 +102,11 @@ class DistrainError(Exception):
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
 
+    def to_json(self) -> dict[str, Any]:
+        """Message, places and hint as JSON values."""
+        where = {place: str(value) for place, value in self.where.items()}
+        return {"message": self.message, "where": where, "hint": self.hint}
+
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Dask tasks); the default would drop the keyword arguments.
         return (_rebuild, (type(self), self.message, self.where, self.hint))

@@ -1,16 +1,17 @@
 """What a Dask scheduler loads: `dask scheduler --preload distrain.preload`.
 
-Its import prepares the pages and documents of jobs, since Dask builds its routes and its dashboard
-right after it. Without it the first `distrain train --scheduler ADDRESS` installs the coordinator
-and adds all of that (`distrain.monitor.attach`).
+Its import prepares the pages, documents and orders of jobs, since Dask builds its routes and its
+dashboard right after it. Without it the first `distrain train --scheduler ADDRESS` installs the
+coordinator and adds the pages (`distrain.monitor.attach`); orders over HTTP need the preload.
 """
 
 from distributed import Scheduler
 
-from distrain.monitor import install, watch
+from distrain import gateway, monitor
 from distrain.scheduler import PLUGIN_NAME, CoordinatorPlugin
 
-install()
+monitor.install()
+gateway.install()
 
 
 async def dask_setup(scheduler: Scheduler) -> None:
@@ -18,4 +19,5 @@ async def dask_setup(scheduler: Scheduler) -> None:
     await scheduler.register_scheduler_plugin(
         CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
     )
-    watch(scheduler)
+    monitor.watch(scheduler)
+    gateway.open_gateway(scheduler)

@@ -1,3 +1,8 @@
 """Takes jobs over a scheduler's HTTP: put, cancel, changes since a revision."""
 
-__all__: list[str] = []
+from distrain.gateway.attach import install, open_gateway
+
+__all__ = [
+    "install",
+    "open_gateway",
+]

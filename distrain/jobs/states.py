@@ -33,6 +33,11 @@ class JobState(StrEnum):
         """Whether ranks of it may run."""
         return self in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for workers: in the queue, or for its next attempt."""
+        return self in (JobState.PENDING, JobState.RESTARTING)
+
 
 _BAD_ENDS = {JobState.FAILED, JobState.CANCELLED}
 

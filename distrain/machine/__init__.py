@@ -5,6 +5,7 @@ from distrain.machine.machine import Machine
 from distrain.machine.messages import (
     Budgets,
     Cancel,
+    ChangePriority,
     CheckpointGang,
     EndGang,
     Instruction,
@@ -23,6 +24,7 @@ from distrain.machine.messages import (
 __all__ = [
     "Budgets",
     "Cancel",
+    "ChangePriority",
     "CheckpointGang",
     "EndGang",
     "Failure",

@@ -60,6 +60,7 @@ from distrain.machine.hosts import HostFailures
 from distrain.machine.job import Failure, Job, Move, RankStatus, slot_key
 from distrain.machine.messages import (
     Cancel,
+    ChangePriority,
     CheckpointGang,
     EndGang,
     Instruction,
@@ -115,6 +116,8 @@ class Machine:
                 self._submit(stimulus, now_s)
             case Cancel():
                 self._cancel(stimulus, now_s)
+            case ChangePriority():
+                self._change_priority(stimulus)
             case WorkersChanged():
                 self._workers_changed(stimulus.slots, now_s)
             case WorkerLeaving():
@@ -161,10 +164,22 @@ class Machine:
             return
         message = f"the job was cancelled: {request.why}" if request.why else _CANCELLED
         cause = Failure(Reason.CANCELLED, message)
-        if job.state in (JobState.PENDING, JobState.RESTARTING):
+        if job.state.waits:
             self._end(job, cause, JobState.CANCELLED, now_s)
-        elif not self._ends_anyway(job):
-            self._stop(job, cause, now_s, min(CANCEL_GRACE_S, job.request.stop_grace_s))
+            return
+        grace_s = request.grace_s
+        if grace_s is None:
+            grace_s = min(CANCEL_GRACE_S, job.request.stop_grace_s)
+        if not self._ends_anyway(job):
+            self._stop(job, cause, now_s, grace_s)
+        elif request.grace_s is not None and now_s + grace_s + GIVE_UP_S < (job.give_up_at_s or 0):
+            assert job.culprit is not None
+            self._stop(job, job.culprit, now_s, grace_s)
+
+    def _change_priority(self, wanted: ChangePriority) -> None:
+        job = self.jobs.get(wanted.job_id)
+        if job is not None and job.state.waits:
+            job.request = replace(job.request, priority=wanted.priority)
 
     def _ends_anyway(self, job: Job) -> bool:
         """Whether a job that is being stopped will not be started again."""
@@ -397,7 +412,7 @@ class Machine:
         return queue.Cluster(self.usable_slots, list(self._live()), avoided, now_s)
 
     def _schedule(self, now_s: float) -> None:
-        while any(job.state in (JobState.PENDING, JobState.RESTARTING) for job in self._live()):
+        while any(job.state.waits for job in self._live()):
             answers = queue.decide(self._cluster(now_s))
             for answer in answers:
                 if isinstance(answer, queue.Wait):

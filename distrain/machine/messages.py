@@ -51,10 +51,25 @@ class Submit:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Somebody wants a job to end; `why` says who or what made them, for people."""
+    """Somebody wants a job to end.
+
+    Attributes:
+        why: Who wants it, or what made them, for people.
+        grace_s: What its ranks get to save a checkpoint; `None`: a few seconds, or the job's own
+            grace if that is less. A job that stops already is hurried by a shorter one.
+    """
 
     job_id: str
     why: str = ""
+    grace_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ChangePriority:
+    """Somebody wants another priority for a job that waits; it changes no other's."""
+
+    job_id: str
+    priority: int
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,16 @@ class Tick:
     """Time passed."""
 
 
-Stimulus = Submit | Cancel | WorkersChanged | WorkerLeaving | Reported | LaunchFailed | Tick
+Stimulus = (
+    Submit
+    | Cancel
+    | ChangePriority
+    | WorkersChanged
+    | WorkerLeaving
+    | Reported
+    | LaunchFailed
+    | Tick
+)
 
 
 @dataclass(frozen=True)

@@ -177,8 +177,19 @@ def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> b
     >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://elsewhere"}), ["elsewhere"])
     False
     """
+    return headers.get("Upgrade", "").lower() == "websocket" and is_foreign_page(headers, allowed)
+
+
+def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
+    """Whether a page of another site sends a request, by its `Origin`; programs send none.
+
+    >>> is_foreign_page(HTTPHeaders({"Host": "s:8787", "Origin": "null"}))
+    True
+    >>> is_foreign_page(HTTPHeaders({"Host": "s:8787"}))
+    False
+    """
     origin = headers.get("Origin") or headers.get("Sec-Websocket-Origin")
-    if origin is None or headers.get("Upgrade", "").lower() != "websocket":
+    if origin is None:
         return False
     try:
         asking = urlsplit(origin).netloc.lower()

@@ -37,9 +37,14 @@ def install() -> None:
     """
     install_access()
     install_pages()
+    add_routes(_ROUTES)
+
+
+def add_routes(module: str) -> None:
+    """Have schedulers that start later serve a module's `routes`; again: no effect."""
     routes = dask.config.get(_ROUTES_KEY)
-    if _ROUTES not in routes:
-        routes.append(_ROUTES)
+    if module not in routes:
+        routes.append(module)
 
 
 def watch(scheduler: Scheduler) -> Monitor:

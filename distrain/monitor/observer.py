@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from distrain.documents import (
@@ -69,6 +69,11 @@ class Monitor:
     def summary(self, job_id: str) -> dict[str, Any] | None:
         """One job as the document of all jobs has it; `None` if unknown."""
         return job_summary(self._watched(job_id)) if self._knows(job_id) else None
+
+    def summaries(self, job_ids: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """The same of several jobs that are known, one after the other as they are asked for."""
+        self._look_around()
+        return (job_summary(self._watched(job_id)) for job_id in job_ids)
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
         """The document of one job, as `job_document`; `None` if unknown."""

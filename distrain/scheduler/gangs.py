@@ -58,7 +58,7 @@ class Gangs:
         first_attempt: int = 1,
     ) -> bool:
         """Open a store, and submit a supervisor for each rank if the gang is still wanted then."""
-        await self._connect()
+        client = await self.client()
         host = get_address_host(self.scheduler.address)
         store = await asyncio.to_thread(make_store, host, self._listens_at())
         if not still_wanted():
@@ -71,7 +71,7 @@ class Gangs:
             assignment = Assignment(
                 *whose, placement.world, document, run_dir, rendezvous, first_attempt
             )
-            futures.append(self._submit(assignment, placement.slot.worker))
+            futures.append(_submit(client, assignment, placement.slot.worker))
         workers = [placement.slot.worker for placement in gang.placements]
         self._gangs[whose] = _Gang(store, futures, workers)
         return True
@@ -116,8 +116,8 @@ class Gangs:
         if self._client is not None:
             await self._client.close()
 
-    async def _connect(self) -> None:
-        """Make the client that submits the ranks, once, also if gangs are launched together."""
+    async def client(self) -> Client:
+        """The client that submits the ranks, made once, also if gangs are launched together."""
         async with self._connecting:
             if self._client is None:
                 self._client = await Client(
@@ -127,23 +127,24 @@ class Gangs:
                     security=client_security(self.scheduler.security),
                     name=self._client_name,
                 )
+            return self._client
 
     def _listens_at(self) -> str:
         """Where the scheduler listens, which is wider than its address where that is no own one."""
         listeners = self.scheduler.listeners
         return get_address_host(listeners[0].listen_address) if listeners else ""
 
-    def _submit(self, assignment: Assignment, worker: str) -> Any:
-        assert self._client is not None
-        return self._client.submit(
-            supervise,
-            assignment.dumps(),
-            key=rank_key(assignment.job_id, assignment.attempt, assignment.world.rank),
-            workers=[worker],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
+
+def _submit(client: Client, assignment: Assignment, worker: str) -> Any:
+    return client.submit(
+        supervise,
+        assignment.dumps(),
+        key=rank_key(assignment.job_id, assignment.attempt, assignment.world.rank),
+        workers=[worker],
+        allow_other_workers=False,
+        pure=False,
+        retries=0,
+    )
 
 
 def client_security(security: Security) -> Security:

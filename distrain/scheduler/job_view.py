@@ -10,7 +10,7 @@ _RECENT_ENTRIES = 64
 
 def show(job: Job, name: str, collector: Collector, since: int | None) -> JobView:
     """A view of a job, with its progress from entry `since` on; `None` shows none of it."""
-    waits = job.state in (JobState.PENDING, JobState.RESTARTING)
+    waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
     return JobView(
         job_id=job.job_id,
@@ -32,7 +32,7 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
 def listing(job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: float) -> Listing:
     """A job as lists of jobs show it, at a time on the machine's clock."""
     last = _last_record(collector)
-    waits = job.state in (JobState.PENDING, JobState.RESTARTING)
+    waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
     return Listing(
         job_id=job.job_id,
@@ -48,7 +48,7 @@ def listing(job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: 
         num_steps=collector.num_steps,
         rows_per_s=last.rows_per_s if last and job.state is JobState.RUNNING else None,
         age_s=now_s - job.submitted_s,
-        priority=spec.queue.priority,
+        priority=job.request.priority,
         run_dir=run_dir,
         tags=dict(spec.tags),
     )

@@ -3,30 +3,31 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from traceback import format_exc
 from typing import Any, Protocol
+from uuid import uuid4
 
 from distributed import Client, Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
 from distrain.events import RankExited, RankFailed, from_json
-from distrain.jobs import JSON_VERSION, JobState, JobView, Reason, Slot
+from distrain.jobs import JSON_VERSION, JobState, JobView, Reason
 from distrain.machine import (
-    Budgets,
     Cancel,
     CheckpointGang,
     EndGang,
     Instruction,
+    Job,
     LaunchFailed,
     LaunchGang,
     Machine,
     Reported,
     Stimulus,
     StopGang,
-    Submit,
     TakeStacks,
     Tick,
     WorkerLeaving,
@@ -35,6 +36,8 @@ from distrain.machine import (
 from distrain.progress import Collector
 from distrain.scheduler.gangs import Gangs
 from distrain.scheduler.job_view import listing, show
+from distrain.scheduler.requests import request_of, slot_of
+from distrain.scheduler.tombstones import Tombstone, Tombstones, tombstone_of
 from distrain.spec import JobSpec, parse_spec
 from distrain.worker import EVENT_OP, LEAVING_OP, NannyLeavePlugin, SupervisorPlugin
 
@@ -42,6 +45,8 @@ PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
 KEPT_JOBS = 200
 """Ended jobs that stay visible; the oldest are forgotten first."""
+MOST_KEPT_JOBS = 1000
+"""The same with those that somebody has not seen the end of."""
 PROGRESS_BYTES = 4 * 2**20
 """What the progress of a job may take here: minutes of it. Its viewers come by 5 times a second."""
 ENDED_PROGRESS_BYTES = 2**20
@@ -61,11 +66,17 @@ class Observer(Protocol):
 
 
 class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Places gangs, hosts their rendezvous, merges their metrics and ends them together."""
+    """Places gangs, hosts their rendezvous, merges their metrics and ends them together.
+
+    Attributes:
+        epoch: Another one with each start: who remembers an older one knows that jobs are lost.
+        is_unseen: Whether somebody has to be told of the end of this job, who was not yet.
+    """
 
     name = PLUGIN_NAME
     idempotent = True  # a second client must not replace a coordinator that runs jobs
     observers: tuple[Observer, ...] = ()
+    is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)
     _started = False
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -74,7 +85,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             return  # Dask starts once more whatever plugins a preload module has started
         self._started = True
         self.scheduler = scheduler
+        self.epoch = uuid4().hex
         self.machine = Machine()
+        self.tombstones = Tombstones()
         self.specs: dict[str, JobSpec] = {}
         self.run_dirs: dict[str, str] = {}
         self.collectors: dict[str, Collector] = {}
@@ -98,7 +111,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             await scheduler.register_nanny_plugin(
                 None, dumps(NannyLeavePlugin()), NannyLeavePlugin.name, idempotent=True
             )
-        self._ticker = PeriodicCallback(lambda: self._handle(Tick()), TICK_MS)
+        self._ticker = PeriodicCallback(lambda: self.tell(Tick()), TICK_MS)
         self._ticker.start()
         self._workers_changed()
 
@@ -131,8 +144,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         message = f"rank {rank}: its supervisor failed: {details.get('exception_text', '?')}"
         traceback = details.get("traceback_text") or None
         failure = RankFailed(rank, Reason.RANK_FAILED, message, traceback=traceback)
-        self._handle(Reported(job_id, attempt, failure))
-        self._handle(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
+        self.tell(Reported(job_id, attempt, failure))
+        self.tell(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
 
     def submit(
         self, job_id: str, spec: dict[str, Any], run_dir: str, first_attempt: int = 1
@@ -143,23 +156,43 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         """
         job_spec = parse_spec(spec)
         known = self.machine.jobs.get(job_id)
-        resumed = known is not None and known.state.is_final and first_attempt > known.attempt
         # It may have succeeded while nobody looked: then it is shown, unless it is to do more.
         done = known is not None and known.state is JobState.SUCCEEDED
-        if resumed and not (done and job_spec == self.specs[job_id]):
-            self._forget(job_id)
-        if job_id in self.specs:
+        if done and job_spec == self.specs[job_id]:
             return False
+        return self.queue(job_id, job_spec, run_dir, first_attempt)
+
+    def queue(
+        self,
+        job_id: str,
+        spec: JobSpec,
+        run_dir: str,
+        first_attempt: int = 1,
+        priority: int | None = None,
+    ) -> bool:
+        """Queue a job, unless it runs or had this attempt already; say whether that was done.
+
+        Args:
+            priority: `None` takes the spec's.
+        """
+        known: Job | Tombstone | None = self.machine.jobs.get(job_id)
+        known = known or self.tombstones.get(job_id)
+        if known and not (known.state.is_final and first_attempt > known.attempt):
+            return False
+        if job_id in self.machine.jobs:
+            self._forget(job_id)
+        self.tombstones.remove(job_id)
         self._forget_old_jobs()
-        self.specs[job_id] = job_spec
+        self.specs[job_id] = spec
         self.run_dirs[job_id] = run_dir
         self.collectors[job_id] = Collector(PROGRESS_BYTES)
-        self._handle(_request(job_id, job_spec, first_attempt))
+        request = request_of(job_id, spec, first_attempt)
+        self.tell(request if priority is None else replace(request, priority=priority))
         return True
 
     def cancel(self, job_id: str, why: str = "") -> None:
         """RPC: end a job; `why` says who wants that, or what made them."""
-        self._handle(Cancel(job_id, why))
+        self.tell(Cancel(job_id, why))
 
     def list_jobs(self) -> list[dict[str, Any]]:
         """RPC: all jobs in a few figures, the newest first."""
@@ -173,9 +206,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
         """RPC: one job and its progress from entry number `since` on; `None` if unknown."""
-        if job_id not in self.machine.jobs:
-            return None
-        return self._view(job_id, since).to_json()
+        if job_id in self.machine.jobs:
+            return self._view(job_id, since).to_json()
+        tombstone = self.tombstones.get(job_id)
+        return tombstone.view.to_json() if tombstone else None
 
     def show(self, job_id: str) -> JobView:
         """One job, without its progress, for who watches in this process."""
@@ -183,7 +217,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
         """Stream message: a worker was asked to leave."""
-        self._handle(WorkerLeaving(worker, why))
+        self.tell(WorkerLeaving(worker, why))
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
         """Stream message: an event of a rank, or of its supervisor."""
@@ -201,9 +235,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             parsed = RankFailed(
                 rank, Reason.RANK_FAILED, f"{message}\n  hint: {hint}", traceback=traceback
             )
-        self._handle(Reported(job_id, attempt, parsed))
+        self.tell(Reported(job_id, attempt, parsed))
 
-    def _handle(self, stimulus: Stimulus) -> None:
+    def tell(self, stimulus: Stimulus) -> None:
+        """Have the machine take something in, and carry out what it answers."""
         try:
             for instruction in self.machine.handle(stimulus, time.monotonic()):
                 self._carry_out(instruction)
@@ -244,19 +279,21 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 self._call_off(gang)  # it was cancelled while the store was opened
         except Exception as error:
             message = f"the coordinator could not launch the gang: {error!r}"
-            self._handle(LaunchFailed(job_id, attempt, message))
+            self.tell(LaunchFailed(job_id, attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:
         """Tell the machine that ranks which will never start have ended."""
         for placement in gang.placements:
             ended = RankExited(placement.world.rank, 0, stopped=True)
-            self._handle(Reported(gang.job_id, gang.attempt, ended))
+            self.tell(Reported(gang.job_id, gang.attempt, ended))
 
     def _workers_changed(self, without: str | None = None) -> None:
         slots = frozenset(
-            _slot(state) for address, state in self.scheduler.workers.items() if address != without
+            slot_of(state)
+            for address, state in self.scheduler.workers.items()
+            if address != without
         )
-        self._handle(WorkersChanged(slots))
+        self.tell(WorkersChanged(slots))
 
     def _view(self, job_id: str, since: int | None) -> JobView:
         name = self.specs[job_id].name
@@ -264,44 +301,26 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def _forget_old_jobs(self) -> None:
         ended = [job_id for job_id, job in self.machine.jobs.items() if job.state.is_final]
-        for job_id in ended[: max(0, len(self.machine.jobs) - KEPT_JOBS)]:
-            self._forget(job_id)
+        seen = [job_id for job_id in ended if not self.is_unseen(job_id)]
+        for job_id in seen[: max(0, len(ended) - KEPT_JOBS)]:
+            self._bury(job_id)
+        left = [job_id for job_id in ended if job_id in self.machine.jobs]
+        for job_id in left[: max(0, len(left) - MOST_KEPT_JOBS)]:
+            self._bury(job_id)
         for job_id in ended:
             if job_id in self.collectors:
                 self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
+
+    def _bury(self, job_id: str) -> None:
+        job, spec = self.machine.jobs[job_id], self.specs[job_id]
+        self.tombstones.add(tombstone_of(job, spec.name))
+        self._forget(job_id)
 
     def _forget(self, job_id: str) -> None:
         for mapping in (self.machine.jobs, self.specs, self.run_dirs, self.collectors):
             mapping.pop(job_id, None)
         for observer in self.observers:
             observer.forgot(job_id)
-
-
-def _request(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
-    restart, deadlines = spec.restart, spec.deadlines
-    return Submit(
-        job_id,
-        spec.resources.num_ranks,
-        deadlines.start_s,
-        deadlines.total_s,
-        allowed_ranks=spec.allowed_ranks,
-        priority=spec.queue.priority,
-        budgets=Budgets(
-            restart.max_rank_failures, restart.max_worker_losses, restart.max_preemptions
-        ),
-        backoff_s=restart.backoff_s,
-        progress_s=deadlines.progress_s,
-        stop_grace_s=deadlines.stop_grace_s,
-        checkpoint_every_s=spec.checkpoint.every_s,
-        first_attempt=first_attempt,
-        queue_deadline_s=deadlines.queue_s,
-    )
-
-
-def _slot(state: Any) -> Slot:
-    """A worker as the machine sees it, with a name that outlives a restart by its nanny."""
-    named = state.name is not None and state.name != state.address
-    return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
 
 
 def ensure_coordinator(client: Client) -> None:

@@ -1,6 +1,7 @@
 """Rank processes on a Dask worker: starts them, passes on their events and output, stops them."""
 
 from distrain.worker.leaving import NannyLeavePlugin
+from distrain.worker.spec_check import check_spec
 from distrain.worker.supervisor import (
     COMMAND_OP,
     EVENT_OP,
@@ -16,6 +17,7 @@ __all__ = [
     "LEAVING_OP",
     "NannyLeavePlugin",
     "SupervisorPlugin",
+    "check_spec",
     "rank_key",
     "supervise",
 ]

@@ -170,7 +170,7 @@ def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
         for rank in range(2):
             site.tell("good", RankFinished(rank, 10, 100, 1.0, {}))
             site.tell("good", RankExited(rank, 0, stopped=False))
-        site.coordinator._handle(Cancel("bad"))
+        site.coordinator.tell(Cancel("bad"))
         for rank in range(2):
             site.tell("bad", RankStopped(rank, 0, saved=False))
             site.tell("bad", RankExited(rank, 0, stopped=True))

@@ -39,7 +39,8 @@ def command(
     step. Without embeddings.memory_gib the tables may take a share of this machine's memory. Then
     all that a rank holds at its peak, by terms: for that the model, with small tables, takes a few
     steps of some thousand rows in this process. Advice follows where the files, or how they are
-    read, could be better.
+    read, could be better. With --json the mistakes of a job that fails its checks are printed as
+    JSON, too: `errors`, each with its message, its places (`where`) and a hint.
 
     \b
     Examples:
@@ -48,6 +49,27 @@ def command(
       distrain plan job.yaml --memory-budget 600MB --json
       distrain plan job.yaml --set embeddings.memory_gib=40
     """
+    from distrain.errors import DistrainError
+
+    try:
+        plan, notes = _plan(spec_file, overrides, memory_budget, scheduler)
+    except DistrainError as error:
+        if as_json:
+            print_json({"errors": [one.to_json() for one in error.parts or (error,)]})
+        raise
+    if as_json:
+        print_json({**plan.to_json(), "notes": list(notes)})
+    else:
+        for line in plan_lines(plan):
+            print_result(line)
+    for note in notes:
+        print_warning(f"note: {note}")
+
+
+def _plan(
+    spec_file: Path, overrides: tuple[str, ...], memory_budget: str, scheduler: str | None
+) -> "tuple[JobPlan, tuple[str, ...]]":
+    """A plan, and notes on what was not checked."""
     from distrain.running import preflight
     from distrain.spec import load_spec, with_absolute_paths
 
@@ -60,13 +82,7 @@ def command(
 
     device = checked.device or choose_device(spec.resources)
     plan = plan_job(spec, checked.inputs, device, parse_bytes(memory_budget))
-    if as_json:
-        print_json(plan.to_json())
-    else:
-        for line in plan_lines(plan):
-            print_result(line)
-    for note in checked.notes:
-        print_warning(f"note: {note}")
+    return plan, checked.notes
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:

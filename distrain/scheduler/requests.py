@@ -1,0 +1,35 @@
+"""What the machine is told of a job's spec, and of a Dask worker."""
+
+from typing import Any
+
+from distrain.jobs import Slot
+from distrain.machine import Budgets, Submit
+from distrain.spec import JobSpec
+
+
+def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
+    """What a spec asks of the machine."""
+    restart, deadlines = spec.restart, spec.deadlines
+    return Submit(
+        job_id,
+        spec.resources.num_ranks,
+        deadlines.start_s,
+        deadlines.total_s,
+        allowed_ranks=spec.allowed_ranks,
+        priority=spec.queue.priority,
+        budgets=Budgets(
+            restart.max_rank_failures, restart.max_worker_losses, restart.max_preemptions
+        ),
+        backoff_s=restart.backoff_s,
+        progress_s=deadlines.progress_s,
+        stop_grace_s=deadlines.stop_grace_s,
+        checkpoint_every_s=spec.checkpoint.every_s,
+        first_attempt=first_attempt,
+        queue_deadline_s=deadlines.queue_s,
+    )
+
+
+def slot_of(state: Any) -> Slot:
+    """A worker as the machine sees it, with a name that outlives a restart by its nanny."""
+    named = state.name is not None and state.name != state.address
+    return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")

@@ -1,0 +1,260 @@
+"""Asks a scheduler over HTTP: puts, cancels and follows jobs. One client may serve many threads."""
+
+import json
+import ssl
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import httpx2
+
+from distrain.errors import ClusterError, DistrainError
+from distrain.service.clusters.answers import (
+    Changes,
+    Ended,
+    SeenJob,
+    SeenPreflight,
+    SeenWorker,
+    changes_from_json,
+    ended_from_json,
+    job_from_json,
+    preflight_from_json,
+    workers_from_json,
+)
+from distrain.service.settings import TlsFiles
+
+CONNECT_S = 2.0
+READ_S = 5.0
+WHOLE_ANSWER_S = 30.0
+"""Until an answer is here as a whole, however slowly it drips in."""
+MOST_ANSWER_BYTES = 32 * 2**20
+"""A scheduler bounds its answers by 4 MiB; one that sends more is not trusted."""
+_OF_PROXIES = (502, 503, 504)
+
+
+class Unreachable(ClusterError):
+    """A scheduler gave no answer, or none that can be read: an order may have been carried out."""
+
+
+class Refused(DistrainError):
+    """A scheduler has refused an order, and has not carried it out.
+
+    Attributes:
+        code: One word: `epoch_changed`, `stale_generation`, `ended`, `unknown`, `not_pending`,
+            `other_service`, `bad_spec`, `bad_request`, `busy`, ..., or one of a later version.
+        status: Of HTTP.
+        document: The whole answer.
+    """
+
+    def __init__(self, code: str, status: int, document: Mapping[str, Any]):
+        self.code = code
+        self.status = status
+        self.document = dict(document)
+        hint = document.get("hint")
+        super().__init__(
+            str(document.get("error", f"the scheduler answered {status}")),
+            where={"code": code},
+            hint=str(hint) if hint else None,
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Refused, (self.code, self.status, self.document))
+
+    @property
+    def ended(self) -> Ended | None:
+        """How the job ended, if that is why (`ended`)."""
+        job = self.document.get("job")
+        return ended_from_json(job) if self.code == "ended" and job else None
+
+
+class SchedulerClient:
+    """A connection to one scheduler's HTTP server, kept open between calls.
+
+    Each call raises `Unreachable` or `Refused`.
+
+    Args:
+        url: The server's address, as of the scheduler's dashboard.
+        token: The scheduler's `DISTRAIN_DASHBOARD_TOKEN`; `None` works on its own machine alone.
+        tls: Whom to trust, and a certificate to show, for `https`.
+        service: The id of the service that asks.
+
+    Raises:
+        ClusterError: The TLS files cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        tls: TlsFiles | None = None,
+        *,
+        service: str,
+        transport: httpx2.BaseTransport | None = None,
+    ):
+        self.url = url.rstrip("/")
+        self.service = service
+        headers = {"Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._http = httpx2.Client(
+            base_url=self.url,
+            headers=headers,
+            timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
+            verify=_trust(tls or TlsFiles()),
+            follow_redirects=False,  # or another server gets the token
+            trust_env=False,
+            transport=transport,
+        )
+
+    def __enter__(self) -> "SchedulerClient":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def put(
+        self,
+        job_id: str,
+        spec: Mapping[str, Any],
+        run_dir: str,
+        *,
+        first_attempt: int,
+        epoch: str,
+        generation: int,
+        priority: int | None = None,
+    ) -> tuple[SeenJob, bool]:
+        """Have the scheduler queue a job; again: no effect. Also says whether it is new there.
+
+        Args:
+            first_attempt: Above that of `Ended.attempt` for a job that has ended there.
+            epoch: Of `Changes` by which this was decided.
+        """
+        status, document = self._order(
+            "PUT",
+            f"jobs/{job_id}",
+            generation,
+            spec=spec,
+            run_dir=run_dir,
+            first_attempt=first_attempt,
+            epoch=epoch,
+            priority=priority,
+        )
+        return _read(job_from_json, document.get("job")), status == 201
+
+    def cancel(
+        self, job_id: str, why: str = "", *, generation: int, grace_s: float | None = None
+    ) -> None:
+        """Have a job end; `grace_s` is what its ranks get to save a checkpoint."""
+        self._order("POST", f"jobs/{job_id}/cancel", generation, why=why, grace_s=grace_s)
+
+    def set_priority(self, job_id: str, priority: int, *, generation: int) -> None:
+        """Change the priority of a job that waits."""
+        self._order("POST", f"jobs/{job_id}/priority", generation, priority=priority)
+
+    def changes(self, since: int = 0, epoch: str | None = None) -> Changes:
+        """What changed since a revision of an epoch; all jobs if that is not the scheduler's.
+
+        This tells the scheduler, too, that the service has taken in all that came before.
+        """
+        query = {"since": str(since), "service": self.service}
+        if epoch is not None:
+            query["epoch"] = epoch
+        return _read(changes_from_json, self._ask("GET", "jobs", params=query)[1])
+
+    def job(self, job_id: str) -> SeenJob:
+        """One job, without its progress."""
+        return _read(job_from_json, self._ask("GET", f"jobs/{job_id}")[1].get("job"))
+
+    def workers(self) -> tuple[SeenWorker, ...]:
+        """All workers of the scheduler."""
+        return _read(workers_from_json, self._ask("GET", "workers")[1].get("workers"))
+
+    def preflight(self, spec: Mapping[str, Any]) -> str:
+        """Have a spec checked on a worker; the answer is the check's id."""
+        return str(self._ask("POST", "preflight", json={"spec": spec})[1].get("id"))
+
+    def preflight_result(self, preflight_id: str) -> SeenPreflight:
+        """What is known of a check."""
+        return _read(preflight_from_json, self._ask("GET", f"preflight/{preflight_id}")[1])
+
+    def _order(
+        self, method: str, path: str, generation: int, **words: Any
+    ) -> tuple[int, dict[str, Any]]:
+        body = {"service": self.service, "generation": generation, **words}
+        return self._ask(method, path, json=body)
+
+    def _ask(self, method: str, path: str, **request: Any) -> tuple[int, dict[str, Any]]:
+        try:
+            with self._http.stream(method, f"/distrain/v1/{path}", **request) as answer:
+                return answer.status_code, self._document(answer)
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            raise self._unreachable(str(error) or repr(error)) from error
+
+    def _document(self, answer: httpx2.Response) -> dict[str, Any]:
+        status = answer.status_code
+        until_s = time.monotonic() + WHOLE_ANSWER_S
+        content = bytearray()
+        for chunk in answer.iter_bytes():
+            content += chunk
+            if len(content) > MOST_ANSWER_BYTES:
+                raise self._unreachable(f"its answer has more than {MOST_ANSWER_BYTES:,} bytes")
+            if time.monotonic() > until_s:
+                raise self._unreachable(f"its answer took more than {WHOLE_ANSWER_S:g} s")
+        try:
+            document = json.loads(bytes(content))
+        except (ValueError, RecursionError):
+            document = None
+        if isinstance(document, dict) and 200 <= status < 300:
+            return document
+        refused = document if isinstance(document, dict) else {}
+        if status >= 500 and "code" not in refused or status in _OF_PROXIES or status < 400:
+            raise self._unreachable(f"it answered {status}, which is no answer of distrain")
+        raise Refused(str(refused.get("code", _code_of(status))), status, refused)
+
+    def _unreachable(self, why: str) -> Unreachable:
+        return Unreachable(
+            f"the scheduler gave no answer: {why}",
+            where={"scheduler": self.url},
+            hint="Is it running, with `--preload distrain.preload`, and is this the address of "
+            "its dashboard?",
+        )
+
+
+def _code_of(status: int) -> str:
+    """The code of a refusal that names none, such as of the guard before the routes."""
+    return {401: "unauthenticated", 404: "no_gateway"}.get(status, f"http_{status}")
+
+
+def _read(parse: Any, document: Any) -> Any:
+    try:
+        return parse(document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Unreachable(
+            f"the scheduler's answer cannot be read: {error!r}",
+            hint="Run the same version of distrain here and there.",
+        ) from None
+
+
+def _trust(tls: TlsFiles) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(tls.ca_file) if tls.ca_file else None)
+        if tls.cert_file is not None:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+    except (OSError, ssl.SSLError) as error:
+        files = {name: path for name, path in tls.model_dump().items() if path is not None}
+        raise ClusterError(
+            f"the TLS files cannot be used: {error}",
+            where=files,
+            hint="They are PEM files: an authority's certificate; a certificate and its key.",
+        ) from None
+    return context
