@@ -41,11 +41,13 @@ class Answer:
     size_bytes: int = 0
 
     def add(self, text: str) -> None:
+        """Take a job in."""
         self.jobs.append(text)
         self.size_bytes += len(text)
 
     @property
     def is_full(self) -> bool:
+        """Whether no more jobs may come."""
         return len(self.jobs) >= MOST_JOBS
 
 
@@ -225,4 +227,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     return value
-

@@ -119,7 +119,7 @@ def _schemas() -> Schema:
         "attempt": _WHOLE,
     }
     mistake = {"message": _TEXT, "where": _ANY, "hint": _maybe(_TEXT)}
-    counts = {name: _WHOLE for name in ("total", "usable", "free", "gpus")}
+    counts = dict.fromkeys(("total", "usable", "free", "gpus"), _WHOLE)
     bodies: tuple[type[Body], ...] = (PutOrder, CancelOrder, PriorityOrder, PreflightOrder)
     return {
         **{body.__name__: body.model_json_schema() for body in bodies},

@@ -104,7 +104,9 @@ class Preflights:
             check_spec, spec, LIMIT_S, key=f"distrain-check-{preflight_id}", pure=False, retries=0
         )
         try:
-            return await asyncio.wait_for(future.result(), WORKER_WITHIN_S + LIMIT_S)  # type: ignore[no-any-return]
+            answer = asyncio.wait_for(future.result(), WORKER_WITHIN_S + LIMIT_S)
+            found: dict[str, Any] = await answer
+            return found
         except TimeoutError:
             within = f"within {WORKER_WITHIN_S + LIMIT_S:.0f} s"
             return {"could_not_check": f"no worker had room for the check {within}"}

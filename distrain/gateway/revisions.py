@@ -15,8 +15,8 @@ MOST_STAMPS = 1024
 
 @dataclass
 class _Stamps:
-    revisions: array[int] = field(default_factory=lambda: array("q"))
-    counts: array[int] = field(default_factory=lambda: array("q"))  # of entries
+    revisions: "array[int]" = field(default_factory=lambda: array("q"))
+    counts: "array[int]" = field(default_factory=lambda: array("q"))  # of entries
 
     def add(self, revision: int, count: int) -> None:
         self.revisions.append(revision)

@@ -1,6 +1,33 @@
 """Where the service's clusters come from, and how their schedulers are asked over HTTP."""
 
+from distrain.service.clusters.answers import (
+    Changes,
+    Ended,
+    SeenJob,
+    SeenPreflight,
+    SeenWorker,
+    WorkerCounts,
+    changes_from_json,
+    job_from_json,
+)
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.launcher import Found, Launcher, LauncherState
+from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 
-__all__ = ["Found", "Launcher", "LauncherState", "make_launcher"]
+__all__ = [
+    "Changes",
+    "Ended",
+    "Found",
+    "Launcher",
+    "LauncherState",
+    "Refused",
+    "SchedulerClient",
+    "SeenJob",
+    "SeenPreflight",
+    "SeenWorker",
+    "Unreachable",
+    "WorkerCounts",
+    "changes_from_json",
+    "job_from_json",
+    "make_launcher",
+]

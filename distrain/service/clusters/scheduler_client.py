@@ -3,9 +3,9 @@
 import json
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 
@@ -23,6 +23,8 @@ from distrain.service.clusters.answers import (
     workers_from_json,
 )
 from distrain.service.settings import TlsFiles
+
+Answer = TypeVar("Answer")
 
 CONNECT_S = 2.0
 READ_S = 5.0
@@ -217,7 +219,7 @@ class SchedulerClient:
         if isinstance(document, dict) and 200 <= status < 300:
             return document
         refused = document if isinstance(document, dict) else {}
-        if status >= 500 and "code" not in refused or status in _OF_PROXIES or status < 400:
+        if (status >= 500 and "code" not in refused) or status in _OF_PROXIES or status < 400:
             raise self._unreachable(f"it answered {status}, which is no answer of distrain")
         raise Refused(str(refused.get("code", _code_of(status))), status, refused)
 
@@ -235,7 +237,7 @@ def _code_of(status: int) -> str:
     return {401: "unauthenticated", 404: "no_gateway"}.get(status, f"http_{status}")
 
 
-def _read(parse: Any, document: Any) -> Any:
+def _read(parse: Callable[[Any], Answer], document: Any) -> Answer:
     try:
         return parse(document)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
