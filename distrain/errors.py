@@ -22,7 +22,9 @@
     │   ├── LeaseLost              1    another process has the lease
     │   ├── SchemaDiffers          1    its tables are of another version
     │   └── DatabaseInUse          1    another service has it
+    ├── Refused                    1    a scheduler's answer to a service (`service.clusters`)
     ├── ClusterError               69   no cluster, or too few workers
+    │   └── Unreachable            69   a service's scheduler gave no answer (`service.clusters`)
     ├── JobError                   100  a job started and did not end well
     │   └── JobCancelled           103  a job was stopped on request
     └── ServiceError               1    a service did not do what it was asked (`distrain.client`)
