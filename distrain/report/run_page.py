@@ -6,8 +6,9 @@ from statistics import fmean
 from typing import Any
 
 from distrain.progress import stall_pct
-from distrain.report.figures import image_of, run_figures
+from distrain.report.figures import draw_curves, image_of, run_figures
 from distrain.report.markup import escaped, page, paragraph, section, svg_image, table, verbatim
+from distrain.run_paths import RunPaths
 from distrain.runs import BROKEN_OFF, RUNNING, RunData, read_run_data
 from distrain.spec import dump_yaml
 from distrain.storage import whole_file
@@ -53,6 +54,17 @@ def write_report(root: Path, out: Path, *, with_pngs: bool = False) -> list[Path
     sections = [*_head(data), outcome, *pictures, *_tables(data)]
     _write(out, page(f"Run {data.name}", sections).encode())
     return [out, *written]
+
+
+def write_curves(root: Path) -> list[Path]:
+    """Draw `curves.png` of the run in `root` if it has records; errors as `write_report`."""
+    data = read_run_data(root)
+    if not data.records:
+        return []
+    path = RunPaths(root).curves
+    with whole_file(path) as partial:
+        draw_curves(data.records, data.name, partial)
+    return [path]
 
 
 def outcome_rows(data: RunData) -> list[tuple[str, str]]:

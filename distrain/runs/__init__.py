@@ -1,6 +1,7 @@
 """Reads and writes run directories; draws nothing."""
 
 from distrain.runs.history import History
+from distrain.runs.locks import RunInUse
 from distrain.runs.log_bytes import (
     BeyondLog,
     LogSlice,
@@ -13,7 +14,6 @@ from distrain.runs.log_bytes import (
 )
 from distrain.runs.logs import LoggedError, RankLog, find_logs, first_error
 from distrain.runs.recorder import (
-    RunInUse,
     RunRecorder,
     check_new_run,
     open_run,
@@ -21,7 +21,16 @@ from distrain.runs.recorder import (
     take_over_run,
 )
 from distrain.runs.run_data import BROKEN_OFF, RUNNING, RunData, differences, read_run_data
-from distrain.runs.run_file import RunFile, read_records, read_run_and_spec, read_summary, untrained
+from distrain.runs.run_file import (
+    RunFile,
+    ServiceMark,
+    read_records,
+    read_run_and_spec,
+    read_run_file,
+    read_summary,
+    untrained,
+)
+from distrain.runs.served import NotOurs, ServedRun, last_attempt
 from distrain.runs.status import RunStatus, read_status
 from distrain.runs.summary import Summary, summarise
 
@@ -31,6 +40,7 @@ __all__ = [
     "History",
     "LogSlice",
     "LoggedError",
+    "NotOurs",
     "RUNNING",
     "RankLog",
     "RunData",
@@ -38,11 +48,14 @@ __all__ = [
     "RunInUse",
     "RunRecorder",
     "RunStatus",
+    "ServedRun",
+    "ServiceMark",
     "Summary",
     "check_new_run",
     "differences",
     "find_logs",
     "first_error",
+    "last_attempt",
     "log_extent",
     "log_pieces",
     "open_run",
@@ -52,6 +65,7 @@ __all__ = [
     "read_records",
     "read_run_and_spec",
     "read_run_data",
+    "read_run_file",
     "read_status",
     "read_summary",
     "reopen_run",

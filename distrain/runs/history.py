@@ -1,6 +1,6 @@
 """The records of a run that count: not those of steps that a later attempt took again. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from distrain.jobs import AttemptStarted, Entry, Record
 
@@ -8,12 +8,20 @@ Key = tuple[int, str]
 
 
 class History:
-    """Records in order, without those that a later attempt replaced; begins with earlier ones."""
+    """Records in order, without those that a later attempt replaced; begins with earlier ones.
 
-    def __init__(self, records: Iterable[Record] = ()):
+    Args:
+        records: Earlier records.
+        resumed: The attempts that are known to have begun to train, and at which step.
+
+    Attributes:
+        resumed: The same, with those that were told since.
+    """
+
+    def __init__(self, records: Iterable[Record] = (), resumed: Mapping[int, int] | None = None):
         self.records: list[Record] = []
         self._known: set[Key] = set()
-        self._resumed: dict[int, int] = {}  # attempts that began to train, and at which step
+        self.resumed = dict(resumed or {})
         for record in records:
             self._add(record)
         self._begun = _first_steps(self.records)
@@ -42,7 +50,7 @@ class History:
         found = {_key(record): record for record in self.records}
         for entry in replayed:
             if isinstance(entry, AttemptStarted):
-                self._resumed[entry.attempt] = entry.step
+                self.resumed[entry.attempt] = entry.step
                 # Records of old files have no attempt, and their writer kept only those that count.
                 found = {
                     key: record
@@ -59,7 +67,7 @@ class History:
 
     def _go_back(self, entry: AttemptStarted) -> None:
         """Drop what older attempts did after the step at which this one began."""
-        self._resumed[entry.attempt] = entry.step
+        self.resumed[entry.attempt] = entry.step
         self.records = [
             record
             for record in self.records
@@ -80,7 +88,7 @@ class History:
             return True
         return all(
             record.step <= step
-            for attempt, step in self._resumed.items()
+            for attempt, step in self.resumed.items()
             if attempt > record.attempt
         )
 
@@ -94,7 +102,7 @@ class History:
         later = {
             attempt: step
             for attempt, step in self._begun.items()
-            if attempt > record.attempt and attempt not in self._resumed
+            if attempt > record.attempt and attempt not in self.resumed
         }
         by_known = known is not None and known.attempt in later
         return by_known or any(record.step > step for step in later.values())

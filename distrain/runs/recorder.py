@@ -1,11 +1,8 @@
 """Keeps a run directory up to date while its job runs."""
 
-import fcntl
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,10 +11,13 @@ from distrain.jobs import Entry, JobState, JobView, Record
 from distrain.progress import remove_reports, replay_reports
 from distrain.run_paths import RunPaths
 from distrain.runs.history import Followed, History
+from distrain.runs.lines import append, lines_of
+from distrain.runs.locks import RunInUse, alone_in, locked
 from distrain.runs.run_file import (
     RunFile,
     read_records,
     read_run_and_spec,
+    read_run_file,
     read_summary,
     remove_untrained,
     untrained,
@@ -43,10 +43,10 @@ def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
     """
     paths = RunPaths(root)
     check_writable(root)
-    with _alone_in(root), ExitStack() as unless_opened:
+    with alone_in(root), ExitStack() as unless_opened:
         check_new_run(paths)
         if paths.run.exists():
-            with _locked(paths.run):
+            with locked(paths.run):
                 remove_untrained(paths)
         unless_opened.callback(_forget, paths)
         RunFile.new(job_id).write(paths)
@@ -76,16 +76,13 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
     """
     paths = RunPaths(root)
     check_writable(root)
+    _leave_service(paths)
     with _kept(paths) as lock:
         before = read_status(paths) or read_summary(paths)  # of a command that broke off or ended
         recorder = RunRecorder(paths, read_records(paths), before, lock)
         recorder.catch_up()
         write_spec(spec, paths)
     return recorder
-
-
-class RunInUse(OutputError):
-    """Another command keeps the run directory up to date."""
 
 
 def take_over_run(root: Path, job_id: str) -> "RunRecorder":
@@ -103,6 +100,8 @@ def take_over_run(root: Path, job_id: str) -> "RunRecorder":
             f"the directory holds the run of another job, {run.job_id}",
             where={"path": str(root), "job": job_id},
         )
+    if run.service is not None:
+        raise _kept_by_a_service(paths, run.service.id)
     check_writable(root)
     with _kept(paths) as lock:
         before = read_status(paths)
@@ -137,7 +136,7 @@ class RunRecorder:
         self._missed: list[Entry] = []
         self._before = dict(before or {})
         self._status: RunStatus | None = None
-        self._lock = _locked(paths.run) if lock is None else lock
+        self._lock = locked(paths.run) if lock is None else lock
         # What is there may lack records, or end in a line that was cut off.
         self._stale = bool(self.records) or paths.metrics.exists()
 
@@ -185,8 +184,9 @@ class RunRecorder:
         if anew:
             self._write_anew()
         elif fresh:
-            with translated_errors(self.paths.metrics):
-                _append(self.paths.metrics, _lines(fresh))
+            path = self.paths.metrics
+            with translated_errors(path), path.open("ab", buffering=0) as file:
+                append(file, lines_of(fresh))
             self._stale = False
         if not view.state.is_final:
             self._write_status(RunStatus.of(view, self._before))
@@ -195,7 +195,7 @@ class RunRecorder:
 
     def _write_anew(self) -> None:
         with whole_file(self.paths.metrics) as partial:
-            partial.write_bytes(_lines(self.records))
+            partial.write_bytes(lines_of(self.records))
         self._stale = False
 
     def _write_status(self, status: RunStatus) -> None:
@@ -229,6 +229,33 @@ class RunRecorder:
             return summary
 
 
+def is_finished(paths: RunPaths) -> bool:
+    """Whether all is written of a job that has ended."""
+    return paths.summary.is_file() and not paths.progress.is_file()
+
+
+def _leave_service(paths: RunPaths) -> None:
+    """Take a run that is finished out of the hands of the service that kept it."""
+    if not paths.run.exists() or read_run_file(paths).service is None:
+        return
+    with alone_in(paths.root):
+        run = read_run_file(paths)
+        if run.service is None:
+            return
+        if not is_finished(paths):
+            raise _kept_by_a_service(paths, run.service.id)
+        replace(run, service=None).write(paths)
+
+
+def _kept_by_a_service(paths: RunPaths, service: str) -> RunInUse:
+    return RunInUse(
+        "a job service keeps this run directory",
+        where={"path": str(paths.root), "service": service},
+        hint="Ask the service to cancel or resume the job. If it is gone for good, remove "
+        '"service" from run.json.',
+    )
+
+
 def _forget(paths: RunPaths) -> None:
     """Remove what a run begins with, and the directory if nothing else is in it."""
     with suppress(OSError):
@@ -238,64 +265,11 @@ def _forget(paths: RunPaths) -> None:
 
 
 @contextmanager
-def _alone_in(root: Path) -> Iterator[None]:
-    """Keep other commands from beginning a run in the same directory."""
-    with translated_errors(root):
-        folder = os.open(root, os.O_RDONLY)
-    try:
-        _lock(folder, root)
-        yield
-    finally:
-        os.close(folder)
-
-
-def _locked(path: Path) -> BinaryIO:
-    """A file that is locked for this process as long as it is open."""
-    with translated_errors(path):
-        file = path.open("rb")
-    try:
-        _lock(file.fileno(), path.parent)
-    except RunInUse:
-        file.close()
-        raise
-    return file
-
-
-def _lock(descriptor: int, root: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RunInUse(
-            "another command is at this run",
-            where={"path": str(root)},
-            hint="Wait for its end, or end it.",
-        ) from None
-    except OSError:  # a filesystem without locks
-        pass
-
-
-@contextmanager
 def _kept(paths: RunPaths) -> Iterator[BinaryIO]:
     """A run directory's lock, which outlives the block unless that fails."""
-    lock = _locked(paths.run)
+    lock = locked(paths.run)
     try:
         yield lock
     except BaseException:
         lock.close()
         raise
-
-
-def _lines(records: Iterable[Record]) -> bytes:
-    return "".join(json.dumps(asdict(record)) + "\n" for record in records).encode()
-
-
-def _append(path: Path, data: bytes) -> None:
-    """Append all of `data`, or nothing."""
-    with path.open("ab", buffering=0) as file:
-        size_bytes = file.tell()
-        try:
-            while data:
-                data = data[file.write(data) :]
-        except OSError:
-            file.truncate(size_bytes)  # a full disk takes half a line
-            raise

@@ -39,8 +39,8 @@ class RunData:
         records: The records that count, in order.
         summary: Content of `summary.json`; while the run has not ended, of `progress.json`, or what
             an earlier command left; `{}` without any.
-        state: The summary's state; `running` while a command holds the run's lock; `broken off`
-            if none does and there is no summary.
+        state: The summary's state; `running` while a command holds the run's lock, or a service
+            keeps the directory; `broken off` if none does and there is no summary.
         recent: Each rank's time in its last reports, if the summary has none.
     """
 
@@ -108,7 +108,8 @@ def read_run_data(root: Path) -> RunData:
     """
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root)
-    at_work, status = _is_at_work(paths), read_status(paths)
+    status = read_status(paths)
+    at_work = _is_at_work(paths) or (run.service is not None and status is not None)
     summary = status or read_summary(paths) or {}
     state = str(summary.get("state", BROKEN_OFF))
     if at_work or status:

@@ -31,6 +31,19 @@ _HINT = "Is it a run directory? It holds spec.yaml and run.json."
 
 
 @dataclass(frozen=True)
+class ServiceMark:
+    """Which service keeps a run directory, and how late a lease of it.
+
+    Attributes:
+        id: The service's own id.
+        generation: Of the lease under which it writes: whoever holds a lower one writes nothing.
+    """
+
+    id: str
+    generation: int
+
+
+@dataclass(frozen=True)
 class RunFile:
     """What `run.json` holds.
 
@@ -39,22 +52,27 @@ class RunFile:
         created: When it was first submitted: ISO 8601, in UTC.
         version: distrain's version then.
         environment: The machine that the command ran on then, and what was installed there.
+        service: The service that keeps the directory; `None`: commands do.
     """
 
     job_id: str
     created: str
     version: str
     environment: Mapping[str, Any] = field(default_factory=dict)
+    service: ServiceMark | None = None
 
     @classmethod
-    def new(cls, job_id: str) -> "RunFile":
+    def new(cls, job_id: str, service: ServiceMark | None = None) -> "RunFile":
         """The file of a run that begins now."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(job_id, created, __version__, describe_environment())
+        return cls(job_id, created, __version__, describe_environment(), service)
 
     def write(self, paths: RunPaths) -> None:
         """Write it, whole."""
-        write_json(paths.run, asdict(self))
+        document = asdict(self)
+        if self.service is None:  # as versions that know no service read it
+            del document["service"]
+        write_json(paths.run, document)
 
 
 def write_spec(spec: JobSpec, paths: RunPaths) -> None:
@@ -71,16 +89,30 @@ def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFil
         SpecError: The spec, or an override, cannot be used.
     """
     paths = RunPaths(root)
+    run = read_run_file(paths)
+    return run, parse_spec(_read(paths.spec, parse_yaml), overrides)
+
+
+def read_run_file(paths: RunPaths) -> RunFile:
+    """The `run.json` of a run directory; raises an `InputError` if it cannot be read."""
     run = _read(paths.run, json_of)
-    document = _read(paths.spec, parse_yaml)
     try:
         if not all(isinstance(run.get(name), str) for name in ("job_id", "created", "version")):
             raise TypeError("job_id, created and version must be texts")
         if not isinstance(run.get("environment", {}), dict):
             raise TypeError("environment is no mapping")
-        return RunFile(**run), parse_spec(document, overrides)
+        return RunFile(**{**run, "service": _mark_of(run.get("service"))})
     except TypeError as error:
         raise InputError(f"not a run.json: {error}", where={"path": str(paths.run)}) from None
+
+
+def _mark_of(service: object) -> ServiceMark | None:
+    if service is None:
+        return None
+    mark = ServiceMark(**service) if isinstance(service, dict) else None
+    if mark is None or not isinstance(mark.id, str) or type(mark.generation) is not int:
+        raise TypeError("service must have an id, a text, and a generation, a whole number")
+    return mark
 
 
 def read_records(paths: RunPaths) -> list[Record]:

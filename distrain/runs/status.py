@@ -23,6 +23,7 @@ class RunStatus:
             all have started.
         earlier: The `restarts` and `checkpoints` of earlier commands, which are among those above.
         warm_start: With whose weights the run began, as in the summary.
+        first_attempt: The first attempt of the submission that it is about, if a service wrote it.
     """
 
     state: str
@@ -34,9 +35,12 @@ class RunStatus:
     places: tuple[Mapping[str, str], ...] = ()
     earlier: Mapping[str, Any] = field(default_factory=dict)
     warm_start: Mapping[str, Any] | None = None
+    first_attempt: int | None = None
 
     @classmethod
-    def of(cls, view: JobView, before: Mapping[str, Any]) -> "RunStatus":
+    def of(
+        cls, view: JobView, before: Mapping[str, Any], first_attempt: int | None = None
+    ) -> "RunStatus":
         """The status of a job, after what earlier commands left (see `all_restarts`)."""
         return cls(
             state=view.state.value,
@@ -51,6 +55,7 @@ class RunStatus:
                 "checkpoints": all_checkpoints(before, Checkpoints()),
             },
             warm_start=view.warm_start or before.get("warm_start"),
+            first_attempt=first_attempt,
         )
 
     def write(self, paths: RunPaths) -> None:

@@ -56,6 +56,7 @@ class _Outcome(BaseModel):
     peak_memory: tuple[dict[str, int], ...] = ()
     stopped_early: dict[str, Any] | None = None
     warm_start: dict[str, Any] | None = None
+    first_attempt: int | None = None
 
 
 _RECORD = TypeAdapter(Record)

@@ -1,3 +1,6 @@
 """Writes the run directories of all jobs, from what their schedulers report."""
 
-__all__: list[str] = []
+from distrain.service.recorder.places import remove_old_runs
+from distrain.service.recorder.recorder import Recorder
+
+__all__ = ["Recorder", "remove_old_runs"]

@@ -1,0 +1,32 @@
+"""Lines of `metrics.jsonl`: all that are written at once, or none."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Protocol
+
+from distrain.jobs import Record
+
+
+class _RawFile(Protocol):
+    def tell(self) -> int: ...
+
+    def write(self, data: bytes, /) -> int: ...
+
+    def truncate(self, size: int, /) -> int: ...
+
+
+def lines_of(records: Iterable[Record]) -> bytes:
+    """Records as lines of JSON."""
+    return "".join(json.dumps(asdict(record)) + "\n" for record in records).encode()
+
+
+def append(file: _RawFile, data: bytes) -> None:
+    """Append all of `data` to an unbuffered file, or nothing."""
+    size_bytes = file.tell()
+    try:
+        while data:
+            data = data[file.write(data) :]
+    except OSError:
+        file.truncate(size_bytes)  # a full disk takes half a line
+        raise

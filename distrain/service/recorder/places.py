@@ -1,0 +1,115 @@
+"""Where run directories lie, who may read them, and how long they stay."""
+
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from distrain.errors import OutputError
+from distrain.run_paths import RunPaths
+from distrain.service.settings import Settings
+from distrain.storage import translated_errors
+
+log = logging.getLogger(__name__)
+
+_DAY_S = 86_400.0
+_REMOVED = ".removed-"
+
+
+def check_place_of(root: Path) -> None:
+    """Refuse a run directory that is no absolute path on this machine."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(root)) or not root.is_absolute():
+        raise OutputError(
+            "a run directory must be an absolute path, and cannot be a URL",
+            where={"path": str(root)},
+            hint="Set run_root of the cluster to a folder that the service and all workers share.",
+        )
+
+
+def make_folder(root: Path, run_root: Path) -> None:
+    """Make a run directory, with the run root's own permissions where it lies in that.
+
+    So an operator gives the run root a group and the set-group-id bit, and workers of that group
+    write into what the service makes.
+
+    Raises:
+        OutputError: It cannot be made.
+    """
+    with translated_errors(root):
+        run_root.mkdir(parents=True, exist_ok=True)
+        mode = run_root.stat().st_mode & 0o7777
+        inside = root.relative_to(run_root).parts if root.is_relative_to(run_root) else ()
+        for depth in range(1, len(inside) + 1):
+            folder = run_root.joinpath(*inside[:depth])
+            if folder.is_symlink():
+                raise OutputError(
+                    "a part of the path is a symbolic link",
+                    where={"path": str(folder)},
+                    hint="Remove it: run directories lie inside the cluster's run_root.",
+                )
+            with suppress(FileExistsError):
+                folder.mkdir()
+                folder.chmod(mode)  # whatever the umask is
+        root.mkdir(parents=True, exist_ok=True)
+
+
+def remove_old_runs(
+    settings: Settings, now_s: float, may_go: Callable[[str], bool]
+) -> Iterator[Path]:
+    """Remove the directories of jobs that ended `retention.run_dirs_days` ago, and yield them.
+
+    Only directories `RUN_ROOT/PROJECT/JOB` with a summary are removed; symbolic links are not
+    followed. What cannot be removed is left for the next time, and logged.
+
+    Args:
+        may_go: By a job's id, whether the database has it as ended, or no more.
+    """
+    keep_s = settings.retention.run_dirs_days * _DAY_S
+    if not keep_s:
+        return
+    for run_root in sorted({settings.run_root(name) for name in settings.clusters}):
+        for folder in _runs_in(run_root):
+            if folder.name.startswith(_REMOVED):  # by a process that was killed
+                shutil.rmtree(folder, ignore_errors=True)
+            elif _ended_before(folder, now_s - keep_s) and may_go(folder.name):
+                try:
+                    _remove(folder)
+                except OSError as error:
+                    log.warning("cannot remove %s: %s", folder, error.strerror or error)
+                else:
+                    yield folder
+
+
+def _runs_in(run_root: Path) -> Iterator[Path]:
+    """The folders two levels down, links left out."""
+    for project in _folders(run_root):
+        yield from _folders(project)
+
+
+def _folders(parent: Path) -> list[Path]:
+    try:
+        with os.scandir(parent) as found:
+            return sorted(Path(each.path) for each in found if each.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _ended_before(folder: Path, limit_s: float) -> bool:
+    paths = RunPaths(folder)
+    try:
+        if paths.progress.exists() or not paths.run.is_file():
+            return False
+        return paths.summary.lstat().st_mtime < limit_s
+    except OSError:
+        return False
+
+
+def _remove(folder: Path) -> None:
+    """Take a directory away at once, for whoever looks; then its files."""
+    gone = folder.with_name(f"{_REMOVED}{uuid.uuid4().hex}")
+    folder.rename(gone)
+    shutil.rmtree(gone)

@@ -1,0 +1,111 @@
+"""A few threads for work that may hang in a filesystem."""
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from distrain.errors import Unavailable
+
+WIDTH = 4
+"""How many threads work at once, unless some hang."""
+
+MOST = 16
+"""How many there are at most, with those that hang."""
+
+HUNG_S = 5.0
+"""After how long a thread counts as hung, and another takes its place."""
+
+
+class Pool:
+    """Daemon threads, started as they are needed: one that hangs does not keep its process alive.
+
+    Work is begun in the order in which it is due; it must not raise.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._begun_s: dict[int, float] = {}  # by thread, when it began what it does
+        self._threads = 0
+        self._closed = False
+
+    def put(self, work: Callable[[], None], delay_s: float = 0.0) -> None:
+        """Have something done, at the earliest after a delay; never waits."""
+        with self._changed:
+            if self._closed:
+                return
+            heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._numbers), work))
+            self._grow()
+            self._changed.notify()
+
+    def call(self, work: Callable[[], Any], within_s: float, what: str) -> Any:
+        """Have something done and wait for its result, or for what it raises.
+
+        Args:
+            what: Where it works, for the error.
+
+        Raises:
+            Unavailable: It takes longer; it may be done later.
+        """
+        done, results, errors = threading.Event(), list[Any](), list[BaseException]()
+
+        def attempt() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                errors.append(error)
+            done.set()
+
+        self.put(attempt)
+        if not done.wait(within_s):
+            raise Unavailable(
+                f"the filesystem did not answer for {within_s:g} s",
+                where={"path": what},
+                hint="Look at its mount on the service's host.",
+            )
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def close(self, within_s: float) -> bool:
+        """Take no more work, finish what is due now, and say whether that was in time."""
+        ends_s = time.monotonic() + within_s
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            while self._threads and (left_s := ends_s - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+            return not self._threads
+
+    def _grow(self) -> None:
+        now_s = time.monotonic()
+        hung = sum(now_s - begun_s > HUNG_S for begun_s in self._begun_s.values())
+        busy = len(self._begun_s)
+        if busy + len(self._due) > self._threads and self._threads < min(WIDTH + hung, MOST):
+            self._threads += 1
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def _run(self) -> None:
+        me = threading.get_ident()
+        while (work := self._next(me)) is not None:
+            work()
+        with self._changed:
+            self._threads -= 1
+            self._changed.notify_all()
+
+    def _next(self, me: int) -> Callable[[], None] | None:
+        with self._changed:
+            self._begun_s.pop(me, None)
+            while True:
+                now_s = time.monotonic()
+                if self._due and self._due[0][0] <= now_s:
+                    self._begun_s[me] = now_s
+                    return heapq.heappop(self._due)[2]
+                if self._closed:
+                    return None
+                self._changed.wait(self._due[0][0] - now_s if self._due else None)

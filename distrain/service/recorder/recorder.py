@@ -1,0 +1,304 @@
+"""The run directories of all jobs of a service, written beside its reconcilers."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import DistrainError, OutputError
+from distrain.jobs import JobView
+from distrain.run_paths import RunPaths
+from distrain.runs import NotOurs, ServedRun, ServiceMark, last_attempt
+from distrain.service.recorder.mailbox import joined
+from distrain.service.recorder.pictures import Pictures
+from distrain.service.recorder.places import check_place_of, make_folder
+from distrain.service.recorder.pool import Pool
+from distrain.service.settings import Settings
+from distrain.service.values import Job
+from distrain.spec import parse_spec
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 10.0
+"""How long a filesystem is waited for by who asks for something of a run directory."""
+
+CLOSE_S = 5.0
+"""How long `close` waits for what is being written."""
+
+_RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class Recorder:
+    """Writes run directories from the views that reconcilers see.
+
+    Its methods may be called by several threads. `take` and `finish` never wait for a filesystem:
+    each cluster has a few threads of its own, so one whose filesystem hangs holds up no other.
+    What could not be written is tried again, and `problem` says why.
+
+    After a start, the views of all jobs are to be given from their beginning, also of those that
+    have ended: what the files have already is not written twice.
+
+    Args:
+        settings: The service's.
+        generation: By a cluster's name, the generation of the lease that this process holds on it
+            now; `None` if it holds none. Nothing is written then.
+        service: The service's id.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        generation: Callable[[str], int | None],
+        service: str,
+    ):
+        self._settings = settings
+        self._generation = generation
+        self._service = service
+        self._lock = threading.Lock()
+        self._pools: dict[str, Pool] = {}
+        self._runs: dict[str, _Run] = {}
+        self._pictures = Pictures()
+        self._closed = False
+
+    def begin(
+        self,
+        job: Job,
+        spec: Mapping[str, Any],
+        generation: int,
+        within_s: float = ANSWER_S,
+    ) -> None:
+        """Make a submission's run directory, or go on with that of the job's earlier ones.
+
+        To be called before each hand-over, with the `first_attempt` of that: also after a scheduler
+        was lost. It may be repeated, after a crash at any moment.
+
+        Args:
+            spec: The resolved spec as JSON values.
+            generation: Of the lease on the job's cluster.
+
+        Raises:
+            OutputError: The directory cannot be written, or is not this job's; the error names it.
+            Unavailable: Its filesystem does not answer.
+            SpecError: The spec is none.
+        """
+        parsed = parse_spec(dict(spec))
+        run = self._run_of(job)
+        mark = ServiceMark(self._service, generation)
+
+        def make() -> None:
+            make_folder(run.root, self._settings.run_root(job.cluster))
+            if not run.writing.acquire(timeout=within_s):
+                return  # nobody waits for this any more
+            try:
+                if run.served.first_attempt != job.first_attempt:
+                    self._write_waiting(run, mark)
+                run.serve(job.first_attempt)
+                run.served.begin(parsed, mark)
+            finally:
+                run.writing.release()
+
+        check_place_of(run.root)
+        self._pool(job.cluster).call(make, within_s, str(run.root))
+
+    def take(self, job: Job, view: JobView) -> None:
+        """Record what is new in a view of a job; the views of a job follow each other.
+
+        The last view of a job that has ended may be taken, too: see `finish`.
+        """
+        self._put(self._run_of(job), view, job.first_attempt)
+
+    def finish(self, job: Job, view: JobView) -> bool:
+        """Record a job's last view and write its summary; its pictures are drawn later.
+
+        Returns:
+            Whether the summary is written. If not, it will be as soon as it can be; who wants to
+            know asks again, with the same view.
+        """
+        assert view.state.is_final
+        run = self._run_of(job)
+        if run.finished != job.first_attempt:
+            self._put(run, view, job.first_attempt)
+        return run.finished == job.first_attempt
+
+    def attempts(self, job: Job, within_s: float = ANSWER_S) -> int:
+        """The highest attempt that left anything in a job's run directory; 0: none did.
+
+        Raises:
+            Unavailable: Its filesystem does not answer.
+            OutputError: It cannot be read.
+        """
+        paths = RunPaths(Path(job.run_dir))
+
+        def look() -> int:
+            try:
+                return last_attempt(paths)
+            except OSError as error:
+                raise OutputError(
+                    f"cannot be read: {error.strerror}",
+                    where={"path": str(paths.root)},
+                    hint="Let the service's user read what the workers' user writes.",
+                ) from None
+
+        found = int(self._pool(job.cluster).call(look, within_s, str(paths.root)))
+        with self._lock:
+            run = self._runs.get(job.id)
+            waits = run.waiting if run is not None else None
+        return max(found, waits.attempt if waits is not None else 0)
+
+    def problem(self, job_id: str) -> str | None:
+        """Why a job's run directory is not up to date, for people; `None` if it is, or will be."""
+        with self._lock:
+            run = self._runs.get(job_id)
+        return None if run is None else run.problem
+
+    def waits(self, job_id: str) -> bool:
+        """Whether something of a job is not written yet."""
+        with self._lock:
+            run = self._runs.get(job_id)
+        return run is not None and (run.scheduled or run.waiting is not None)
+
+    def release(self, job_id: str) -> None:
+        """Forget a job: its files stay, and what waits to be written is written."""
+        with self._lock:
+            run = self._runs.get(job_id)
+            if run is not None:
+                run.released = True
+                if not run.scheduled:
+                    del self._runs[job_id]
+
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """Write what waits, as far as there is time, and end all threads that do not hang."""
+        with self._lock:
+            self._closed = True
+            pools = list(self._pools.values())
+        for pool in pools:
+            if not pool.close(within_s):
+                log.warning("a filesystem hangs: some records are not written")
+        self._pictures.close()
+
+    # Inside.
+
+    def _run_of(self, job: Job) -> "_Run":
+        with self._lock:
+            run = self._runs.get(job.id)
+            if run is None:
+                root = Path(job.run_dir)
+                served = ServedRun(root, job.id, job.first_attempt)
+                run = _Run(root, job.cluster, served, job.first_attempt)
+                self._runs[job.id] = run
+            run.released = False
+            return run
+
+    def _pool(self, cluster: str) -> Pool:
+        with self._lock:
+            if cluster not in self._pools:
+                self._pools[cluster] = Pool(f"recorder-{cluster}")
+            return self._pools[cluster]
+
+    def _put(self, run: "_Run", view: JobView, first_attempt: int) -> None:
+        pool = self._pool(run.cluster)
+        with self._lock:
+            if self._closed:
+                return
+            run.waiting = joined(run.waiting, view)
+            run.first_attempt = first_attempt
+            if run.scheduled:
+                return
+            run.scheduled = True
+        pool.put(lambda: self._write(run))
+
+    def _write(self, run: "_Run") -> None:
+        """Write what waits of a run; in a pool's thread."""
+        with self._lock:
+            view, run.waiting = run.waiting, None
+        error: DistrainError | None = None
+        written = view is None
+        if view is not None:
+            try:
+                written = self._write_view(run, view)
+            except NotOurs as caught:
+                error, written = caught, True  # for good
+            except DistrainError as caught:
+                error = caught
+            except Exception as caught:
+                log.exception("cannot record %s", run.served.job_id)
+                error = OutputError(f"{type(caught).__name__}: {caught}")
+        self._after(run, view if not written else None, error)
+
+    def _write_view(self, run: "_Run", view: JobView) -> bool:
+        """Write a view; `False` if the lease is not held."""
+        generation = self._generation(run.cluster)
+        if generation is None:
+            return False
+        mark = ServiceMark(self._service, generation)
+        with run.writing:
+            run.serve(run.first_attempt)
+            self._record(run, view, mark)
+        return True
+
+    def _write_waiting(self, run: "_Run", mark: ServiceMark) -> None:
+        """Write what waits of an earlier submission, before another begins."""
+        with self._lock:
+            view, run.waiting = run.waiting, None
+        if view is not None:
+            try:
+                self._record(run, view, mark)
+            except BaseException:
+                with self._lock:
+                    run.waiting = view if run.waiting is None else joined(view, run.waiting)
+                raise
+
+    def _record(self, run: "_Run", view: JobView, mark: ServiceMark) -> None:
+        if not view.state.is_final:
+            run.served.add(view, mark)
+            return
+        if not run.served.is_finished():
+            run.served.finish(view, mark)
+        run.finished = run.served.first_attempt
+        if not RunPaths(run.root).report.exists():
+            self._pictures.draw(run.root)
+
+    def _after(self, run: "_Run", unwritten: JobView | None, error: DistrainError | None) -> None:
+        """Note how it went, and have what waits written: now, or after a while."""
+        delay_s = 0.0
+        if error is not None and str(error) != run.problem:
+            log.warning("job %s: %s", run.served.job_id, error)
+        with self._lock:
+            run.problem = None if error is None else str(error)
+            if unwritten is not None:
+                delay_s = _RETRY_S[min(run.failures, len(_RETRY_S) - 1)]
+                run.failures += 1
+                later = run.waiting
+                run.waiting = unwritten if later is None else joined(unwritten, later)
+            else:
+                run.failures = 0
+            run.scheduled = run.waiting is not None
+            if run.released and not run.scheduled:
+                self._runs.pop(run.served.job_id, None)
+        if run.scheduled:
+            self._pool(run.cluster).put(lambda: self._write(run), delay_s)
+
+
+@dataclass
+class _Run:
+    """What is known of a run in this process."""
+
+    root: Path
+    cluster: str
+    served: ServedRun
+    first_attempt: int = 1  # of the view that waits
+    writing: threading.Lock = field(default_factory=threading.Lock)
+    waiting: JobView | None = None
+    scheduled: bool = False
+    failures: int = 0
+    problem: str | None = None
+    finished: int | None = None  # the first attempt of the submission whose summary is written
+    released: bool = False
+
+    def serve(self, first_attempt: int) -> None:
+        """Write about the submission with this first attempt from now on."""
+        if self.served.first_attempt != first_attempt:
+            self.served = ServedRun(self.root, self.served.job_id, first_attempt)
+            self.finished = None

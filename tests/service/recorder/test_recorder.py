@@ -1,0 +1,277 @@
+"""The recorder of a service: many jobs, in threads of their own, whatever filesystems do."""
+
+import errno
+import os
+import resource
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from distrain.errors import OutputError, Unavailable
+from distrain.jobs.states import JobState
+from distrain.jobs.view import AttemptStarted
+from distrain.run_paths import RunPaths
+from distrain.runs import read_records, read_run_and_spec, read_summary, served
+from distrain.service.recorder import Recorder
+from distrain.service.recorder import recorder as recorder_module
+from distrain.service.settings import Settings
+from tests.support.served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what threads do."""
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Settings:
+    return settings_in(tmp_path, ("main", "other"))
+
+
+@contextmanager
+def recording(settings: Settings, generation: int | None = 1) -> Iterator[Recorder]:
+    recorder = Recorder(settings, lambda _: generation, "s-1")
+    recorder._pictures.draw = lambda _: None  # type: ignore[method-assign]
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def test_a_job_from_its_beginning_to_its_end(config: Settings) -> None:
+    job = job_in(config)
+    paths = RunPaths(Path(job.run_dir))
+    end = view_of([record(1, 45)], JobState.SUCCEEDED, num_checkpoints=3)
+    with recording(config) as recorder:
+        recorder.begin(job, SPEC, 1)
+        recorder.begin(job, SPEC, 1)
+        recorder.take(job, view_of(attempt_entries(1, 0, 40)))
+        recorder.finish(job, end)
+        until(lambda: recorder.finish(job, end))
+        assert recorder.attempts(job) == 1
+        assert not recorder.waits(job.id)
+        recorder.release(job.id)
+        until(lambda: recorder.finish(job, end))  # as after a restart
+    run, spec = read_run_and_spec(paths.root)
+    assert (run.job_id, spec.name) == (job.id, "clicks")
+    assert [r.step for r in read_records(paths) if r.split == "train"][-1] == 45
+    assert (read_summary(paths) or {})["checkpoints"]["count"] == 3
+
+
+def test_nothing_is_written_without_a_lease_and_all_of_it_afterwards(config: Settings) -> None:
+    job = job_in(config)
+    held: list[int | None] = [1]
+    recorder = Recorder(config, lambda _: held[0], "s-1")
+    try:
+        recorder.begin(job, SPEC, 1)
+        held[0] = None
+        recorder.take(job, view_of(attempt_entries(1, 0, 20)))
+        recorder.take(job, view_of([record(1, 25)]))
+        until(lambda: recorder._runs[job.id].failures > 0)
+        assert not RunPaths(Path(job.run_dir)).metrics.exists()
+        held[0] = 2
+        until(lambda: not recorder.waits(job.id))
+    finally:
+        recorder.close()
+    assert read_records(RunPaths(Path(job.run_dir)))[-1].step == 25
+
+
+def test_an_older_generation_that_wakes_up_writes_nothing_and_says_so(config: Settings) -> None:
+    job = job_in(config)
+    root = Path(job.run_dir)
+    with recording(config, 1) as old, recording(config, 2) as new:
+        old.begin(job, SPEC, 1)
+        new.take(job, view_of(attempt_entries(1, 0, 20)))
+        until(lambda: not new.waits(job.id))
+        before = {path.name: path.read_bytes() for path in root.iterdir()}
+        old.take(job, view_of([record(1, 25)]))
+        until(lambda: old.problem(job.id) is not None)
+        assert "a newer holder of the lease" in (old.problem(job.id) or "")
+        assert {path.name: path.read_bytes() for path in root.iterdir()} == before
+
+
+def test_a_full_disk_delays_one_job_alone(
+    config: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, good = job_in(config, "full-1"), job_in(config, "good-1")
+    is_full = threading.Event()
+    is_full.set()
+    append = served.append
+
+    def unless_full(file: object, data: bytes) -> None:
+        if is_full.is_set() and "full-1" in os.readlink(f"/proc/self/fd/{file.fileno()}"):  # type: ignore[attr-defined]
+            raise OSError(errno.ENOSPC, "no space")
+        append(file, data)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(served, "append", unless_full)
+    monkeypatch.setattr(recorder_module, "_RETRY_S", (0.01,))
+    with recording(config) as recorder:
+        for job in (full, good):
+            recorder.begin(job, SPEC, 1)
+            recorder.take(job, view_of(attempt_entries(1, 0, 20), job_id=job.id))
+            until(lambda job=job: not recorder.waits(job.id))
+            for step in (25, 30, 35):
+                recorder.take(job, view_of([record(1, step)], job_id=job.id))
+        until(lambda: not recorder.waits(good.id))
+        until(lambda: "disk is full" in (recorder.problem(full.id) or ""))
+        assert read_records(RunPaths(Path(full.run_dir)))[-1].step == 20
+        is_full.clear()
+        until(lambda: not recorder.waits(full.id))
+        assert recorder.problem(full.id) is None
+    first, second = (RunPaths(Path(job.run_dir)).metrics.read_bytes() for job in (full, good))
+    assert first == second
+
+
+def test_a_limit_of_the_filesystem_leaves_whole_lines(tmp_path: Path) -> None:
+    """In a process of its own: the limit is on every file that it writes."""
+    code = f"""
+import resource, signal, sys
+from pathlib import Path
+from distrain.errors import OutputError
+from distrain.runs import ServedRun, ServiceMark
+from distrain.spec import parse_spec
+from tests.support.served_jobs import SPEC, attempt_entries, record, view_of
+run, mark = ServedRun(Path({str(tmp_path / "run")!r}), "clicks-1"), ServiceMark("s-1", 1)
+run.begin(parse_spec(SPEC), mark)
+run.add(view_of(attempt_entries(1, 0, 20)), mark)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+size = run.paths.metrics.stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 200, -1))
+before = run.paths.metrics.read_bytes()
+try:
+    run.add(view_of([record(1, 25), record(1, 30)]), mark)
+except OutputError as error:
+    assert run.paths.metrics.read_bytes() == before, "half a line"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    run.add(view_of([record(1, 25), record(1, 30)]), mark)
+    print("mended", run.paths.metrics.read_bytes().count(b"\\n"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "mended 8\n"
+
+
+def test_a_hung_directory_holds_up_nobody_else(
+    config: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung, near, far = (
+        job_in(config, "hung-1"),
+        job_in(config, "near-1"),
+        job_in(config, "far-1", "other"),
+    )
+    answers = threading.Event()
+    find = recorder_module.last_attempt
+
+    def hang(paths: RunPaths) -> int:
+        if paths.root.name == "hung-1":
+            answers.wait(60)
+        return find(paths)
+
+    monkeypatch.setattr(recorder_module, "last_attempt", hang)
+    with recording(config) as recorder:
+        for job in (hung, near, far):
+            recorder.begin(job, SPEC, 1)
+        with pytest.raises(Unavailable, match=r"did not answer(.|\n)*hung-1"):
+            recorder.attempts(hung, within_s=0.05)
+        for job in (near, far):
+            recorder.take(job, view_of(attempt_entries(1, 0, 20), job_id=job.id))
+            until(lambda job=job: not recorder.waits(job.id))
+            assert recorder.attempts(job) == 1
+        answers.set()
+        assert recorder.attempts(hung) == 0
+
+
+def test_what_waits_is_bounded_and_what_was_left_out_is_made_again(config: Settings) -> None:
+    job = job_in(config)
+    held: list[int | None] = [None]
+    recorder = Recorder(config, lambda _: held[0], "s-1")
+    try:
+        recorder.begin(job, SPEC, 1)
+        recorder.take(job, view_of([AttemptStarted(1, 0, 2)]))
+        for step in range(5, 50_000, 5):
+            recorder.take(job, view_of([record(1, step)]))
+        waiting = recorder._runs[job.id].waiting
+        assert waiting is not None
+        assert len(waiting.progress) <= 2000
+        assert waiting.missed > 7000
+    finally:
+        recorder.close()
+
+
+@pytest.mark.parametrize("made", ["file", "link", "foreign"])
+def test_a_directory_that_cannot_be_used_is_named(config: Settings, made: str) -> None:
+    job = job_in(config)
+    root = Path(job.run_dir)
+    root.parent.mkdir(parents=True)
+    if made == "file":
+        root.write_text("")
+    elif made == "link":
+        (root.parent / "elsewhere").mkdir()
+        root.symlink_to("elsewhere")
+    else:
+        root.mkdir()
+        RunPaths(root).spec.write_text("name: other")
+    with recording(config) as recorder, pytest.raises(OutputError) as caught:
+        recorder.begin(job, SPEC, 1)
+    assert str(root) in str(caught.value)
+
+
+def test_folders_have_the_permissions_of_the_run_root(config: Settings) -> None:
+    job = job_in(config)
+    run_root = config.run_root("main")
+    run_root.mkdir()
+    run_root.chmod(0o2770)
+    umask = os.umask(0o077)
+    try:
+        with recording(config) as recorder:
+            recorder.begin(job, SPEC, 1)
+    finally:
+        os.umask(umask)
+    for folder in (Path(job.run_dir), Path(job.run_dir).parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o2770
+
+
+def test_a_resumed_job_goes_on_in_its_directory(config: Settings) -> None:
+    job, again = job_in(config), job_in(config, first_attempt=2)
+    failed = view_of((), JobState.FAILED, reason="RankDied", num_checkpoints=1)
+    ended = view_of(
+        [AttemptStarted(2, 10, 2), record(2, 15)], JobState.SUCCEEDED, attempt=2, num_checkpoints=1
+    )
+    with recording(config) as recorder:
+        recorder.begin(job, SPEC, 1)
+        recorder.take(job, view_of(attempt_entries(1, 0, 20)))
+        recorder.finish(job, failed)  # and it is resumed before this is written
+        recorder.begin(again, SPEC, 1)
+        until(lambda: recorder.finish(again, ended))
+    summary = read_summary(RunPaths(Path(job.run_dir))) or {}
+    assert [end["reason"] for end in summary["restarts"]] == ["RankDied"]
+    assert (summary["attempts"], summary["checkpoints"]["count"]) == (2, 2)
+    steps = [r.step for r in read_records(RunPaths(Path(job.run_dir))) if r.split == "train"]
+    assert steps == [5, 10, 15]
+
+
+def test_many_jobs_need_few_descriptors(config: Settings) -> None:
+    """Fewer than there are jobs: none stays open."""
+    jobs = [job_in(config, f"clicks-{n}") for n in range(150)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    now = len(os.listdir("/proc/self/fd"))
+    with recording(config) as recorder:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (now + 40, limits[1]))
+            for job in jobs:
+                recorder.begin(job, SPEC, 1)
+                recorder.take(job, view_of(attempt_entries(1, 0, 20), job_id=job.id))
+            until(lambda: not any(recorder.waits(job.id) for job in jobs))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert [recorder.problem(job.id) for job in jobs] == [None] * len(jobs)
+        assert len(os.listdir("/proc/self/fd")) <= now + 2
