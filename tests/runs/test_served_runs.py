@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from served_jobs import SPEC, attempt_entries, record, told_by, view_of
 
 from distrain.errors import OutputError
 from distrain.jobs.states import JobState
@@ -26,7 +27,6 @@ from distrain.runs import (
     take_over_run,
 )
 from distrain.spec import parse_spec
-from tests.support.served_jobs import SPEC, attempt_entries, record, told_by, view_of
 
 JOB_SPEC = parse_spec(SPEC)
 FIRST, SECOND = ServiceMark("s-1", 1), ServiceMark("s-1", 2)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
 
 from distrain.errors import OutputError, Unavailable
 from distrain.jobs.states import JobState
@@ -22,7 +23,6 @@ from distrain.runs import read_records, read_run_and_spec, read_summary, served
 from distrain.service.recorder import Recorder
 from distrain.service.recorder import recorder as recorder_module
 from distrain.service.settings import Settings
-from tests.support.served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -140,7 +140,7 @@ from pathlib import Path
 from distrain.errors import OutputError
 from distrain.runs import ServedRun, ServiceMark
 from distrain.spec import parse_spec
-from tests.support.served_jobs import SPEC, attempt_entries, record, view_of
+from served_jobs import SPEC, attempt_entries, record, view_of
 run, mark = ServedRun(Path({str(tmp_path / "run")!r}), "clicks-1"), ServiceMark("s-1", 1)
 run.begin(parse_spec(SPEC), mark)
 run.add(view_of(attempt_entries(1, 0, 20)), mark)
@@ -156,7 +156,14 @@ except OutputError as error:
     run.add(view_of([record(1, 25), record(1, 30)]), mark)
     print("mended", run.paths.metrics.read_bytes().count(b"\\n"))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    support = str(Path(__file__).parents[2] / "support")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": support},
+    )
     assert done.stdout == "mended 8\n"
 
 
