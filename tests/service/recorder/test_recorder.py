@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
@@ -19,7 +20,8 @@ from distrain.errors import OutputError, Unavailable
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
-from distrain.runs import read_records, read_run_and_spec, read_summary, served
+from distrain.runs import last_attempt, read_records, read_run_and_spec, read_summary
+from distrain.runs.lines import append
 from distrain.service.recorder import Recorder
 from distrain.service.recorder import recorder as recorder_module
 from distrain.service.settings import Settings
@@ -106,14 +108,13 @@ def test_a_full_disk_delays_one_job_alone(
     full, good = job_in(config, "full-1"), job_in(config, "good-1")
     is_full = threading.Event()
     is_full.set()
-    append = served.append
 
-    def unless_full(file: object, data: bytes) -> None:
-        if is_full.is_set() and "full-1" in os.readlink(f"/proc/self/fd/{file.fileno()}"):  # type: ignore[attr-defined]
+    def unless_full(file: Any, data: bytes) -> None:
+        if is_full.is_set() and "full-1" in os.readlink(f"/proc/self/fd/{file.fileno()}"):
             raise OSError(errno.ENOSPC, "no space")
-        append(file, data)  # type: ignore[arg-type]
+        append(file, data)
 
-    monkeypatch.setattr(served, "append", unless_full)
+    monkeypatch.setattr("distrain.runs.served.append", unless_full)
     monkeypatch.setattr(recorder_module, "_RETRY_S", (0.01,))
     with recording(config) as recorder:
         for job in (full, good):
@@ -176,14 +177,13 @@ def test_a_hung_directory_holds_up_nobody_else(
         job_in(config, "far-1", "other"),
     )
     answers = threading.Event()
-    find = recorder_module.last_attempt
 
     def hang(paths: RunPaths) -> int:
         if paths.root.name == "hung-1":
             answers.wait(60)
-        return find(paths)
+        return last_attempt(paths)
 
-    monkeypatch.setattr(recorder_module, "last_attempt", hang)
+    monkeypatch.setattr("distrain.service.recorder.recorder.last_attempt", hang)
     with recording(config) as recorder:
         for job in (hung, near, far):
             recorder.begin(job, SPEC, 1)
