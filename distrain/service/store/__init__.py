@@ -18,12 +18,13 @@ from distrain.service.store.listing import JobFilter
 from distrain.service.store.people import Project, Token
 from distrain.service.store.recording import ClusterRow, JobChange
 from distrain.service.store.rows import Attempt
-from distrain.service.store.store import Store, migrate, open_store
+from distrain.service.store.store import Store, migrate, open_store, restore
 
 __all__ = [
     "Store",
     "migrate",
     "open_store",
+    "restore",
     "Attempt",
     "AuditRow",
     "ClusterRow",

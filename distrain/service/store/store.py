@@ -9,9 +9,9 @@ from typing import IO
 
 from sqlalchemy import text
 
-from distrain.errors import OutputError
+from distrain.errors import InputError, OutputError
 from distrain.service.settings import Settings
-from distrain.service.store import migrations
+from distrain.service.store import copies, migrations
 from distrain.service.store.auditing import Auditing
 from distrain.service.store.changing import Changing
 from distrain.service.store.engine import Database, database_url
@@ -21,10 +21,13 @@ from distrain.service.store.listing import Listing
 from distrain.service.store.people import People
 from distrain.service.store.publishing import Publishing
 from distrain.service.store.recording import Recording
+from distrain.service.store.retention import Pruning
 from distrain.service.store.submitting import Submitting
 
 
-class Store(Submitting, Changing, Listing, Recording, Leases, Publishing, People, Auditing):
+class Store(
+    Submitting, Changing, Listing, Recording, Leases, Publishing, People, Auditing, Pruning
+):
     """The database. Threads may share it; each call is one short transaction, or a few.
 
     Every call may raise `distrain.errors.Unavailable`: the database does not answer. A write that
@@ -66,6 +69,17 @@ class Store(Submitting, Changing, Listing, Recording, Leases, Publishing, People
         """
         with self.db.read() as connection:
             connection.execute(text("SELECT 1"))
+
+    def backup(self, target: Path) -> None:
+        """Copy the database to a new file, while it is used; only SQLite's.
+
+        Raises:
+            InputError: This is PostgreSQL, which has its own tools.
+            OutputError: The file exists, or cannot be written whole.
+        """
+        if self.db.path is None:
+            raise _postgres_has_tools(self.db)
+        copies.backup(self.db.path, target)
 
     def now_s(self) -> float:
         """The database's clock, in unix seconds."""
@@ -119,6 +133,38 @@ def migrate(settings: Settings) -> None:
             migrations.upgrade(db)
     finally:
         db.close()
+
+
+def restore(settings: Settings, copy: Path) -> Path | None:
+    """Put a backup in the place of the database, while no service runs; only SQLite's.
+
+    Numbers of events go on from the backup's, so clients may hold cursors above the last one.
+
+    Returns:
+        Where the database is that was there before; `None` if there was none.
+
+    Raises:
+        InputError: The backup is not usable, or the database is PostgreSQL.
+        SchemaDiffers: The backup is of a later version.
+        DatabaseInUse: A service runs on the file.
+        OutputError: It cannot be written whole; then the database is as it was.
+    """
+    db = Database(database_url(settings))
+    try:
+        if db.path is None:
+            raise _postgres_has_tools(db)
+        with _lock(db.path):
+            return copies.restore(copy, db.path)
+    finally:
+        db.close()
+
+
+def _postgres_has_tools(db: Database) -> InputError:
+    return InputError(
+        "PostgreSQL is not copied by distrain",
+        where={"database": db.where},
+        hint="Use pg_dump and pg_restore, with the service stopped for the latter.",
+    )
 
 
 def _make_file(path: Path) -> None:

@@ -187,7 +187,6 @@ events = Table(
     Column("body", JSON, nullable=False),
     Column("at_s", Float(53), nullable=False),
     Index("events_by_job", "job_id", "seq"),
-    Index("events_by_age", "at_s"),
 )
 
 leases = Table(

@@ -74,6 +74,11 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def is_known(revision: str | None) -> bool:
+    """Whether this version can bring tables of a revision to its own."""
+    return revision in {None, *(step.revision for step in _script().walk_revisions())}
+
+
 def service_id(db: Database) -> str:
     """Which service this database is of."""
     with db.read() as connection:
@@ -82,8 +87,7 @@ def service_id(db: Database) -> str:
 
 
 def _refuse_later(db: Database, revision: str | None) -> None:
-    known = {script.revision for script in _script().walk_revisions()}
-    if revision is not None and revision not in known:
+    if not is_known(revision):
         raise SchemaDiffers(
             f"the database's tables are of a later version of distrain (revision {revision})",
             where={"database": db.where},

@@ -58,7 +58,6 @@ def upgrade() -> None:
         sa.Column("at_s", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("seq"),
     )
-    op.create_index("events_by_age", "events", ["at_s"], unique=False)
     op.create_index("events_by_job", "events", ["job_id", "seq"], unique=False)
     op.create_table(
         "facts",

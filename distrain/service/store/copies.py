@@ -1,0 +1,135 @@
+"""Backups of a database in a file, and their return."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+from distrain.errors import InputError, OutputError
+from distrain.service.store import migrations
+from distrain.service.store.errors import SchemaDiffers
+
+LEASES_AHEAD = 1_000_000
+"""Schedulers refuse generations lower than they have seen; a backup may have old ones."""
+
+
+def backup(source: Path, target: Path) -> None:
+    """Copy a database, as it is at one moment, to a new file; others may write meanwhile.
+
+    Raises:
+        OutputError: `target` exists, or cannot be written whole; then nothing has its name.
+    """
+    partial = target.with_name(target.name + ".partial")
+    if target.exists():
+        raise OutputError("the file exists already", where={"path": target})
+    try:
+        _copy(source, partial)
+        os.link(partial, target)  # unlike a rename, this replaces nothing
+        _sync(target.parent)
+    except (OSError, sqlite3.Error) as error:
+        raise OutputError(
+            f"the backup could not be written: {error}", where={"path": target}
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def restore(copy: Path, path: Path) -> Path | None:
+    """Put a backup in the place of a database that nobody has open.
+
+    Leases of the backup count as run out, and their generations go on above all that were given.
+
+    Args:
+        copy: The backup; it stays.
+        path: The database's file.
+
+    Returns:
+        Where the database is that was there before; `None` if there was none.
+
+    Raises:
+        InputError: The backup is not there, damaged, or no database of the service.
+        SchemaDiffers: It is of a later version.
+        OutputError: It cannot be written whole; then the database is as it was.
+    """
+    _check(copy)
+    fresh = path.with_name(path.name + ".restoring")
+    try:
+        _copy(copy, fresh)
+        with contextlib.closing(sqlite3.connect(fresh)) as database, database:
+            database.execute(
+                "UPDATE leases SET generation = generation + ?, expires_at_s = 0", (LEASES_AHEAD,)
+            )
+        replaced = _set_aside(path)
+        os.replace(fresh, path)
+        _sync(path.parent)
+    except (OSError, sqlite3.Error) as error:
+        raise OutputError(
+            f"the backup could not be put in place: {error}", where={"path": path}
+        ) from error
+    finally:
+        fresh.unlink(missing_ok=True)
+    return replaced
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    address = f"{source.resolve().as_uri()}?mode=ro"
+    with (
+        contextlib.closing(sqlite3.connect(address, uri=True, timeout=30)) as read,
+        contextlib.closing(sqlite3.connect(target)) as written,
+    ):
+        read.backup(written)  # one read transaction: with WAL it holds up no writer
+        written.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _check(copy: Path) -> None:
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{copy.resolve().as_uri()}?mode=ro", uri=True)
+        ) as database:
+            state = database.execute("PRAGMA quick_check").fetchone()[0]
+            revision = database.execute("SELECT version_num FROM alembic_version").fetchone()[0]
+            database.execute("SELECT count(*) FROM leases").fetchone()
+    except (sqlite3.Error, TypeError) as error:
+        raise InputError(
+            f"this is no backup of the service: {error}", where={"path": copy}
+        ) from error
+    if state != "ok":
+        raise InputError(f"the backup is damaged: {state}", where={"path": copy})
+    if not migrations.is_known(revision):
+        raise SchemaDiffers(
+            f"the backup is of a later version of distrain (revision {revision})",
+            where={"path": copy},
+            hint="Restore it with that version, or a later one.",
+        )
+
+
+def _set_aside(path: Path) -> Path | None:
+    """Give a database a second name; what it had not yet written into its file goes along."""
+    if not path.exists():
+        return None
+    aside = path.with_name(path.name + ".replaced")
+    for end in ("", "-wal", "-shm"):
+        aside.with_name(aside.name + end).unlink(missing_ok=True)
+    try:
+        os.link(path, aside)
+    except OSError:  # a filesystem without hard links
+        shutil.copy2(path, aside)
+    log = path.with_name(path.name + "-wal")
+    if log.exists():
+        # Beside another database it would be taken for that one's.
+        os.replace(log, aside.with_name(aside.name + "-wal"))
+    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    return aside
+
+
+def _sync(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

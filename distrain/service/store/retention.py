@@ -1,0 +1,102 @@
+"""Forgets what is older than it need be, a bounded number of rows in each transaction."""
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection, delete, func, select, tuple_
+
+from distrain.service.settings import Retention
+from distrain.service.store import tables
+from distrain.service.store.changing import forget
+from distrain.service.store.engine import Database
+
+DAY_S = 86400.0
+BATCH_ROWS = 1000
+BATCH_JOBS = 100  # each with its spec, attempts and tags
+_events, _jobs = tables.events, tables.jobs
+
+
+def _never() -> bool:
+    return False
+
+
+class Pruning:
+    """The part of `Store` that keeps it from growing for ever."""
+
+    db: Database
+
+    def prune(
+        self, retention: Retention, *, must_stop: Callable[[], bool] = _never
+    ) -> dict[str, int]:
+        """Delete jobs that ended, events, audit and keys that are older than they are kept.
+
+        Others may write between the transactions. Events go oldest first, so that those that are
+        kept have no gaps, and the last one always stays: the next continues its number.
+
+        Args:
+            retention: How long each is kept.
+            must_stop: Asked before each transaction; what is left, the next call deletes.
+
+        Returns:
+            How many rows went, by table.
+        """
+        steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [
+            ("jobs", retention.jobs_days, _prune_jobs, BATCH_JOBS),
+            ("events", retention.events_days, _prune_events, BATCH_ROWS),
+            ("idempotency", retention.keys_days, _prune_keys, BATCH_ROWS),
+            ("audit", retention.audit_days, _prune_audit, BATCH_ROWS),
+        ]
+        gone = {name: 0 for name, *_ in steps}
+        for name, days, step, full in steps:
+            while days and not must_stop():
+                with self.db.write() as connection:
+                    before_s = self.db.now_s(connection) - days * DAY_S
+                    num_rows = step(connection, before_s)
+                gone[name] += num_rows
+                if num_rows < full:
+                    break
+        return gone
+
+
+def _prune_jobs(connection: Connection, before_s: float) -> int:
+    old = connection.execute(
+        select(_jobs.c.id, _jobs.c.seq)
+        .where(_jobs.c.finished_at_s < before_s)
+        .order_by(_jobs.c.finished_at_s)
+        .limit(BATCH_JOBS)
+        .with_for_update(skip_locked=True)
+    ).all()
+    if old:
+        forget(connection, [row.id for row in old], [row.seq for row in old])
+    return len(old)
+
+
+def _prune_events(connection: Connection, before_s: float) -> int:
+    last = connection.execute(select(func.max(_events.c.seq))).scalar_one() or 0
+    oldest = connection.execute(
+        select(_events.c.seq, _events.c.at_s).order_by(_events.c.seq).limit(BATCH_ROWS)
+    ).all()
+    bound = 0
+    for row in oldest:
+        if row.at_s >= before_s or row.seq == last:
+            break
+        bound = row.seq
+    return connection.execute(delete(_events).where(_events.c.seq <= bound)).rowcount
+
+
+def _prune_keys(connection: Connection, before_s: float) -> int:
+    table = tables.idempotency
+    old = (
+        select(table.c.owner, table.c.key)
+        .where(table.c.created_at_s < before_s)
+        .order_by(table.c.created_at_s)
+        .limit(BATCH_ROWS)
+    )
+    primary = tuple_(table.c.owner, table.c.key)
+    return connection.execute(delete(table).where(primary.in_(old))).rowcount
+
+
+def _prune_audit(connection: Connection, before_s: float) -> int:
+    table = tables.audit
+    old = select(table.c.id).where(table.c.at_s < before_s)
+    old = old.order_by(table.c.at_s).limit(BATCH_ROWS)
+    return connection.execute(delete(table).where(table.c.id.in_(old))).rowcount
