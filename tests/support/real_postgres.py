@@ -41,11 +41,15 @@ def why_absent() -> str | None:
 class Postgres:
     """A server on a free port of the loopback and on a Unix socket; use it in a `with` block.
 
-    It ends with the process that started it, whatever becomes of that. Data reach the disk as in
-    production (`fsync` is on), so that a killed server loses nothing that it acknowledged.
+    It ends with the process that started it, whatever becomes of that.
+
+    Args:
+        durable: Wait for the disk, as production does. A killed server loses nothing without that
+            either, since the machine goes on and writes what it has taken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, durable: bool = False) -> None:
+        self._durable = durable
         self.folder = Path(tempfile.mkdtemp(prefix="distrain-pg-"))
         self.port = _free_port()
         self._password = secrets.token_hex(16)
@@ -84,11 +88,11 @@ class Postgres:
             f"postgresql://{USER}:{self._password}@/{database}?host={self.folder}&port={self.port}"
         )
 
-    def new_database(self) -> str:
-        """The address of a database that is empty and nobody else's."""
+    def new_database(self, template: str = "template1") -> str:
+        """The address of a database that is nobody else's: empty, or a copy of another's name."""
         name = f"test_{next(self._names)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
 
     def start(self) -> None:
@@ -106,6 +110,7 @@ class Postgres:
                     *("-p", str(self.port)),
                     *("-c", "listen_addresses=127.0.0.1"),
                     *("-c", f"unix_socket_directories={self.folder}"),
+                    *("-c", f"fsync={'on' if self._durable else 'off'}"),
                     *("-c", "max_connections=60"),
                     *("-c", "shared_buffers=64MB"),
                 ],

@@ -24,11 +24,11 @@ from sqlalchemy import (
 )
 
 from distrain.jobs import JobState
+from distrain.service.decide import CANCELLING, NO_CONTACT_S, UNKNOWN
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.values import Intent, Job, Phase
 
-NO_CONTACT_S = 30.0
 CLOCKS_DIFFER_S = 60.0
 _MANY_BRANCHES = 24
 _FINAL = {state.value for state in JobState if state.is_final}
@@ -95,11 +95,11 @@ def state_is(state: str, now_s: float) -> ColumnElement[bool]:
     wanted = and_(alive, ~cancelling)
     if state in _FINAL:
         return and_(_jobs.c.state == state, ~alive)
-    if state == "cancelling":
+    if state == CANCELLING:
         return and_(alive, cancelling)
     if state in (Phase.QUEUED.value, Phase.HANDING_OVER.value):
         return and_(wanted, _jobs.c.phase == state)
-    if state == "unknown":
+    if state == UNKNOWN:
         return and_(wanted, silent)
     return and_(wanted, _jobs.c.phase == Phase.HANDED_OVER.value, ~silent, _jobs.c.state == state)
 

@@ -144,14 +144,16 @@ def _take_key(db: Database, connection: Connection, key: Key, job_id: str) -> Jo
         created_at_s=db.now(),
     )
     try:
-        taken = connection.execute(statement.on_conflict_do_nothing())
+        taken = connection.execute(
+            statement.on_conflict_do_nothing().returning(tables.idempotency.c.key)
+        ).first()
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
             raise
         raise KeyInFlight(
             "the first request with this key has not ended", hint="Send the same request again."
         ) from error
-    return None if taken.rowcount else _find_key(connection, key)
+    return None if taken else _find_key(connection, key)
 
 
 def _find_key(connection: Connection, key: Key) -> Job | None:

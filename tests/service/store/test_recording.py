@@ -1,0 +1,76 @@
+"""What reconcilers write: whole, under their lease, and only on what they have seen."""
+
+from service_store import submitted
+
+from distrain.service.store import Attempt, JobChange
+from distrain.service.values import Phase
+
+
+def test_a_change_raises_the_revision_and_tells(store, lease):
+    job = submitted(store)
+    assert store.record(lease, [JobChange(job.id, 1, {"phase": Phase.HANDING_OVER})]) == []
+    changed = store.job(job.id)
+    assert (changed.rev, changed.phase, changed.generation) == (2, Phase.HANDING_OVER, 1)
+    publisher = store.take_lease("publisher", "one")
+    assert store.publish(publisher) == 2
+    first, last = store.events_after(0, 10)
+    assert (first.body["phase"], last.body["phase"]) == ("queued", "handing_over")
+    assert (last.kind, last.job_id, last.body["rev"]) == ("job.state", job.id, 2)
+
+
+def test_what_moved_meanwhile_is_left_out(store, lease):
+    moved, stays = submitted(store), submitted(store)
+    store.change(moved.id, priority=-1)
+    changes = [JobChange(job.id, 1, {"why_pending": "quota"}) for job in (moved, stays)]
+    changes.append(JobChange("no-such-job", 1, {"why_pending": "quota"}))
+    skipped = store.record(lease, changes)
+    assert {change.job_id for change in skipped} == {moved.id, "no-such-job"}
+    assert store.job(moved.id).why_pending == ""
+    assert store.job(stays.id).why_pending == "quota"
+
+
+def test_jobs_of_another_cluster_are_not_this_leases(store, lease):
+    job = submitted(store, cluster="other")
+    change = JobChange(job.id, 1, {"state": "running"})
+    assert store.record(lease, [change]) == [change]
+    store.seen(lease, [job.id], 7.0)
+    assert store.job(job.id) == job
+
+
+def test_progress_is_told_as_such(store, lease):
+    job = submitted(store)
+    store.record(lease, [JobChange(job.id, 1, {"progress": {"step": 5}, "observed_at_s": 9.0})])
+    store.publish(store.take_lease("publisher", "one"))
+    event = store.events_after(1, 10)[0]
+    assert event.kind == "job.progress"
+    assert event.body["progress"] == {"step": 5}
+    assert store.job(job.id).progress == {"step": 5}
+
+
+def test_an_end_has_a_time_and_leaves_those_that_are_alive(store, lease):
+    ended, alive = submitted(store), submitted(store)
+    assert [job.id for job in store.alive("gpu")] == [ended.id, alive.id]
+    attempts = [Attempt(ended.id, 1, "boot", 5.0, 6.0, "DataError", "no file", 12)]
+    final = {"phase": Phase.FINAL, "state": "failed", "reason": "DataError"}
+    store.record(lease, [JobChange(ended.id, 1, final, attempts)])
+    assert [job.id for job in store.queue("gpu")] == [alive.id]
+    assert abs(store.job(ended.id).finished_at_s - store.now_s()) < 60
+    assert store.attempts(ended.id) == attempts
+    again = [Attempt(ended.id, 1, "boot", 5.0, 7.0), Attempt(ended.id, 2, "boot", 8.0)]
+    store.record(lease, [JobChange(ended.id, 2, {"attempt": 2}, again)])
+    assert store.attempts(ended.id) == again
+
+
+def test_being_seen_is_no_change(store, lease):
+    job = submitted(store)
+    store.seen(lease, [job.id], 7.0)
+    assert store.job(job.id).observed_at_s == 7.0
+    assert store.job(job.id).rev == job.rev
+    assert store.publish(store.take_lease("publisher", "one")) == 1  # the submission alone
+
+
+def test_a_cluster_keeps_when_it_was_heard(store, lease):
+    store.put_cluster(lease, {"state": "up"}, 5.0)
+    store.put_cluster(lease, {"state": "down"})
+    [cluster] = store.clusters()
+    assert (cluster.name, cluster.state, cluster.observed_at_s) == ("gpu", {"state": "down"}, 5.0)

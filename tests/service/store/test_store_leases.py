@@ -1,0 +1,76 @@
+"""One process has a lease, and one that had it writes nothing any more."""
+
+import pytest
+from service_store import submitted
+
+from distrain.service.store import JobChange, LeaseLost
+
+
+def _take(store, owner, ttl_s=15.0):
+    return store.take_lease("cluster:gpu", owner, ttl_s)
+
+
+def test_one_of_two_has_it(store, second):
+    mine = _take(store, "one")
+    assert mine.generation == 1
+    assert _take(second, "two") is None
+    assert _take(store, "one").generation == 1  # the answer to its first call was lost, say
+    assert second.take_lease("cluster:other", "two").generation == 1
+
+
+def test_what_ran_out_goes_to_another_under_the_next_generation(store, second):
+    _take(store, "one", ttl_s=0)
+    theirs = _take(second, "two")
+    assert (theirs.owner, theirs.generation) == ("two", 2)
+    assert _take(store, "one") is None
+
+
+def test_what_ran_out_and_nobody_took_is_renewed(store):
+    mine = _take(store, "one", ttl_s=0)
+    renewed = store.renew(mine)
+    assert renewed.generation == mine.generation
+    assert renewed.expires_at_s > store.now_s()
+
+
+def test_a_released_lease_is_free(store, second):
+    store.release(_take(store, "one"))
+    assert _take(second, "two").generation == 2
+
+
+def test_an_old_owner_writes_nothing(store, second):
+    job = submitted(store)
+    old = _take(store, "one", ttl_s=0)
+    new = _take(second, "two")
+    change = JobChange(job.id, job.rev, {"state": "running"})
+    writes = [
+        lambda: store.renew(old),
+        lambda: store.record(old, [change]),
+        lambda: store.seen(old, [job.id], 1.0),
+        lambda: store.put_cluster(old, {"state": "up"}, 1.0),
+    ]
+    for write in writes:
+        with pytest.raises(LeaseLost, match="another process"):
+            write()
+    assert store.job(job.id) == job
+    assert store.clusters() == []
+    store.release(old)
+    assert _take(store, "one") is None
+    assert second.record(new, [change]) == []
+
+
+def test_the_same_owner_after_another_is_another(store, second):
+    old = _take(store, "one", ttl_s=0)
+    _take(second, "two", ttl_s=0)
+    assert _take(store, "one").generation == 3
+    with pytest.raises(LeaseLost):
+        store.renew(old)
+
+
+def test_the_publisher_is_fenced_too(store, second):
+    submitted(store)
+    old = store.take_lease("publisher", "one", ttl_s=0)
+    new = second.take_lease("publisher", "two")
+    with pytest.raises(LeaseLost):
+        store.publish(old)
+    assert store.last_seq() == 0
+    assert second.publish(new) == 1

@@ -1,0 +1,100 @@
+"""Many requests at the same moment: each job once, and never more than the quota."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from service_store import key_for, new_job, submitted
+
+from distrain.service.store import JobFilter, NotNow, QuotaExceeded
+from distrain.service.values import Key, Phase, Quota
+
+
+def _at_once(act, inputs):
+    """What an action gives for each input, all begun at one moment, or the error."""
+    barrier = threading.Barrier(len(inputs))
+
+    def run(given):
+        barrier.wait()
+        try:
+            return act(given)
+        except QuotaExceeded as error:
+            return error
+
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        return list(pool.map(run, inputs))
+
+
+def test_a_quota_of_ten_lets_ten_of_fifty_in(store, second):
+    store.put_project("small", Quota(max_queued=10))
+    inputs = [(at, new_job(project="small")) for at in (store, second) for _ in range(25)]
+    answers = _at_once(lambda pair: pair[0].submit(pair[1], key_for(pair[1])), inputs)
+    refused = [answer for answer in answers if isinstance(answer, QuotaExceeded)]
+    assert len(refused) == 40
+    assert store.usage("small") == {"ranks": 0, "queued": 10}
+    assert len(store.jobs(JobFilter(project="small"), limit=100)) == 10
+
+
+def test_one_key_makes_one_job(store, second):
+    key = Key("alice", "the-same", "0" * 64)
+    inputs = [(at, new_job()) for at in (store, second) for _ in range(10)]
+    answers = _at_once(lambda pair: pair[0].submit(pair[1], key), inputs)
+    assert len({job.id for job, _ in answers}) == 1
+    assert [created for _, created in answers].count(True) == 1
+    assert len(store.jobs(JobFilter(), limit=100)) == 1
+
+
+def _ended(store, lease):
+    job = submitted(store)
+    store.cancel(job.id, "", None, "alice")
+    return store.job(job.id)
+
+
+def test_a_job_is_resumed_once(store, second, lease):
+    job = _ended(store, lease)
+    key = Key("alice", "again", "0" * 64)
+    spec = {"train": {"epochs": 3}}
+    answers = _at_once(lambda at: at.resume(job.id, spec, 4, key), [store, second] * 5)
+    assert [resumed for _, resumed in answers].count(True) == 1
+    again = store.job(job.id)
+    assert (again.resumes, again.phase, again.num_ranks) == (1, Phase.QUEUED, 4)
+    assert (again.finished_at_s, again.message, again.cancel_why) == (None, None, "")
+    assert store.spec(job.id) == spec
+    assert store.attempts(job.id) == []
+
+
+def test_a_job_that_has_not_ended_is_not_resumed(store):
+    job = submitted(store)
+    with pytest.raises(NotNow, match="has not ended"):
+        store.resume(job.id, {}, 1, Key("alice", "again", "0" * 64))
+    assert store.find_key(Key("alice", "again", "0" * 64)) is None
+
+
+def test_a_resumed_job_counts_in_the_quota(store, lease):
+    job = _ended(store, lease)
+    store.put_project("default", Quota(max_queued=0))
+    with pytest.raises(QuotaExceeded):
+        store.resume(job.id, {}, 1, Key("alice", "again", "0" * 64))
+
+
+def _flood(store, num_threads, num_each):
+    def run(number):
+        for _ in range(num_each):
+            new = new_job(owner=f"user-{number}")
+            store.submit(new, key_for(new))
+
+    with ThreadPoolExecutor(num_threads) as pool:
+        list(pool.map(run, range(num_threads)))
+
+
+def test_many_writers_wait_for_each_other(store, second):
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda at: _flood(at, 4, 10), [store, second]))
+    assert store.usage("default")["queued"] == 80
+
+
+@pytest.mark.slow
+def test_thousands_of_submits_by_many_writers(store, second):
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda at: _flood(at, 4, 500), [store, second]))
+    assert store.usage("default")["queued"] == 4000
