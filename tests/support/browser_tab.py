@@ -26,10 +26,14 @@ class Tab:
         self.page.on("response", self._answered)
         self.page.on("request", self._asked)
 
-    def open(self, url: str) -> None:
-        """Go to a page and wait until Bokeh has drawn it."""
+    def visit(self, url: str) -> None:
+        """Go to a page, which may load what its own server has."""
         self._server = urlsplit(url).netloc
         self.page.goto(url)
+
+    def open(self, url: str) -> None:
+        """Go to a page and wait until Bokeh has drawn it."""
+        self.visit(url)
         self.wait_until("window.Bokeh && Bokeh.documents.length > 0")
         self.wait_until("document.querySelectorAll('.bk-Column, .bk-Figure, .bk-DataTable').length")
 

@@ -11,6 +11,7 @@ from distrain.service.api.dependencies import (
     audit_note,
     require,
     seen_job,
+    session_principal,
 )
 from distrain.service.api.documents import JobDocument, utc
 from distrain.service.api.problems import CODES, Problem, not_found
@@ -27,6 +28,7 @@ __all__ = [
     "audit_note",
     "require",
     "seen_job",
+    "session_principal",
     "JobDocument",
     "utc",
     "CODES",

@@ -17,6 +17,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 
 from distrain.service.access import (
     COOKIE,
@@ -184,6 +185,13 @@ def _who(request: Request, parts: Parts) -> Principal | None:
     if cookie:
         return _of_session(request, parts, cookie)
     return _of_proxy(request, parts)
+
+
+def session_principal(connection: HTTPConnection, parts: Parts) -> Principal | None:
+    """Whose session a browser's websocket belongs to; the caller checks where its page is from."""
+    cookie = connection.cookies.get(COOKIE)
+    sha256 = read_session(parts.key, cookie, parts.now_s()) if cookie else None
+    return _of_token(parts, sha256) if sha256 else None
 
 
 def _of_session(request: Request, parts: Parts, cookie: str) -> Principal | None:

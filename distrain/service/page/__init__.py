@@ -1,3 +1,5 @@
 """The web page: jobs, queue, clusters, rendered on the server."""
 
-__all__: list[str] = []
+from distrain.service.page.mounting import add_pages
+
+__all__ = ["add_pages"]

@@ -1,0 +1,125 @@
+"""The page of clusters, and the way to the Dask dashboard of each.
+
+A dashboard shows the jobs of everybody, so admins alone get there.
+"""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Request, WebSocket
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from distrain.errors import DistrainError
+from distrain.service.access import Action
+from distrain.service.api import (
+    Caller,
+    Parts,
+    Problem,
+    Service,
+    not_found,
+    require,
+    session_principal,
+)
+from distrain.service.clusters import make_launcher
+from distrain.service.page.dashboard_proxy import DashboardProxy
+from distrain.service.page.rendering import page
+from distrain.service.page.route import PageRoute
+from distrain.service.settings import ClusterProfile
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/clusters")
+def clusters(request: Request, caller: Caller, service: Service) -> HTMLResponse:
+    """All clusters, as reconcilers saw them last."""
+    require(caller, Action.SEE_CLUSTERS)
+    rows = {row.name: row for row in service.store.clusters()}
+    shown = []
+    for name, profile in service.settings.clusters.items():
+        if profile.projects and not caller.is_admin and not set(profile.projects) & {*caller.roles}:
+            continue
+        row = rows.get(name)
+        state: Mapping[str, Any] = row.state if row else {}
+        shown.append(
+            {
+                "name": name,
+                "kind": profile.kind,
+                "state": _state(state),
+                "message": state.get("message") or "",
+                "observed_at_s": row.observed_at_s if row else None,
+                "workers": state.get("workers") or {},
+                "dashboard": caller.is_admin,
+            }
+        )
+    return page(request, "clusters.html", caller, clusters=shown)
+
+
+@router.get("/clusters/{name}/dashboard")
+def dashboard_home(request: Request, name: str) -> RedirectResponse:
+    """Dask's first page."""
+    root = request.scope.get("root_path", "")
+    return RedirectResponse(f"{root}/clusters/{name}/dashboard/status", 303)
+
+
+@router.get("/clusters/{name}/dashboard/{path:path}")
+async def dashboard(
+    request: Request, name: str, path: str, caller: Caller, service: Service
+) -> Response:
+    """A page of a cluster's dashboard."""
+    if not caller.is_admin or name not in service.settings.clusters:
+        raise not_found(f"dashboard of cluster {name!r}")
+    proxy = await run_in_threadpool(_proxy, request.app, service, name)
+    if proxy is None:
+        raise Problem("unavailable", f"the scheduler of cluster {name!r} is not running now")
+    return await proxy.get(request, path)
+
+
+@router.websocket("/clusters/{name}/dashboard/{path:path}")
+async def dashboard_socket(browser: WebSocket, name: str, path: str) -> None:
+    """The messages of such a page."""
+    parts: Parts = browser.app.state.parts
+    origin = browser.headers.get("origin", "")
+    caller = await run_in_threadpool(session_principal, browser, parts)
+    ours = urlsplit(origin).netloc == browser.headers.get("host")
+    if caller is None or not caller.is_admin or not ours or name not in parts.settings.clusters:
+        await browser.close(1008)
+        return
+    proxy = await run_in_threadpool(_proxy, browser.app, parts, name)
+    if proxy is None:
+        await browser.close(1013)
+        return
+    await proxy.connect(browser, path)
+
+
+def _proxy(app: Any, parts: Parts, name: str) -> DashboardProxy | None:
+    """The proxy of a cluster as it can be found now; `None` where it cannot."""
+    try:
+        found = make_launcher(name, parts.settings, parts.store.service_id).find()
+    except DistrainError:
+        return None
+    if found is None:
+        return None
+    kept: dict[str, tuple[Any, DashboardProxy]] = app.state.dashboards
+    if name not in kept or kept[name][0] != found:
+        tls = _tls(parts.settings.clusters[name])
+        kept[name] = (found, DashboardProxy(found.url, found.token, tls))
+    return kept[name][1]
+
+
+def _tls(profile: ClusterProfile) -> ssl.SSLContext | None:
+    files = profile.tls
+    if files.ca_file is None and files.cert_file is None:
+        return None
+    context = ssl.create_default_context(cafile=files.ca_file)
+    if files.cert_file is not None:
+        context.load_cert_chain(files.cert_file, files.key_file)
+    return context
+
+
+def _state(state: Mapping[str, Any]) -> str:
+    if not state:
+        return "unknown"
+    return str(state.get("phase") or ("up" if state.get("reachable") else "unreachable"))

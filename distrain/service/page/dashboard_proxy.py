@@ -1,0 +1,124 @@
+"""Passes a cluster's Dask dashboard on; the scheduler's token reaches no browser."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import httpx2
+import websockets
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+CONNECT_S, READ_S = 2.0, 30.0
+_PASSED_ON = frozenset({"accept", "accept-language", "if-none-match", "if-modified-since", "range"})
+"""Headers of a browser that a scheduler gets; its cookies and tokens are this service's."""
+_PASSED_BACK = frozenset(
+    {"content-type", "content-length", "content-range", "etag", "last-modified", "location"}
+)
+
+
+class DashboardProxy:
+    """One scheduler's dashboard.
+
+    Args:
+        url: The scheduler's HTTP address.
+        token: What the scheduler asks for; `None` where it asks for nothing.
+        verify: The TLS context for `https` addresses.
+    """
+
+    def __init__(self, url: str, token: str | None = None, verify: ssl.SSLContext | None = None):
+        self._url = url.rstrip("/")
+        self._token = token
+        self._tls = verify
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(READ_S, connect=CONNECT_S), verify=verify or True
+        )
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+    async def get(self, request: Request, path: str) -> Response:
+        """The scheduler's answer to a GET of a page below its address."""
+        headers = {k: v for k, v in request.headers.items() if k in _PASSED_ON} | self._access()
+        headers["Accept-Encoding"] = "identity"  # lengths and ranges stay true
+        query = f"?{request.url.query}" if request.url.query else ""
+        asked = self._client.build_request("GET", f"{self._url}/{path}{query}", headers=headers)
+        try:
+            answer = await self._client.send(asked, stream=True)
+        except httpx2.TransportError as error:
+            return Response(f"The scheduler does not answer: {error}\n", 502)
+        kept = {k: v for k, v in answer.headers.items() if k.lower() in _PASSED_BACK}
+        if "location" in kept and urlsplit(kept["location"]).netloc:
+            return Response("The scheduler points to another server.\n", 502)
+        return StreamingResponse(
+            _body(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose)
+        )
+
+    async def connect(self, browser: WebSocket, path: str) -> None:
+        """Pass messages on between a browser and the scheduler until one of them leaves."""
+        target = "ws" + self._url.removeprefix("http") + f"/{path}"
+        if browser.url.query:
+            target += f"?{browser.url.query}"
+        wanted = [websockets.Subprotocol(name) for name in _protocols(browser)]
+        try:
+            scheduler = await websockets.connect(
+                target,
+                additional_headers=self._access(),
+                origin=websockets.Origin(self._url),
+                subprotocols=wanted or None,
+                ssl=self._tls if target.startswith("wss") else None,
+                open_timeout=CONNECT_S,
+                max_size=None,
+            )
+        except (OSError, TimeoutError, websockets.WebSocketException):
+            await browser.close(1013, "the scheduler does not answer")
+            return
+        async with scheduler:
+            await browser.accept(scheduler.subprotocol)
+            ways = {
+                asyncio.create_task(_to_scheduler(browser, scheduler)),
+                asyncio.create_task(_to_browser(browser, scheduler)),
+            }
+            _, rest = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        with suppress(RuntimeError):  # the browser has left
+            await browser.close()
+
+    def _access(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+
+async def _body(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    async for chunk in answer.aiter_raw():
+        yield chunk
+
+
+def _protocols(browser: WebSocket) -> Iterable[str]:
+    names = browser.headers.get("sec-websocket-protocol", "").split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+async def _to_scheduler(browser: WebSocket, scheduler: websockets.ClientConnection) -> None:
+    with suppress(WebSocketDisconnect, websockets.ConnectionClosed):
+        while True:
+            message = await browser.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text")
+            await scheduler.send(text if text is not None else message["bytes"])
+
+
+async def _to_browser(browser: WebSocket, scheduler: websockets.ClientConnection) -> None:
+    with suppress(RuntimeError, websockets.ConnectionClosed):
+        async for message in scheduler:
+            if isinstance(message, str):
+                await browser.send_text(message)
+            else:
+                await browser.send_bytes(message)

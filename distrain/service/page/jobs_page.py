@@ -1,0 +1,148 @@
+"""The pages of jobs and of the queue."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import yaml
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from distrain.jobs import JobState
+from distrain.service.access import Action, may, visible
+from distrain.service.api import (
+    Caller,
+    JobDocument,
+    Parts,
+    Problem,
+    Service,
+    contacts,
+    job_document,
+    require,
+    seen_job,
+)
+from distrain.service.decide import CANCELLING, HANDING_OVER, QUEUED, UNKNOWN
+from distrain.service.page.job_parts import curves, files_of, phases, ranks, records_of
+from distrain.service.page.rendering import page, url_with
+from distrain.service.page.route import PageRoute
+from distrain.service.page.spec_diff import differences
+from distrain.service.store import JobFilter
+from distrain.service.values import Job, Phase, Principal
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING, UNKNOWN)
+_WAITING = (QUEUED, HANDING_OVER, "pending")
+_PAGE_JOBS = 100
+
+
+@router.get("/")
+def home(request: Request) -> RedirectResponse:
+    """The jobs are the first page."""
+    return RedirectResponse(request.scope.get("root_path", "") + "/jobs", 303)
+
+
+@router.get("/jobs")
+def jobs(
+    request: Request,
+    caller: Caller,
+    service: Service,
+    text: str = "",
+    state: str = "",
+    project: str = "",
+    owner: str = "",
+    tag: str = "",
+    before: Annotated[int | None, Query(ge=1)] = None,
+) -> HTMLResponse:
+    """Jobs that the caller may see, the newest first."""
+    require(caller, Action.SEE_JOB)
+    key, sign, value = tag.partition("=")
+    wanted = JobFilter(
+        project=project or None,
+        owner=owner or None,
+        states=(state,) if state else (),
+        tags=((key, value),) if sign else (),
+        text=text,
+        visible=visible(caller),
+    )
+    found = service.store.jobs(wanted, limit=_PAGE_JOBS, before_seq=before)
+    older = url_with(request, {"before": found[-1].seq}) if len(found) == _PAGE_JOBS else None
+    asked = {"text": text, "state": state, "project": project, "owner": owner, "tag": tag}
+    return page(
+        request,
+        "jobs.html",
+        caller,
+        jobs=_documents(service, found),
+        states=STATES,
+        projects=_projects(caller, service),
+        asked=asked,
+        next_url=older,
+    )
+
+
+@router.get("/queue")
+def queue(request: Request, caller: Caller, service: Service) -> HTMLResponse:
+    """What waits for each cluster, in the order in which it will start."""
+    require(caller, Action.SEE_JOB)
+    queues = []
+    for cluster in service.settings.clusters:
+        seen = [
+            job
+            for job in service.store.queue(cluster)
+            if may(caller, Action.SEE_JOB, job.project, job.owner)
+        ]
+        waiting = [job for job in _documents(service, seen) if job.state in _WAITING]
+        queues.append((cluster, sorted(waiting, key=lambda job: -job.priority)))
+    return page(request, "queue.html", caller, queues=queues)
+
+
+@router.get("/jobs/{job_id}")
+def job(
+    request: Request,
+    job_id: str,
+    caller: Caller,
+    service: Service,
+    other: Annotated[str, Query(alias="with")] = "",
+) -> HTMLResponse:
+    """One job; `with` names another one to compare its spec with."""
+    require(caller, Action.SEE_JOB)
+    found = seen_job(service.store, caller, job_id)
+    spec = service.store.spec(found.id)
+    problem, compared = "", None
+    if other:
+        try:
+            there = seen_job(service.store, caller, other.strip())
+            compared = differences(spec, service.store.spec(there.id))
+        except Problem as error:
+            problem = error.detail
+    records = records_of(found.run_dir)
+    return page(
+        request,
+        "job.html",
+        caller,
+        job=_documents(service, [found])[0],
+        is_final=found.phase is Phase.FINAL,
+        may={
+            "cancel": may(caller, Action.CANCEL_JOB, found.project, found.owner),
+            "submit": may(caller, Action.CHANGE_JOB, found.project, found.owner),
+        },
+        curves=curves(records),
+        phases=phases(records),
+        ranks=ranks(records),
+        attempts=service.store.attempts(found.id),
+        artifacts=files_of(found.run_dir),
+        spec_yaml=yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True),
+        other=other,
+        problem=problem,
+        differences=compared,
+    )
+
+
+def _documents(service: Parts, found: Sequence[Job]) -> list[JobDocument]:
+    heard_s, now_s = contacts(service.store), service.now_s()
+    return [job_document(job, now_s, heard_s.get(job.cluster)) for job in found]
+
+
+def _projects(caller: Principal, service: Parts) -> Sequence[str]:
+    if caller.is_admin:
+        return sorted(row.name for row in service.store.projects())
+    return sorted(caller.roles)

@@ -1,0 +1,15 @@
+"""Adds the pages to the API's application: they share its store, its sessions and its rules."""
+
+from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
+
+from distrain.service.page import clusters_page, jobs_page, signing_on
+from distrain.service.page.rendering import STATIC
+
+
+def add_pages(app: FastAPI) -> None:
+    """Serve the pages beside the API v1 of an application that `make_app` made."""
+    app.state.dashboards = {}
+    for part in (signing_on, jobs_page, clusters_page):
+        app.include_router(part.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")

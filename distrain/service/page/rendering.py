@@ -1,0 +1,111 @@
+"""Pages as answers: templates, their filters, and the headers that keep them to themselves."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+
+from distrain.service.access import COOKIE, csrf_token
+from distrain.service.api import utc
+from distrain.service.values import Principal
+from distrain.wording import byte_size, count, duration, number, percent
+
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'self'",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Vary": "Cookie",
+}
+
+
+def state(word: str) -> Markup:
+    """A state with its colour; states of later versions have none."""
+    css = "".join(c for c in word if c.isalnum() or c in "-_")
+    return Markup('<span class="state state-{}">{}</span>').format(css, escape(word))
+
+
+def moment(text: str | None) -> str:
+    """A time of the API, to the second.
+
+    >>> moment("2026-03-01T12:30:00.250000Z")
+    '2026-03-01 12:30:00 UTC'
+    """
+    return f"{text[:19].replace('T', ' ')} UTC" if text else "-"
+
+
+def at(seconds: float | None) -> str:
+    """A unix time, to the second.
+
+    >>> at(0.25)
+    '1970-01-01 00:00:00 UTC'
+    """
+    return moment(utc(seconds))
+
+
+def age(text: str | None) -> str:
+    """How long ago a time of the API was."""
+    if not text:
+        return "-"
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()
+    return duration(max(0.0, seconds), 0)
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=select_autoescape(("html",)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        state=state,
+        moment=moment,
+        at=at,
+        age=age,
+        count=count,
+        number=number,
+        percent=percent,
+        duration=duration,
+        byte_size=byte_size,
+    )
+    return found
+
+
+_TEMPLATES = _environment()
+
+
+def page(
+    request: Request,
+    template: str,
+    principal: Principal | None,
+    status: int = 200,
+    **values: Any,
+) -> HTMLResponse:
+    """A template as an answer; of a session its forms get a token against forged requests."""
+    cookie = request.cookies.get(COOKIE)
+    text = _TEMPLATES.get_template(template).render(
+        principal=principal,
+        csrf=csrf_token(request.app.state.parts.key, cookie) if cookie and principal else "",
+        root=request.scope.get("root_path", ""),
+        here=request.url.path,
+        **values,
+    )
+    return HTMLResponse(text, status, headers=_HEADERS)
+
+
+def url_with(request: Request, changes: Mapping[str, object]) -> str:
+    """This page's address with some parameters replaced."""
+    kept = {k: v for k, v in request.query_params.items() if v} | dict(changes)
+    return f"{request.url.path}?{urlencode(kept)}"

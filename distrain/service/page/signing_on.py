@@ -1,0 +1,92 @@
+"""`/login` and `/logout`: a browser's session from a token."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from distrain.service.access import (
+    COOKIE,
+    SESSION_S,
+    is_csrf_token,
+    is_token,
+    make_session,
+    token_sha256,
+)
+from distrain.service.api import Service
+from distrain.service.page.rendering import page
+
+router = APIRouter(include_in_schema=False)
+
+_HOME = "/jobs"
+
+
+@router.get("/login")
+def login_form(request: Request, next: str = _HOME) -> HTMLResponse:
+    """Ask for a token."""
+    return page(request, "login.html", None, next=_own_path(next), problem="")
+
+
+@router.post("/login")
+def login(
+    request: Request,
+    service: Service,
+    token: Annotated[str, Form()],
+    next: Annotated[str, Form()] = _HOME,
+) -> Response:
+    """Make a session of a token that holds."""
+
+    def refuse(problem: str, status: int) -> HTMLResponse:
+        return page(request, "login.html", None, status, next=_own_path(next), problem=problem)
+
+    if not _from_here(request):
+        return refuse("This form was sent by a page of another site.", 403)
+    peer = request.client.host if request.client else "socket"
+    if service.strangers.wait_s(peer, service.clock()) > 0:
+        return refuse("Too many attempts. Wait a moment.", 429)
+    text = token.strip()
+    row = service.store.token_by_sha256(token_sha256(text)) if is_token(text) else None
+    now_s = service.now_s()
+    if row is None or row.revoked_at_s is not None or row.expires_at_s <= now_s:
+        return refuse("This token is mistyped, revoked or expired.", 401)
+    answer = RedirectResponse(request.scope.get("root_path", "") + _own_path(next), 303)
+    answer.set_cookie(
+        COOKIE,
+        make_session(service.key, token_sha256(text), now_s),
+        max_age=int(SESSION_S),
+        httponly=True,
+        samesite="strict",
+        secure=_is_encrypted(request),
+    )
+    return answer
+
+
+@router.post("/logout")
+def logout(request: Request, service: Service, csrf: Annotated[str, Form()] = "") -> Response:
+    """Forget the session in this browser."""
+    cookie = request.cookies.get(COOKIE, "")
+    answer = RedirectResponse(request.scope.get("root_path", "") + "/login", 303)
+    if is_csrf_token(service.key, cookie, csrf):
+        answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+def _own_path(path: str) -> str:
+    r"""A path of this server; that of the jobs where another server is meant.
+
+    >>> _own_path("/jobs/a?x=1"), _own_path("//elsewhere"), _own_path("/\\elsewhere")
+    ('/jobs/a?x=1', '/jobs', '/jobs')
+    """
+    plain = path.startswith("/") and path[1:2] not in ("/", "\\") and path.isprintable()
+    return path if plain and not urlsplit(path).netloc else _HOME
+
+
+def _from_here(request: Request) -> bool:
+    origin = request.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+
+
+def _is_encrypted(request: Request) -> bool:
+    public = request.app.state.parts.settings.listen.public_url or ""
+    return request.url.scheme == "https" or public.startswith("https:")

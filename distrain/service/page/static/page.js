@@ -1,0 +1,150 @@
+// What the pages do beside being read: refresh, act after a question, sort, follow a log.
+"use strict";
+
+const csrf = document.querySelector("meta[name=csrf-token]").content;
+const said = document.getElementById("said");
+const say = (text) => { said.textContent = text; };
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// --- refresh: the server renders this page again, and its live part replaces the old one
+
+const REFRESH_MS = 1000;
+let asked = false;
+let refreshing = false;
+
+async function refresh() {
+  asked = true;
+  if (refreshing) return;
+  refreshing = true;
+  while (asked) {
+    asked = false;
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+      if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) { location.reload(); return; }
+      if (answer.ok) {
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");
+        const old = document.getElementById("live");
+        if (fresh && old && fresh.innerHTML !== old.innerHTML && !old.contains(document.activeElement)) {
+          const order = sortedBy;
+          old.replaceWith(fresh);
+          if (order) sortTable(order.column, order.descending);
+        }
+      }
+    } catch { say("The service does not answer; trying again."); }
+    await wait(REFRESH_MS);  // however fast events come
+  }
+  refreshing = false;
+}
+
+async function follow(live) {
+  const job = live.dataset.job;
+  const url = job ? `/v1/jobs/${encodeURIComponent(job)}/events` : "/v1/events";
+  const source = new EventSource(url);
+  for (const kind of [...live.dataset.live.split(" "), "reset", "end"]) source.addEventListener(kind, refresh);
+  source.addEventListener("end", () => source.close());
+  source.addEventListener("open", () => say(""));
+  source.addEventListener("error", () => { say("The connection is lost; trying again."); refresh(); });
+  if (!job) setInterval(refresh, 5000);  // what no event tells, such as a job that waits longer
+}
+
+// --- actions: a button names a call; a dialog asks first
+
+const dialog = document.getElementById("confirm");
+
+function confirmed(text) {
+  document.getElementById("confirm-text").textContent = text;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+}
+
+async function act(button) {
+  if (!(await confirmed(button.dataset.confirm))) return;
+  const key = button.dataset.key ||= crypto.randomUUID ? crypto.randomUUID() : `${Date.now()}-${Math.random()}`;
+  button.disabled = true;
+  try {
+    const answer = await fetch(button.dataset.post, {
+      method: "POST", body: "{}", credentials: "same-origin",
+      headers: { "Content-Type": "application/json", "Idempotency-Key": key, "X-CSRF-Token": csrf },
+    });
+    const found = await answer.json().catch(() => ({}));
+    if (!answer.ok) { say(`${found.title || answer.status}: ${found.detail || ""} ${found.hint || ""}`); return; }
+    delete button.dataset.key;
+    if ("follow" in button.dataset) { location.href = `jobs/${encodeURIComponent(found.id)}`.replace(/^jobs/, location.pathname.replace(/\/[^/]*$/, "")); return; }
+    say("Done.");
+    location.reload();
+  } catch { say("The service does not answer. Press the button again: nothing is done twice."); }
+  finally { button.disabled = false; }
+}
+
+// --- sort: by a column of the rows that are shown
+
+let sortedBy = null;
+
+function sortTable(column, descending) {
+  const table = document.querySelector("table.sortable");
+  if (!table) return;
+  const heads = [...table.tHead.rows[0].cells];
+  const number = heads[column].dataset.kind === "number";
+  const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
+  const rows = [...table.tBodies[0].rows].sort((a, b) => {
+    const [x, y] = [value(a), value(b)];
+    return (number ? x - y : x.localeCompare(y)) * (descending ? -1 : 1);
+  });
+  table.tBodies[0].append(...rows);
+  heads.forEach((head, n) => {
+    if (n === column) head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  });
+  sortedBy = { column, descending };
+}
+
+// --- log: read by offset, followed while it grows
+
+const LOG_KEPT = 200000;
+let logNumber = 0;
+
+async function showLog(form) {
+  const number = ++logNumber;
+  const shown = document.getElementById("log");
+  const { attempt, rank, follow: follows } = form.elements;
+  const base = `/v1/jobs/${encodeURIComponent(form.dataset.log)}/logs?attempt=${attempt.value}&rank=${rank.value}`;
+  const decoder = new TextDecoder();
+  shown.textContent = "";
+  let query = `&tail=${LOG_KEPT}`;
+  while (number === logNumber) {
+    let answer;
+    try { answer = await fetch(base + query, { credentials: "same-origin" }); } catch { await wait(2000); continue; }
+    if (answer.status === 404 || answer.status === 416) { shown.textContent ||= "There is no log of this rank yet."; await wait(2000); if (!follows.checked) return; continue; }
+    if (!answer.ok) { if (answer.status < 500 && answer.status !== 429) return; await wait(2000); continue; }
+    const bytes = await answer.arrayBuffer();
+    if (number !== logNumber) return;
+    if (query.startsWith("&tail")) shown.textContent = "";
+    if (bytes.byteLength) {
+      const atEnd = shown.scrollTop + shown.clientHeight >= shown.scrollHeight - 8;
+      shown.append(decoder.decode(bytes, { stream: true }));
+      if (shown.textContent.length > 2 * LOG_KEPT) shown.textContent = shown.textContent.slice(-LOG_KEPT);
+      if (atEnd) shown.scrollTop = shown.scrollHeight;
+    }
+    if (answer.headers.get("X-Complete") === "true" || !follows.checked) return;
+    query = `&offset=${answer.headers.get("X-Next-Offset")}`;
+    if (!bytes.byteLength) await wait(500);
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.post) act(button);
+  else if (button.classList.contains("sort")) {
+    const head = button.closest("th");
+    sortTable(head.cellIndex, head.getAttribute("aria-sort") === "ascending");
+  }
+});
+document.addEventListener("submit", (event) => {
+  if (event.target.dataset.log) { event.preventDefault(); showLog(event.target); }
+});
+const live = document.getElementById("live");
+if (live && !("final" in live.dataset)) follow(live);
+const log = document.querySelector("form[data-log]");
+if (log && "begun" in log.dataset) showLog(log);

@@ -1,0 +1,155 @@
+"""The pages as a browser without scripts gets them: who sees what, and what is refused."""
+
+import httpx2
+import pytest
+from page_world import page_world
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with page_world(tmp_path_factory.mktemp("page")) as found:
+        yield found
+
+
+@pytest.fixture
+def browser(site):
+    """Signs on, and keeps cookies."""
+    opened = []
+
+    def sign_on(user):
+        client = httpx2.Client(base_url=site.url, follow_redirects=True)
+        opened.append(client)
+        answer = client.post("/login", data={"token": site.world.tokens[user], "next": "/jobs"})
+        assert answer.status_code == 200
+        assert answer.url.path == "/jobs"
+        return client
+
+    yield sign_on
+    for client in opened:
+        client.close()
+
+
+def test_whoever_is_not_signed_on_is_asked_for_a_token(site):
+    answer = httpx2.get(f"{site.url}/jobs/some-job?with=b", follow_redirects=True)
+    assert answer.status_code == 200
+    assert "Log in" in answer.text
+    assert 'name="next" value="/jobs/some-job?with=b"' in answer.text
+
+
+@pytest.mark.parametrize("elsewhere", ["//evil.example/x", "https://evil.example", "/\\evil"])
+def test_a_log_in_leads_to_no_other_site(site, elsewhere):
+    token = site.world.tokens["alice"]
+    answer = httpx2.post(f"{site.url}/login", data={"token": token, "next": elsewhere})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/jobs"
+
+
+def test_a_session_cookie_is_kept_from_scripts_and_other_sites(site):
+    answer = httpx2.post(f"{site.url}/login", data={"token": site.world.tokens["alice"]})
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert site.world.tokens["alice"].lower() not in cookie
+
+
+@pytest.mark.parametrize("token", ["", "dtr_", "dtr_abc_def_ghi", "x" * 5000])
+def test_a_wrong_token_is_refused_in_words(site, token):
+    answer = httpx2.post(f"{site.url}/login", data={"token": token})
+    assert answer.status_code in (400, 401, 422)
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_log_in_from_another_site_is_refused(site):
+    token = site.world.tokens["alice"]
+    headers = {"Origin": "https://evil.example"}
+    answer = httpx2.post(f"{site.url}/login", data={"token": token}, headers=headers)
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+def test_others_jobs_are_not_there(site, browser):
+    job = site.world.submit("alice")["id"]
+    assert job in browser("alice").get("/jobs").text
+    assert job in browser("viewer").get("/jobs").text
+    for user in ("bob", "stranger"):
+        client = browser(user)
+        assert job not in client.get("/jobs").text
+        assert job not in client.get("/queue").text
+        answer = client.get(f"/jobs/{job}")
+        assert answer.status_code == 404
+        assert "may not see it" in answer.text
+        mine = site.world.submit(user, project="web" if user == "stranger" else "ads")["id"]
+        compared = client.get(f"/jobs/{mine}", params={"with": job})
+        assert compared.status_code == 200
+        assert "may not see it" in compared.text
+
+
+def test_what_users_wrote_is_text(site, browser, tmp_path):
+    nasty = "<script>alert(1)</script>"
+    job = site.world.submit("alice", tags={"team": nasty})
+    site.world.change(job["id"], message=nasty, why_pending=nasty, run_dir=str(tmp_path / "run"))
+    site.write_run(job, tmp_path / "run")
+    client = browser("alice")
+    for path in ("/jobs", "/queue", f"/jobs/{job['id']}"):
+        answer = client.get(path)
+        assert nasty not in answer.text
+        assert "&lt;script&gt;" in answer.text
+        assert "script-src" not in answer.headers["content-security-policy"]
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+
+
+def test_filters_and_older_jobs(site, browser):
+    first = site.world.submit("alice", tags={"team": "early"})["id"]
+    client = browser("alice")
+    assert first in client.get("/jobs", params={"tag": "team=early"}).text
+    assert first not in client.get("/jobs", params={"tag": "team=late"}).text
+    assert first not in client.get("/jobs", params={"state": "running"}).text
+    assert first in client.get("/jobs", params={"text": first[:30], "state": "queued"}).text
+    for _ in range(100):
+        site.world.submit("alice")
+    page = client.get("/jobs").text
+    assert first not in page
+    older = page.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
+    assert first in client.get(older).text
+
+
+def test_the_queue_says_why(site, browser):
+    job = site.world.submit("alice", priority=5)["id"]
+    site.world.change(job, why_pending="cluster gpu has 4 workers, the job needs 8")
+    assert "has 4 workers, the job needs 8" in browser("alice").get("/queue").text
+
+
+def test_specs_are_compared(site, browser):
+    spec = {"name": "clicks", "data": {"train": "/data/clicks/day_*"}, "model": {"kind": "mlp"}}
+    one = site.world.submit("alice")["id"]
+    two = site.world.submit("alice", spec={**spec, "train": {"epochs": 7}})["id"]
+    text = browser("alice").get(f"/jobs/{one}", params={"with": two}).text
+    assert "train.epochs" in text
+    assert "train.seed" not in text.split("spec.yaml")[0]
+
+
+def test_a_revoked_token_ends_its_sessions(site, browser):
+    client = httpx2.Client(base_url=site.url)
+    token = site.world.token("alice")
+    with client:
+        assert client.post("/login", data={"token": token}).status_code == 303
+        assert client.get("/jobs").status_code == 200
+        site.world.revoke(token)
+        assert client.get("/jobs").status_code == 303
+
+
+def test_logging_out_needs_the_forms_own_token(site, browser):
+    client = browser("alice")
+    client.post("/logout", data={"csrf": "forged"})
+    assert client.get("/jobs").url.path == "/jobs"
+    page = client.get("/jobs").text
+    csrf = page.split('name="csrf" value="')[1].split('"')[0]
+    client.post("/logout", data={"csrf": csrf})
+    assert client.get("/jobs").url.path == "/login"
+
+
+def test_dashboards_are_for_admins(site, browser):
+    for user, status in (("alice", 404), ("viewer", 404), ("admin", 502)):
+        answer = browser(user).get("/clusters/gpu/dashboard/status")
+        assert answer.status_code == status, user
+    assert browser("admin").get("/clusters/none/dashboard/status").status_code == 404
