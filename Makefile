@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := $(wildcard distrain/*/*/_*.[ch])
 PEERS := keras-rs torchfm
+JOBS ?= 2
+SHARED = --numprocesses $(JOBS) --dist loadfile
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
@@ -16,14 +18,15 @@ help: ## Show what can be made
 demo: $(VENV)/.runtime ## See the whole way on generated data (under 4 minutes on 2 cores)
 	$(BIN)/distrain demo --overwrite
 
+# Two processes share the tests, a file each: many tests wait, for processes and files.
 # COVERAGE=1 measures which lines of the package the test process itself runs (ranks and other
-# processes are not followed), prints them by file, and takes about half as long again.
+# processes are not followed), prints them by file, and takes more than twice as long.
 test: $(VENV)/.dev ## Run the test suite
-	$(BIN)/python $(if $(COVERAGE),-m coverage run) -m pytest -m "not slow and not chaos" $(ARGS)
+	$(BIN)/python $(if $(COVERAGE),-m coverage run -m pytest,-m pytest $(SHARED)) -m "not slow and not chaos" $(ARGS)
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
 test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers ## Run the tests that take minutes
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) -m slow $(ARGS)
 
 chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
 	$(BIN)/python -m pytest -m chaos $(ARGS)
