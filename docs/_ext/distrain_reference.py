@@ -8,6 +8,8 @@
     {distrain-states}        the job's life as a picture and a table
     {distrain-exit-codes}    exit codes and what they mean
     {distrain-reasons}       why attempts end early, and what to do
+    {distrain-service-calls} every call of the job service's API
+    {distrain-service-codes} the codes of its errors
 
 A directive's text is Markdown; a picture is SVG in the page itself.
 """
@@ -20,6 +22,7 @@ from typing import Any
 
 import commands_text
 import records_text
+import service_api_text
 import spec_text
 import states_text
 from docutils import nodes
@@ -95,6 +98,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "distrain-phases": records_text.phases,
         "distrain-exit-codes": records_text.exit_codes,
         "distrain-reasons": records_text.reasons,
+        "distrain-service-calls": service_api_text.calls,
+        "distrain-service-codes": service_api_text.codes,
     }.items():
         app.add_directive(name, _directive(make_text))
     app.add_directive("distrain-record", Record)

@@ -110,6 +110,7 @@ def api_world(folder: Path, **changes: Any) -> Iterator[World]:
     profile = {"url": "http://127.0.0.1:1", "allowed_roots": (ROOT, "s3://clicks/raw")}
     settings = Settings(
         data_dir=folder,
+        admins=(),
         clusters={
             "gpu": ClusterProfile(**profile, model_packages=("clickmodels",), max_priority=100),
             "own": ClusterProfile(**profile, projects=("other",)),

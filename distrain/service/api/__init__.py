@@ -1,7 +1,7 @@
 """The HTTP API v1: routes, documents, errors, streams."""
 
 from distrain.service.api.answers import answers
-from distrain.service.api.app import make_app
+from distrain.service.api.app import make_app, openapi_document
 from distrain.service.api.dependencies import (
     Caller,
     Counted,
@@ -19,6 +19,7 @@ from distrain.service.api.showing import contacts, job_document
 
 __all__ = [
     "make_app",
+    "openapi_document",
     "answers",
     "Caller",
     "Counted",

@@ -30,7 +30,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
         InputError: The service's key cannot be read or made.
     """
     limits = settings.limits
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
+    app = _routed()
     app.state.parts = Parts(
         store=store,
         settings=settings,
@@ -41,12 +41,22 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
     )
     app.state.waiting = Waiting(partial(_ended, store), EVERY_S)
     register(app)
-    for router in ROUTERS:
-        app.include_router(router)
     # The last added comes first.
     app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
     app.add_middleware(Audit, write=store.audit)
     app.add_middleware(CleanAddress)
+    return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """What the API says of itself, as at `/v1/openapi.json`."""
+    return _routed().openapi()
+
+
+def _routed() -> FastAPI:
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
+    for router in ROUTERS:
+        app.include_router(router)
 
     def document() -> dict[str, Any]:
         return openapi(app)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
@@ -38,6 +39,7 @@ from distrain.service.store import Store
 from distrain.service.values import Job, Principal, Scope
 
 _NOTED_EVERY_S = 60.0
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 @dataclass
@@ -93,6 +95,8 @@ async def principal(
             `rate`.
     """
     caller = await run_in_threadpool(_who, request, parts)
+    if caller and request.method in CHANGING and _bearer_text(request) is None:
+        await _check_origin(request, parts.key)
     if caller is None:
         peer = request.client.host if request.client else "socket"
         _count(parts.strangers, peer, parts.clock(), request)
@@ -176,35 +180,50 @@ def seen_job(store: Store, caller: Principal, job_id: str) -> Job:
     return job
 
 
-def _who(request: Request, parts: Parts) -> Principal | None:
+def _bearer_text(request: Request) -> str | None:
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        text = text.strip()
+    return text.strip() if scheme.lower() == "bearer" else None
+
+
+def _who(request: Request, parts: Parts) -> Principal | None:
+    text = _bearer_text(request)
+    if text is not None:
         return _of_token(parts, token_sha256(text)) if is_token(text) else None
     cookie = request.cookies.get(COOKIE)
     if cookie:
-        return _of_session(request, parts, cookie)
+        return _of_session(parts, cookie)
     return _of_proxy(request, parts)
 
 
 def session_principal(connection: HTTPConnection, parts: Parts) -> Principal | None:
     """Whose session a browser's websocket belongs to; the caller checks where its page is from."""
     cookie = connection.cookies.get(COOKIE)
-    sha256 = read_session(parts.key, cookie, parts.now_s()) if cookie else None
+    return _of_session(parts, cookie) if cookie else None
+
+
+def _of_session(parts: Parts, cookie: str) -> Principal | None:
+    sha256 = read_session(parts.key, cookie, parts.now_s())
     return _of_token(parts, sha256) if sha256 else None
 
 
-def _of_session(request: Request, parts: Parts, cookie: str) -> Principal | None:
-    sha256 = read_session(parts.key, cookie, parts.now_s())
-    caller = _of_token(parts, sha256) if sha256 else None
+async def _check_origin(request: Request, key: bytes) -> None:
+    """Refuse changes that a browser sends with its cookies for another site's page."""
+    cookie = request.cookies.get(COOKIE)
+    if not cookie:  # signed on by a proxy
+        origin = urlsplit(request.headers.get("origin", "")).netloc
+        if origin and origin != request.headers.get("host"):
+            raise Problem("forbidden", "a page of another site sent the request")
+        return
     given = request.headers.get(CSRF_HEADER, "")
-    if caller and request.method in CHANGING and not is_csrf_token(parts.key, cookie, given):
+    if not given and request.headers.get("content-type", "").startswith(_FORMS):
+        form = await request.form()
+        given = str(form.get("csrf_token") or form.get("csrf") or "")
+    if not is_csrf_token(key, cookie, given):
         raise Problem(
             "forbidden",
             f"a session's request that changes something needs {CSRF_HEADER}",
             hint="Send a token instead of the cookie, or use the page's own forms.",
         )
-    return caller
 
 
 def _of_token(parts: Parts, sha256: bytes) -> Principal | None:

@@ -1,0 +1,170 @@
+"""Laws of tokens, paths, cookies, rates and cursors."""
+
+import posixpath
+import stat
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from distrain.errors import InputError
+from distrain.service.access import (
+    RULES,
+    Action,
+    Rates,
+    has_credentials,
+    is_token,
+    make_session,
+    make_token,
+    may,
+    path_problem,
+    read_session,
+    service_key,
+    sign,
+    signed_text,
+    with_settings,
+)
+from distrain.service.settings import Settings
+from distrain.service.values import Principal, Role, Scope
+
+SEGMENT = st.sampled_from(["a", "b", "..", ".", "", "%2e%2e", "*", "{a,..}", "..x", "data", "~"])
+
+
+@given(st.data())
+def test_one_wrong_character_of_a_token_is_seen(data: st.DataObject):
+    text = make_token().text
+    place = data.draw(st.integers(0, len(text) - 1))
+    letter = data.draw(st.characters(codec="ascii").filter(lambda c: c != text[place]))
+    assert is_token(text)
+    assert not is_token(text[:place] + letter + text[place + 1 :])
+
+
+@given(st.text())
+def test_texts_are_no_tokens(text: str):
+    assert not is_token(text)
+
+
+def test_tokens_differ_and_hide_their_text():
+    made = [make_token() for _ in range(100)]
+    assert len({token.text for token in made}) == len({token.id for token in made}) == 100
+    assert made[0].text not in repr(made[0])
+    assert made[0].sha256.hex() not in repr(made[0])
+
+
+@given(st.lists(SEGMENT, min_size=1, max_size=6), st.booleans())
+@example(["data", "..", "etc"], True)
+def test_what_passes_is_below_a_root_for_every_reading(segments: list[str], is_absolute: bool):
+    path = ("/" if is_absolute else "") + "/".join(segments)
+    if path_problem(path, ["/data"]) is not None:
+        return
+    for reading in (path, path.replace("%2e", ".")):
+        place = posixpath.normpath("/" + posixpath.normpath(reading).lstrip("/"))
+        assert place == "/data" or place.startswith("/data/")
+
+
+@pytest.mark.parametrize(
+    ("path", "passes"),
+    [
+        ("/data", True),
+        ("/data/a/day_*", True),
+        ("//data/a", True),
+        ("/data/./a", True),
+        ("file:///data/a", True),
+        ("FILE:///data/a", True),
+        ("s3a://box/in/a", True),
+        ("S3://box/in/a", True),
+        ("/database", False),
+        ("data/a", False),
+        ("~/a", False),
+        ("~alice/a", False),
+        ("/data/../etc", False),
+        ("/data/{a,../../etc}", False),
+        ("file:///etc", False),
+        ("file://data/a", False),
+        ("local:///etc", False),
+        ("s3://box/input", False),
+        ("s3://box/in/../x", False),
+        ("s3://box/in/%2e%2e/x", False),
+        ("s3://other/in", False),
+        ("simplecache::s3://box/in/a", False),
+        ("s3://box/in/a::file:///etc", False),
+        ("http://169.254.169.254/latest", False),
+        (" /data/a", False),
+        ("/data/a\n", False),
+        ("", False),
+    ],
+)
+def test_paths_under_roots(path: str, passes: bool):
+    assert (path_problem(path, ["/data", "s3://box/in"]) is None) is passes
+
+
+def test_without_roots_all_but_other_projects_runs_are_open():
+    assert path_problem("/anywhere/a", [], ["/runs"]) is None
+    assert path_problem("/runs/other/a", [], ["/runs"]) is not None
+    assert path_problem("a", []) is not None
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", exclude_characters="@:/?#\0"), min_size=1))
+def test_passwords_in_urls_are_seen(password: str):
+    assert has_credentials(f"https://alice:{password}@host/x") or password.split() != [password]
+
+
+def test_an_empty_role_may_nothing_and_admins_all():
+    nobody, admin = Principal("nobody"), Principal("admin", is_admin=True)
+    for action, rule in RULES.items():
+        assert may(nobody, action, "ads", "nobody") is rule.everybody
+        assert may(admin, action, "ads", "other")
+        none = Principal("admin", is_admin=True, scopes=frozenset(Scope) - {rule.scope})
+        assert not may(none, action)
+    assert set(RULES) == set(Action)
+    assert not may(Principal("a", roles={"ads": Role.OPERATOR}), Action.CANCEL_JOB, "web", "a")
+
+
+@given(st.binary(min_size=32, max_size=32), st.text())
+def test_signatures_hold_for_their_purpose_and_key(key: bytes, text: str):
+    signed = sign(key, "one", text)
+    assert signed_text(key, "one", signed) == text
+    assert signed_text(key, "two", signed) is None
+    assert signed_text(key[::-1] + b"x", "one", signed) is None
+    assert signed_text(key, "one", signed + "0") is None
+    assert signed_text(key, "one", text) is None
+
+
+def test_sessions_end():
+    cookie = make_session(b"k", b"\1" * 32, 1000.0)
+    assert read_session(b"k", cookie, 1001.0) == b"\1" * 32
+    assert read_session(b"k", cookie, 1000.0 + 13 * 3600) is None
+
+
+def test_the_services_key_is_made_once_for_its_owner_alone(tmp_path):
+    settings = Settings(data_dir=tmp_path / "new")
+    key = service_key(settings)
+    assert service_key(settings) == key
+    assert len(key) == 32
+    file = tmp_path / "new" / "service.key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(file.parent.iterdir()) == [file]
+    for wrong in ("zz", "00"):
+        file.write_text(wrong)
+        with pytest.raises(InputError, match="key"):
+            service_key(settings)
+
+
+def test_a_bucket_holds_two_seconds_worth():
+    rates = Rates(2.0)
+    assert [rates.wait_s("a", 0.0) for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    assert rates.wait_s("b", 0.0) == 0
+    assert rates.wait_s("a", 0.5) == 0
+    assert rates.wait_s("a", 0.5) > 0
+    for number in range(20_000):
+        rates.wait_s(str(number), 1.0)
+    assert len(rates._left) == 10_000
+
+
+def test_settings_by_path_leave_the_document_alone():
+    document = {"train": {"epochs": 1}}
+    assert with_settings(document, {"train.epochs": 2}) == {"train": {"epochs": 2}}
+    assert document == {"train": {"epochs": 1}}
+    for path in ("", "train.", "train.epochs.x"):
+        with pytest.raises(KeyError):
+            with_settings(document, {path: 1})

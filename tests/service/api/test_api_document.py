@@ -1,0 +1,56 @@
+"""The OpenAPI document: committed as it is served, with all answers, and every call secured."""
+
+from pathlib import Path
+
+from api_world import World
+
+from distrain.service.api import CODES, openapi_document
+
+COMMITTED = Path(__file__).parents[3] / "docs" / "service-openapi.json"
+PUBLIC = {"/livez", "/readyz", "/metrics"}
+
+
+def operations():
+    for path, methods in openapi_document()["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def test_the_committed_document_is_the_servers(world: World):
+    import json
+
+    served = world.client.get("/v1/openapi.json").json()
+    hint = "run `python docs/_ext/service_api_text.py --write`"
+    assert json.loads(COMMITTED.read_text(encoding="utf-8")) == served, hint
+
+
+def test_every_call_documents_its_problems_and_needs_a_caller():
+    for path, method, operation in operations():
+        assert operation["description"], path
+        responses = operation["responses"]
+        assert "400" in responses, path
+        for status, answer in responses.items():
+            if int(status) >= 400:
+                assert "application/problem+json" in answer.get("content", {}), (path, status)
+        if path not in PUBLIC:
+            schemes = {name for need in operation["security"] for name in need}
+            assert schemes == {"token", "session"}, (path, method)
+            assert {"401", "403", "429"} <= set(responses), (path, method)
+
+
+def test_requests_are_closed():
+    schemas = openapi_document()["components"]["schemas"]
+    bodies = {
+        name
+        for _, _, operation in operations()
+        for kind in operation.get("requestBody", {}).get("content", {}).values()
+        for name in str(kind["schema"]).split("'")
+        if name.startswith("#/components/schemas/")
+    }
+    assert bodies
+    for name in bodies:
+        assert schemas[name.rpartition("/")[2]]["additionalProperties"] is False, name
+
+
+def test_codes_have_statuses():
+    assert all(400 <= status < 600 for status, _ in CODES.values())

@@ -1,0 +1,162 @@
+"""Who may call what: every call of the OpenAPI document, by every role, on alice's job.
+
+The table below is written by hand from what the contract promises, not from the rules in the code.
+A call that has no line here fails the test.
+"""
+
+import pytest
+from api_world import SPEC, USERS, World
+
+from distrain.service.api import openapi_document
+from distrain.service.values import Role, Scope
+
+# Who is let in, of: admin, operator, viewer, alice (owner), bob (another submitter), stranger
+# (member of another project). The rest gets what is after the colon, or for strangers 404.
+_READ = {"admin", "operator", "viewer", "alice"}
+_WRITE = {"admin", "operator", "alice"}
+_ALL = set(USERS)
+_MEMBERS = {"admin", "operator", "viewer", "alice", "bob"}
+SEES_JOB = _READ
+SEES_PROJECT = _MEMBERS
+
+TABLE: dict[tuple[str, str], tuple[set[str], set[str], Scope]] = {
+    # (method, path): (who may, who may see the thing at all, scope)
+    ("get", "/v1/jobs"): (_ALL, _ALL, Scope.READ),
+    ("post", "/v1/jobs"): ({"admin", "operator", "alice", "bob"}, SEES_PROJECT, Scope.SUBMIT),
+    ("post", "/v1/jobs:validate"): (
+        {"admin", "operator", "alice", "bob"},
+        SEES_PROJECT,
+        Scope.SUBMIT,
+    ),
+    ("get", "/v1/jobs/{job_id}"): (_READ, SEES_JOB, Scope.READ),
+    ("get", "/v1/jobs/{job_id}/spec"): (_READ, SEES_JOB, Scope.READ),
+    ("get", "/v1/jobs/{job_id}/wait"): (_READ, SEES_JOB, Scope.READ),
+    ("patch", "/v1/jobs/{job_id}"): (_WRITE, SEES_JOB, Scope.SUBMIT),
+    ("delete", "/v1/jobs/{job_id}"): (_WRITE, SEES_JOB, Scope.SUBMIT),
+    ("post", "/v1/jobs/{job_id}/cancel"): (_WRITE, SEES_JOB, Scope.CANCEL),
+    ("post", "/v1/jobs/{job_id}/resume"): (_WRITE, SEES_JOB, Scope.SUBMIT),
+    ("post", "/v1/jobs/{job_id}/clone"): (_WRITE, SEES_JOB, Scope.SUBMIT),
+    ("get", "/v1/me"): (_ALL, _ALL, Scope.READ),
+    ("get", "/v1/tokens"): (_ALL, _ALL, Scope.READ),
+    ("post", "/v1/tokens"): (_ALL, _ALL, Scope.ADMIN),
+    ("delete", "/v1/tokens/{token_id}"): ({"admin", "alice"}, {"admin", "alice"}, Scope.ADMIN),
+    ("get", "/v1/projects"): (_ALL, _ALL, Scope.READ),
+    ("get", "/v1/quotas"): (_ALL, _ALL, Scope.READ),
+    ("get", "/v1/projects/{project}"): (_MEMBERS, SEES_PROJECT, Scope.READ),
+    ("put", "/v1/projects/{project}"): ({"admin"}, SEES_PROJECT, Scope.ADMIN),
+    ("get", "/v1/projects/{project}/members"): (_MEMBERS, SEES_PROJECT, Scope.READ),
+    ("put", "/v1/projects/{project}/members/{user}"): (
+        {"admin", "operator"},
+        SEES_PROJECT,
+        Scope.ADMIN,
+    ),
+    ("delete", "/v1/projects/{project}/members/{user}"): (
+        {"admin", "operator"},
+        SEES_PROJECT,
+        Scope.ADMIN,
+    ),
+    ("get", "/v1/clusters"): (_ALL, _ALL, Scope.READ),
+    ("get", "/v1/clusters/{cluster}"): (_ALL, _ALL, Scope.READ),
+    ("get", "/v1/audit"): ({"admin"}, _ALL, Scope.ADMIN),
+    # Bytes and streams of a job; what they answer besides is tested where they are.
+    ("get", "/v1/jobs/{job_id}/logs"): (_READ, SEES_JOB, Scope.READ),
+    ("get", "/v1/jobs/{job_id}/metrics"): (_READ, SEES_JOB, Scope.READ),
+    ("get", "/v1/jobs/{job_id}/artifacts"): (_READ, SEES_JOB, Scope.READ),
+}
+"""Elsewhere tested, since they do not end, or need more than one request."""
+OTHERS = {
+    ("get", "/v1/events"),
+    ("get", "/v1/jobs/{job_id}/events"),
+    ("get", "/v1/jobs/{job_id}/artifacts/{path}"),
+    ("head", "/v1/jobs/{job_id}/artifacts/{path}"),
+    ("get", "/v1/webhooks"),
+    ("post", "/v1/webhooks"),
+    ("get", "/v1/webhooks/{webhook_id}"),
+    ("delete", "/v1/webhooks/{webhook_id}"),
+    ("get", "/v1/preflights/{preflight_id}"),
+    ("get", "/livez"),
+    ("get", "/readyz"),
+    ("get", "/metrics"),
+}
+
+CALLS = {
+    (method, path)
+    for path, operations in openapi_document()["paths"].items()
+    for method in operations
+}
+
+BODIES: dict[tuple[str, str], object] = {
+    ("post", "/v1/jobs"): {"spec": SPEC, "project": "ads"},
+    ("post", "/v1/jobs:validate"): {"spec": SPEC, "project": "ads"},
+    ("patch", "/v1/jobs/{job_id}"): {"tags": {"seen": "yes"}},
+    ("post", "/v1/jobs/{job_id}/cancel"): {},
+    ("post", "/v1/jobs/{job_id}/resume"): {},
+    ("post", "/v1/jobs/{job_id}/clone"): {},
+    ("post", "/v1/tokens"): {"label": "x", "scopes": ["admin"]},
+    ("put", "/v1/projects/{project}"): {"quota": {"max_queued_per_user": None, "max_priority": 10}},
+    ("put", "/v1/projects/{project}/members/{user}"): {"role": "viewer"},
+}
+ENDED = {("delete", "/v1/jobs/{job_id}"), ("post", "/v1/jobs/{job_id}/resume")}
+
+
+def ask(world: World, user: str, call: tuple[str, str], token: str | None = None):
+    """Alice's job, token and project, asked for by somebody."""
+    method, path = call
+    job = world.submit("alice")
+    if call in ENDED:
+        world.end(job["id"])
+    token_id = world.token("alice").split("_")[1]
+    if "{user}" in path and method == "delete":
+        world.store.set_member("ads", "guest", Role.VIEWER)
+    address = path.format(
+        job_id=job["id"], token_id=token_id, project="ads", user="guest", cluster="gpu"
+    )
+    headers = {"Authorization": f"Bearer {token or world.tokens[user]}", "If-Match": "*"}
+    headers["Idempotency-Key"] = world.key()
+    params = {"timeout_s": "0"} if path.endswith("/wait") else {}
+    return world.client.request(
+        method.upper(), address, json=BODIES.get(call), headers=headers, params=params
+    )
+
+
+def test_every_call_has_a_rule():
+    assert TABLE.keys() | OTHERS >= CALLS, "add the new calls to TABLE"
+
+
+@pytest.mark.parametrize("call", sorted(CALLS & TABLE.keys()), ids=" ".join)
+def test_each_role_gets_what_the_table_says(world: World, call: tuple[str, str]):
+    may, sees, scope = TABLE[call]
+    for user in USERS:
+        status = ask(world, user, call).status_code
+        if user in may:
+            missing = call[1].endswith(("/logs", "/metrics"))  # a job that never ran has none
+            assert status < 300 or (missing and status == 404), (user, status)
+        else:
+            assert status == (403 if user in sees else 404), (user, status)
+    assert world.client.request(call[0].upper(), call[1].format_map(_Any())).status_code in (
+        *(401, 400),  # a missing body is found first
+    )
+    others = frozenset(Scope) - {scope}
+    admin = world.token("admin", *others)
+    assert ask(world, "admin", call, admin).status_code == 403
+    only = world.token("admin", scope)
+    assert ask(world, "admin", call, only).status_code != 403
+
+
+class _Any(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "x"
+
+
+def test_lists_show_what_the_caller_may_see(world: World):
+    mine, theirs = world.submit("alice")["id"], world.submit("bob")["id"]
+    seen = {
+        user: {job["id"] for job in world.ask(user, "GET", "/v1/jobs?limit=200").json()["jobs"]}
+        for user in USERS
+    }
+    assert seen["alice"] >= {mine}
+    assert theirs not in seen["alice"]
+    assert all({mine, theirs} <= seen[user] for user in ("admin", "operator", "viewer"))
+    assert not seen["stranger"]
+    owner = world.ask("alice", "GET", "/v1/jobs?owner=bob&project=ads").json()["jobs"]
+    assert owner == []

@@ -1,0 +1,243 @@
+"""Who is let in: tokens, sessions, proxies, and how often."""
+
+import base64
+import json
+
+import pytest
+from api_world import SPEC, World, api_world
+
+from distrain.service.access import COOKIE, csrf_token, make_session, make_token, token_sha256
+from distrain.service.settings import Limits, Listen, SignOn
+from distrain.service.values import Scope
+
+
+def get_me(world: World, text: str):
+    return world.client.get("/v1/me", headers={"Authorization": f"Bearer {text}".encode()})
+
+
+def test_without_a_token_the_answer_is_401(world: World):
+    for headers in ({}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer"}):
+        answer = world.client.get("/v1/jobs", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_a_mistyped_token_does_not_reach_the_database(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    text = world.tokens["alice"]
+    monkeypatch.setattr(world.store, "token_by_sha256", None)  # whoever calls it gets a 500
+    swapped = text[:20] + text[21] + text[20] + text[22:]
+    wrong = [
+        swapped if swapped != text else text[:-1],
+        text[:-1],
+        text.upper(),
+        "dtr_é",
+        "x" * 9999,
+    ]
+    assert [get_me(world, one).status_code for one in wrong] == [401] * 5
+    assert get_me(world, text).status_code == 500
+
+
+def test_tokens_end_by_time_and_by_revocation(world: World):
+    ended = world.token("alice", expires_at_s=world.store.now_s() - 1)
+    assert get_me(world, ended).status_code == 401
+    assert get_me(world, make_token().text).status_code == 401
+    good = world.token("alice")
+    assert get_me(world, good).status_code == 200
+    world.revoke(good)
+    assert get_me(world, good).status_code == 401
+
+
+def test_a_tokens_text_is_shown_once_and_works(world: World):
+    body = {"label": "laptop", "scopes": ["read"], "days": 1}
+    made = world.ask("alice", "POST", "/v1/tokens", body)
+    assert made.status_code == 201
+    document = made.json()
+    text = document.pop("text")
+    assert get_me(world, text).json()["scopes"] == ["read"]
+    listed = world.ask("alice", "GET", "/v1/tokens").json()["tokens"]
+    mine = next(token for token in listed if token["id"] == document["id"])
+    assert {**mine, "used_at": None} == document
+    assert mine["used_at"] is not None
+    assert text not in json.dumps(listed)
+    gone = world.ask("alice", "DELETE", f"/v1/tokens/{document['id']}")
+    assert gone.status_code == 204
+    assert get_me(world, text).status_code == 401
+
+
+def test_tokens_of_others_and_wider_ones_are_refused(world: World):
+    narrow = world.token("alice", Scope.ADMIN, Scope.READ)
+    headers = {"Authorization": f"Bearer {narrow}"}
+    wider = world.client.post("/v1/tokens", json={"scopes": ["submit"]}, headers=headers)
+    assert wider.status_code == 403
+    for days in (0, 366):
+        assert world.ask("alice", "POST", "/v1/tokens", {"days": days}).status_code == 400
+    assert world.ask("alice", "POST", "/v1/tokens", {"user": "bob"}).status_code == 403
+    assert world.ask("alice", "GET", "/v1/tokens?user=bob").status_code == 403
+    assert world.ask("admin", "GET", "/v1/tokens?user=bob").status_code == 200
+    for_bob = world.ask("admin", "POST", "/v1/tokens", {"user": "bob"}).json()
+    assert get_me(world, for_bob["text"]).json()["user"] == "bob"
+    assert world.ask("alice", "DELETE", f"/v1/tokens/{for_bob['id']}").status_code == 404
+
+
+def test_a_session_needs_a_csrf_token_for_changes(world: World):
+    key, sha256 = world.app.state.parts.key, token_sha256(world.tokens["alice"])
+    cookie = make_session(key, sha256, world.store.now_s())
+
+    def ask(method: str, path: str, cookie: str = cookie, **headers: str):
+        sent = {"Cookie": f"{COOKIE}={cookie}".encode(), "If-Match": b"*"}
+        sent |= {name.replace("_", "-"): value.encode() for name, value in headers.items()}
+        body = {"tags": {}} if method == "PATCH" else None
+        return world.client.request(method, path, json=body, headers=sent)
+
+    job = f"/v1/jobs/{world.submit()['id']}"
+    assert ask("GET", job).status_code == 200
+    assert ask("PATCH", job).status_code == 403
+    assert ask("PATCH", job, X_CSRF_Token="0" * 64).status_code == 403
+    assert ask("PATCH", job, X_CSRF_Token=csrf_token(key, cookie)).status_code == 200
+    basic = ask("PATCH", job, Authorization="Basic YTpi")
+    assert basic.status_code == 403  # what a browser adds by itself replaces no CSRF token
+    assert ask("GET", job, make_session(key, sha256, world.store.now_s() - 1e6)).status_code == 401
+    assert ask("GET", job, make_session(b"another", sha256, 1e12)).status_code == 401
+    assert ask("GET", job, "nonsense.é").status_code == 401
+
+
+def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
+    settings = {"sign_on": SignOn(proxy_names=("proxy",)), "listen": Listen(unix_socket=tmp_path)}
+    with api_world(tmp_path, **settings) as world:
+        headers = {"X-Forwarded-User": "alice"}
+        assert world.client.get("/v1/me", headers=headers).status_code == 401
+
+        def through(method="GET", **scope: object):
+            async def app(inner, receive, send):
+                await world.app({**inner, **scope}, receive, send)
+
+            from starlette.testclient import TestClient
+
+            path = "/v1/me" if method == "GET" else "/v1/tokens"
+            return TestClient(app).request(method, path, headers=headers, json={})
+
+        socket = through(client=None, server=(str(tmp_path), None))
+        assert (socket.status_code, socket.json()["user"]) == (200, "alice")
+        headers["Origin"] = "https://elsewhere.example"
+        sent = through("POST", client=None, server=(str(tmp_path), None))
+        assert sent.status_code == 403
+        assert through(client=None).status_code == 401  # a TCP port whose peer is not known
+        named = {"tls": {"client_cert_name": "proxy"}}
+        assert through(extensions=named).json()["user"] == "alice"
+        assert through(extensions={"tls": {"client_cert_name": "other"}}).status_code == 401
+
+
+def test_callers_that_ask_too_often_wait(tmp_path):
+    with api_world(tmp_path, limits=Limits(submits_per_s=1, reads_per_s=2)) as world:
+        world.app.state.parts.clock = lambda: 100.0
+        submits = [
+            world.ask("alice", "POST", "/v1/jobs", {}, Idempotency_Key="k").status_code
+            for _ in range(3)
+        ]
+        assert submits == [400, 400, 429]
+        reads = [world.ask("alice", "GET", "/v1/me") for _ in range(5)]
+        assert [answer.status_code for answer in reads] == [200] * 4 + [429]
+        assert reads[-1].json()["code"] == "rate"
+        assert reads[-1].headers["Retry-After"] == "1"
+        assert world.ask("bob", "GET", "/v1/me").status_code == 200
+        world.app.state.parts.clock = lambda: 101.0
+        assert world.ask("alice", "GET", "/v1/me").status_code == 200
+        strangers = {world.client.get("/v1/me").status_code for _ in range(25)}
+        assert strangers == {401, 429}
+
+
+def test_the_database_not_answering_is_503(world: World, monkeypatch: pytest.MonkeyPatch):
+    from distrain.errors import Unavailable
+
+    def gone(*_: object):
+        raise Unavailable("the database does not answer: canary")
+
+    monkeypatch.setattr(world.store, "job", gone)
+    answer = world.ask("alice", "GET", "/v1/jobs/x")
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert "canary" not in answer.text
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+def test_quotas_answer_429(world: World):
+    quota = {"quota": {"max_queued": 1, "max_priority": 0}}
+    assert world.ask("admin", "PUT", "/v1/projects/small", quota).status_code == 200
+    body = {"spec": SPEC, "project": "small", "cluster": "gpu"}
+    answers = [
+        world.ask("admin", "POST", "/v1/jobs", body, Idempotency_Key=world.key()) for _ in range(2)
+    ]
+    assert [answer.status_code for answer in answers] == [201, 429]
+    assert answers[1].json()["code"] == "quota"
+    assert "Retry-After" in answers[1].headers
+    seen = world.ask("admin", "GET", "/v1/projects/small").json()
+    assert seen["usage"] == {"ranks": 0, "queued": 1}
+
+
+def test_changes_are_audited_allowed_or_refused(world: World):
+    job = world.submit("alice", priority=1)
+    world.ask("viewer", "POST", f"/v1/jobs/{job['id']}/cancel")
+    world.ask("stranger", "DELETE", f"/v1/jobs/{job['id']}")
+    world.client.post("/v1/jobs", json={"spec": {}})
+    world.ask("alice", "POST", "/v1/jobs:validate", {"spec": SPEC, "project": "ads"})
+    world.ask("alice", "GET", "/v1/jobs")
+    rows = world.ask("admin", "GET", "/v1/audit?limit=4").json()
+    found = [(row["user"], row["action"], row["outcome"]) for row in rows["rows"]]
+    assert found == [
+        ("", "submit", "refused 401"),
+        ("stranger", "delete_job", "refused 404"),
+        ("viewer", "cancel", "refused 403"),
+        ("alice", "submit", "ok"),
+    ]
+    assert rows["rows"][3]["target"] == job["id"]
+    older = world.ask("admin", "GET", f"/v1/audit?limit=4&before={rows['next_before']}").json()
+    assert all(row["id"] < rows["next_before"] for row in older["rows"])
+
+
+def test_members_are_set_by_operators_and_not_those_of_the_configuration(tmp_path):
+    from distrain.service.settings import ProjectSettings
+
+    declared = {"ads": ProjectSettings(members={"alice": "submitter"})}
+    with api_world(tmp_path, projects=declared) as world:
+        path = "/v1/projects/ads/members"
+        put = world.ask("operator", "PUT", f"{path}/guest", {"role": "viewer"})
+        assert put.json()["members"]["guest"] == "viewer"
+        assert world.ask("operator", "DELETE", f"{path}/guest").status_code == 204
+        assert world.ask("operator", "DELETE", f"{path}/guest").status_code == 404
+        taken = world.ask("operator", "PUT", f"{path}/alice", {"role": "viewer"})
+        assert (taken.status_code, taken.json()["code"]) == (409, "conflict")
+
+
+def test_pages_neither_skip_nor_repeat_under_inserts(world: World):
+    old = [world.submit(tags={"page": "old"})["id"] for _ in range(7)]
+    query, seen, cursor = "/v1/jobs?limit=3&tag=page%3Dold", [], ""
+    while True:
+        page = world.ask("alice", "GET", f"{query}{cursor}").json()
+        seen += [job["id"] for job in page["jobs"]]
+        world.submit(tags={"page": "old"})
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert seen == old[::-1]
+    other = world.ask("alice", "GET", f"/v1/jobs?limit=3{cursor}")
+    assert (other.status_code, other.json()["code"]) == (400, "bad_request")
+    for bad in ("x", "é", base64.urlsafe_b64encode(b"7.").decode(), "9" * 150):
+        wrong = world.ask("alice", "GET", f"{query}&cursor={bad}")
+        assert wrong.status_code == 400
+    assert world.ask("alice", "GET", "/v1/jobs?limit=201").status_code == 400
+    assert world.ask("alice", "GET", "/v1/jobs?tag=page").status_code == 400
+
+
+def test_lists_filter_by_what_is_shown(world: World):
+    job = world.submit(tags={"filter": "yes"})
+    world.end(job["id"], "failed")
+
+    def ids(query: str) -> list[str]:
+        found = world.ask("alice", "GET", f"/v1/jobs?tag=filter%3Dyes&{query}").json()
+        return [one["id"] for one in found["jobs"]]
+
+    assert ids("state=failed&state=running") == [job["id"]]
+    assert ids("state=queued") == []
+    assert ids("created_after=2020-01-01T00:00:00Z&cluster=gpu&text=CLICKS") == [job["id"]]
+    assert ids("created_after=2199-01-01T00:00:00Z") == []
