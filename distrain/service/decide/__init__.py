@@ -1,6 +1,8 @@
 """Decides what is to be done about jobs and clusters: pure functions of what was seen."""
 
 from distrain.service.decide.admission import admit
+from distrain.service.decide.memory import Memory
+from distrain.service.decide.passes import Pass, Replaced
 from distrain.service.decide.rules import (
     MAX_SCHEDULER_LOSSES,
     Action,
@@ -37,9 +39,12 @@ __all__ = [
     "HANDING_OVER",
     "HandOver",
     "MAX_SCHEDULER_LOSSES",
+    "Memory",
     "NO_CONTACT_S",
+    "Pass",
     "PutAgain",
     "QUEUED",
+    "Replaced",
     "SetPriority",
     "Shown",
     "Sighting",

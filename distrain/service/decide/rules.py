@@ -166,7 +166,7 @@ def ended(job: Job, seen: Sighting, now_s: float) -> dict[str, Any]:
 
 def answered_cancel(
     job: Job, tombstone: Sighting | None, generation: int, now_s: float
-) -> tuple[Action, ...]:
+) -> tuple[Finish, ...]:
     """What follows when the scheduler says that a job to be cancelled is not among its live ones.
 
     A job that it never had may still arrive: its PUT waits in some buffer. The scheduler refuses

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.jobs import JobState
+from distrain.service.values import Job
 
 _FINAL = {str(state) for state in JobState if state.is_final}
 
@@ -41,6 +42,20 @@ class Sighting:
     def is_final(self) -> bool:
         """Whether the scheduler is done with it."""
         return is_final(self.state)
+
+
+def tombstone(job: Job, document: Mapping[str, Any]) -> Sighting:
+    """A job that has ended, as a refusal tells it: of its attempts, the last one's number alone."""
+    attempt = int(document.get("attempt", 0))
+    return Sighting(
+        job.id,
+        "",
+        min(attempt, job.first_attempt),
+        str(document.get("state", JobState.FAILED)),
+        attempt,
+        reason=document.get("reason"),
+        message=document.get("message"),
+    )
 
 
 @dataclass(frozen=True)

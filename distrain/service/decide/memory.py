@@ -1,0 +1,80 @@
+"""What one reconciler remembers of a cluster from pass to pass; nothing of it must survive."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from distrain.service.decide.effects import Told
+from distrain.service.decide.seen import ClusterNow, Sighting, Workers
+
+
+@dataclass
+class Memory:
+    """The scheduler's jobs as its answers add up to, of one epoch.
+
+    Attributes:
+        contact_s: When it answered last.
+        since_s: Since when it answers, or does not.
+        fresh: What answers told and no pass has recorded, in order: a long one comes in parts.
+        orphans: In how many passes a job was seen that has no row.
+        told_why: When a job was told last why it waits.
+        touched_s: When rows of quiet jobs were touched last.
+    """
+
+    name: str
+    epoch: str | None = None
+    revision: int = 0
+    sightings: dict[str, Sighting] = field(default_factory=dict)
+    fresh: list[Sighting] = field(default_factory=list)
+    workers: Workers = field(default_factory=Workers)
+    answers: bool = False
+    contact_s: float | None = None
+    since_s: float | None = None
+    trouble: str = ""
+    orphans: Counter[str] = field(default_factory=Counter)
+    told_why: dict[str, float] = field(default_factory=dict)
+    touched_s: float = 0.0
+
+    def hear(self, told: Told, now_s: float) -> None:
+        """Take an answer in."""
+        if told.epoch != self.epoch:
+            self.epoch = told.epoch
+            self.sightings.clear()
+            self.fresh.clear()
+            self.orphans.clear()
+        self.revision, self.workers = told.revision, told.workers
+        for seen in told.jobs:
+            self.sightings[seen.job_id] = seen
+            self.fresh.append(seen)
+        self.contact_s = now_s
+        if not told.more:
+            self._now(True, now_s)
+            self.trouble = ""
+
+    def miss(self, trouble: str, now_s: float) -> None:
+        """Note that there was no answer."""
+        self._now(False, now_s)
+        self.trouble = trouble
+
+    def cluster(self, generation: int, *, starting: bool = False) -> ClusterNow:
+        """The cluster for those who decide."""
+        return ClusterNow(
+            self.name,
+            self.epoch if self.answers else None,
+            self.since_s,
+            self.trouble,
+            starting,
+            self.workers,
+            generation,
+        )
+
+    def forget_ended(self, alive: set[str]) -> None:
+        """Drop what is of no use any more."""
+        for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
+            del self.sightings[job_id]
+        for job_id in self.told_why.keys() - alive:
+            del self.told_why[job_id]
+
+    def _now(self, answers: bool, now_s: float) -> None:
+        if answers != self.answers or self.since_s is None:
+            self.since_s = now_s
+        self.answers = answers

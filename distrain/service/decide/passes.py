@@ -1,0 +1,302 @@
+"""One pass over a cluster's jobs: read the rows, ask the scheduler, decide, commit, act, record.
+
+A pass is a generator of effects: what carries them out may be a database and a network, or a test
+that loses answers and kills the pass between any two of them. Rows are read before the scheduler is
+asked, so what it does not have was not handed over in between; and a row is committed before any
+command that it speaks of.
+"""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from distrain.service.decide.admission import admit
+from distrain.service.decide.effects import (
+    Accepted,
+    Begin,
+    Change,
+    Commit,
+    CountAttempts,
+    Effect,
+    FindJob,
+    FinishRun,
+    Poll,
+    Put,
+    ReadJobs,
+    Refused,
+    SendCancel,
+    SendPriority,
+    Silence,
+    TakeView,
+    Touch,
+)
+from distrain.service.decide.memory import Memory
+from distrain.service.decide.rules import (
+    MAX_SCHEDULER_LOSSES,
+    Cancel,
+    Finish,
+    HandOver,
+    PutAgain,
+    SetPriority,
+    Take,
+    answered_cancel,
+    ended,
+    handed_over,
+    reconcile,
+    refused,
+)
+from distrain.service.decide.seen import Sighting, tombstone
+from distrain.service.values import Job, Phase, Quota
+
+PATIENCE_S = 5.0
+"""A scheduler that is silent for less is only slow: jobs that wait are not told."""
+
+TOUCH_EVERY_S = 10.0
+_WHY_EVERY_S = 10.0
+_HAND_OVERS = 50  # in one pass, so that cancellations need not wait for hundreds of commands
+_ROWS = 200  # in one transaction, so that others get their turn
+
+_THERE = (Phase.HANDING_OVER, Phase.HANDED_OVER)
+Steps = Generator[Effect, Any, None]
+
+
+class Replaced(Exception):
+    """The scheduler has heard of a later generation: another process has the cluster."""
+
+
+@dataclass
+class Pass:
+    """One pass.
+
+    Attributes:
+        generation: Of the lease; grows when a cancellation takes a newer one.
+        active: Whether something happened after which another pass should follow at once.
+    """
+
+    memory: Memory
+    service: str
+    generation: int
+    now_s: float
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    min_ranks: Mapping[str, int] = field(default_factory=dict)
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    starting: bool = False
+    max_losses: int = MAX_SCHEDULER_LOSSES
+    rows: dict[str, Job] = field(default_factory=dict)
+    active: bool = False
+
+    def run(self) -> Steps:
+        """The steps.
+
+        Raises:
+            Replaced: Another process has the cluster.
+        """
+        jobs = yield ReadJobs()
+        self.rows = {job.id: job for job in jobs}
+        yield from self._ask()
+        yield from self._record()
+        yield from self._take()
+        if not self.memory.answers:
+            yield from self._tell_of_silence()
+        elif (yield from self._command()):
+            yield from self._admit()
+            yield from self._cancel_orphans()
+        self.memory.forget_ended(set(self.rows))
+
+    def _ask(self) -> Steps:
+        while True:
+            answer = yield Poll(self.memory.epoch, self.memory.revision)
+            if isinstance(answer, Silence):
+                self.memory.miss(answer.trouble, self.now_s)
+                return
+            self.memory.hear(answer, self.now_s)
+            if not answer.more:
+                return
+
+    def _record(self) -> Steps:
+        fresh, self.memory.fresh = self.memory.fresh, []
+        for seen in fresh:
+            job = self.rows.get(seen.job_id)
+            if job is None or job.phase not in _THERE or seen.is_final:
+                continue
+            if seen.first_attempt == job.first_attempt:
+                yield TakeView(job, seen)
+
+    def _take(self) -> Steps:
+        """Write what was seen, and the ends of jobs."""
+        changes: list[Change] = []
+        for job in self.rows.values():
+            for action in self._decide(job):
+                if isinstance(action, Take):
+                    changes.append(Change(job, action.columns))
+                elif isinstance(action, Finish):
+                    yield from self._finish_run(job, action)
+                    changes.append(Change(job, action.columns))
+        for first in range(0, len(changes), _ROWS):
+            yield from self._commit(*changes[first : first + _ROWS])
+        if self.memory.answers and self.now_s - self.memory.touched_s >= TOUCH_EVERY_S:
+            self.memory.touched_s = self.now_s
+            written = {change.job.id for change in changes}
+            quiet = (j.id for j in self.rows.values() if j.phase is Phase.HANDED_OVER)
+            yield Touch(tuple(job_id for job_id in quiet if job_id not in written))
+
+    def _command(self) -> Generator[Effect, Any, bool]:
+        """Send what running jobs need; whether the scheduler answered to all."""
+        for job in list(self.rows.values()):
+            for action in self._decide(job):
+                answer: object = None
+                if isinstance(action, Cancel):
+                    answer = yield from self._cancel(job, action)
+                elif isinstance(action, PutAgain):
+                    answer = yield from self._put_again(job)
+                elif isinstance(action, HandOver):
+                    answer = yield from self._hand_over(job, action)
+                elif isinstance(action, SetPriority):
+                    answer = yield SendPriority(job, action.priority)
+                if isinstance(answer, Silence):
+                    return False
+                self._stop_if_replaced(answer)
+        return True
+
+    def _tell_of_silence(self) -> Steps:
+        silent_s = self.now_s - (self.memory.since_s or 0.0)
+        if self.starting or silent_s >= PATIENCE_S:
+            yield from self._tell_why(self._admission()[1])
+
+    def _admission(self) -> tuple[list[Job], dict[str, str]]:
+        return admit(
+            self.rows.values(),
+            [job for job in self.rows.values() if job.phase in _THERE],
+            self.quotas,
+            self.memory.cluster(self.generation, starting=self.starting),
+            self.now_s,
+            min_ranks=self.min_ranks,
+            elsewhere=self.elsewhere,
+        )
+
+    def _admit(self) -> Steps:
+        chosen, why = self._admission()
+        for job in chosen[:_HAND_OVERS]:
+            answer = yield from self._hand_over(job, HandOver(str(self.memory.epoch)))
+            if isinstance(answer, Silence):
+                return
+            self._stop_if_replaced(answer)
+        self.active = bool(chosen)
+        yield from self._tell_why(why)
+
+    def _tell_why(self, why: Mapping[str, str]) -> Steps:
+        """Write why jobs wait, of each not too often: a whole queue may wait for one job."""
+        told = self.memory.told_why
+        changes = []
+        for job_id, words in why.items():
+            job = self.rows[job_id]
+            waited = self.now_s - told.get(job_id, 0.0) >= _WHY_EVERY_S
+            if job.why_pending != words and (waited or not job.why_pending):
+                told[job_id] = self.now_s
+                changes.append(Change(job, {"why_pending": words}))
+        for first in range(0, len(changes), _ROWS):
+            yield from self._commit(*changes[first : first + _ROWS])
+
+    def _decide(self, job: Job) -> tuple[Any, ...]:
+        cluster = self.memory.cluster(self.generation)
+        seen = self.memory.sightings.get(job.id)
+        return reconcile(job, seen, cluster, self.now_s, self.max_losses)
+
+    def _hand_over(self, job: Job, action: HandOver) -> Generator[Effect, Any, object]:
+        attempts = yield CountAttempts(job)
+        if attempts is None:
+            return None
+        columns = handed_over(job, action.epoch, action.losses, attempts, self.now_s)
+        if not (yield from self._commit(Change(job, columns))):
+            return None
+        job = self.rows[job.id]
+        not_begun = yield Begin(job)
+        if not_begun is None:
+            return (yield from self._put(job))
+        if not not_begun.for_now:  # no PUT of this submission was sent, so it can end
+            columns = refused(job, not_begun.reason, not_begun.message, self.now_s)
+            yield from self._commit(Change(job, columns))
+        return None
+
+    def _put_again(self, job: Job) -> Generator[Effect, Any, object]:
+        if job.generation != self.generation:  # the row tells under which lease it may be put
+            if not (yield from self._commit(Change(job, {"epoch": job.epoch}))):
+                return None
+            job = self.rows[job.id]
+        not_begun = yield Begin(job)
+        if not_begun is not None:
+            yield from self._commit(Change(job, {"why_pending": not_begun.message}))
+            return None
+        return (yield from self._put(job))
+
+    def _put(self, job: Job) -> Generator[Effect, Any, object]:
+        answer = yield Put(job)
+        if isinstance(answer, Accepted):
+            accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
+            yield from self._commit(Change(job, accepted | {"why_pending": ""}))
+        elif isinstance(answer, Refused) and answer.code == "ended":
+            yield from self._end(job, tombstone(job, answer.ended))
+        elif isinstance(answer, Refused) and answer.code == "bad_spec":
+            columns = refused(job, "InvalidSpec", answer.message, self.now_s)
+            yield from self._finish_run(job, Finish(columns))
+            yield from self._commit(Change(job, columns))
+        elif isinstance(answer, Refused) and job.why_pending != answer.message:
+            yield from self._commit(Change(job, {"why_pending": answer.message}))
+        return answer
+
+    def _cancel(self, job: Job, action: Cancel) -> Generator[Effect, Any, object]:
+        answer = yield SendCancel(job.id, action.why, action.grace_s, action.newer_generation)
+        if isinstance(answer, Silence):
+            return answer
+        self.generation = max(self.generation, answer.generation)
+        if isinstance(answer, Refused) and answer.code in ("unknown", "ended"):
+            end = tombstone(job, answer.ended) if answer.ended else None
+            for then in answered_cancel(job, end, answer.generation, self.now_s):
+                yield from self._finish_run(job, then, end)
+                yield from self._commit(Change(job, then.columns))
+        return answer
+
+    def _end(self, job: Job, seen: Sighting) -> Steps:
+        finish = Finish(ended(job, seen, self.now_s))
+        yield from self._finish_run(job, finish, seen)
+        yield from self._commit(Change(job, finish.columns))
+
+    def _finish_run(self, job: Job, finish: Finish, seen: Sighting | None = None) -> Steps:
+        if job.phase is not Phase.QUEUED:
+            known = self.memory.sightings.get(job.id)
+            same = known is not None and known.first_attempt == job.first_attempt
+            yield FinishRun(job, finish.columns, seen or (known if same else None))
+
+    def _cancel_orphans(self) -> Steps:
+        memory = self.memory
+        strangers = {
+            job_id
+            for job_id, seen in memory.sightings.items()
+            if seen.service == self.service and not seen.is_final and job_id not in self.rows
+        }
+        for job_id in memory.orphans.keys() - strangers:
+            del memory.orphans[job_id]
+        for job_id in sorted(strangers):
+            memory.orphans[job_id] += 1
+            if memory.orphans[job_id] < 2:
+                continue
+            row = yield FindJob(job_id)
+            if row is None or row.phase is Phase.FINAL:
+                answer = yield SendCancel(job_id, "the service does not know this job")
+                self._stop_if_replaced(answer)
+
+    def _commit(self, *changes: Change) -> Generator[Effect, Any, bool]:
+        """Write rows; whether all were written."""
+        skipped = yield Commit(changes)
+        for change in changes:
+            if change.job.id in skipped:
+                self.active = True
+                continue
+            columns: dict[str, Any] = dict(change.columns)
+            row = replace(change.job, **columns)
+            self.rows[row.id] = replace(row, rev=row.rev + 1, generation=self.generation)
+        return not skipped
+
+    def _stop_if_replaced(self, answer: object) -> None:
+        if isinstance(answer, Refused) and answer.code == "stale_generation":
+            raise Replaced(answer.message)

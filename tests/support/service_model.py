@@ -1,0 +1,299 @@
+"""A service's world for model checks: rows, leases, a scheduler that forgets, a net that loses.
+
+It looks after what must always hold wherever that could break: when an attempt starts, and when a
+row is written.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from service_jobs import a_job
+
+from distrain.service.decide import Sighting, Workers
+from distrain.service.decide.effects import (
+    Accepted,
+    Begin,
+    Commit,
+    CountAttempts,
+    Effect,
+    FindJob,
+    Poll,
+    Put,
+    ReadJobs,
+    Refused,
+    SendCancel,
+    SendPriority,
+    Silence,
+    Told,
+)
+from distrain.service.values import Intent, Job, Phase
+
+SERVICE = "s1"
+TTL_S = 15.0
+
+
+class LeaseLost(Exception):
+    """The lease has another owner or generation."""
+
+
+@dataclass
+class Order:
+    """A PUT on its way."""
+
+    job_id: str
+    first_attempt: int
+    epoch: str | None
+    generation: int
+    priority: int
+
+
+@dataclass
+class Scheduler:
+    """One boot of a scheduler."""
+
+    epoch: str
+    slots: int
+    jobs: dict[str, Sighting] = field(default_factory=dict)
+    tombstones: dict[str, Sighting] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+    revision: int = 0
+    generation: int = 0
+
+    def stamp(self, seen: Sighting) -> None:
+        self.revision += 1
+        self.jobs[seen.job_id] = seen
+        self.changed[seen.job_id] = self.revision
+
+    @property
+    def workers(self) -> Workers:
+        used = sum(seen.state == "running" for seen in self.jobs.values())
+        return Workers(self.slots, self.slots, self.slots - used)
+
+
+@dataclass
+class World:
+    """Everything outside of the reconcilers' processes."""
+
+    slots: int = 2
+    now_s: float = 1000.0
+    boots: int = 1
+    rows: dict[str, Job] = field(default_factory=dict)
+    owner: str = ""
+    generation: int = 0
+    expires_s: float = 0.0
+    answers: bool = True
+    under_way: list[Order] = field(default_factory=list)
+    attempts: Counter[str] = field(default_factory=Counter)
+    started: Counter[tuple[str, int]] = field(default_factory=Counter)
+    scheduler: Scheduler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scheduler = Scheduler("boot-1", self.slots)
+
+    # --- users
+
+    def submit(self, priority: int) -> None:
+        job = a_job(len(self.rows) + 1, priority=priority)
+        self.rows[job.id] = job
+
+    def cancel(self, job_id: str) -> None:
+        job = self.rows[job_id]
+        if job.phase is Phase.FINAL:
+            return
+        changes: dict[str, Any] = {"intent": Intent.CANCEL, "cancel_why": "asked"}
+        if job.phase is Phase.QUEUED:
+            changes |= {"phase": Phase.FINAL, "state": "cancelled"}
+        self._change(job, changes)
+
+    def resume(self, job_id: str) -> None:
+        job = self.rows[job_id]
+        if job.phase is Phase.FINAL:
+            fresh = {"intent": Intent.RUN, "phase": Phase.QUEUED, "state": "queued", "epoch": None}
+            follows = {"first_attempt": max(job.attempt + 1, job.first_attempt)}
+            again = {"resumes": job.resumes + 1, "scheduler_losses": 0, "cancel_why": ""}
+            self._change(job, fresh | follows | again)
+
+    def set_priority(self, job_id: str, priority: int) -> None:
+        job = self.rows[job_id]
+        if job.phase is not Phase.FINAL and job.state != "running":
+            self._change(job, {"priority": priority})
+
+    def _change(self, job: Job, changes: dict[str, Any]) -> None:
+        self.rows[job.id] = replace(job, rev=job.rev + 1, **changes)
+
+    # --- leases
+
+    def take_lease(self, owner: str) -> int | None:
+        if self.owner != owner and self.now_s < self.expires_s:
+            return None
+        if self.owner != owner or self.now_s >= self.expires_s:
+            self.generation += 1
+        self.owner, self.expires_s = owner, self.now_s + TTL_S
+        return self.generation
+
+    def newer_lease(self, owner: str, generation: int) -> int:
+        self.must_hold(owner, generation)
+        self.generation += 1
+        return self.generation
+
+    def must_hold(self, owner: str, generation: int) -> None:
+        if (owner, generation) != (self.owner, self.generation):
+            raise LeaseLost
+
+    # --- what becomes of jobs at the scheduler
+
+    def start(self, job_id: str) -> None:
+        seen = self.scheduler.jobs[job_id]
+        if seen.state == "pending" and self.scheduler.workers.free:
+            self._attempt(seen, max(seen.attempt + 1, seen.first_attempt))
+
+    def restart(self, job_id: str) -> None:
+        seen = self.scheduler.jobs[job_id]
+        if seen.state == "running":
+            self._attempt(seen, seen.attempt + 1)
+
+    def end(self, job_id: str, state: str) -> None:
+        seen = self.scheduler.jobs[job_id]
+        if seen.state == "running":
+            self.scheduler.stamp(replace(seen, state=state))
+
+    def forget(self) -> None:
+        """Ended jobs become tombstones."""
+        scheduler = self.scheduler
+        for seen in [seen for seen in scheduler.jobs.values() if seen.is_final]:
+            scheduler.tombstones[seen.job_id] = seen
+            del scheduler.jobs[seen.job_id], scheduler.changed[seen.job_id]
+
+    def boot(self) -> None:
+        self.boots += 1
+        self.scheduler = Scheduler(f"boot-{self.boots}", self.slots)
+
+    def _attempt(self, seen: Sighting, attempt: int) -> None:
+        row = self.rows[seen.job_id]
+        assert row.phase in (Phase.HANDING_OVER, Phase.HANDED_OVER), f"{row} starts again"
+        self.started[seen.job_id, attempt] += 1
+        assert self.started[seen.job_id, attempt] == 1, f"{seen.job_id}.{attempt} starts twice"
+        self.attempts[seen.job_id] = max(attempt, self.attempts[seen.job_id])
+        self.scheduler.stamp(replace(seen, state="running", attempt=attempt))
+
+    # --- commands
+
+    def put(self, order: Order) -> Accepted | Refused:
+        """The scheduler gets a PUT, now or late."""
+        scheduler = self.scheduler
+        if order.generation < scheduler.generation:
+            return Refused("stale_generation")
+        scheduler.generation = order.generation
+        if order.epoch != scheduler.epoch:
+            return Refused("epoch_changed")
+        live = scheduler.jobs.get(order.job_id)
+        if live is not None and not live.is_final:
+            return Accepted(order.generation)
+        ended = live or scheduler.tombstones.get(order.job_id)
+        if ended is not None and order.first_attempt <= max(ended.attempt, ended.first_attempt):
+            return self._ended(ended, order.generation)
+        seen = Sighting(
+            order.job_id, SERVICE, order.first_attempt, "pending", priority=order.priority
+        )
+        scheduler.stamp(seen)
+        return Accepted(order.generation)
+
+    def _ended(self, seen: Sighting, generation: int) -> Refused:
+        last = max(seen.attempt, seen.first_attempt)
+        tombstone = {"state": seen.state, "reason": seen.reason, "attempt": last}
+        return Refused("ended", ended=tombstone, generation=generation)
+
+    def _cancelled(self, job_id: str, generation: int) -> Accepted | Refused:
+        scheduler = self.scheduler
+        if generation < scheduler.generation:
+            return Refused("stale_generation", generation=generation)
+        scheduler.generation = generation
+        seen = scheduler.jobs.get(job_id)
+        ended = seen if seen is not None and seen.is_final else scheduler.tombstones.get(job_id)
+        if seen is None or seen.is_final:
+            return (
+                self._ended(ended, generation)
+                if ended
+                else Refused("unknown", generation=generation)
+            )
+        scheduler.stamp(replace(seen, state="cancelled", reason="Cancelled"))
+        return Accepted(generation)
+
+    # --- effects of passes
+
+    def do(self, effect: Effect, owner: str, generation: int, fate: str = "arrives") -> Any:
+        """Carry an effect out.
+
+        Args:
+            effect: Which.
+            owner: Whose.
+            generation: Under which lease.
+            fate: Of a command: it `arrives`, is `lost`, its `answer lost`, or it is `late`.
+        """
+        match effect:
+            case ReadJobs():
+                return [job for job in self.rows.values() if job.phase is not Phase.FINAL]
+            case FindJob(job_id):
+                return self.rows.get(job_id)
+            case Poll(epoch, since):
+                return self._poll(epoch, since, fate)
+            case Commit():
+                self.must_hold(owner, generation)
+                return self._commit(effect, generation)
+            case CountAttempts(job):
+                return self.attempts[job.id]
+            case Put() | SendCancel() | SendPriority():
+                return self._send(effect, owner, generation, fate)
+            case Begin():
+                return None
+        return None
+
+    def _poll(self, epoch: str | None, since: int, fate: str) -> Told | Silence:
+        if not self.answers or fate != "arrives":
+            return Silence("no answer")
+        scheduler = self.scheduler
+        since = since if epoch == scheduler.epoch else 0
+        told = [i for i, changed in scheduler.changed.items() if changed > since]
+        told.sort(key=scheduler.changed.__getitem__)
+        more, told = len(told) > 2, told[:2]
+        revision = scheduler.changed[told[-1]] if more else scheduler.revision
+        jobs = tuple(scheduler.jobs[job_id] for job_id in told)
+        return Told(scheduler.epoch, revision, more, scheduler.workers, jobs)
+
+    def _commit(self, commit: Commit, generation: int) -> set[str]:
+        skipped = set()
+        for change in commit.changes:
+            row = self.rows[change.job.id]
+            if row.rev != change.job.rev:
+                skipped.add(row.id)
+                continue
+            assert row.phase is not Phase.FINAL, "a job that has ended changes"
+            columns: dict[str, Any] = dict(change.columns)
+            over = columns.get("phase") is Phase.HANDING_OVER
+            assert not over or row.intent is Intent.RUN, "a cancelled job is handed over"
+            self._change(replace(row, generation=generation), columns)
+        return skipped
+
+    def _send(
+        self, effect: Put | SendCancel | SendPriority, owner: str, generation: int, fate: str
+    ) -> Any:
+        if isinstance(effect, SendCancel) and effect.newer_generation:
+            generation = self.newer_lease(owner, generation)
+        order = None
+        if isinstance(effect, Put):
+            job = effect.job
+            order = Order(job.id, job.first_attempt, job.epoch, generation, job.priority)
+        if not self.answers or fate in ("lost", "late"):
+            if order is not None and fate == "late":
+                self.under_way.append(order)
+            return Silence("no answer")
+        answer: Accepted | Refused = Accepted(generation)
+        if order is not None:
+            answer = self.put(order)
+        elif isinstance(effect, SendCancel):
+            answer = self._cancelled(effect.job_id, generation)
+        elif isinstance(effect, SendPriority) and effect.job.id in self.scheduler.jobs:
+            seen = self.scheduler.jobs[effect.job.id]
+            self.scheduler.stamp(replace(seen, priority=effect.priority))
+        return Silence("no answer") if fate == "answer lost" else answer
