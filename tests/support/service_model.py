@@ -18,6 +18,7 @@ from distrain.service.decide.effects import (
     CountAttempts,
     Effect,
     FindJob,
+    FinishRun,
     Poll,
     Put,
     ReadJobs,
@@ -247,6 +248,8 @@ class World:
                 return self._send(effect, owner, generation, fate)
             case Begin():
                 return None
+            case FinishRun():
+                return True
         return None
 
     def _poll(self, epoch: str | None, since: int, fate: str) -> Told | Silence:

@@ -44,13 +44,6 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Touch:
-    """Note that these jobs were heard of. No answer."""
-
-    job_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class CountAttempts:
     """The highest attempt in a job's run directory. Answer: a number; `None` if it is not known."""
 
@@ -103,7 +96,7 @@ class TakeView:
 
 @dataclass(frozen=True)
 class FinishRun:
-    """Finish the run directory. No answer.
+    """Finish the run directory. Answer: whether that is done.
 
     Attributes:
         columns: How the job ends.
@@ -120,7 +113,6 @@ Effect = (
     | FindJob
     | Poll
     | Commit
-    | Touch
     | CountAttempts
     | Begin
     | Put

@@ -17,7 +17,7 @@ class Memory:
         fresh: What answers told and no pass has recorded, in order: a long one comes in parts.
         orphans: In how many passes a job was seen that has no row.
         told_why: When a job was told last why it waits.
-        touched_s: When rows of quiet jobs were touched last.
+        finishing: Since when the run directory of an ended job is being finished.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Memory:
     trouble: str = ""
     orphans: Counter[str] = field(default_factory=Counter)
     told_why: dict[str, float] = field(default_factory=dict)
-    touched_s: float = 0.0
+    finishing: dict[str, float] = field(default_factory=dict)
 
     def hear(self, told: Told, now_s: float) -> None:
         """Take an answer in."""
@@ -71,8 +71,9 @@ class Memory:
         """Drop what is of no use any more."""
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
-        for job_id in self.told_why.keys() - alive:
-            del self.told_why[job_id]
+        for of_jobs in (self.told_why, self.finishing):
+            for job_id in of_jobs.keys() - alive:
+                del of_jobs[job_id]
 
     def _now(self, answers: bool, now_s: float) -> None:
         if answers != self.answers or self.since_s is None:

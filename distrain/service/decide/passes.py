@@ -28,7 +28,6 @@ from distrain.service.decide.effects import (
     SendPriority,
     Silence,
     TakeView,
-    Touch,
 )
 from distrain.service.decide.memory import Memory
 from distrain.service.decide.rules import (
@@ -51,7 +50,9 @@ from distrain.service.values import Job, Phase, Quota
 PATIENCE_S = 5.0
 """A scheduler that is silent for less is only slow: jobs that wait are not told."""
 
-TOUCH_EVERY_S = 10.0
+FINISH_WITHIN_S = 60.0
+"""A run directory that cannot be written for longer keeps its job from ending no more."""
+
 _WHY_EVERY_S = 10.0
 _HAND_OVERS = 50  # in one pass, so that cancellations need not wait for hundreds of commands
 _ROWS = 200  # in one transaction, so that others get their turn
@@ -130,15 +131,10 @@ class Pass:
                 if isinstance(action, Take):
                     changes.append(Change(job, action.columns))
                 elif isinstance(action, Finish):
-                    yield from self._finish_run(job, action)
-                    changes.append(Change(job, action.columns))
+                    if (yield from self._run_finished(job, action.columns)):
+                        changes.append(Change(job, action.columns))
         for first in range(0, len(changes), _ROWS):
             yield from self._commit(*changes[first : first + _ROWS])
-        if self.memory.answers and self.now_s - self.memory.touched_s >= TOUCH_EVERY_S:
-            self.memory.touched_s = self.now_s
-            written = {change.job.id for change in changes}
-            quiet = (j.id for j in self.rows.values() if j.phase is Phase.HANDED_OVER)
-            yield Touch(tuple(job_id for job_id in quiet if job_id not in written))
 
     def _command(self) -> Generator[Effect, Any, bool]:
         """Send what running jobs need; whether the scheduler answered to all."""
@@ -235,11 +231,11 @@ class Pass:
             accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
             yield from self._commit(Change(job, accepted | {"why_pending": ""}))
         elif isinstance(answer, Refused) and answer.code == "ended":
-            yield from self._end(job, tombstone(job, answer.ended))
+            end = tombstone(job, answer.ended)
+            yield from self._finish(job, ended(job, end, self.now_s), end)
         elif isinstance(answer, Refused) and answer.code == "bad_spec":
             columns = refused(job, "InvalidSpec", answer.message, self.now_s)
-            yield from self._finish_run(job, Finish(columns))
-            yield from self._commit(Change(job, columns))
+            yield from self._finish(job, columns)
         elif isinstance(answer, Refused) and job.why_pending != answer.message:
             yield from self._commit(Change(job, {"why_pending": answer.message}))
         return answer
@@ -252,20 +248,27 @@ class Pass:
         if isinstance(answer, Refused) and answer.code in ("unknown", "ended"):
             end = tombstone(job, answer.ended) if answer.ended else None
             for then in answered_cancel(job, end, answer.generation, self.now_s):
-                yield from self._finish_run(job, then, end)
-                yield from self._commit(Change(job, then.columns))
+                yield from self._finish(job, then.columns, end)
         return answer
 
-    def _end(self, job: Job, seen: Sighting) -> Steps:
-        finish = Finish(ended(job, seen, self.now_s))
-        yield from self._finish_run(job, finish, seen)
-        yield from self._commit(Change(job, finish.columns))
+    def _finish(self, job: Job, columns: Mapping[str, Any], seen: Sighting | None = None) -> Steps:
+        if (yield from self._run_finished(job, columns, seen)):
+            yield from self._commit(Change(job, columns))
 
-    def _finish_run(self, job: Job, finish: Finish, seen: Sighting | None = None) -> Steps:
-        if job.phase is not Phase.QUEUED:
-            known = self.memory.sightings.get(job.id)
-            same = known is not None and known.first_attempt == job.first_attempt
-            yield FinishRun(job, finish.columns, seen or (known if same else None))
+    def _run_finished(
+        self, job: Job, columns: Mapping[str, Any], seen: Sighting | None = None
+    ) -> Generator[Effect, Any, bool]:
+        """Finish the run directory; whether the row may say now that the job has ended."""
+        if job.phase is Phase.QUEUED:
+            return True
+        known = self.memory.sightings.get(job.id)
+        same = known is not None and known.first_attempt == job.first_attempt
+        done = yield FinishRun(job, columns, seen or (known if same else None))
+        since_s = self.memory.finishing.setdefault(job.id, self.now_s)
+        if done or self.now_s - since_s >= FINISH_WITHIN_S:
+            return True
+        self.active = True
+        return False
 
     def _cancel_orphans(self) -> Steps:
         memory = self.memory

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.jobs import JobState
+from distrain.jobs import JobState, JobView
 from distrain.service.values import Job
 
 _FINAL = {str(state) for state in JobState if state.is_final}
@@ -22,7 +22,7 @@ class Sighting:
     Attributes:
         service: The service that handed it over; "" for a job of somebody else.
         first_attempt: Of the submission that the scheduler has.
-        view: The job's view as JSON values, with the progress since the last answer.
+        view: The job's view with the progress since the last answer, if this version can read it.
         progress: Its figures as lists show them.
     """
 
@@ -36,7 +36,7 @@ class Sighting:
     message: str | None = None
     why_pending: str = ""
     progress: Mapping[str, Any] = field(default_factory=dict)
-    view: Mapping[str, Any] = field(default_factory=dict)
+    view: JobView | None = None
 
     @property
     def is_final(self) -> bool:

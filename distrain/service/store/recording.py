@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -14,7 +14,7 @@ from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.store.leases import must_hold
 from distrain.service.store.rows import Attempt
-from distrain.service.values import Job, Lease, Phase
+from distrain.service.values import Intent, Job, Lease, Phase
 
 _jobs = tables.jobs
 _SILENT = {"observed_at_s", "epoch"}
@@ -116,6 +116,21 @@ class Recording:
                     )
                     .values(observed_at_s=at_s, generation=lease.generation)
                 )
+
+    def marks(self) -> dict[str, tuple[int, int]]:
+        """By cluster, numbers that differ once a job is submitted, resumed, changed or cancelled.
+
+        Cheap enough to be asked a few times a second: what runs undisturbed is not looked at.
+        """
+        undone = or_(_jobs.c.phase == Phase.QUEUED.value, _jobs.c.intent == Intent.CANCEL.value)
+        statement = (
+            select(_jobs.c.cluster, func.max(_jobs.c.seq), func.sum(_jobs.c.rev))
+            .where(_jobs.c.finished_at_s.is_(None), undone)
+            .group_by(_jobs.c.cluster)
+        )
+        with self.db.read() as connection:
+            found = connection.execute(statement).tuples()
+            return {cluster: (int(seq), int(revs)) for cluster, seq, revs in found}
 
     def put_cluster(
         self, lease: Lease, state: Mapping[str, Any], observed_at_s: float | None = None

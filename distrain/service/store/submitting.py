@@ -237,7 +237,8 @@ def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:
         "cancel_why": "",
         "cancel_grace_s": None,
         "phase": Phase.QUEUED.value,
-        "first_attempt": job.attempt + 1,
+        # A submission that ended before its first attempt has used that number up all the same.
+        "first_attempt": max(job.attempt + 1, job.first_attempt),
         "epoch": None,
         "scheduler_losses": 0,
         "state": "queued",

@@ -1,0 +1,180 @@
+"""Carries the effects of passes out: database, scheduler, run directories."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from distrain.errors import DistrainError, OutputError, RunInUse
+from distrain.jobs import JobState, JobView
+from distrain.service.decide import Accepted, Refused, Silence
+from distrain.service.decide import effects as wanted
+from distrain.service.reconcile.holding import Leases
+from distrain.service.reconcile.outside import Recorder, Scheduler
+from distrain.service.reconcile.reading import attempts_of, told_of
+from distrain.service.store import JobChange, Store
+from distrain.service.values import Job, Phase
+
+log = logging.getLogger(__name__)
+
+
+class Carrier:
+    """What one cluster's passes work with.
+
+    Attributes:
+        scheduler: `None` while there is none to ask, for the reason in `trouble`.
+    """
+
+    def __init__(self, cluster: str, store: Store, leases: Leases, recorder: Recorder):
+        self.lease_name = f"cluster:{cluster}"
+        self._cluster, self._store = cluster, store
+        self._leases, self._recorder = leases, recorder
+        self.scheduler: Scheduler | None = None
+        self.trouble = ""
+        self._attempts: dict[str, tuple[Any, ...]] = {}
+
+    def do(self, effect: wanted.Effect) -> Any:
+        """Carry one out.
+
+        Raises:
+            LeaseLost: This process does not have the cluster any more.
+            Unavailable: The database does not answer.
+        """
+        match effect:
+            case wanted.ReadJobs():
+                return self._store.alive(self._cluster)
+            case wanted.FindJob(job_id):
+                return self._store.job(job_id)
+            case wanted.Poll(epoch, since):
+                return self._poll(epoch, since)
+            case wanted.Commit(changes):
+                return self._commit(changes)
+            case wanted.CountAttempts(job):
+                return self._count(job)
+            case wanted.Begin(job):
+                return self._begin(job)
+            case wanted.Put(job):
+                return self._put(job)
+            case wanted.SendCancel():
+                return self._cancel(effect)
+            case wanted.SendPriority(job, priority):
+                generation = self._generation()
+                return self._ask(
+                    lambda to: to.set_priority(job.id, priority, generation=generation), generation
+                )
+            case wanted.TakeView(job, seen):
+                if seen.view is not None:
+                    self._recorder.take(job, seen.view)
+            case wanted.FinishRun():
+                return self._finish(effect)
+        return None
+
+    def _generation(self) -> int:
+        return self._leases.must_hold(self.lease_name).generation
+
+    def _poll(self, epoch: str | None, since: int) -> wanted.Told | Silence:
+        self._generation()
+        if self.scheduler is None:
+            return Silence(self.trouble)
+        try:
+            return told_of(self.scheduler.changes(since, epoch))
+        except DistrainError as error:
+            return Silence(error.message)
+
+    def _commit(self, changes: tuple[wanted.Change, ...]) -> set[str]:
+        lease = self._leases.must_hold(self.lease_name)
+        rows = [self._row(change) for change in changes]
+        return {skipped.job_id for skipped in self._store.record(lease, rows)}
+
+    def _row(self, change: wanted.Change) -> JobChange:
+        attempts = attempts_of(change.job, change.columns)
+        return JobChange(change.job.id, change.job.rev, change.columns, attempts)
+
+    def _count(self, job: Job) -> int | None:
+        try:
+            return self._recorder.attempts(job)
+        except DistrainError as error:
+            log.warning("job %s is handed over later: %s", job.id, error)
+            return None
+
+    def _begin(self, job: Job) -> wanted.NotBegun | None:
+        generation = self._generation()
+        try:
+            self._recorder.begin(job, self._store.spec(job.id), generation)
+        except RunInUse as error:
+            return wanted.NotBegun("OutputError", str(error), for_now=True)
+        except OutputError as error:
+            return wanted.NotBegun("OutputError", str(error))
+        except DistrainError as error:
+            log.warning("job %s: its run directory is not ready: %s", job.id, error)
+            return wanted.NotBegun("OutputError", str(error), for_now=True)
+        return None
+
+    def _put(self, job: Job) -> Accepted | Refused | Silence:
+        generation = self._generation()
+        spec = self._store.spec(job.id)
+        return self._ask(
+            lambda to: to.put(
+                job.id,
+                spec,
+                job.run_dir,
+                first_attempt=job.first_attempt,
+                epoch=job.epoch or "",
+                generation=generation,
+                priority=job.priority,
+            ),
+            generation,
+        )
+
+    def _cancel(self, order: wanted.SendCancel) -> Accepted | Refused | Silence:
+        if order.newer_generation:
+            self._leases.newer(self.lease_name)
+        generation = self._generation()
+        return self._ask(
+            lambda to: to.cancel(
+                order.job_id, order.why, generation=generation, grace_s=order.grace_s
+            ),
+            generation,
+        )
+
+    def _ask(
+        self, order: Callable[[Scheduler], object], generation: int
+    ) -> Accepted | Refused | Silence:
+        if self.scheduler is None:
+            return Silence(self.trouble)
+        try:
+            order(self.scheduler)
+        except DistrainError as error:
+            code = getattr(error, "code", None)
+            if code is None:
+                return Silence(error.message)
+            document = getattr(error, "document", {})
+            return Refused(str(code), error.message, document.get("job") or {}, generation)
+        return Accepted(generation)
+
+    def _finish(self, effect: wanted.FinishRun) -> bool:
+        job, seen = effect.job, effect.seen
+        view = seen.view if seen is not None else None
+        if view is None or not view.state.is_final:
+            view = _last_view(job, effect.columns)
+        try:
+            done = self._recorder.finish(job, view)
+        except DistrainError as error:
+            log.warning("job %s: its run directory is not finished: %s", job.id, error)
+            return False
+        if done:
+            self._recorder.release(job.id)
+        return done
+
+
+def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
+    """The end of a job that no scheduler tells any more."""
+    assert columns["phase"] is Phase.FINAL
+    return JobView(
+        job.id,
+        job.name,
+        JobState(columns["state"]),
+        max(job.attempt, int(columns.get("attempt", 0))),
+        job.num_ranks,
+        columns.get("reason"),
+        columns.get("message"),
+    )

@@ -1,0 +1,121 @@
+"""Leases of this process, and until when it may trust them by its own clock."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from distrain.errors import DistrainError
+from distrain.service.store import LeaseLost, Store
+from distrain.service.values import Lease
+
+TTL_S = 15.0
+RENEW_EVERY_S = 5.0
+STOP_EARLY_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Leases:
+    """Takes, renews and gives back leases; threads may share it.
+
+    Args:
+        store: The database.
+        owner: Unique to this process and its start.
+        clock: Seconds that only grow; it stands for this process alone.
+    """
+
+    def __init__(self, store: Store, owner: str, clock: Callable[[], float] = time.monotonic):
+        self._store, self._owner, self._clock = store, owner, clock
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[Lease, float]] = {}  # with the end of trust
+        self._renewed_s: dict[str, float] = {}
+
+    def hold(self, name: str) -> Lease | None:
+        """The lease, taken or prolonged if need be; `None` while another has it."""
+        lease = self.held(name)
+        if lease is not None and self._clock() - self._renewed_s[name] < RENEW_EVERY_S:
+            return lease
+        return self._take(name)
+
+    def held(self, name: str) -> Lease | None:
+        """The lease if it may still be trusted."""
+        with self._lock:
+            lease, until_s = self._held.get(name, (None, 0.0))
+        return lease if self._clock() < until_s else None
+
+    def must_hold(self, name: str) -> Lease:
+        """The same.
+
+        Raises:
+            LeaseLost: It may not.
+        """
+        lease = self.held(name)
+        if lease is None:
+            raise LeaseLost("this process does not hold the lease", where={"lease": name})
+        return lease
+
+    def newer(self, name: str) -> Lease:
+        """The lease under a newer generation.
+
+        Raises:
+            LeaseLost: Another was faster.
+        """
+        before = self.must_hold(name)
+        self._store.release(before)
+        self._drop(name)
+        lease = self._take(name)
+        if lease is None or lease.generation <= before.generation:
+            raise LeaseLost("another process took the lease", where={"lease": name})
+        return lease
+
+    def renew_all(self) -> None:
+        """Prolong those that need it; called all the time by a thread of its own."""
+        with self._lock:
+            due = [
+                lease
+                for name, (lease, _) in self._held.items()
+                if self._clock() - self._renewed_s[name] >= RENEW_EVERY_S
+            ]
+        for lease in due:
+            began_s = self._clock()
+            try:
+                self._keep(self._store.renew(lease, TTL_S), began_s)
+            except LeaseLost:
+                self._drop(lease.name, lease.generation)
+            except DistrainError as error:
+                log.warning("lease %s was not renewed: %s", lease.name, error)
+
+    def release_all(self) -> None:
+        """Let other processes have them now."""
+        with self._lock:
+            held = [lease for lease, _ in self._held.values()]
+            self._held.clear()
+        for lease in held:
+            try:
+                self._store.release(lease)
+            except DistrainError as error:
+                log.warning("lease %s runs out by itself: %s", lease.name, error)
+
+    def _take(self, name: str) -> Lease | None:
+        began_s = self._clock()
+        lease = self._store.take_lease(name, self._owner, TTL_S)
+        if lease is None:
+            self._drop(name)
+            return None
+        self._keep(lease, began_s)
+        return lease
+
+    def _keep(self, lease: Lease, began_s: float) -> None:
+        with self._lock:
+            before = self._held.get(lease.name)
+            if before is not None and before[0].generation > lease.generation:
+                return
+            self._held[lease.name] = (lease, began_s + TTL_S - STOP_EARLY_S)
+            self._renewed_s[lease.name] = began_s
+
+    def _drop(self, name: str, generation: int | None = None) -> None:
+        with self._lock:
+            held = self._held.get(name)
+            if held is not None and generation in (None, held[0].generation):
+                del self._held[name]

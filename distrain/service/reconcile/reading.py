@@ -1,0 +1,66 @@
+"""A scheduler's answers as values of `decide`, and the rows of attempts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distrain.service.decide import Sighting, Workers
+from distrain.service.decide.effects import Told
+from distrain.service.reconcile.outside import Changes, SeenJob
+from distrain.service.store import Attempt
+from distrain.service.values import Job
+
+_FIGURES = ("step", "rows_per_s", "loss", "auc", "eta_s")
+
+
+def told_of(answer: Changes) -> Told:
+    """A scheduler's answer."""
+    counts = answer.workers
+    workers = Workers(counts.total, counts.usable, counts.free, counts.gpus)
+    jobs = tuple(map(sighting_of, answer.jobs))
+    return Told(answer.epoch, answer.revision, answer.more, workers, jobs)
+
+
+def sighting_of(job: SeenJob) -> Sighting:
+    """A job in it."""
+    view = job.view
+    shown: Mapping[str, Any] = job.document.get("view") or {}
+    return Sighting(
+        job.job_id,
+        job.service or "",
+        job.first_attempt,
+        str(job.state),
+        job.attempt,
+        job.priority,
+        view.reason if view else shown.get("reason"),
+        view.message if view else shown.get("message"),
+        view.why_pending if view else str(shown.get("why_pending") or ""),
+        _progress(job),
+        view,
+    )
+
+
+def _progress(job: SeenJob) -> dict[str, Any]:
+    figures: dict[str, Any] = {name: getattr(job, name) for name in _FIGURES}
+    if job.view is not None:
+        figures["num_steps"] = job.view.num_steps
+        figures["restarts"] = len(job.view.restarts)
+        figures["checkpoints"] = job.view.checkpoints.count
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
+    """The rows of a job's attempts that a change of its row begins or ends."""
+    epoch = str(columns.get("epoch") or job.epoch or "")
+    now_s = float(columns.get("observed_at_s") or 0.0)
+    number = int(columns.get("attempt") or 0)
+    step = (columns.get("progress") or {}).get("step")
+    reason, message = columns.get("reason"), columns.get("message")
+    rows = []
+    if number > job.attempt > 0:
+        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s, None, None)
+        rows.append(ended)
+    if number and (number != job.attempt or columns.get("finished_at_s")):
+        ended_s = columns.get("finished_at_s")
+        end = (ended_s, reason, message) if ended_s else (None, None, None)
+        rows.append(Attempt(job.id, number, epoch, job.started_at_s or now_s, *end, step))
+    return tuple(rows)
