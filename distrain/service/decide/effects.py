@@ -44,6 +44,13 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class CountRanks:
+    """How many ranks projects have in use on all clusters. Answer: numbers by project."""
+
+    projects: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CountAttempts:
     """The highest attempt in a job's run directory. Answer: a number; `None` if it is not known."""
 
@@ -114,6 +121,7 @@ Effect = (
     | Poll
     | Commit
     | CountAttempts
+    | CountRanks
     | Begin
     | Put
     | SendCancel
@@ -185,3 +193,7 @@ class NotBegun:
     reason: str
     message: str
     for_now: bool = False
+
+
+Outcome = Accepted | Refused | Silence
+"""What becomes of a command."""

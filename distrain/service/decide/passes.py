@@ -6,6 +6,7 @@ asked, so what it does not have was not handed over in between; and a row is com
 command that it speaks of.
 """
 
+from collections import Counter
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,7 @@ from distrain.service.decide.effects import (
     Change,
     Commit,
     CountAttempts,
+    CountRanks,
     Effect,
     FindJob,
     FinishRun,
@@ -80,7 +82,6 @@ class Pass:
     now_s: float
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     min_ranks: Mapping[str, int] = field(default_factory=dict)
-    elsewhere: Mapping[str, int] = field(default_factory=dict)
     starting: bool = False
     max_losses: int = MAX_SCHEDULER_LOSSES
     rows: dict[str, Job] = field(default_factory=dict)
@@ -130,9 +131,11 @@ class Pass:
             for action in self._decide(job):
                 if isinstance(action, Take):
                     changes.append(Change(job, action.columns))
-                elif isinstance(action, Finish):
-                    if (yield from self._run_finished(job, action.columns)):
-                        changes.append(Change(job, action.columns))
+                    continue
+                if not isinstance(action, Finish):
+                    continue
+                if (yield from self._run_finished(job, action.columns)):
+                    changes.append(Change(job, action.columns))
         for first in range(0, len(changes), _ROWS):
             yield from self._commit(*changes[first : first + _ROWS])
 
@@ -157,21 +160,35 @@ class Pass:
     def _tell_of_silence(self) -> Steps:
         silent_s = self.now_s - (self.memory.since_s or 0.0)
         if self.starting or silent_s >= PATIENCE_S:
-            yield from self._tell_why(self._admission()[1])
+            _, why = yield from self._admission()
+            yield from self._tell_why(why)
 
-    def _admission(self) -> tuple[list[Job], dict[str, str]]:
+    def _admission(self) -> Generator[Effect, Any, tuple[list[Job], dict[str, str]]]:
+        waiting = [job for job in self.rows.values() if job.phase is Phase.QUEUED]
+        there = [job for job in self.rows.values() if job.phase in _THERE]
+        if not waiting:
+            return [], {}
+        bound = sorted({job.project for job in waiting if self._has_quota(job.project)})
+        everywhere = (yield CountRanks(tuple(bound))) if bound else {}
+        here = Counter[str]()
+        for job in there:
+            here[job.project] += job.num_ranks
         return admit(
-            self.rows.values(),
-            [job for job in self.rows.values() if job.phase in _THERE],
+            waiting,
+            there,
             self.quotas,
             self.memory.cluster(self.generation, starting=self.starting),
             self.now_s,
             min_ranks=self.min_ranks,
-            elsewhere=self.elsewhere,
+            elsewhere={name: max(0, ranks - here[name]) for name, ranks in everywhere.items()},
         )
 
+    def _has_quota(self, project: str) -> bool:
+        quota = self.quotas.get(project)
+        return quota is not None and quota.max_ranks is not None
+
     def _admit(self) -> Steps:
-        chosen, why = self._admission()
+        chosen, why = yield from self._admission()
         for job in chosen[:_HAND_OVERS]:
             answer = yield from self._hand_over(job, HandOver(str(self.memory.epoch)))
             if isinstance(answer, Silence):

@@ -1,3 +1,5 @@
-"""The loop that brings clusters to what the database says, under leases."""
+"""Brings clusters to what the database wants of them, and the database to what they have."""
 
-__all__: list[str] = []
+from distrain.service.reconcile.reconciler import Reconciler, run_reconciler
+
+__all__ = ["Reconciler", "run_reconciler"]

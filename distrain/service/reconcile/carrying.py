@@ -4,12 +4,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distrain.errors import DistrainError, OutputError, RunInUse
+from distrain.errors import DistrainError, OutputError, SpecError
 from distrain.jobs import JobState, JobView
-from distrain.service.decide import Accepted, Refused, Silence
+from distrain.reasons import Reason
+from distrain.service.clusters import Refused as RefusedBy
+from distrain.service.clusters import SchedulerClient
 from distrain.service.decide import effects as wanted
 from distrain.service.reconcile.holding import Leases
-from distrain.service.reconcile.outside import Recorder, Scheduler
+from distrain.service.reconcile.outside import Recorder
 from distrain.service.reconcile.reading import attempts_of, told_of
 from distrain.service.store import JobChange, Store
 from distrain.service.values import Job, Phase
@@ -28,9 +30,8 @@ class Carrier:
         self.lease_name = f"cluster:{cluster}"
         self._cluster, self._store = cluster, store
         self._leases, self._recorder = leases, recorder
-        self.scheduler: Scheduler | None = None
+        self.scheduler: SchedulerClient | None = None
         self.trouble = ""
-        self._attempts: dict[str, tuple[Any, ...]] = {}
 
     def do(self, effect: wanted.Effect) -> Any:
         """Carry one out.
@@ -48,6 +49,8 @@ class Carrier:
                 return self._poll(epoch, since)
             case wanted.Commit(changes):
                 return self._commit(changes)
+            case wanted.CountRanks(projects):
+                return {name: self._store.usage(name)["ranks"] for name in projects}
             case wanted.CountAttempts(job):
                 return self._count(job)
             case wanted.Begin(job):
@@ -71,14 +74,14 @@ class Carrier:
     def _generation(self) -> int:
         return self._leases.must_hold(self.lease_name).generation
 
-    def _poll(self, epoch: str | None, since: int) -> wanted.Told | Silence:
+    def _poll(self, epoch: str | None, since: int) -> wanted.Told | wanted.Silence:
         self._generation()
         if self.scheduler is None:
-            return Silence(self.trouble)
+            return wanted.Silence(self.trouble)
         try:
             return told_of(self.scheduler.changes(since, epoch))
         except DistrainError as error:
-            return Silence(error.message)
+            return wanted.Silence(error.message)
 
     def _commit(self, changes: tuple[wanted.Change, ...]) -> set[str]:
         lease = self._leases.must_hold(self.lease_name)
@@ -100,16 +103,16 @@ class Carrier:
         generation = self._generation()
         try:
             self._recorder.begin(job, self._store.spec(job.id), generation)
-        except RunInUse as error:
-            return wanted.NotBegun("OutputError", str(error), for_now=True)
         except OutputError as error:
-            return wanted.NotBegun("OutputError", str(error))
+            return wanted.NotBegun(Reason.OUTPUT_ERROR, str(error))
+        except SpecError as error:
+            return wanted.NotBegun(Reason.INVALID_SPEC, str(error))
         except DistrainError as error:
             log.warning("job %s: its run directory is not ready: %s", job.id, error)
-            return wanted.NotBegun("OutputError", str(error), for_now=True)
+            return wanted.NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=True)
         return None
 
-    def _put(self, job: Job) -> Accepted | Refused | Silence:
+    def _put(self, job: Job) -> wanted.Outcome:
         generation = self._generation()
         spec = self._store.spec(job.id)
         return self._ask(
@@ -125,7 +128,7 @@ class Carrier:
             generation,
         )
 
-    def _cancel(self, order: wanted.SendCancel) -> Accepted | Refused | Silence:
+    def _cancel(self, order: wanted.SendCancel) -> wanted.Outcome:
         if order.newer_generation:
             self._leases.newer(self.lease_name)
         generation = self._generation()
@@ -136,20 +139,17 @@ class Carrier:
             generation,
         )
 
-    def _ask(
-        self, order: Callable[[Scheduler], object], generation: int
-    ) -> Accepted | Refused | Silence:
+    def _ask(self, order: Callable[[SchedulerClient], object], generation: int) -> wanted.Outcome:
         if self.scheduler is None:
-            return Silence(self.trouble)
+            return wanted.Silence(self.trouble)
         try:
             order(self.scheduler)
+        except RefusedBy as error:
+            ended = error.document.get("job") if error.code == "ended" else None
+            return wanted.Refused(error.code, error.message, ended or {}, generation)
         except DistrainError as error:
-            code = getattr(error, "code", None)
-            if code is None:
-                return Silence(error.message)
-            document = getattr(error, "document", {})
-            return Refused(str(code), error.message, document.get("job") or {}, generation)
-        return Accepted(generation)
+            return wanted.Silence(error.message)
+        return wanted.Accepted(generation)
 
     def _finish(self, effect: wanted.FinishRun) -> bool:
         job, seen = effect.job, effect.seen

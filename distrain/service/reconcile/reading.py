@@ -1,11 +1,12 @@
 """A scheduler's answers as values of `decide`, and the rows of attempts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from distrain.service.clusters import Changes, SeenJob
 from distrain.service.decide import Sighting, Workers
 from distrain.service.decide.effects import Told
-from distrain.service.reconcile.outside import Changes, SeenJob
 from distrain.service.store import Attempt
 from distrain.service.values import Job
 
@@ -57,10 +58,12 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     reason, message = columns.get("reason"), columns.get("message")
     rows = []
     if number > job.attempt > 0:
-        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s, None, None)
+        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s)
         rows.append(ended)
     if number and (number != job.attempt or columns.get("finished_at_s")):
-        ended_s = columns.get("finished_at_s")
-        end = (ended_s, reason, message) if ended_s else (None, None, None)
-        rows.append(Attempt(job.id, number, epoch, job.started_at_s or now_s, *end, step))
+        began_s = now_s if number != job.attempt else job.started_at_s or now_s
+        now = Attempt(job.id, number, epoch, began_s, step=step)
+        if ended_s := columns.get("finished_at_s"):
+            now = replace(now, ended_at_s=ended_s, reason=reason, message=message)
+        rows.append(now)
     return tuple(rows)

@@ -1,0 +1,164 @@
+"""The loop over one cluster, in a thread of its own: one that hangs delays no other."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from distrain.errors import DistrainError
+from distrain.service.decide import Memory, Pass, Replaced
+from distrain.service.reconcile.carrying import Carrier
+from distrain.service.reconcile.contact import Contact
+from distrain.service.reconcile.holding import Leases
+from distrain.service.store import LeaseLost, Store
+from distrain.service.values import Job, Phase, Quota
+
+EVERY_S = 1.0
+AGAIN_S = 0.1
+"""After a pass that began something, or that others disturbed."""
+
+TELL_EVERY_S = 5.0
+QUOTAS_EVERY_S = 5.0
+_SPECS = 50  # read in one pass
+
+log = logging.getLogger(__name__)
+
+
+class ClusterLoop:
+    """Reconciles one cluster while this process has its lease.
+
+    Attributes:
+        wake: Set to have the next pass made at once.
+        pass_s: How long the last pass took.
+    """
+
+    def __init__(
+        self, name: str, store: Store, leases: Leases, carrier: Carrier, contact: Contact
+    ):
+        self.name = name
+        self.wake = threading.Event()
+        self.pass_s = 0.0
+        self._store, self._leases = store, leases
+        self._carrier, self._contact = carrier, contact
+        self._memory = Memory(name)
+        self._generation = 0
+        self._told: Mapping[str, Any] = {}
+        self._told_s = 0.0
+        self._quotas: dict[str, Quota] = {}
+        self._quotas_s: float | None = None
+        self._min_ranks: dict[tuple[str, int], int] = {}
+        self._needed = True
+        self._trouble = ""
+
+    def run(self, stop: threading.Event) -> None:
+        """Make passes until `stop` is set; `wake` has to be set with it."""
+        while not stop.is_set():
+            began_s = time.monotonic()
+            self.wake.clear()
+            again = False
+            try:
+                again = self.turn()
+                self._trouble = ""
+            except (LeaseLost, Replaced) as error:
+                log.warning("cluster %s: %s", self.name, error)
+                self._memory = Memory(self.name)
+            except DistrainError as error:
+                if str(error) != self._trouble:
+                    log.warning("cluster %s: %s", self.name, error)
+                self._trouble = str(error)
+            except Exception:  # a mistake in one cluster's loop ends no other
+                log.exception("cluster %s: the pass was given up", self.name)
+                self._memory = Memory(self.name)
+            self.pass_s = time.monotonic() - began_s
+            self.wake.wait(AGAIN_S if again else max(AGAIN_S, EVERY_S - self.pass_s))
+        self._contact.close()
+
+    def turn(self) -> bool:
+        """Make one pass, if this process has the lease; whether another should follow at once.
+
+        Raises:
+            LeaseLost: Another process has it.
+            Replaced: The same, as the scheduler says.
+            Unavailable: The database does not answer.
+        """
+        lease = self._leases.hold(f"cluster:{self.name}")
+        if lease is None:
+            self._generation = 0
+            return False
+        if lease.generation != self._generation:
+            self._memory = Memory(self.name)
+            self._generation = lease.generation
+        self._contact.look(is_needed=self._needed)
+        self._carrier.scheduler, self._carrier.trouble = self._contact.client, self._contact.trouble
+        now_s = self._store.now_s()
+        one = self._new_pass(now_s)
+        self._carry_out(one)
+        self._generation = one.generation
+        alive = [job for job in one.rows.values() if job.phase is not Phase.FINAL]
+        self._needed = bool(alive)
+        self._tell(alive, now_s)
+        self._look_at_waiting(alive)
+        return one.active
+
+    def _new_pass(self, now_s: float) -> Pass:
+        clock_s = time.monotonic()
+        if self._quotas_s is None or clock_s - self._quotas_s >= QUOTAS_EVERY_S:
+            self._quotas = {project.name: project.quota for project in self._store.projects()}
+            self._quotas_s = clock_s
+        return Pass(
+            self._memory,
+            self._store.service_id,
+            self._generation,
+            now_s,
+            quotas=self._quotas,
+            min_ranks={job_id: least for (job_id, _), least in self._min_ranks.items()},
+            starting=self._contact.starting,
+        )
+
+    def _carry_out(self, one: Pass) -> None:
+        steps = one.run()
+        answer: Any = None
+        try:
+            while True:
+                answer = self._carrier.do(steps.send(answer))
+        except StopIteration:
+            return
+        finally:
+            steps.close()
+
+    def _look_at_waiting(self, alive: list[Job]) -> None:
+        """Read with how few ranks jobs may begin; an elastic job that is new waits for a pass."""
+        known = self._min_ranks
+        wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}
+        for gone in known.keys() - wanted:
+            del known[gone]
+        for key in sorted(wanted - known.keys())[:_SPECS]:
+            resources = self._store.spec(key[0]).get("resources") or {}
+            num_ranks = next(job.num_ranks for job in alive if job.id == key[0])
+            known[key] = int(resources.get("min_ranks") or num_ranks)
+
+    def _tell(self, alive: list[Job], now_s: float) -> None:
+        """Write what the cluster is like, when that has changed, and every few seconds."""
+        memory, contact = self._memory, self._contact
+        state = {
+            "reachable": memory.answers,
+            "since_s": memory.since_s,
+            "contact_s": memory.contact_s,
+            "trouble": "" if memory.answers else memory.trouble,
+            "starting": contact.starting,
+            "epoch": memory.epoch,
+            "workers": asdict(memory.workers) if memory.answers else None,
+            "jobs": len(alive),
+            "pass_s": round(self.pass_s, 3),
+            "generation": self._generation,
+        }
+        steady = ("reachable", "epoch", "starting", "workers", "trouble")
+        same = all(state[name] == self._told.get(name, "") for name in steady)
+        if same and now_s - self._told_s < TELL_EVERY_S:
+            return
+        lease = self._leases.must_hold(f"cluster:{self.name}")
+        heard_s = now_s if memory.answers else None
+        self._store.put_cluster(lease, state, heard_s)
+        self._told, self._told_s = state, now_s

@@ -1,0 +1,89 @@
+"""The way to a cluster's scheduler: finds it, has it started when jobs wait, ends it when idle."""
+
+import logging
+from collections.abc import Callable
+
+from distrain.errors import DistrainError
+from distrain.service.clusters import Found, Launcher, SchedulerClient
+from distrain.service.reconcile.outside import Connect
+from distrain.service.settings import ClusterProfile
+
+START_EVERY_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Contact:
+    """One cluster's.
+
+    Attributes:
+        client: Who asks the scheduler; `None` while there is none.
+        trouble: Why there is none, in words.
+        starting: Whether the cluster is about to come.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        profile: ClusterProfile,
+        launcher: Launcher,
+        connect: Connect,
+        clock: Callable[[], float],
+    ):
+        self._name, self._profile = name, profile
+        self._launcher, self._connect, self._clock = launcher, connect, clock
+        self._found: Found | None = None
+        self._started_s: float | None = None
+        self._idle_since_s: float | None = None
+        self.client: SchedulerClient | None = None
+        self.trouble = ""
+        self.starting = False
+
+    def look(self, *, is_needed: bool) -> None:
+        """Find the scheduler, or have it started if there are jobs for it."""
+        try:
+            found = self._launcher.find()
+            if found is None:
+                self._look_at_launcher(is_needed)
+            elif self._is_idle_too_long(is_needed):
+                self._launcher.stop()
+                found, self.trouble = None, "it was idle and has been stopped"
+            self._use(found)
+        except DistrainError as error:
+            self.starting = False
+            if str(error) != self.trouble:
+                log.warning("cluster %s: %s", self._name, error)
+            self.trouble = str(error)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._use(None)
+
+    def _use(self, found: Found | None) -> None:
+        if found == self._found:
+            return
+        if self.client is not None:
+            self.client.close()
+        self.client = None if found is None else self._connect(self._name, found)
+        self._found = found
+        if found is not None:
+            self.starting, self.trouble = False, ""
+
+    def _look_at_launcher(self, is_needed: bool) -> None:
+        now_s = self._clock()
+        recent = self._started_s is not None and now_s - self._started_s < START_EVERY_S
+        if is_needed and not recent and self._profile.kind != "address":
+            self._started_s = now_s
+            self._launcher.start(self._profile.num_workers)
+        state = self._launcher.state()
+        self.starting = state.phase in ("waiting", "starting")
+        self.trouble = state.detail or f"it is {state.phase}"
+
+    def _is_idle_too_long(self, is_needed: bool) -> bool:
+        most_s = self._profile.idle_stop_s
+        if is_needed or most_s is None or self._profile.kind == "address":
+            self._idle_since_s = None
+            return False
+        if self._idle_since_s is None:
+            self._idle_since_s = self._clock()
+        return self._clock() - self._idle_since_s >= most_s

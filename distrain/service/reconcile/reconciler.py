@@ -1,0 +1,159 @@
+"""All of a reconciler's threads: a loop for each cluster, and the chores."""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from distrain.service.clusters import Found, SchedulerClient, make_launcher
+from distrain.service.reconcile.carrying import Carrier
+from distrain.service.reconcile.chores import (
+    PRUNE_EVERY_S,
+    PUBLISH_EVERY_S,
+    RENEW_LOOK_S,
+    WATCH_EVERY_S,
+    Pruner,
+    Publisher,
+    Watcher,
+    every,
+)
+from distrain.service.reconcile.cluster_loop import ClusterLoop
+from distrain.service.reconcile.contact import Contact
+from distrain.service.reconcile.holding import Leases
+from distrain.service.reconcile.outside import Connect, MakeLauncher
+from distrain.service.reconcile.outside import Recorder as RecorderLike
+from distrain.service.recorder import Recorder, remove_old_runs
+from distrain.service.settings import Settings
+from distrain.service.store import Store, open_store
+from distrain.service.values import Phase
+
+END_WITHIN_S = 10.0
+"""For the calls that are under way when the process is to end."""
+
+log = logging.getLogger(__name__)
+
+
+def run_reconciler(settings: Settings, stop: threading.Event) -> None:
+    """Reconcile all clusters of the settings until `stop` is set. Blocks.
+
+    Any number of processes may do this with one PostgreSQL: each cluster is one's at a time.
+
+    Raises:
+        SchemaDiffers: The database's tables are not this version's.
+        Unavailable: It does not answer.
+    """
+    with open_store(settings, single=False) as store:
+        Reconciler(settings, store).run(stop)
+
+
+class Reconciler:
+    """One process's share.
+
+    Args:
+        settings: The service's.
+        store: Its database.
+        recorder: Makes what writes run directories, from the generations of leases by cluster.
+        connect: Makes a client of a scheduler.
+        launcher: Makes the launcher of a cluster.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        recorder: Callable[[Callable[[str], int | None]], RecorderLike] | None = None,
+        connect: Connect | None = None,
+        launcher: MakeLauncher | None = None,
+    ):
+        self._settings, self._store = settings, store
+        self.leases = Leases(store, _owner())
+        make_recorder = recorder or (lambda held: Recorder(settings, held, store.service_id))
+        self._recorder = make_recorder(self._generation)
+        connect = connect or self._connect
+        launcher = launcher or (lambda name: make_launcher(name, settings, store.service_id))
+        self.loops = {
+            name: ClusterLoop(
+                name,
+                store,
+                self.leases,
+                Carrier(name, store, self.leases, self._recorder),
+                Contact(name, profile, launcher(name), connect, time.monotonic),
+            )
+            for name, profile in settings.clusters.items()
+        }
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set, then give the leases back."""
+        end = threading.Event()
+        threads = [self._thread(f"cluster-{n}", loop.run, end) for n, loop in self.loops.items()]
+        threads += [self._chore(name, period_s, work, end) for name, period_s, work in self._chores(end)]
+        for thread in threads:
+            thread.start()
+        try:
+            stop.wait()
+        finally:
+            end.set()
+            for loop in self.loops.values():
+                loop.wake.set()
+            until_s = time.monotonic() + END_WITHIN_S
+            for thread in threads:
+                thread.join(max(0.0, until_s - time.monotonic()))
+            hung = [thread.name for thread in threads if thread.is_alive()]
+            if hung:
+                log.warning("these did not end in %g s: %s", END_WITHIN_S, ", ".join(hung))
+            self._recorder.close()
+            self.leases.release_all()
+
+    def _chores(self, end: threading.Event) -> list[tuple[str, float, Callable[[], None]]]:
+        wake = {name: loop.wake.set for name, loop in self.loops.items()}
+        pruner = Pruner(
+            self._store, self.leases, self._settings.retention, self._remove_runs, end
+        )
+        return [
+            ("publisher", PUBLISH_EVERY_S, Publisher(self._store, self.leases)),
+            ("renewer", RENEW_LOOK_S, self.leases.renew_all),
+            ("watcher", WATCH_EVERY_S, Watcher(self._store, wake)),
+            ("pruner", PRUNE_EVERY_S, pruner),
+        ]
+
+    def _chore(
+        self, name: str, period_s: float, work: Callable[[], None], end: threading.Event
+    ) -> threading.Thread:
+        return self._thread(name, partial(_run_chore, period_s, work), end)
+
+    def _thread(
+        self, name: str, work: Callable[[threading.Event], None], end: threading.Event
+    ) -> threading.Thread:
+        # A daemon: a call into a file system that hangs does not keep the process.
+        return threading.Thread(target=work, args=(end,), name=name, daemon=True)
+
+    def _generation(self, cluster: str) -> int | None:
+        lease = self.leases.held(f"cluster:{cluster}")
+        return None if lease is None else lease.generation
+
+    def _connect(self, name: str, found: Found) -> SchedulerClient:
+        tls = self._settings.clusters[name].tls
+        return SchedulerClient(found.url, found.token, tls, service=self._store.service_id)
+
+    def _remove_runs(self) -> None:
+        now_s = self._store.now_s()
+        for folder in remove_old_runs(self._settings, now_s, self._has_ended):
+            log.info("removed %s", folder)
+
+    def _has_ended(self, job_id: str) -> bool:
+        job = self._store.job(job_id)
+        return job is None or job.phase is Phase.FINAL
+
+
+def _run_chore(period_s: float, work: Callable[[], None], end: threading.Event) -> None:
+    every(period_s, end, work)
+
+
+def _owner() -> str:
+    """A name that no other process has had."""
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(6)}"
