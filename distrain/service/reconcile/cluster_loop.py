@@ -34,9 +34,7 @@ class ClusterLoop:
         pass_s: How long the last pass took.
     """
 
-    def __init__(
-        self, name: str, store: Store, leases: Leases, carrier: Carrier, contact: Contact
-    ):
+    def __init__(self, name: str, store: Store, leases: Leases, carrier: Carrier, contact: Contact):
         self.name = name
         self.wake = threading.Event()
         self.pass_s = 0.0

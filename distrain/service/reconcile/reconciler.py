@@ -91,7 +91,9 @@ class Reconciler:
         """Work until `stop` is set, then give the leases back."""
         end = threading.Event()
         threads = [self._thread(f"cluster-{n}", loop.run, end) for n, loop in self.loops.items()]
-        threads += [self._chore(name, period_s, work, end) for name, period_s, work in self._chores(end)]
+        threads += [
+            self._chore(name, period_s, work, end) for name, period_s, work in self._chores(end)
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -111,9 +113,7 @@ class Reconciler:
 
     def _chores(self, end: threading.Event) -> list[tuple[str, float, Callable[[], None]]]:
         wake = {name: loop.wake.set for name, loop in self.loops.items()}
-        pruner = Pruner(
-            self._store, self.leases, self._settings.retention, self._remove_runs, end
-        )
+        pruner = Pruner(self._store, self.leases, self._settings.retention, self._remove_runs, end)
         return [
             ("publisher", PUBLISH_EVERY_S, Publisher(self._store, self.leases)),
             ("renewer", RENEW_LOOK_S, self.leases.renew_all),

@@ -129,8 +129,8 @@ class Recording:
             .group_by(_jobs.c.cluster)
         )
         with self.db.read() as connection:
-            found = connection.execute(statement).tuples()
-            return {cluster: (int(seq), int(revs)) for cluster, seq, revs in found}
+            found = connection.execute(statement)
+            return {row[0]: (int(row[1]), int(row[2])) for row in found}
 
     def put_cluster(
         self, lease: Lease, state: Mapping[str, Any], observed_at_s: float | None = None
