@@ -94,8 +94,7 @@ class FakeScheduler:
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
         self.gate.set()
-        self._server: ThreadingHTTPServer | None = None
-        self._sockets: set[Any] = set()
+        self._server: _Server | None = None
 
     @property
     def epoch(self) -> str:

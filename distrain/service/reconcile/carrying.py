@@ -7,9 +7,9 @@ from typing import Any
 from distrain.errors import DistrainError, OutputError, SpecError
 from distrain.jobs import JobState, JobView
 from distrain.reasons import Reason
+from distrain.service import decide as wanted
 from distrain.service.clusters import Refused as RefusedBy
 from distrain.service.clusters import SchedulerClient
-from distrain.service.decide import effects as wanted
 from distrain.service.reconcile.holding import Leases
 from distrain.service.reconcile.outside import Recorder
 from distrain.service.reconcile.reading import attempts_of, told_of

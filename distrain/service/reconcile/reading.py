@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from distrain.service.clusters import Changes, SeenJob
-from distrain.service.decide import Sighting, Workers
-from distrain.service.decide.effects import Told
+from distrain.service.decide import Sighting, Told, Workers
 from distrain.service.store import Attempt
 from distrain.service.values import Job
 
