@@ -4,7 +4,7 @@ A `read` is one statement, or several that may see different moments. A `write` 
 On SQLite it begins with BEGIN IMMEDIATE, so that it never has to turn from reader to writer, which
 is what "database is locked" is about; writers of one process queue up before that, since SQLite's
 own waiting is by polling. On PostgreSQL it is READ COMMITTED with row locks. Rows are locked in
-this order: idempotency key, project, lease, job.
+this order: lease, idempotency key, job, project.
 """
 
 import threading
@@ -22,7 +22,6 @@ from sqlalchemy import (
     Float,
     create_engine,
     event,
-    literal,
     literal_column,
     make_url,
     select,
@@ -38,6 +37,9 @@ STATEMENT_LIMIT_S = 15
 LOCK_LIMIT_S = 10
 IDLE_LIMIT_S = 15
 CONNECT_LIMIT_S = 5
+
+_POSTGRES_NOW = literal_column("extract(epoch from clock_timestamp())::float8", Float())
+_SQLITE_NOW = literal_column("distrain_now_s()", Float())
 
 
 class Database:
@@ -79,13 +81,12 @@ class Database:
 
     def now(self) -> ColumnElement[float]:
         """Its clock in a statement, in unix seconds; SQLite's is this machine's."""
-        if self.is_postgres:
-            clock = "extract(epoch from clock_timestamp())::float8"
-            return literal_column(clock, Float())
-        return literal(time.time(), Float())
+        return _POSTGRES_NOW if self.is_postgres else _SQLITE_NOW
 
     def now_s(self, connection: Connection) -> float:
         """Its clock."""
+        if not self.is_postgres:
+            return time.time()
         return float(connection.execute(select(self.now())).scalar_one())
 
     def close(self) -> None:
@@ -170,6 +171,7 @@ def _sqlite(url: URL) -> Engine:
 
 def _set_up(connection: Any, record: object) -> None:
     connection.isolation_level = None  # Python would begin transactions by itself
+    connection.create_function("distrain_now_s", 0, time.time)
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-16000"):
         connection.execute(f"PRAGMA {pragma}").close()
 

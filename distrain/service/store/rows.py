@@ -13,6 +13,7 @@ STATE = "job.state"
 PROGRESS = "job.progress"
 DELETED = "job.deleted"
 
+_TELL = insert(tables.outbox)
 _TOLD = (
     "rev",
     "name",
@@ -96,4 +97,4 @@ def tell(
         for job, kind, body in jobs
     ]
     if rows:
-        connection.execute(insert(tables.outbox), rows)
+        connection.execute(_TELL, rows)

@@ -2,14 +2,24 @@
 
 Two requests with one key meet at the key's row, which is written first: the second waits there
 until the first has ended, and then finds its job. Two requests of one project meet at the project's
-row, so that what the quota counts does not change meanwhile.
+row, locked last, so that what the quota counts does not change until the transaction ends.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError
@@ -31,6 +41,26 @@ WITH_WORKERS = tuple(
 )
 _LOCK_NOT_AVAILABLE = "55P03"
 _jobs = tables.jobs
+_keys = tables.idempotency
+
+# Statements of each submission, made once: SQLAlchemy takes longer to make one than to run it.
+_FIND_KEY = select(_keys.c.body_sha256, _keys.c.job_id).where(
+    _keys.c.owner == bindparam("of_owner"), _keys.c.key == bindparam("of_key")
+)
+_TAKE_KEY = {
+    "postgresql": postgres_insert(_keys).on_conflict_do_nothing().returning(_keys.c.key),
+    "sqlite": sqlite_insert(_keys).on_conflict_do_nothing().returning(_keys.c.key),
+}
+_FIND_JOB = select(_jobs).where(_jobs.c.id == bindparam("job_id"))
+_LOCK_JOB = _FIND_JOB.with_for_update()
+_LOCK_PROJECT = (
+    select(tables.projects.c.quota)
+    .where(tables.projects.c.name == bindparam("project"))
+    .with_for_update()
+)
+_PUT_JOB = insert(_jobs).returning(_jobs.c.seq)
+_PUT_SPEC = insert(tables.specs)
+_PUT_TAGS = insert(tables.job_tags)
 
 
 class Submitting:
@@ -51,12 +81,13 @@ class Submitting:
             QuotaExceeded: The project has too many waiting jobs.
         """
         with self.db.write() as connection:
-            known = _take_key(self.db, connection, key, new.id)
+            now_s = self.db.now_s(connection)
+            known = _take_key(connection, key, new.id, now_s)
             if known is not None:
                 return known, False
-            now_s = _enter_queue(self.db, connection, new.project, new.owner)
             job = _insert(connection, new, now_s)
             rows.tell(connection, [(job, rows.STATE, None)], now_s)
+            _see_quota(connection, job)
         return job, True
 
     def find_key(self, key: Key) -> Job | None:
@@ -85,11 +116,10 @@ class Submitting:
             QuotaExceeded: The project has too many waiting jobs.
         """
         with self.db.write() as connection:
-            known = _take_key(self.db, connection, key, job_id)
+            now_s = self.db.now_s(connection)
+            known = _take_key(connection, key, job_id, now_s)
             if known is not None:
                 return known, False
-            before = found(connection, job_id)
-            now_s = _enter_queue(self.db, connection, before.project, before.owner)
             before = found(connection, job_id, lock=True)
             if before.phase is not Phase.FINAL:
                 raise NotNow(
@@ -103,6 +133,7 @@ class Submitting:
                 update(document).where(document.c.job_id == job_id).values(document=dict(spec))
             )
             rows.tell(connection, [(job, rows.STATE, None)], now_s)
+            _see_quota(connection, job)
         return job, True
 
 
@@ -112,8 +143,7 @@ def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
     Raises:
         NotThere: It does not.
     """
-    statement = select(_jobs).where(_jobs.c.id == job_id)
-    row = connection.execute(statement.with_for_update() if lock else statement).first()
+    row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
     if row is None:
         raise no_such_job(job_id)
     return rows.job_of(row)
@@ -131,22 +161,16 @@ def waiting() -> ColumnElement[bool]:
     return and_(_jobs.c.finished_at_s.is_(None), _jobs.c.state.not_in(WITH_WORKERS))
 
 
-def _take_key(db: Database, connection: Connection, key: Key, job_id: str) -> Job | None:
-    known = _find_key(connection, key)
-    if known is not None:
-        return known
-    dialect_insert = postgres_insert if db.is_postgres else sqlite_insert
-    statement = dialect_insert(tables.idempotency).values(
-        owner=key.owner,
-        key=key.key,
-        body_sha256=key.body_sha256,
-        job_id=job_id,
-        created_at_s=db.now(),
-    )
+_COUNT_WAITING = select(
+    func.count().label("all"),
+    func.count().filter(_jobs.c.owner == bindparam("of_owner")).label("own"),
+).where(_jobs.c.project == bindparam("of_project"), waiting())
+
+
+def _take_key(connection: Connection, key: Key, job_id: str, now_s: float) -> Job | None:
+    row = dataclasses.asdict(key) | {"job_id": job_id, "created_at_s": now_s}
     try:
-        taken = connection.execute(
-            statement.on_conflict_do_nothing().returning(tables.idempotency.c.key)
-        ).first()
+        taken = connection.execute(_TAKE_KEY[connection.dialect.name], row).first()
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
             raise
@@ -157,12 +181,7 @@ def _take_key(db: Database, connection: Connection, key: Key, job_id: str) -> Jo
 
 
 def _find_key(connection: Connection, key: Key) -> Job | None:
-    table = tables.idempotency
-    row = connection.execute(
-        select(table.c.body_sha256, table.c.job_id).where(
-            table.c.owner == key.owner, table.c.key == key.key
-        )
-    ).first()
+    row = connection.execute(_FIND_KEY, {"of_owner": key.owner, "of_key": key.key}).first()
     if row is None:
         return None
     if row.body_sha256 != key.body_sha256:
@@ -174,34 +193,24 @@ def _find_key(connection: Connection, key: Key) -> Job | None:
     return found(connection, row.job_id)
 
 
-def _enter_queue(db: Database, connection: Connection, project: str, owner: str) -> float:
-    """Lock the project, see that its quota allows one more waiting job, and tell the time."""
-    table = tables.projects
-    row = connection.execute(
-        select(table.c.quota, db.now().label("now_s"))
-        .where(table.c.name == project)
-        .with_for_update()
-    ).first()
+def _see_quota(connection: Connection, job: Job) -> None:
+    """Lock the project, and see that its quota allows a job that is in the queue already.
+
+    This comes last in its transaction, so that requests wait for each other as shortly as can be.
+    """
+    row = connection.execute(_LOCK_PROJECT, {"project": job.project}).first()
     if row is None:
-        raise NotThere("no such project", where={"project": project})
+        raise NotThere("no such project", where={"project": job.project})
     quota = Quota(**row.quota)
-    if quota.max_queued is not None or quota.max_queued_per_user is not None:
-        counts = _count_waiting(connection, project, owner)
-        if quota.max_queued is not None and counts.all >= quota.max_queued:
-            raise quota_exceeded("max_queued", quota.max_queued, project)
-        limit = quota.max_queued_per_user
-        if limit is not None and counts.own >= limit:
-            raise quota_exceeded("max_queued_per_user", limit, project)
-    return float(row.now_s)
-
-
-def _count_waiting(connection: Connection, project: str, owner: str) -> Row[int, int]:
-    return connection.execute(
-        select(
-            func.count().label("all"),
-            func.count().filter(_jobs.c.owner == owner).label("own"),
-        ).where(_jobs.c.project == project, waiting())
-    ).one()
+    own = quota.max_queued_per_user
+    if quota.max_queued is None and own is None:
+        return
+    of = {"of_project": job.project, "of_owner": job.owner}
+    counts = connection.execute(_COUNT_WAITING, of).one()
+    if quota.max_queued is not None and counts.all > quota.max_queued:
+        raise quota_exceeded("max_queued", quota.max_queued, job.project)
+    if own is not None and counts.own > own:
+        raise quota_exceeded("max_queued_per_user", own, job.project)
 
 
 def _insert(connection: Connection, new: NewJob, now_s: float) -> Job:
@@ -211,9 +220,8 @@ def _insert(connection: Connection, new: NewJob, now_s: float) -> Job:
     columns = {f.name: getattr(job, f.name) for f in dataclasses.fields(job) if f.name != "seq"}
     columns |= {"phase": job.phase.value, "intent": job.intent.value}
     columns["progress"] = {}
-    result = connection.execute(insert(_jobs).values(columns).returning(_jobs.c.seq))
-    job = dataclasses.replace(job, seq=result.scalar_one())
-    connection.execute(insert(tables.specs).values(job_id=new.id, document=dict(new.spec)))
+    job = dataclasses.replace(job, seq=connection.execute(_PUT_JOB, columns).scalar_one())
+    connection.execute(_PUT_SPEC, {"job_id": new.id, "document": dict(new.spec)})
     put_tags(connection, job)
     return job
 
@@ -225,7 +233,7 @@ def put_tags(connection: Connection, job: Job) -> None:
         connection.execute(delete(table).where(table.c.seq == job.seq))
     if job.tags:
         tags = [{"key": key, "value": value, "seq": job.seq} for key, value in job.tags.items()]
-        connection.execute(insert(table), tags)
+        connection.execute(_PUT_TAGS, tags)
 
 
 def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:
