@@ -10,8 +10,8 @@
     │   │   └── NonFiniteOutput    1    a model's output is not finite
     │   └── Unstorable             1    a value that the service's database cannot hold
     ├── OutputError                1    an output could not be written whole
-    │   ├── NotOurs            1    another writes a run directory of a service (`distrain.runs`)
     │   └── RunInUse               1    another process writes the run directory (`distrain.runs`)
+    │       └── NotOurs            1    with a newer lease of a service, or as a command
     ├── Unavailable                1    a storage does not answer now; a later try may succeed
     ├── StoreError                 1    what the database refuses (`distrain.service.store`)
     │   ├── NotThere               1    a job, project, user, token or webhook

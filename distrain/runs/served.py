@@ -19,7 +19,7 @@ from distrain.reasons import Reason
 from distrain.run_paths import RunPaths
 from distrain.runs.history import History
 from distrain.runs.lines import append, lines_of
-from distrain.runs.locks import locked
+from distrain.runs.locks import RunInUse, locked
 from distrain.runs.recorder import check_new_run, is_finished
 from distrain.runs.run_file import (
     RunFile,
@@ -36,8 +36,8 @@ from distrain.spec import JobSpec
 from distrain.storage import translated_errors, whole_file
 
 
-class NotOurs(OutputError):
-    """Another writes the run directory: a newer holder of the lease, another service, a command."""
+class NotOurs(RunInUse):
+    """Another writes a service's run directory: a newer holder of its lease, or a command."""
 
 
 class ServedRun:
@@ -68,7 +68,7 @@ class ServedRun:
         """Make the directory, or go on with that of an earlier submission, and write the spec.
 
         Raises:
-            NotOurs: It is another's.
+            RunInUse: Another process writes it now; `NotOurs`: with a newer lease.
             OutputError: It cannot be written, or holds something else.
         """
         with translated_errors(self.paths.root):
@@ -156,7 +156,7 @@ class ServedRun:
         if run.service is None:
             raise self._not_ours("a command has gone on with the run")
         if run.service.id != mark.id:
-            raise self._not_ours(f"the run is kept by another service, {run.service.id}")
+            raise self._occupied(f"another service keeps the run, {run.service.id}")
         if run.service.generation > mark.generation:
             newer = run.service.generation
             raise self._not_ours(
@@ -171,7 +171,15 @@ class ServedRun:
 
     def _check_job(self, run: RunFile) -> None:
         if run.job_id != self.job_id:
-            raise self._not_ours(f"the directory holds the run of another job, {run.job_id}")
+            raise self._occupied(f"the directory holds the run of another job, {run.job_id}")
+
+    def _occupied(self, message: str) -> OutputError:
+        self.forget()
+        return OutputError(
+            message,
+            where={"path": str(self.paths.root), "job": self.job_id},
+            hint="Remove or rename the directory, or correct the cluster's run_root.",
+        )
 
     def _not_ours(self, message: str) -> NotOurs:
         self.forget()

@@ -1,6 +1,7 @@
 """What an operator decides: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -113,6 +114,11 @@ class ClusterProfile(_Section):
             raise ValueError("a cluster of the kind `address` needs its url")
         if self.kind != "address" and self.url:
             raise ValueError(f"the service starts a cluster of the kind `{self.kind}`: no url")
+        if self.run_root and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(self.run_root)):
+            raise ValueError(
+                f"run_root {self.run_root}: run directories cannot lie at a URL: name a folder of "
+                "a filesystem that the service and all workers share"
+            )
         if self.url:
             parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -306,6 +312,8 @@ def _placed(key: object, value: Any, folder: Path) -> Any:
     """A value of the file whose paths are absolute."""
     if isinstance(value, dict):
         return {name: _placed(name, inner, folder) for name, inner in value.items()}
+    if isinstance(value, str) and "://" in value:
+        return value
     if isinstance(value, str) and (key in _PATHS or str(key).endswith("_file")):
         return str(folder / Path(value).expanduser())
     return value

@@ -185,9 +185,9 @@ def test_commands_leave_a_service_its_runs_until_they_have_ended(tmp_path: Path)
 
 def test_another_job_or_service_is_told_whose_it_is(tmp_path: Path) -> None:
     served(tmp_path)
-    with pytest.raises(NotOurs, match="another service, s-1"):
+    with pytest.raises(OutputError, match="another service keeps the run, s-1"):
         served(tmp_path, ServiceMark("s-2", 9))
-    with pytest.raises(NotOurs, match="the run of another job, clicks-1"):
+    with pytest.raises(OutputError, match="the run of another job, clicks-1"):
         ServedRun(tmp_path, "clicks-2").begin(JOB_SPEC, FIRST)
     RunPaths(tmp_path).run.unlink()
     with pytest.raises(OutputError, match="holds a run already"):
