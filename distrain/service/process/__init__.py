@@ -1,3 +1,43 @@
 """The processes of `distrain serve`: the API, the reconciler, and who starts and watches them."""
 
-__all__: list[str] = []
+from distrain.service.process.checks import Check, Verdict, check_service, exit_code
+from distrain.service.process.entry import (
+    Serving,
+    api_alone,
+    end_clusters,
+    reconciler_alone,
+    serve,
+    supervised_api,
+    supervised_reconciler,
+)
+from distrain.service.process.logs import set_up_logs, without_secrets
+from distrain.service.process.preparing import (
+    DEFAULT_PROJECT,
+    MadeToken,
+    declare,
+    make_folder,
+    new_token,
+    prepare_database,
+)
+
+__all__ = [
+    "Check",
+    "DEFAULT_PROJECT",
+    "MadeToken",
+    "Serving",
+    "Verdict",
+    "api_alone",
+    "check_service",
+    "declare",
+    "end_clusters",
+    "exit_code",
+    "make_folder",
+    "new_token",
+    "prepare_database",
+    "reconciler_alone",
+    "serve",
+    "set_up_logs",
+    "supervised_api",
+    "supervised_reconciler",
+    "without_secrets",
+]

@@ -1,0 +1,98 @@
+"""The process of the API: uvicorn over one socket, until it is told to end."""
+
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from distrain.service.api import make_app
+from distrain.service.page import add_pages
+from distrain.service.process.request_log import RequestLog
+from distrain.service.settings import Settings
+from distrain.service.store import open_store
+
+GRACE_S = 5
+"""How long requests that are being answered get when the process ends."""
+
+
+class PeerNameProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
+    """Tells applications whose certificate a client has shown, as the ASGI extension `tls` does."""
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has connected."""
+        super().connection_made(transport)
+        name = common_name(transport.get_extra_info("peercert"))
+        if name:
+            self.app = _told(self.app, name)
+
+
+def common_name(certificate: Any) -> str | None:
+    """The common name of a certificate as `ssl` gives it; `None` where there is none.
+
+    >>> common_name({"subject": ((("commonName", "proxy"),),)})
+    'proxy'
+    """
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return None
+
+
+def _told(app: ASGIApp, name: str) -> ASGIApp:
+    async def with_name(scope: Scope, receive: Receive, send: Send) -> None:
+        extensions = {**(scope.get("extensions") or {}), "tls": {"client_cert_name": name}}
+        await app({**scope, "extensions": extensions}, receive, send)
+
+    return with_name
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]):
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+
+def run_api(settings: Settings, bound: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT; the socket stays open for others that hold it.
+
+    Raises:
+        DistrainError: The database or the service's key cannot be used.
+    """
+    with open_store(settings, single=False) as store:
+        app = make_app(store, settings)
+        add_pages(app)
+        server = _Server(_config(RequestLog(app), settings), on_ready)
+        try:
+            server.run(sockets=[bound])
+        except KeyboardInterrupt:
+            pass  # uvicorn passes the signal on after it has ended in order
+
+
+def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    tls = settings.listen.tls
+    options: dict[str, Any] = {}
+    if tls.cert_file is not None:
+        options = {"ssl_certfile": str(tls.cert_file), "ssl_keyfile": str(tls.key_file)}
+        if tls.ca_file is not None:
+            options |= {"ssl_ca_certs": str(tls.ca_file), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    return uvicorn.Config(
+        app,
+        http=PeerNameProtocol,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # who the client is decides about sign-on: no header may say it
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        **options,
+    )
+

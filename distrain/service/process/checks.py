@@ -1,0 +1,204 @@
+"""`distrain serve check`: whether a configuration works on this machine, now."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import httpx2
+
+from distrain.errors import DistrainError, Unavailable
+from distrain.service.clusters import Found, make_launcher
+from distrain.service.settings import ClusterProfile, Settings
+from distrain.service.store import Store, open_store
+
+PROBE_S = 5.0
+MOST_SKEW_S = 2.0
+LEAST_FREE_BYTES = 2**30
+
+
+class Verdict(StrEnum):
+    """How a check ended; `away`: what it asks does not answer now."""
+
+    OK = "ok"
+    NOTE = "note"
+    FAIL = "fail"
+    AWAY = "away"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        mend: What to do about it.
+    """
+
+    name: str
+    verdict: Verdict
+    detail: str
+    mend: str = ""
+
+
+def check_service(settings: Settings) -> list[Check]:
+    """All checks, none of which changes anything."""
+    checks = [
+        _data_folder(settings),
+        *(_private_file(name, path) for name, path in _secret_files(settings)),
+    ]
+    service_id = ""
+    try:
+        with open_store(settings, single=False) as store:
+            service_id = store.service_id
+            checks += _database(store)
+    except DistrainError as error:
+        away = isinstance(error, Unavailable)
+        checks.append(_failed("database", error, Verdict.AWAY if away else Verdict.FAIL))
+    for name, profile in settings.clusters.items():
+        checks.append(_run_root(name, settings.run_root(name)))
+        checks.append(_cluster(name, profile, settings, service_id))
+    return checks
+
+
+def exit_code(checks: list[Check]) -> int:
+    """0 where all is well, 1 where something must be mended, 69 where something does not answer."""
+    verdicts = {check.verdict for check in checks}
+    if Verdict.FAIL in verdicts:
+        return 1
+    return 69 if Verdict.AWAY in verdicts else 0
+
+
+def _failed(name: str, error: DistrainError, verdict: Verdict = Verdict.FAIL) -> Check:
+    where = "; ".join(f"{key}: {value}" for key, value in error.where.items())
+    detail = f"{error.message} ({where})" if where else error.message
+    return Check(name, verdict, detail, error.hint or "")
+
+
+def _data_folder(settings: Settings) -> Check:
+    folder = settings.data_dir
+    if not folder.is_dir():
+        return Check("data_dir", Verdict.NOTE, f"{folder} is not there: the first start makes it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Check(
+            "data_dir", Verdict.FAIL, f"{folder} cannot be written", "Change owner or permissions."
+        )
+    if folder.stat().st_mode & 0o077:
+        return Check(
+            "data_dir", Verdict.FAIL, f"others may enter {folder}", f"chmod 700 {folder}"
+        )
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < LEAST_FREE_BYTES:
+        return Check(
+            "data_dir", Verdict.FAIL, f"{free_bytes >> 20} MiB are free in {folder}", "Free space."
+        )
+    return Check("data_dir", Verdict.OK, str(folder))
+
+
+def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    key = settings.secrets_file or settings.data_dir / "service.key"
+    if settings.secrets_file or key.exists():
+        yield "service key", key
+    if settings.listen.tls.key_file:
+        yield "listen.tls.key_file", settings.listen.tls.key_file
+    for name, profile in settings.clusters.items():
+        if profile.token_file:
+            yield f"clusters.{name}.token_file", profile.token_file
+        if profile.tls.key_file:
+            yield f"clusters.{name}.tls.key_file", profile.tls.key_file
+
+
+def _private_file(name: str, path: Path) -> Check:
+    try:
+        mode = path.stat().st_mode
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        return Check(name, Verdict.FAIL, f"{path}: {error.strerror}", "Check path and owner.")
+    if mode & 0o077:
+        return Check(name, Verdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
+    return Check(name, Verdict.OK, str(path))
+
+
+def _database(store: Store) -> list[Check]:
+    skew_s = store.now_s() - time.time()
+    clock = (
+        Check("clock", Verdict.OK, "that of the database")
+        if abs(skew_s) <= MOST_SKEW_S
+        else Check(
+            "clock",
+            Verdict.FAIL,
+            f"the database's differs by {skew_s:+.1f} s",
+            "Have both machines set their clocks by NTP.",
+        )
+    )
+    return [Check("database", Verdict.OK, f"{store.db.where}, of this version"), clock]
+
+
+def _run_root(cluster: str, folder: Path) -> Check:
+    name = f"clusters.{cluster}.run_root"
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        return Check(
+            name, Verdict.FAIL, f"{folder}: {error.strerror}", "Let the service's user write there."
+        )
+    return Check(name, Verdict.OK, str(folder))
+
+
+def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id: str) -> Check:
+    label = f"clusters.{name}"
+    launcher = make_launcher(name, settings, service_id)
+    try:
+        found = launcher.find()
+        if found is None:
+            state = launcher.state()
+            verdict = Verdict.FAIL if state.phase == "failed" else Verdict.NOTE
+            detail = f"{state.phase}: {state.detail}" if state.detail else state.phase
+            return Check(label, verdict, detail, "The service starts it when it runs.")
+    except DistrainError as error:
+        return _failed(label, error, Verdict.AWAY)
+    return _asked(label, profile, found)
+
+
+def _asked(label: str, profile: ClusterProfile, found: Found) -> Check:
+    headers = {"Authorization": f"Bearer {found.token}"} if found.token else {}
+    try:
+        with _client(profile) as client:
+            answer = client.get(f"{found.url.rstrip('/')}/distrain/v1/workers", headers=headers)
+    except (httpx2.HTTPError, OSError, ValueError) as error:
+        return Check(
+            label, Verdict.AWAY, f"{found.url} does not answer: {error}", "Look at its scheduler."
+        )
+    if answer.status_code in (401, 403):
+        return Check(
+            label,
+            Verdict.FAIL,
+            f"{found.url} refuses the token",
+            "token_file holds what DISTRAIN_DASHBOARD_TOKEN is to the scheduler.",
+        )
+    if answer.status_code == 404:
+        return Check(
+            label,
+            Verdict.FAIL,
+            f"{found.url} has no routes for jobs",
+            "Start it with `dask scheduler --preload distrain.preload`, of this version.",
+        )
+    if answer.status_code != 200:
+        return Check(label, Verdict.AWAY, f"{found.url} answers {answer.status_code}")
+    return Check(label, Verdict.OK, found.url)
+
+
+def _client(profile: ClusterProfile) -> httpx2.Client:
+    tls, make = profile.tls, httpx2.create_ssl_context
+    context = make(verify=str(tls.ca_file)) if tls.ca_file else make()
+    if tls.cert_file and tls.key_file:
+        context.load_cert_chain(str(tls.cert_file), str(tls.key_file))
+    return httpx2.Client(timeout=PROBE_S, verify=context, trust_env=False)
+
+

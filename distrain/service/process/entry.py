@@ -1,0 +1,171 @@
+"""What the commands call: the whole service, and each of its processes alone."""
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrain.cluster import only_one
+from distrain.errors import ClusterError, on_sigterm
+from distrain.service.clusters import make_launcher
+from distrain.service.process.children import settings_from
+from distrain.service.process.listening import bind, url_of
+from distrain.service.process.logs import set_up_logs
+from distrain.service.process.preparing import (
+    MadeToken,
+    declare,
+    first_token,
+    make_folder,
+    prepare_database,
+)
+from distrain.service.process.supervisor import Supervisor
+from distrain.service.settings import Settings
+from distrain.service.store import open_store
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A service that answers.
+
+    Attributes:
+        url: The API's and the page's address.
+        token: The first operator's, if it was made just now.
+    """
+
+    url: str
+    settings: Settings
+    database: str
+    token: MadeToken | None
+
+
+def serve(
+    read: Callable[[], Settings],
+    config: Path | None,
+    on_ready: Callable[[Serving], None],
+    *,
+    stop_clusters: bool = False,
+) -> None:
+    """Run the service until SIGTERM or SIGINT.
+
+    Args:
+        read: Reads the settings; called again to reload them.
+        on_ready: Called once, when all processes have started.
+        stop_clusters: End the clusters that the service starts, too.
+
+    Raises:
+        DistrainError: It cannot be started.
+    """
+    settings = read()
+    set_up_logs("supervisor")
+    make_folder(settings)
+    with only_one(settings.data_dir / "serve.lock") as is_only:
+        if not is_only:
+            raise ClusterError(
+                "another `distrain serve` has the data folder",
+                where={"data_dir": str(settings.data_dir)},
+                hint="Stop that one, or name another folder with --data-dir.",
+            )
+        with bind(settings.listen) as bound:
+            bound.set_inheritable(False)
+            prepare_database(settings)
+            with open_store(settings) as store:
+                declare(store, settings)
+                made = first_token(store, settings)
+                serving = Serving(url_of(settings.listen, bound), settings, store.db.where, made)
+                supervisor = Supervisor(
+                    store, settings, bound, read, config, lambda: on_ready(serving)
+                )
+                supervisor.run()
+                if stop_clusters:
+                    end_clusters(supervisor.settings, store.service_id)
+        if settings.listen.unix_socket:
+            settings.listen.unix_socket.unlink(missing_ok=True)
+
+
+def end_clusters(settings: Settings, service_id: str) -> None:
+    """End the clusters that the service has started.
+
+    Raises:
+        ClusterError: One could not be ended.
+    """
+    for name in settings.clusters:
+        make_launcher(name, settings, service_id).stop()
+
+
+def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
+    """Run the API in this process, until SIGTERM or SIGINT.
+
+    Raises:
+        DistrainError: It cannot be started.
+    """
+    from distrain.service.process.api_process import run_api
+
+    set_up_logs("api")
+    make_folder(settings)
+    with bind(settings.listen) as bound:
+        url = url_of(settings.listen, bound)
+        run_api(settings, bound, lambda: on_ready(url))
+
+
+def reconciler_alone(settings: Settings, on_ready: Callable[[], None]) -> None:
+    """Run the reconciler in this process, until SIGTERM or SIGINT.
+
+    Raises:
+        DistrainError: It cannot be started.
+    """
+    set_up_logs("reconciler")
+    make_folder(settings)
+    _reconcile(settings, on_ready)
+
+
+def supervised_api(descriptor: int) -> None:
+    """The API as a supervisor's child, over a socket that it was given."""
+    from distrain.service.process.api_process import run_api
+
+    set_up_logs("api")
+    settings = _settings_of_supervisor()
+    with socket.socket(fileno=descriptor) as bound:
+        bound.set_inheritable(False)
+        run_api(settings, bound, _say_ready)
+
+
+def supervised_reconciler() -> None:
+    """The reconciler as a supervisor's child."""
+    set_up_logs("reconciler")
+    _reconcile(_settings_of_supervisor(), _say_ready)
+
+
+def _reconcile(settings: Settings, on_ready: Callable[[], None]) -> None:
+    from distrain.service.reconcile import run_reconciler
+
+    stop = threading.Event()
+    with on_sigterm(lambda *_: stop.set()):
+        on_ready()
+        with suppress(KeyboardInterrupt):
+            run_reconciler(settings, stop)
+
+
+def _settings_of_supervisor() -> Settings:
+    # Unbuffered: the thread waits for the end of what this line begins.
+    with os.fdopen(os.dup(0), "rb", buffering=0) as given:
+        settings = settings_from(given.readline())
+    threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
+    return settings
+
+
+def _end_with_the_supervisor() -> None:
+    """Ask this process to end when the supervisor's end of standard input is closed."""
+    import signal
+
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _say_ready() -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()

@@ -1,0 +1,103 @@
+"""What stands before the first process: folder, database, declared projects, the first token."""
+
+import os
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from distrain.errors import OutputError
+from distrain.service.access import DEFAULT_DAYS, make_token, service_key
+from distrain.service.settings import Settings
+from distrain.service.store import Store, Token, migrate
+from distrain.service.values import Quota, Role, Scope
+
+DEFAULT_PROJECT = "default"
+ALL_SCOPES = frozenset(Scope)
+
+
+@dataclass(frozen=True)
+class MadeToken:
+    """A token that was made just now; its text is shown once.
+
+    Attributes:
+        text: The token.
+    """
+
+    id: str
+    user: str
+    expires_at_s: float
+    text: str = field(repr=False)
+
+
+def make_folder(settings: Settings) -> None:
+    """Make the data folder for its owner alone, and the service's key in it.
+
+    Raises:
+        OutputError: It cannot be made.
+    """
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(settings.data_dir, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise OutputError(
+            f"the data folder cannot be used: {error.strerror}",
+            where={"data_dir": str(settings.data_dir)},
+            hint="Name another with --data-dir.",
+        ) from error
+    service_key(settings)
+
+
+def prepare_database(settings: Settings) -> None:
+    """Bring the tables to this version's.
+
+    Raises:
+        DistrainError: The database cannot be had or changed.
+    """
+    migrate(settings)
+
+
+def declare(store: Store, settings: Settings) -> None:
+    """Bring admins and declared projects in the database to what the settings say."""
+    for user, is_admin in store.users().items():
+        if is_admin and user not in settings.admins:
+            store.ensure_user(user, is_admin=False)
+    for user in settings.admins:
+        store.ensure_user(user, is_admin=True)
+    known = {project.name for project in store.projects()}
+    if DEFAULT_PROJECT not in known | set(settings.projects):
+        store.put_project(DEFAULT_PROJECT, Quota())
+    for name, project in settings.projects.items():
+        quota = Quota(
+            project.max_ranks,
+            project.max_queued,
+            project.max_queued_per_user,
+            project.max_priority,
+        )
+        store.put_project(name, quota, declared=True)
+        for user in set(store.members(name)) - set(project.members):
+            store.remove_member(name, user)
+        for user, role in project.members.items():
+            store.set_member(name, user, Role(role))
+    store.undeclare_projects(settings.projects)
+
+
+def first_token(store: Store, settings: Settings) -> MadeToken | None:
+    """A token of the first admin, where no admin has ever had one."""
+    if not settings.admins or any(store.tokens(user) for user in settings.admins):
+        return None
+    return new_token(store, settings.admins[0], label="made by the first start")
+
+
+def new_token(
+    store: Store,
+    user: str,
+    *,
+    label: str = "",
+    days: float = DEFAULT_DAYS,
+    scopes: frozenset[Scope] = ALL_SCOPES,
+) -> MadeToken:
+    """Make a token and keep its hash."""
+    made, now_s = make_token(), store.now_s()
+    expires_at_s = now_s + timedelta(days=days).total_seconds()
+    store.put_token(Token(made.id, made.sha256, user, label, scopes, now_s, expires_at_s))
+    return MadeToken(made.id, user, expires_at_s, made.text)
