@@ -35,6 +35,7 @@ COMMANDS = {
     "predict": "Write a saved model's scores of parquet files.",
     "export": "Write a saved model for torch alone, or for ONNX runtimes.",
     "schema": "Show, select from or convert a schema.",
+    "serve": "Run the job service: jobs of many users, over HTTP.",
     "doctor": "Check versions, devices, cluster and write access.",
     "completion": "Print the script that completes commands in your shell.",
 }
@@ -46,6 +47,7 @@ _FILES = {
     **dict.fromkeys(("evaluate", "predict", "export"), "saved.{}"),
     **dict.fromkeys(("status", "attach", "cancel"), "jobs.{}"),
     "jobs": "jobs.list",
+    "serve": "service.serve",
     "top": "top.command",
 }
 """Where a command's file lies, if it is not beside this one."""

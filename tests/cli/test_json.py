@@ -24,8 +24,8 @@ WITHOUT = {
 }
 """Commands without `--json`, and why."""
 
-ELSEWHERE = {"jobs", "status", "attach", "cancel"}
-"""Run with `--json` by test_jobs.py."""
+ELSEWHERE = {"jobs", "status", "attach", "cancel", "serve"}
+"""Run with `--json` by test_jobs.py, and by the tests of the service."""
 
 
 def command_of(name: str) -> click.Command:

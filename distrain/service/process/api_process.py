@@ -3,6 +3,7 @@
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -10,7 +11,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from distrain.service.api import make_app
-from distrain.service.page import add_pages
 from distrain.service.process.request_log import RequestLog
 from distrain.service.settings import Settings
 from distrain.service.store import open_store
@@ -27,7 +27,7 @@ class PeerNameProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # c
         super().connection_made(transport)
         name = common_name(transport.get_extra_info("peercert"))
         if name:
-            self.app = _told(self.app, name)
+            self.app: ASGIApp = _told(self.app, name)
 
 
 def common_name(certificate: Any) -> str | None:
@@ -70,12 +70,9 @@ def run_api(settings: Settings, bound: socket.socket, on_ready: Callable[[], Non
     """
     with open_store(settings, single=False) as store:
         app = make_app(store, settings)
-        add_pages(app)
         server = _Server(_config(RequestLog(app), settings), on_ready)
-        try:
+        with suppress(KeyboardInterrupt):  # uvicorn passes the signal on after it has ended
             server.run(sockets=[bound])
-        except KeyboardInterrupt:
-            pass  # uvicorn passes the signal on after it has ended in order
 
 
 def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
@@ -95,4 +92,3 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         timeout_graceful_shutdown=GRACE_S,
         **options,
     )
-

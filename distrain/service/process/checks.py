@@ -87,9 +87,7 @@ def _data_folder(settings: Settings) -> Check:
             "data_dir", Verdict.FAIL, f"{folder} cannot be written", "Change owner or permissions."
         )
     if folder.stat().st_mode & 0o077:
-        return Check(
-            "data_dir", Verdict.FAIL, f"others may enter {folder}", f"chmod 700 {folder}"
-        )
+        return Check("data_dir", Verdict.FAIL, f"others may enter {folder}", f"chmod 700 {folder}")
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < LEAST_FREE_BYTES:
         return Check(
@@ -200,5 +198,3 @@ def _client(profile: ClusterProfile) -> httpx2.Client:
     if tls.cert_file and tls.key_file:
         context.load_cert_chain(str(tls.cert_file), str(tls.key_file))
     return httpx2.Client(timeout=PROBE_S, verify=context, trust_env=False)
-
-

@@ -88,7 +88,7 @@ def set_up_logs(process: str, *, level: str = "info", console: bool | None = Non
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for chatty in ("httpx2", "httpcore", "httpcore2", "alembic", "uvicorn.access"):
+    for chatty in ("httpx2", "httpcore", "httpcore2", "alembic", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -60,9 +60,6 @@ class Supervisor:
         self._children = [
             Child(name, socket_words, self._events.put, [bound.fileno()]) for name in names
         ]
-        self._children.append(
-            Child("reconciler", ["serve", "reconcile", "--supervised"], self._events.put)
-        )
         self._not_ready = {child.name for child in self._children}
 
     @property
@@ -97,8 +94,11 @@ class Supervisor:
         now_s = time.monotonic()
         for child in self._children:
             if child.start_at_s is not None and child.start_at_s <= now_s:
-                child.start(self._settings, now_s)
-                _log.info("started", child=child.name, pid=child.pid)
+                self._start(child, now_s)
+
+    def _start(self, child: Child, now_s: float) -> None:
+        child.start(self._settings, now_s)
+        _log.info("started", child=child.name, pid=child.pid)
 
     def _look_for_ended(self) -> None:
         now_s = time.monotonic()
@@ -140,7 +140,7 @@ class Supervisor:
         _log.info("the configuration was reloaded")
         for child in self._children:  # one after the other; requests wait in the socket's queue
             child.end(END_S)
-            child.start(wanted, time.monotonic())
+            self._start(child, time.monotonic())
 
     def _file_state(self) -> tuple[int, ...] | None:
         try:

@@ -1,0 +1,3 @@
+"""Commands of whoever operates the job service."""
+
+__all__: list[str] = []

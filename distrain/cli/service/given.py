@@ -1,0 +1,96 @@
+"""The options that name a service's configuration, and what they amount to."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from distrain.cli.options import PATH
+from distrain.errors import DistrainError
+
+if TYPE_CHECKING:
+    from distrain.service.settings import Settings
+    from distrain.service.store import Store
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class MissingExtra(DistrainError):
+    """The packages of the service are not installed."""
+
+
+def settings_options(function: Function) -> Function:
+    """`--config` and `--data-dir`."""
+    function = click.option(
+        "--data-dir",
+        type=PATH,
+        metavar="FOLDER",
+        help="Where the service keeps its things. Default: ~/.local/share/distrain/serve.",
+    )(function)
+    return click.option(
+        "--config",
+        type=PATH,
+        metavar="serve.yaml",
+        envvar="DISTRAIN_SERVE_CONFIG",
+        help="The service's configuration. Default: DISTRAIN_SERVE_CONFIG.",
+    )(function)
+
+
+def read_settings(
+    config: Path | None,
+    data_dir: Path | None,
+    port: int | None = None,
+    no_cluster: bool = False,
+) -> "Settings":
+    """The settings that a command's options, the environment and the file give.
+
+    Raises:
+        MissingExtra: Packages of the service are not installed.
+        InputError: A key or value cannot be used.
+    """
+    try:
+        import alembic
+        import fastapi
+        import sqlalchemy
+        import structlog
+        import uvicorn
+
+        from distrain.service.settings import load_settings
+
+        del alembic, fastapi, sqlalchemy, structlog, uvicorn
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"the service needs a package that is not installed: {error.name}",
+            hint="Install them with `pip install 'distrain[service]'`.",
+        ) from error
+    overrides: dict[str, Any] = {}
+    if data_dir is not None:
+        overrides["data_dir"] = data_dir.absolute()
+    if port is not None:
+        overrides["listen"] = {"port": port}
+    settings = load_settings(config, **overrides)
+    if no_cluster:
+        kept = {name: p for name, p in settings.clusters.items() if p.kind != "local"}
+        settings = settings.model_copy(update={"clusters": kept})
+    return settings
+
+
+def open_database(settings: "Settings") -> "Store":
+    """The service's database, which a running service shares.
+
+    Raises:
+        DistrainError: It is not there, or of another version.
+    """
+    from distrain.service.store import open_store
+
+    return open_store(settings, single=False)
+
+
+def note_change(store: "Store", action: str, target: str, **details: Any) -> None:
+    """Write an audit row of what somebody changed without the API."""
+    import getpass
+
+    store.audit(
+        user=f"os:{getpass.getuser()}", action=action, target=target, outcome="ok", details=details
+    )

@@ -1,0 +1,164 @@
+"""`distrain serve project`: projects, quotas and members, in the database itself."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distrain.cli.options import json_option
+from distrain.cli.output import print_answer, print_json, print_result
+from distrain.cli.service.given import note_change, open_database, read_settings, settings_options
+
+NO_LIMIT = "none"
+_LIMITS = ("max_ranks", "max_queued", "max_queued_per_user")
+
+
+class Limit(click.ParamType):  # type: ignore[type-arg]
+    """A count, or `none` for any number."""
+
+    name = "count|none"
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | int:
+        """Parse `value`."""
+        text = str(value)
+        if text == NO_LIMIT:
+            return text
+        if not text.isdigit():
+            self.fail(f"{text!r} is neither a count nor `{NO_LIMIT}`", param, ctx)
+        return int(text)
+
+
+@click.group("project")
+def project() -> None:
+    """Make projects, set their quotas, and say who may do what in them.
+
+    \b
+    Examples:
+      distrain serve project set ads --max-ranks 8
+      distrain serve project member ads alice submitter
+      distrain serve project list
+    """
+
+
+@project.command("set")
+@settings_options
+@click.argument("name")
+@click.option("--max-ranks", type=Limit(), help="Ranks that run at once, or `none`.")
+@click.option("--max-queued", type=Limit(), help="Jobs that wait at once, or `none`.")
+@click.option("--max-queued-per-user", type=Limit(), help="The same for each user, or `none`.")
+@click.option("--max-priority", type=int, help="The highest priority of its submitters.")
+@json_option("Print one JSON document.")
+def put(
+    config: Path | None,
+    data_dir: Path | None,
+    name: str,
+    max_ranks: str | int | None,
+    max_queued: str | int | None,
+    max_queued_per_user: str | int | None,
+    max_priority: int | None,
+    as_json: bool,
+) -> None:
+    """Make a project, or change the limits that are named.
+
+    \b
+    Examples:
+      distrain serve project set ads --max-ranks 8 --max-priority 10
+      distrain serve project set ads --max-ranks none
+    """
+    from dataclasses import asdict
+
+    settings = read_settings(config, data_dir)
+    import re
+
+    from distrain.service.settings import NAME_PATTERN
+    from distrain.service.values import Quota
+
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise click.UsageError(f"NAME: {name!r} has more than lower case letters, digits and -.")
+    given = dict(zip(_LIMITS, (max_ranks, max_queued, max_queued_per_user), strict=True))
+    changes: dict[str, Any] = {
+        key: None if value == NO_LIMIT else value
+        for key, value in given.items()
+        if value is not None
+    }
+    if max_priority is not None:
+        changes["max_priority"] = max_priority
+    with open_database(settings) as store:
+        known = {found.name: found.quota for found in store.projects()}
+        quota = replace(known.get(name, Quota()), **changes)
+        store.put_project(name, quota)
+        note_change(store, "project.set", name, quota=asdict(quota))
+    if as_json:
+        print_answer(project=name, quota=asdict(quota))
+    print_result(f"project {name}: {_limits(asdict(quota))}")
+
+
+@project.command("member")
+@settings_options
+@click.argument("name")
+@click.argument("user")
+@click.argument("role", type=click.Choice(["viewer", "submitter", "operator", "none"]))
+@json_option("Print one JSON document.")
+def member(
+    config: Path | None, data_dir: Path | None, name: str, user: str, role: str, as_json: bool
+) -> None:
+    """Give a user a role in a project; `none` takes it away.
+
+    viewer: sees all jobs. submitter: submits, and sees and changes jobs of their own. operator: all
+    jobs, members and quotas of the project.
+
+    \b
+    Examples:
+      distrain serve project member ads alice submitter
+    """
+    settings = read_settings(config, data_dir)
+    from distrain.service.values import Role
+
+    with open_database(settings) as store:
+        if role == "none":
+            store.remove_member(name, user)
+        else:
+            store.set_member(name, user, Role(role))
+        note_change(store, "project.member", name, user=user, role=role)
+    if as_json:
+        print_answer(project=name, user=user, role=role)
+    print_result(f"project {name}: {user} is {'no member' if role == 'none' else role}")
+
+
+@project.command("list")
+@settings_options
+@json_option("Print one JSON list.")
+def show(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+    """List projects with their quotas and members.
+
+    \b
+    Examples:
+      distrain serve project list
+    """
+    from dataclasses import asdict
+
+    settings = read_settings(config, data_dir)
+    with open_database(settings) as store:
+        found: list[dict[str, Any]] = [
+            {
+                "project": known.name,
+                "declared": known.declared,
+                "quota": asdict(known.quota),
+                "members": {user: role.value for user, role in store.members(known.name).items()},
+            }
+            for known in store.projects()
+        ]
+    if as_json:
+        print_json(found)
+    for row in found:
+        members = ", ".join(f"{user} ({role})" for user, role in row["members"].items())
+        print_result(f"{row['project']:20} {_limits(row['quota'])}; {members or 'no members'}")
+
+
+def _limits(quota: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {NO_LIMIT if value is None else value}" for key, value in quota.items()
+    )

@@ -1,0 +1,204 @@
+"""`distrain serve`: the job service, its processes, and what its operator does without it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.options import json_option
+from distrain.cli.output import print_answer, print_facts, print_result, print_warning
+from distrain.cli.service.given import read_settings, settings_options
+from distrain.cli.service.projects import project
+from distrain.cli.service.tokens import token
+
+if TYPE_CHECKING:
+    from distrain.service.process import Serving
+    from distrain.service.settings import Settings
+
+
+@click.group("serve", invoke_without_command=True)
+@settings_options
+@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 takes a free one.")
+@click.option("--no-cluster", is_flag=True, help="Start no cluster on this machine.")
+@click.option("--stop-clusters", is_flag=True, help="At the end, stop the clusters it started.")
+@json_option("Print where the service is as one JSON document.")
+@click.pass_context
+def command(
+    context: click.Context,
+    config: Path | None,
+    data_dir: Path | None,
+    port: int | None,
+    no_cluster: bool,
+    stop_clusters: bool,
+    as_json: bool,
+) -> None:
+    """Run the job service: an HTTP API and a web page, over clusters that it starts or is told of.
+
+    Without a configuration it keeps its database in a folder of yours, starts a cluster on this
+    machine, and listens on 127.0.0.1:8686. The first start prints the operator's token, once.
+
+    Ctrl-C and SIGTERM end the service alone: clusters and jobs go on, and the next start finds
+    them. SIGHUP, or a change of the file, reloads the configuration.
+
+    \b
+    Commands for parts of it (each has --help):
+      distrain serve api               the API alone
+      distrain serve check             try a configuration, database and clusters
+      distrain serve migrate           bring the database to this version
+      distrain serve token ...         make, list and revoke tokens
+      distrain serve project ...       projects, quotas and members
+
+    \b
+    Examples:
+      distrain serve
+      distrain serve --config serve.yaml
+      distrain serve --data-dir /srv/distrain --port 9000 --no-cluster
+      distrain serve token create --user alice
+    """
+    if context.invoked_subcommand is not None:
+        if any((config, data_dir, port, no_cluster, stop_clusters, as_json)):
+            raise click.UsageError(
+                f"Write options after the command: distrain serve {context.invoked_subcommand} ..."
+            )
+        return
+    read = _reader(config, data_dir, port, no_cluster)
+    read()  # what is wrong with it comes before anything else
+    from distrain.service.process import serve
+
+    if_interrupted("the service was not started")
+    serve(read, config, _print_serving, stop_clusters=stop_clusters)
+
+
+@command.command("api")
+@settings_options
+@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 takes a free one.")
+@click.option("--supervised", type=int, hidden=True)
+@json_option("Print where it listens as one JSON document.")
+def api(
+    config: Path | None,
+    data_dir: Path | None,
+    port: int | None,
+    supervised: int | None,
+    as_json: bool,
+) -> None:
+    """Run the API alone, such as one of several over one PostgreSQL.
+
+    Prepare the database with `distrain serve migrate`.
+
+    \b
+    Examples:
+      distrain serve api --config serve.yaml
+    """
+    if supervised is not None:
+        from distrain.service.process import supervised_api
+
+        return supervised_api(supervised)
+    settings = read_settings(config, data_dir, port)
+    from distrain.service.process import api_alone
+
+    api_alone(settings, lambda url: _print_place(url=url))
+
+
+@command.command("check")
+@settings_options
+@json_option("Print one JSON list.")
+def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+    """Try a configuration: database, clocks, permissions, clusters. Changes nothing.
+
+    The exit code is 0, 1 if something must be mended, 69 if a database or cluster does not answer.
+
+    \b
+    Examples:
+      distrain serve check --config serve.yaml
+    """
+    from dataclasses import asdict
+
+    from distrain.cli.output import print_json
+
+    settings = read_settings(config, data_dir)
+    from distrain.service.process import check_service, exit_code
+
+    checks = check_service(settings)
+    if as_json:
+        print_json([asdict(found) for found in checks])
+    for found in checks:
+        print_result(f"{found.verdict:4}  {found.name:30} {found.detail}")
+        if found.mend and found.verdict != "ok":
+            print_result(f"{'':36} -> {found.mend}")
+    code = exit_code(checks)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+@command.command("migrate")
+@settings_options
+@json_option("Print one JSON document.")
+def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+    """Make the database's tables, or bring them to this version; take a backup first.
+
+    `distrain serve` does it at its start. Also writes what the configuration declares.
+
+    \b
+    Examples:
+      distrain serve migrate --config serve.yaml
+    """
+    settings = read_settings(config, data_dir)
+    from distrain.service.process import declare, make_folder, prepare_database
+    from distrain.service.store import open_store
+
+    make_folder(settings)
+    prepare_database(settings)
+    with open_store(settings) as store:
+        declare(store, settings)
+        where = store.db.where
+    if as_json:
+        print_answer(database=where)
+    print_result(f"{where} is of this version")
+
+
+for _command in (token, project):
+    command.add_command(_command)
+
+
+def _reader(
+    config: Path | None, data_dir: Path | None, port: int | None, no_cluster: bool
+) -> Callable[[], "Settings"]:
+    return lambda: read_settings(config, data_dir, port, no_cluster)
+
+
+def _print_serving(serving: "Serving") -> None:
+    settings, made = serving.settings, serving.token
+    if_interrupted("the service has ended; clusters and jobs go on")
+    clusters = {name: profile.kind for name, profile in settings.clusters.items()}
+    print_facts(
+        {
+            "page and API": serving.url,
+            "data folder": str(settings.data_dir),
+            "database": serving.database,
+            "clusters": ", ".join(f"{name} ({kind})" for name, kind in clusters.items()) or "none",
+        },
+        14,
+    )
+    if made:
+        print_facts({"token": made.text}, 14)
+        print_warning(
+            f"That is {made.user}'s token; it is shown this once. "
+            "Another: distrain serve token create --user NAME"
+        )
+    if click.get_current_context().params["as_json"]:
+        shown = {"token": made.text, "user": made.user} if made else {}
+        print_answer(
+            url=serving.url,
+            data_dir=str(settings.data_dir),
+            database=serving.database,
+            clusters=clusters,
+            **shown,
+        )
+
+
+def _print_place(**facts: str) -> None:
+    print_facts(facts, 10)
+    if click.get_current_context().params["as_json"]:
+        print_answer(**facts)

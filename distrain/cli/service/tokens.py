@@ -1,0 +1,134 @@
+"""`distrain serve token`: tokens, in the database itself."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrain.cli.options import json_option
+from distrain.cli.output import print_answer, print_json, print_result, print_warning
+from distrain.cli.service.given import note_change, open_database, read_settings, settings_options
+
+if TYPE_CHECKING:
+    from distrain.service.store import Token
+
+SCOPES = ("read", "submit", "cancel", "admin")
+
+
+@click.group("token")
+def token() -> None:
+    """Make, list and revoke tokens, where no admin's token is at hand.
+
+    \b
+    Examples:
+      distrain serve token create --user alice
+      distrain serve token list
+      distrain serve token revoke 0a1b2c3d4e5f
+    """
+
+
+@token.command("create")
+@settings_options
+@click.option("--user", required=True, help="Whose it is; a new name becomes a user.")
+@click.option("--label", default="", help="What it is for.")
+@click.option("--days", type=click.IntRange(1, 365), default=90, help="How long it holds.")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    multiple=True,
+    help="What it may be used for; may be repeated. Default: all that its user may do.",
+)
+@json_option("Print one JSON document.")
+def create(
+    config: Path | None,
+    data_dir: Path | None,
+    user: str,
+    label: str,
+    days: int,
+    scopes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Make a token and print it, once: the database keeps its hash.
+
+    \b
+    Examples:
+      distrain serve token create --user alice
+      distrain serve token create --user ci --label nightly --scope read --scope submit
+    """
+    if not 0 < len(user) <= 128 or not user.isprintable() or user != user.strip():
+        raise click.UsageError("--user: a name of up to 128 printable characters.")
+    settings = read_settings(config, data_dir)
+    from distrain.service.process import new_token
+    from distrain.service.values import Scope
+
+    wanted = frozenset(map(Scope, scopes or SCOPES))
+    with open_database(settings) as store:
+        made = new_token(store, user, label=label, days=days, scopes=wanted)
+        note_change(store, "token.create", made.id, user=user)
+    if as_json:
+        print_answer(id=made.id, user=user, token=made.text, expires_at=_time(made.expires_at_s))
+    print_result(made.text)
+    print_warning(f"{user}'s token until {_time(made.expires_at_s)}; it is shown this once")
+
+
+@token.command("list")
+@settings_options
+@click.option("--user", help="This user's alone.")
+@json_option("Print one JSON list.")
+def show(config: Path | None, data_dir: Path | None, user: str | None, as_json: bool) -> None:
+    """List tokens, without their secrets.
+
+    \b
+    Examples:
+      distrain serve token list --user alice
+    """
+    settings = read_settings(config, data_dir)
+    with open_database(settings) as store:
+        now_s, tokens = store.now_s(), store.tokens(user)
+    if as_json:
+        print_json([_document(found, now_s) for found in tokens])
+    for found in tokens:
+        told = _document(found, now_s)
+        words = f"{told['id']}  {told['user']:20} {told['state']:8} until {told['expires_at']}"
+        print_result(f"{words}  {','.join(told['scopes'])}  {told['label']}".rstrip())
+
+
+@token.command("revoke")
+@settings_options
+@click.argument("token_id", metavar="ID")
+@json_option("Print one JSON document.")
+def revoke(config: Path | None, data_dir: Path | None, token_id: str, as_json: bool) -> None:
+    """Make a token worthless, at once. ID is what `list` shows, the part after `dtr_`.
+
+    \b
+    Examples:
+      distrain serve token revoke 0a1b2c3d4e5f
+    """
+    settings = read_settings(config, data_dir)
+    with open_database(settings) as store:
+        found = store.revoke_token(token_id)
+        note_change(store, "token.revoke", token_id, user=found.user)
+    if as_json:
+        print_answer(id=token_id, user=found.user, state="revoked")
+    print_result(f"the token {token_id} of {found.user} is revoked")
+
+
+def _document(found: "Token", now_s: float) -> dict[str, Any]:
+    state = "revoked" if found.revoked_at_s else "expired" if found.expires_at_s <= now_s else "ok"
+    return {
+        "id": found.id,
+        "user": found.user,
+        "label": found.label,
+        "state": state,
+        "scopes": sorted(found.scopes),
+        "created_at": _time(found.created_at_s),
+        "expires_at": _time(found.expires_at_s),
+        "used_at": _time(found.used_at_s) if found.used_at_s else None,
+    }
+
+
+def _time(at_s: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,33 @@
+"""The API's socket."""
+
+import socket
+import stat
+
+import pytest
+
+from distrain.errors import ClusterError, OutputError
+from distrain.service.process.listening import bind, url_of
+from distrain.service.settings import Listen
+
+
+def test_a_free_port_and_one_that_is_taken():
+    with bind(Listen(port=0)) as bound:
+        port = bound.getsockname()[1]
+        assert url_of(Listen(port=0), bound) == f"http://127.0.0.1:{port}"
+        with pytest.raises(ClusterError, match=f"cannot listen on 127.0.0.1:{port}"):
+            bind(Listen(port=port))
+    with pytest.raises(ClusterError):
+        bind(Listen(host="host.invalid", insecure=True))
+
+
+def test_a_unix_socket_replaces_one_that_nobody_holds(tmp_path):
+    listen = Listen(unix_socket=tmp_path / "s")
+    with bind(listen) as bound:
+        assert url_of(listen, bound) == f"unix:{tmp_path / 's'}"
+        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660
+        with pytest.raises(ClusterError, match="another program"):
+            bind(listen)
+    with bind(listen) as bound, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "s"))
+    with pytest.raises(OutputError, match="cannot make the Unix socket"):
+        bind(Listen(unix_socket=tmp_path / "no" / "s"))

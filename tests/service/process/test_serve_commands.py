@@ -1,0 +1,129 @@
+"""`distrain serve` without a server: checks, tokens, projects, mistakes."""
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from distrain.cli.main import cli
+from distrain.service.settings import Settings
+from distrain.service.store import open_store
+
+
+@pytest.fixture
+def run(tmp_path):
+    def call(*words, code=0):
+        words = [str(word) for word in words]
+        place = ["--data-dir", str(tmp_path / "data")]
+        result = CliRunner().invoke(cli, ["serve", *words, *place], standalone_mode=False)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code or result.return_value == code, result.output
+        return result.stdout
+
+    return call
+
+
+@pytest.fixture
+def prepared(run):
+    run("migrate")
+    return run
+
+
+def test_tokens_are_made_shown_once_and_revoked(prepared, tmp_path):
+    made = json.loads(prepared("token", "create", "--user", "alice", "--scope", "read", "--json"))
+    assert made["token"].startswith(f"dtr_{made['id']}_")
+    [shown] = json.loads(prepared("token", "list", "--user", "alice", "--json"))
+    assert (shown["state"], shown["scopes"]) == ("ok", ["read"])
+    assert made["token"] not in json.dumps(shown)
+    prepared("token", "revoke", made["id"])
+    assert "revoked" in prepared("token", "list")
+    secret = made["token"].split("_")[2].encode()
+    for file in (tmp_path / "data").iterdir():
+        assert secret not in file.read_bytes()
+    with open_store(Settings(data_dir=tmp_path / "data")) as store:
+        actions = [row.action for row in store.audit_rows(None, 10)]
+    assert sorted(actions) == ["token.create", "token.revoke"]
+
+
+def test_a_token_that_is_not_there(prepared):
+    with pytest.raises(Exception, match="no such token"):
+        prepared("token", "revoke", "0" * 12)
+
+
+def test_projects_keep_what_is_not_named(prepared):
+    prepared("project", "set", "ads", "--max-ranks", 8)
+    prepared("project", "set", "ads", "--max-queued", 5)
+    prepared("project", "member", "ads", "alice", "submitter")
+    prepared("project", "member", "ads", "bob", "viewer")
+    prepared("project", "member", "ads", "bob", "none")
+    ads, default = json.loads(prepared("project", "list", "--json"))
+    assert (ads["quota"]["max_ranks"], ads["quota"]["max_queued"]) == (8, 5)
+    assert ads["members"] == {"alice": "submitter"}
+    assert default["project"] == "default"
+    prepared("project", "set", "ads", "--max-ranks", "none")
+    assert json.loads(prepared("project", "list", "--json"))[0]["quota"]["max_ranks"] is None
+
+
+def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
+    config = tmp_path / "serve.yaml"
+    config.write_text(
+        "projects: {ads: {max_ranks: 4, members: {alice: operator}}}\nadmins: [alice]\n"
+    )
+    run("migrate", "--config", config)
+    ads = json.loads(run("project", "list", "--json"))[0]
+    assert (ads["declared"], ads["members"]) == (True, {"alice": "operator"})
+    with open_store(Settings(data_dir=tmp_path / "data")) as store:
+        assert store.users()["alice"]
+    config.write_text("projects: {ads: {members: {bob: viewer}}}\nadmins: [bob]\n")
+    run("migrate", "--config", config)
+    assert json.loads(run("project", "list", "--json"))[0]["members"] == {"bob": "viewer"}
+    with open_store(Settings(data_dir=tmp_path / "data")) as store:
+        assert store.users() == {"alice": False, "bob": True}
+    with pytest.raises(Exception, match="the configuration declares this project"):
+        run("project", "set", "ads", "--max-ranks", 100)
+
+
+def test_check_says_what_to_mend(prepared, tmp_path):
+    checks = {found["name"]: found for found in json.loads(prepared("check", "--json"))}
+    assert {found["verdict"] for found in checks.values()} == {"ok", "note"}
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    os.chmod(token, 0o644)
+    (tmp_path / "data").chmod(0o755)
+    config = tmp_path / "serve.yaml"
+    config.write_text(
+        "clusters: {a: {url: 'http://127.0.0.1:1', token_file: token, run_root: /proc/x}}"
+    )
+    told = prepared("check", "--json", "--config", config, code=1)
+    checks = {found["name"]: found for found in json.loads(told)}
+    assert checks["data_dir"]["mend"] == f"chmod 700 {tmp_path / 'data'}"
+    assert checks["clusters.a.token_file"]["mend"] == f"chmod 600 {token}"
+    assert checks["clusters.a.run_root"]["verdict"] == "fail"
+    assert checks["clusters.a"]["verdict"] == "away"
+
+
+def test_a_cluster_that_does_not_answer_is_code_69(prepared, tmp_path):
+    config = tmp_path / "serve.yaml"
+    config.write_text("clusters: {a: {url: 'http://127.0.0.1:1'}}")
+    assert "does not answer" in prepared("check", "--config", config, code=69)
+
+
+def test_a_database_that_is_not_there_is_told_with_the_command(run):
+    assert "distrain serve migrate" in run("check", code=1)
+
+
+def test_mistakes(run, tmp_path):
+    config = tmp_path / "serve.yaml"
+    config.write_text("listen: {host: 0.0.0.0}")
+    with pytest.raises(Exception, match="there is no TLS"):
+        run("check", "--config", config)
+    with pytest.raises(Exception, match="--user: a name"):
+        run("token", "create", "--user", " ")
+    with pytest.raises(Exception, match="more than lower case"):
+        run("project", "set", "Ads")
+    with pytest.raises(Exception, match="Write options after the command"):
+        CliRunner().invoke(
+            cli, ["serve", "--port", "1", "check"], standalone_mode=False, catch_exceptions=False
+        )
