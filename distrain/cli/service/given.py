@@ -10,7 +10,7 @@ from distrain.cli.options import PATH
 from distrain.errors import DistrainError
 
 if TYPE_CHECKING:
-    from distrain.service.settings import Settings
+    from distrain.service.process import Settings
     from distrain.service.store import Store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -56,7 +56,7 @@ def read_settings(
         import structlog
         import uvicorn
 
-        from distrain.service.settings import load_settings
+        from distrain.service.process import load_settings
 
         del alembic, fastapi, sqlalchemy, structlog, uvicorn
     except ModuleNotFoundError as error:

@@ -73,8 +73,7 @@ def put(
     settings = read_settings(config, data_dir)
     import re
 
-    from distrain.service.settings import NAME_PATTERN
-    from distrain.service.values import Quota
+    from distrain.service.process import NAME_PATTERN, Quota
 
     if not re.fullmatch(NAME_PATTERN, name):
         raise click.UsageError(f"NAME: {name!r} has more than lower case letters, digits and -.")
@@ -115,7 +114,7 @@ def member(
       distrain serve project member ads alice submitter
     """
     settings = read_settings(config, data_dir)
-    from distrain.service.values import Role
+    from distrain.service.process import Role
 
     with open_database(settings) as store:
         if role == "none":

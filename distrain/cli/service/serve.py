@@ -14,8 +14,7 @@ from distrain.cli.service.projects import project
 from distrain.cli.service.tokens import token
 
 if TYPE_CHECKING:
-    from distrain.service.process import Serving
-    from distrain.service.settings import Settings
+    from distrain.service.process import Serving, Settings
 
 
 @click.group("serve", invoke_without_command=True)

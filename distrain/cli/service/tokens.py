@@ -59,8 +59,7 @@ def create(
     if not 0 < len(user) <= 128 or not user.isprintable() or user != user.strip():
         raise click.UsageError("--user: a name of up to 128 printable characters.")
     settings = read_settings(config, data_dir)
-    from distrain.service.process import new_token
-    from distrain.service.values import Scope
+    from distrain.service.process import Scope, new_token
 
     wanted = frozenset(map(Scope, scopes or SCOPES))
     with open_database(settings) as store:

@@ -17,8 +17,16 @@ from distrain.service.process.preparing import (
     new_token,
     prepare_database,
 )
+from distrain.service.settings import NAME_PATTERN, Settings, load_settings
+from distrain.service.values import Quota, Role, Scope
 
 __all__ = [
+    "NAME_PATTERN",
+    "Quota",
+    "Role",
+    "Scope",
+    "Settings",
+    "load_settings",
     "Check",
     "DEFAULT_PROJECT",
     "MadeToken",
