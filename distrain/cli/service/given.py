@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from distrain.cli.options import PATH
-from distrain.errors import DistrainError
+from distrain.errors import InputError
 
 if TYPE_CHECKING:
     from distrain.service.process import Settings
     from distrain.service.store import Store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class MissingExtra(DistrainError):
-    """The packages of the service are not installed."""
 
 
 def settings_options(function: Function) -> Function:
@@ -46,8 +42,7 @@ def read_settings(
     """The settings that a command's options, the environment and the file give.
 
     Raises:
-        MissingExtra: Packages of the service are not installed.
-        InputError: A key or value cannot be used.
+        InputError: Packages of the service are not installed, or a key or value cannot be used.
     """
     try:
         import alembic
@@ -60,7 +55,7 @@ def read_settings(
 
         del alembic, fastapi, sqlalchemy, structlog, uvicorn
     except ModuleNotFoundError as error:
-        raise MissingExtra(
+        raise InputError(
             f"the service needs a package that is not installed: {error.name}",
             hint="Install them with `pip install 'distrain[service]'`.",
         ) from error
