@@ -40,33 +40,33 @@ class _Section(BaseModel):
 class Limits(_Section):
     """What one user or one request may take."""
 
-    body_bytes: int = 256 * 2**10
-    spec_bytes: int = 64 * 2**10
-    spec_depth: int = 32
-    tags: int = 32
-    submits_per_s: float = 10.0
-    reads_per_s: float = 50.0
-    streams_per_token: int = 20
-    log_read_bytes: int = 2**20
-    page_jobs: int = 200
+    body_bytes: int = Field(256 * 2**10, description="Of a request.")
+    spec_bytes: int = Field(64 * 2**10, description="Of a job spec as JSON.")
+    spec_depth: int = Field(32, description="Sections within sections of a spec.")
+    tags: int = Field(32, description="Of a job.")
+    submits_per_s: float = Field(10.0, description="Of a user, on average.")
+    reads_per_s: float = Field(50.0, description="Of a user, on average.")
+    streams_per_token: int = Field(20, description="Event streams that are open at once.")
+    log_read_bytes: int = Field(2**20, description="Of one answer with a log.")
+    page_jobs: int = Field(200, description="Jobs of one answer with a list, at most.")
 
 
 class Retention(_Section):
     """How long rows and files are kept, in days; 0 keeps them for ever."""
 
-    jobs_days: float = 180
-    events_days: float = 7
-    audit_days: float = 400
-    keys_days: float = 7
-    run_dirs_days: float = 90
+    jobs_days: float = Field(180, description="Jobs, after their end.")
+    events_days: float = Field(7, description="What streams can be resumed over.")
+    audit_days: float = Field(400, description="Who did what.")
+    keys_days: float = Field(7, description="Idempotency keys.")
+    run_dirs_days: float = Field(90, description="Run directories, after their job's end.")
 
 
 class TlsFiles(_Section):
     """Certificates, as PEM files."""
 
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
+    ca_file: Path | None = Field(None, description="Of the authority that signed the peers.")
+    cert_file: Path | None = Field(None, description="The own certificate.")
+    key_file: Path | None = Field(None, description="Its key.")
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:
@@ -82,7 +82,9 @@ class ClusterProfile(_Section):
     starts it as a Slurm job when it is needed.
     """
 
-    kind: Literal["address", "local", "slurm"] = "address"
+    kind: Literal["address", "local", "slurm"] = Field(
+        "address", description="Where it comes from, as above."
+    )
     url: str | None = Field(
         None, description="The scheduler's HTTP address, as of its dashboard; for `address`."
     )
@@ -101,11 +103,15 @@ class ClusterProfile(_Section):
         (), description="Packages whose functions a spec's `custom` model may name."
     )
     projects: tuple[Name, ...] = Field((), description="Who may use it; empty: every project.")
-    max_priority: int = 1000
+    max_priority: int = Field(1000, description="The highest priority of any job on it.")
     num_workers: int | None = Field(None, description="Workers of a cluster that is started.")
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Of a cluster that is started; auto: GPUs where there are any."
+    )
     idle_stop_s: float | None = Field(None, description="How long it may be idle; null: for ever.")
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = Field(
+        {}, description="Variables that a cluster that is started gets besides."
+    )
     slurm: dict[str, str] = Field({}, description="Options of sbatch, such as partition, time.")
 
     @model_validator(mode="after")
@@ -137,17 +143,19 @@ class ClusterProfile(_Section):
 class ProjectSettings(_Section):
     """A project that the configuration declares; the API does not change it."""
 
-    max_ranks: int | None = None
-    max_queued: int | None = None
-    max_queued_per_user: int | None = 100
-    max_priority: int = 0
-    members: dict[str, Literal["viewer", "submitter", "operator"]] = {}
+    max_ranks: int | None = Field(None, description="Of jobs that run at once; null: any number.")
+    max_queued: int | None = Field(None, description="Jobs that wait at once.")
+    max_queued_per_user: int | None = Field(100, description="The same of one user.")
+    max_priority: int = Field(0, description="The highest priority of its submitters.")
+    members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
+        {}, description="Roles by user."
+    )
 
 
 class SignOn(_Section):
     """Users whom a proxy names in a header; taken over a Unix socket or mutual TLS alone."""
 
-    user_header: str = "X-Forwarded-User"
+    user_header: str = Field("X-Forwarded-User", description="Where the proxy names the user.")
     proxy_names: tuple[str, ...] = Field(
         (), description="Common names of the proxy's client certificate, with mutual TLS."
     )
@@ -156,9 +164,9 @@ class SignOn(_Section):
 class Listen(_Section):
     """Where the API listens: a Unix socket, or a host and a port."""
 
-    host: str = "127.0.0.1"
-    port: int = 8686
-    unix_socket: Path | None = None
+    host: str = Field("127.0.0.1", description="A name or address of this machine.")
+    port: int = Field(8686, ge=0, le=65535, description="0 takes a free one.")
+    unix_socket: Path | None = Field(None, description="In place of host and port.")
     tls: TlsFiles = TlsFiles()
     public_url: str | None = Field(None, description="Its address for people, behind a proxy.")
     insecure: bool = Field(
@@ -191,8 +199,8 @@ class Listen(_Section):
 class Leases(_Section):
     """How long a reconciler owns a cluster without renewing, in seconds by the database's clock."""
 
-    ttl_s: float = Field(15.0, ge=1)
-    renew_s: float = Field(5.0, gt=0)
+    ttl_s: float = Field(15.0, ge=1, description="How long one holds.")
+    renew_s: float = Field(5.0, gt=0, description="How often it is renewed.")
     margin_s: float = Field(1.0, gt=0, description="The owner stops so long before the end.")
 
     @model_validator(mode="after")
@@ -220,11 +228,13 @@ class Settings(BaseSettings):
     sign_on: SignOn | None = None
     clusters: dict[Name, ClusterProfile] = {"local": ClusterProfile(kind="local")}
     projects: dict[Name, ProjectSettings] = {}
-    admins: tuple[str, ...] = ("operator",)
+    admins: tuple[str, ...] = Field(
+        ("operator",), description="Users who operate the service: they may do everything."
+    )
     limits: Limits = Limits()
     retention: Retention = Retention()
     leases: Leases = Leases()
-    api_processes: int = 1
+    api_processes: int = Field(1, ge=1, le=64, description="Of the API, over one socket.")
     secrets_file: Path | None = Field(
         None,
         description="The service's own key, for cookies and webhooks; made in the data folder.",

@@ -7,6 +7,7 @@
     {distrain-phases}        where a rank's wall time goes
     {distrain-states}        the job's life as a picture and a table
     {distrain-exit-codes}    exit codes and what they mean
+    {distrain-settings}      every key of the service's configuration
     {distrain-reasons}       why attempts end early, and what to do
     {distrain-service-calls} every call of the job service's API
     {distrain-service-codes} the codes of its errors
@@ -23,6 +24,7 @@ from typing import Any
 import commands_text
 import records_text
 import service_api_text
+import settings_text
 import spec_text
 import states_text
 from docutils import nodes
@@ -94,6 +96,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     for name, make_text in {
         "distrain-spec": spec_text.sections,
         "distrain-commands": commands_text.commands,
+        "distrain-settings": settings_text.sections,
         "distrain-events": records_text.events,
         "distrain-phases": records_text.phases,
         "distrain-exit-codes": records_text.exit_codes,
