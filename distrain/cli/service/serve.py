@@ -9,6 +9,7 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_facts, print_result, print_warning
+from distrain.cli.service.backups import backup, restore
 from distrain.cli.service.given import read_settings, settings_options
 from distrain.cli.service.projects import project
 from distrain.cli.service.tokens import token
@@ -44,8 +45,11 @@ def command(
     \b
     Commands for parts of it (each has --help):
       distrain serve api               the API alone
+      distrain serve reconcile         the reconciler alone
       distrain serve check             try a configuration, database and clusters
       distrain serve migrate           bring the database to this version
+      distrain serve backup FILE       copy a database of SQLite
+      distrain serve restore FILE      put such a copy back
       distrain serve token ...         make, list and revoke tokens
       distrain serve project ...       projects, quotas and members
 
@@ -84,7 +88,7 @@ def api(
 ) -> None:
     """Run the API alone, such as one of several over one PostgreSQL.
 
-    Prepare the database with `distrain serve migrate`.
+    Prepare the database with `distrain serve migrate`; run `distrain serve reconcile` beside it.
 
     \b
     Examples:
@@ -98,6 +102,30 @@ def api(
     from distrain.service.process import api_alone
 
     api_alone(settings, lambda url: _print_place(url=url))
+
+
+@command.command("reconcile")
+@settings_options
+@click.option("--supervised", is_flag=True, hidden=True)
+@json_option("Print one JSON document at the start.")
+def reconcile(config: Path | None, data_dir: Path | None, supervised: bool, as_json: bool) -> None:
+    """Run the reconciler alone: it hands jobs to clusters and writes their run directories.
+
+    Of several over one PostgreSQL, each cluster is looked after by one; another takes over within
+    seconds.
+
+    \b
+    Examples:
+      distrain serve reconcile --config serve.yaml
+    """
+    if supervised:
+        from distrain.service.process import supervised_reconciler
+
+        return supervised_reconciler()
+    settings = read_settings(config, data_dir)
+    from distrain.service.process import reconciler_alone
+
+    reconciler_alone(settings, lambda: _print_place(clusters=", ".join(settings.clusters)))
 
 
 @command.command("check")
@@ -157,7 +185,7 @@ def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     print_result(f"{where} is of this version")
 
 
-for _command in (token, project):
+for _command in (token, project, backup, restore):
     command.add_command(_command)
 
 

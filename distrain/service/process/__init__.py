@@ -5,8 +5,10 @@ from distrain.service.process.entry import (
     Serving,
     api_alone,
     end_clusters,
+    reconciler_alone,
     serve,
     supervised_api,
+    supervised_reconciler,
 )
 from distrain.service.process.logs import set_up_logs, without_secrets
 from distrain.service.process.preparing import (
@@ -40,8 +42,10 @@ __all__ = [
     "make_folder",
     "new_token",
     "prepare_database",
+    "reconciler_alone",
     "serve",
     "set_up_logs",
     "supervised_api",
+    "supervised_reconciler",
     "without_secrets",
 ]

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from distrain.service.api import make_app
+from distrain.service.page import add_pages
 from distrain.service.process.request_log import RequestLog
 from distrain.service.settings import Settings
 from distrain.service.store import open_store
@@ -70,6 +71,7 @@ def run_api(settings: Settings, bound: socket.socket, on_ready: Callable[[], Non
     """
     with open_store(settings, single=False) as store:
         app = make_app(store, settings)
+        add_pages(app)
         server = _Server(_config(RequestLog(app), settings), on_ready)
         with suppress(KeyboardInterrupt):  # uvicorn passes the signal on after it has ended
             server.run(sockets=[bound])

@@ -5,11 +5,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from distrain.cluster import only_one
-from distrain.errors import ClusterError
+from distrain.errors import ClusterError, on_sigterm
 from distrain.service.clusters import make_launcher
 from distrain.service.process.children import settings_from
 from distrain.service.process.listening import bind, url_of
@@ -110,6 +111,17 @@ def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
         run_api(settings, bound, lambda: on_ready(url))
 
 
+def reconciler_alone(settings: Settings, on_ready: Callable[[], None]) -> None:
+    """Run the reconciler in this process, until SIGTERM or SIGINT.
+
+    Raises:
+        DistrainError: It cannot be started.
+    """
+    set_up_logs("reconciler")
+    make_folder(settings)
+    _reconcile(settings, on_ready)
+
+
 def supervised_api(descriptor: int) -> None:
     """The API as a supervisor's child, over a socket that it was given."""
     from distrain.service.process.api_process import run_api
@@ -119,6 +131,22 @@ def supervised_api(descriptor: int) -> None:
     with socket.socket(fileno=descriptor) as bound:
         bound.set_inheritable(False)
         run_api(settings, bound, _say_ready)
+
+
+def supervised_reconciler() -> None:
+    """The reconciler as a supervisor's child."""
+    set_up_logs("reconciler")
+    _reconcile(_settings_of_supervisor(), _say_ready)
+
+
+def _reconcile(settings: Settings, on_ready: Callable[[], None]) -> None:
+    from distrain.service.reconcile import run_reconciler
+
+    stop = threading.Event()
+    with on_sigterm(lambda *_: stop.set()):
+        on_ready()
+        with suppress(KeyboardInterrupt):
+            run_reconciler(settings, stop)
 
 
 def _settings_of_supervisor() -> Settings:

@@ -60,6 +60,9 @@ class Supervisor:
         self._children = [
             Child(name, socket_words, self._events.put, [bound.fileno()]) for name in names
         ]
+        self._children.append(
+            Child("reconciler", ["serve", "reconcile", "--supervised"], self._events.put)
+        )
         self._not_ready = {child.name for child in self._children}
 
     @property

@@ -6,12 +6,9 @@ import time
 from collections.abc import Callable
 
 from distrain.errors import DistrainError
+from distrain.service.settings import Leases as Terms
 from distrain.service.store import LeaseLost, Store
 from distrain.service.values import Lease
-
-TTL_S = 15.0
-RENEW_EVERY_S = 5.0
-STOP_EARLY_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +20,18 @@ class Leases:
         store: The database.
         owner: Unique to this process and its start.
         clock: Seconds that only grow; it stands for this process alone.
+        terms: How long a lease holds, and when it is renewed.
     """
 
-    def __init__(self, store: Store, owner: str, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        clock: Callable[[], float] = time.monotonic,
+        terms: Terms | None = None,
+    ):
         self._store, self._owner, self._clock = store, owner, clock
+        self._terms = terms or Terms()
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Lease, float]] = {}  # with the end of trust
         self._renewed_s: dict[str, float] = {}
@@ -34,7 +39,7 @@ class Leases:
     def hold(self, name: str) -> Lease | None:
         """The lease, taken or prolonged if need be; `None` while another has it."""
         lease = self.held(name)
-        if lease is not None and self._clock() - self._renewed_s[name] < RENEW_EVERY_S:
+        if lease is not None and self._clock() - self._renewed_s[name] < self._terms.renew_s:
             return lease
         return self._take(name)
 
@@ -75,12 +80,12 @@ class Leases:
             due = [
                 lease
                 for name, (lease, _) in self._held.items()
-                if self._clock() - self._renewed_s[name] >= RENEW_EVERY_S
+                if self._clock() - self._renewed_s[name] >= self._terms.renew_s
             ]
         for lease in due:
             began_s = self._clock()
             try:
-                self._keep(self._store.renew(lease, TTL_S), began_s)
+                self._keep(self._store.renew(lease, self._terms.ttl_s), began_s)
             except LeaseLost:
                 self._drop(lease.name, lease.generation)
             except DistrainError as error:
@@ -99,7 +104,7 @@ class Leases:
 
     def _take(self, name: str) -> Lease | None:
         began_s = self._clock()
-        lease = self._store.take_lease(name, self._owner, TTL_S)
+        lease = self._store.take_lease(name, self._owner, self._terms.ttl_s)
         if lease is None:
             self._drop(name)
             return None
@@ -111,7 +116,7 @@ class Leases:
             before = self._held.get(lease.name)
             if before is not None and before[0].generation > lease.generation:
                 return
-            self._held[lease.name] = (lease, began_s + TTL_S - STOP_EARLY_S)
+            self._held[lease.name] = (lease, began_s + self._terms.ttl_s - self._terms.margin_s)
             self._renewed_s[lease.name] = began_s
 
     def _drop(self, name: str, generation: int | None = None) -> None:

@@ -71,7 +71,7 @@ class Reconciler:
         launcher: MakeLauncher | None = None,
     ):
         self._settings, self._store = settings, store
-        self.leases = Leases(store, _owner())
+        self.leases = Leases(store, _owner(), terms=settings.leases)
         make_recorder = recorder or (lambda held: Recorder(settings, held, store.service_id))
         self._recorder = make_recorder(self._generation)
         connect = connect or self._connect

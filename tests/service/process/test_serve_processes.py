@@ -50,7 +50,7 @@ def test_a_second_service_on_the_folder_is_refused(served):
     assert "another `distrain serve` has the data folder" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["api-0"])
+@pytest.mark.parametrize("name", ["api-0", "reconciler"])
 def test_a_killed_process_is_started_again_and_no_request_is_lost(served, name):
     before = served.children()[name]
     os.kill(before, signal.SIGKILL)
