@@ -1,0 +1,89 @@
+"""What users do with jobs that are there."""
+
+import pytest
+from service_store import submitted
+
+from distrain.service.store import JobChange, JobFilter, NotNow, NotThere, RevisionDiffers
+from distrain.service.values import Intent, Phase
+
+RUNNING = {"phase": Phase.HANDED_OVER, "state": "running"}
+
+
+def test_a_change_on_an_old_revision_is_refused(store):
+    job = submitted(store)
+    changed = store.change(job.id, rev=1, priority=-2)
+    assert (changed.rev, changed.priority) == (2, -2)
+    with pytest.raises(RevisionDiffers, match="revision 2, not 1"):
+        store.change(job.id, rev=1, priority=-3)
+    assert store.change(job.id, rev=2, priority=-2).rev == 2  # nothing to change
+
+
+def test_tags_are_found_anew(store):
+    job = submitted(store, tags={"team": "x", "kind": "a"})
+    store.change(job.id, tags={"team": "y"})
+    assert store.jobs(JobFilter(tags=(("team", "x"),)), 10) == []
+    assert [found.id for found in store.jobs(JobFilter(tags=(("team", "y"),)), 10)] == [job.id]
+    assert store.job(job.id).tags == {"team": "y"}
+
+
+def test_the_priority_of_a_job_that_runs_stays(store, lease):
+    job = submitted(store)
+    store.record(lease, [JobChange(job.id, 1, RUNNING)])
+    with pytest.raises(NotNow, match="has started"):
+        store.change(job.id, priority=-1)
+    assert store.change(job.id, tags={"a": "b"}).rev == 3
+
+
+def test_a_queued_job_is_cancelled_at_once(store):
+    job = submitted(store)
+    cancelled = store.cancel(job.id, "wrong data", None, "alice")
+    assert (cancelled.phase, cancelled.state) == (Phase.FINAL, "cancelled")
+    assert cancelled.message == "cancelled by alice: wrong data"
+    assert cancelled.finished_at_s is not None
+    assert store.cancel(job.id, "again", 5.0, "bob") == cancelled
+
+
+def test_a_job_at_a_scheduler_keeps_its_phase_until_that_has_ended_it(store, lease):
+    job = submitted(store)
+    store.record(lease, [JobChange(job.id, 1, RUNNING)])
+    wanted = store.cancel(job.id, "", 30.0, "alice")
+    assert (wanted.intent, wanted.phase, wanted.cancel_grace_s) == (
+        Intent.CANCEL,
+        Phase.HANDED_OVER,
+        30.0,
+    )
+    assert store.cancel(job.id, "", None, "alice") == wanted
+    shorter = store.cancel(job.id, "", 0.0, "bob")
+    assert (shorter.cancel_grace_s, shorter.cancel_why) == (0.0, "cancelled by alice")
+
+
+def test_only_what_has_ended_is_deleted(store):
+    job = submitted(store, tags={"a": "b"})
+    with pytest.raises(NotNow, match="has not ended"):
+        store.delete(job.id)
+    store.cancel(job.id, "", None, "alice")
+    store.delete(job.id)
+    assert store.job(job.id) is None
+    publisher = store.take_lease("publisher", "one")
+    store.publish(publisher)
+    assert [event.kind for event in store.events_after(0, 10)][-1] == "job.deleted"
+
+
+def test_what_is_not_there(store):
+    for act in (
+        lambda: store.spec("no-such"),
+        lambda: store.change("no-such", priority=1),
+        lambda: store.cancel("no-such", "", None, "alice"),
+        lambda: store.delete("no-such"),
+    ):
+        with pytest.raises(NotThere, match="no such job"):
+            act()
+    assert store.job("no-such") is None
+
+
+def test_usage_counts_ranks_from_the_hand_over_on(store, lease):
+    submitted(store)
+    running = submitted(store, num_ranks=8)
+    store.record(lease, [JobChange(running.id, 1, RUNNING)])
+    assert store.usage("default") == {"ranks": 8, "queued": 1}
+    assert store.usage("nobodys") == {"ranks": 0, "queued": 0}

@@ -1,0 +1,164 @@
+"""Backups while others write, and their return."""
+
+import sqlite3
+import stat
+import threading
+
+import pytest
+from service_store import key_for, new_job, new_store, settings_for, submitted
+
+from distrain.errors import InputError, OutputError
+from distrain.service.store import (
+    DatabaseInUse,
+    JobFilter,
+    SchemaDiffers,
+    open_store,
+    restore,
+)
+from distrain.service.store.copies import LEASES_AHEAD
+
+
+@pytest.fixture
+def files(made):
+    return made("sqlite")
+
+
+def _counts(path):
+    with sqlite3.connect(path) as database:
+        counts = [
+            database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in ("jobs", "specs", "idempotency", "outbox")
+        ]
+    database.close()
+    return counts
+
+
+def test_a_backup_is_one_moment_while_others_write(files, tmp_path):
+    target = tmp_path / "copy.db"
+    stop, num_submitted = threading.Event(), []
+
+    def write(store):
+        while not stop.is_set():
+            num_submitted.append(submitted(store))
+
+    with open_store(files) as store:
+        writer = threading.Thread(target=write, args=(store,))
+        writer.start()
+        try:
+            while len(num_submitted) < 5:
+                stop.wait(0.001)
+            store.backup(target)
+        finally:
+            stop.set()
+            writer.join()
+    jobs, *others = _counts(target)
+    assert jobs >= 5
+    assert set(others) == {jobs}
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert {path.name for path in tmp_path.iterdir() if "copy" in path.name} == {"copy.db"}
+
+
+def test_a_backup_replaces_nothing(files, tmp_path):
+    target = tmp_path / "copy.db"
+    target.write_text("mine")
+    with open_store(files) as store, pytest.raises(OutputError, match="exists"):
+        store.backup(target)
+    assert target.read_text() == "mine"
+    with open_store(files) as store, pytest.raises(OutputError, match="could not be written"):
+        store.backup(tmp_path / "no-such" / "copy.db")
+
+
+def test_what_was_there_at_the_backup_is_there_again(files, tmp_path):
+    copy = tmp_path / "copy.db"
+    with open_store(files) as store:
+        kept = submitted(store)
+        lease = store.take_lease("cluster:gpu", "one")
+        store.backup(copy)
+        lost = submitted(store)
+    replaced = restore(files, copy)
+    with open_store(files) as store:
+        assert store.jobs(JobFilter(), 10) == [kept]
+        again = store.take_lease("cluster:gpu", "two")
+        assert again.generation == lease.generation + LEASES_AHEAD + 1
+    with sqlite3.connect(replaced) as database:
+        ids = {row[0] for row in database.execute("SELECT id FROM jobs")}
+    database.close()
+    assert ids == {kept.id, lost.id}
+
+
+def test_a_backup_comes_to_an_empty_place(files, tmp_path):
+    with open_store(files) as store:
+        kept = submitted(store)
+        store.backup(tmp_path / "copy.db")
+    elsewhere = settings_for(tmp_path / "elsewhere")
+    assert restore(elsewhere, tmp_path / "copy.db") is None
+    with open_store(elsewhere) as store:
+        assert store.job(kept.id) == kept
+
+
+def test_what_a_killed_service_left_beside_the_file_is_not_mixed_in(files, tmp_path):
+    copy = tmp_path / "copy.db"
+    with open_store(files) as store:
+        kept = submitted(store)
+        store.backup(copy)
+        lost = submitted(store)
+        # As a kill leaves it: the file, and a log with what is not in it yet.
+        left = tmp_path / "left"
+        left.mkdir()
+        for end in ("", "-wal"):
+            (left / f"service.db{end}").write_bytes((tmp_path / f"service.db{end}").read_bytes())
+    replaced = restore(settings_for(left), copy)
+    with open_store(settings_for(left)) as store:
+        assert store.jobs(JobFilter(), 10) == [kept]
+    with sqlite3.connect(replaced) as database:
+        ids = {row[0] for row in database.execute("SELECT id FROM jobs")}
+    database.close()
+    assert ids == {kept.id, lost.id}
+
+
+def test_a_running_service_is_not_pulled_from_under(files, tmp_path):
+    with open_store(files) as store:
+        store.backup(tmp_path / "copy.db")
+        with pytest.raises(DatabaseInUse, match=r"held by: pid \d+ on"):
+            restore(files, tmp_path / "copy.db")
+
+
+def test_what_is_no_backup_is_refused_and_changes_nothing(files, tmp_path):
+    with open_store(files) as store:
+        kept = submitted(store)
+        store.backup(tmp_path / "copy.db")
+    whole = (tmp_path / "copy.db").read_bytes()
+    bad = tmp_path / "bad.db"
+    for content in (b"", b"no database", whole[: len(whole) // 2]):
+        bad.write_bytes(content)
+        with pytest.raises(InputError):
+            restore(files, bad)
+    with pytest.raises(InputError):
+        restore(files, tmp_path / "no-such.db")
+    bad.write_bytes(whole)
+    with sqlite3.connect(bad) as database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    database.close()
+    with pytest.raises(SchemaDiffers, match="later version"):
+        restore(files, bad)
+    with open_store(files) as store:
+        assert store.job(kept.id) == kept
+
+
+def test_postgres_has_its_own_tools(made, tmp_path):
+    settings = made("postgres")
+    with open_store(settings) as store, pytest.raises(InputError, match="pg_dump"):
+        store.backup(tmp_path / "copy.db")
+    with pytest.raises(InputError, match="pg_dump"):
+        restore(settings, tmp_path / "copy.db")
+
+
+def test_a_second_service_is_refused_and_children_are_not(tmp_path):
+    settings = settings_for(tmp_path)
+    with new_store(settings):
+        with pytest.raises(DatabaseInUse, match=r"held by: pid \d+ on .*\n.*database_url"):
+            open_store(settings)
+        with open_store(settings, single=False) as child:
+            new = new_job()
+            assert child.submit(new, key_for(new))[1]
+    open_store(settings).close()

@@ -1,0 +1,145 @@
+"""Pages of jobs: what is shown is what is filtered by, and pages neither skip nor repeat."""
+
+import itertools
+import random
+import time
+
+import pytest
+from service_store import key_for, new_job, submitted
+
+from distrain.jobs import JobState
+from distrain.service.decide import NO_CONTACT_S, shown
+from distrain.service.store import JobChange, JobFilter, NotThere
+from distrain.service.values import Intent, Phase
+
+ALL = JobFilter()
+STATES = ["queued", "handing_over", "cancelling", "unknown", *(state.value for state in JobState)]
+
+
+def _ids(jobs):
+    return [job.id for job in jobs]
+
+
+def _walk(store, wanted, limit, between=lambda: None):
+    found, before = [], None
+    while page := store.jobs(wanted, limit, before):
+        assert len(page) <= limit
+        found += page
+        before = page[-1].seq
+        between()
+    return found
+
+
+def test_pages_neither_skip_nor_repeat_under_inserts(store):
+    there = [submitted(store).id for _ in range(25)]
+    found = _walk(store, ALL, 4, between=lambda: submitted(store))
+    assert _ids(found) == there[::-1]
+    assert len(store.jobs(ALL, 100)) > 25
+
+
+def _in_all_states(store, lease, now_s):
+    """Jobs of each phase, intent and coordinator's state, heard of just now or long ago."""
+    for phase, intent, state, heard_s in itertools.product(
+        Phase, Intent, JobState, (now_s, now_s - NO_CONTACT_S - 5, None)
+    ):
+        if state.is_final != (phase is Phase.FINAL):
+            continue
+        columns = {"phase": phase, "intent": intent, "state": state, "observed_at_s": heard_s}
+        job = submitted(store)
+        assert store.record(lease, [JobChange(job.id, job.rev, columns)]) == []
+
+
+@pytest.mark.parametrize("cluster_heard_ago_s", [None, 5.0, NO_CONTACT_S + 5])
+def test_jobs_are_found_by_the_states_that_are_shown(store, lease, cluster_heard_ago_s):
+    now_s = store.now_s()
+    heard_s = None if cluster_heard_ago_s is None else now_s - cluster_heard_ago_s
+    store.put_cluster(lease, {}, heard_s)
+    _in_all_states(store, lease, now_s)
+    there = store.jobs(ALL, 1000)
+    assert len(there) > 50
+    states = {job.id: shown(job, now_s, contact_s=heard_s).state for job in there}
+    for state in STATES:
+        expected = [job.id for job in there if states[job.id] == state]
+        assert _ids(store.jobs(JobFilter(states=(state,)), 1000)) == expected, state
+    several = ("failed", "unknown", "queued", "succeeded", "no such state")
+    expected = [job.id for job in there if states[job.id] in several]
+    assert _ids(_walk(store, JobFilter(states=several), 7)) == expected
+
+
+def _some_jobs(store, lease):
+    """Jobs whose fields are drawn by a fixed seed; as a list, newest first."""
+    draw = random.Random(5)
+    for _ in range(120):
+        job = submitted(
+            store,
+            project=draw.choice(["default", "ads", "feeds"]),
+            owner=draw.choice(["alice", "bob", "carol"]),
+            name=draw.choice(["ctr", "CTR_wide", "100%", "a_b", "aXb"]),
+            tags=draw.choice([{}, {"team": "x"}, {"team": "y", "kind": "z"}]),
+            cluster=draw.choice(["gpu", "cpu"]),
+        )
+        if job.cluster == "gpu" and draw.random() < 0.5:
+            final = {"phase": Phase.FINAL, "state": draw.choice(["failed", "succeeded"])}
+            store.record(lease, [JobChange(job.id, job.rev, final)])
+    return store.jobs(ALL, 1000)
+
+
+FILTERS = [
+    (JobFilter(project="ads"), lambda j: j.project == "ads"),
+    (JobFilter(owner="bob"), lambda j: j.owner == "bob"),
+    (JobFilter(cluster="cpu"), lambda j: j.cluster == "cpu"),
+    (JobFilter(tags=(("team", "y"),)), lambda j: j.tags.get("team") == "y"),
+    (JobFilter(tags=(("team", "y"), ("kind", "z"))), lambda j: j.tags.get("kind") == "z"),
+    (JobFilter(tags=(("team", "z"),)), lambda j: False),
+    (JobFilter(text="ctr"), lambda j: "ctr" in j.name.lower()),
+    (JobFilter(text="0%"), lambda j: j.name == "100%"),
+    (JobFilter(text="a_b"), lambda j: j.name == "a_b"),
+    (JobFilter(visible=()), lambda j: False),
+    (JobFilter(visible=(("ads", None),)), lambda j: j.project == "ads"),
+    (
+        JobFilter(visible=(("ads", "alice"), ("feeds", None), ("feeds", "bob"))),
+        lambda j: j.project == "feeds" or (j.project, j.owner) == ("ads", "alice"),
+    ),
+    (
+        JobFilter(project="ads", owner="bob", visible=(("ads", "alice"), ("feeds", None))),
+        lambda j: False,
+    ),
+    (
+        JobFilter(owner="bob", states=("failed",), visible=(("ads", None), ("default", "bob"))),
+        lambda j: j.owner == "bob" and j.project in ("ads", "default") and j.state == "failed",
+    ),
+    (
+        JobFilter(visible=(*((f"project-{n}", None) for n in range(30)), ("ads", None))),
+        lambda j: j.project == "ads",
+    ),
+]
+
+
+def test_each_filter_finds_what_a_naive_loop_finds(store, lease):
+    for project in ("ads", "feeds"):
+        store.put_project(project, store.projects()[0].quota)
+    there = _some_jobs(store, lease)
+    for wanted, holds in FILTERS:
+        expected = [job.id for job in there if holds(job)]
+        assert _ids(_walk(store, wanted, 9)) == expected, wanted
+
+
+def test_jobs_after_a_moment(store):
+    before = [submitted(store) for _ in range(3)][-1]
+    while store.now_s() <= before.created_at_s:
+        time.sleep(0.001)
+    after = [submitted(store).id for _ in range(3)]
+    wanted = JobFilter(created_after_s=before.created_at_s)
+    assert _ids(store.jobs(wanted, 10)) == after[::-1]
+    assert store.jobs(JobFilter(created_after_s=store.now_s() + 1), 10) == []
+    assert len(store.jobs(JobFilter(created_after_s=0.0), 10)) == 6
+
+
+def test_a_deleted_job_is_not_listed_and_its_key_makes_no_new_one(store):
+    new = new_job(tags={"team": "x"})
+    store.submit(new, key_for(new))
+    store.cancel(new.id, "", None, "alice")
+    store.delete(new.id)
+    assert store.jobs(JobFilter(tags=(("team", "x"),)), 10) == []
+    with pytest.raises(NotThere):
+        store.submit(new_job(), key_for(new))

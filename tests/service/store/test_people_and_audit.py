@@ -1,0 +1,96 @@
+"""Users, tokens, projects, the audit and webhooks."""
+
+import dataclasses
+
+import pytest
+
+from distrain.service.store import NotNow, NotThere, Token, Webhook
+from distrain.service.values import Quota, Role, Scope
+
+
+def _token(user="alice", number=1):
+    return Token(
+        f"t{number}", bytes([number]) * 32, user, "laptop", frozenset({Scope.READ}), 5.0, 9e9
+    )
+
+
+def test_a_token_is_found_by_its_hash_until_it_is_revoked(store):
+    token = _token()
+    store.put_token(token)
+    assert store.token_by_sha256(token.sha256) == token
+    assert store.token_by_sha256(b"x" * 32) is None
+    store.note_token_used("t1")
+    used = store.token_by_sha256(token.sha256).used_at_s
+    assert abs(used - store.now_s()) < 60
+    store.note_token_used("t1")
+    assert store.token_by_sha256(token.sha256).used_at_s == used  # at most once a minute
+    revoked = store.revoke_token("t1")
+    assert abs(revoked.revoked_at_s - store.now_s()) < 60
+    assert store.revoke_token("t1") == revoked
+    assert store.token_by_sha256(token.sha256).revoked_at_s == revoked.revoked_at_s
+    with pytest.raises(NotThere):
+        store.revoke_token("t9")
+
+
+def test_tokens_are_listed_by_user(store):
+    for number, user in enumerate(["alice", "bob", "alice"], 1):
+        store.put_token(_token(user, number))
+    assert {token.id for token in store.tokens("alice")} == {"t1", "t3"}
+    assert len(store.tokens()) == 3
+
+
+def test_roles_by_project(store):
+    assert store.principal("alice") == (False, {})
+    store.put_project("ads", Quota())
+    store.set_member("ads", "alice", Role.VIEWER)
+    store.set_member("ads", "alice", Role.OPERATOR)
+    store.set_member("default", "alice", Role.SUBMITTER)
+    roles = {"ads": Role.OPERATOR, "default": Role.SUBMITTER}
+    assert store.principal("alice") == (False, roles)
+    assert store.members("ads") == {"alice": Role.OPERATOR}
+    store.remove_member("ads", "alice")
+    assert store.principal("alice") == (False, {"default": Role.SUBMITTER})
+    with pytest.raises(NotThere, match="no such member"):
+        store.remove_member("ads", "alice")
+    with pytest.raises(NotThere, match="no such project"):
+        store.set_member("nobodys", "alice", Role.VIEWER)
+
+
+def test_who_operates_the_service_changes_only_when_it_is_said(store):
+    store.ensure_user("alice", is_admin=True)
+    store.ensure_user("alice")
+    assert store.principal("alice") == (True, {})
+    store.ensure_user("alice", is_admin=False)
+    assert store.users() == {"alice": False}
+
+
+def test_a_declared_project_is_the_configurations(store):
+    store.put_project("ads", Quota(max_ranks=4), declared=True)
+    with pytest.raises(NotNow, match="configuration declares"):
+        store.put_project("ads", Quota())
+    store.undeclare_projects(but=["default"])
+    store.put_project("ads", Quota(max_ranks=8))
+    ads = store.projects()[0]
+    assert (ads.name, ads.quota, ads.declared) == ("ads", Quota(max_ranks=8), False)
+
+
+def test_the_audit_is_read_backwards(store):
+    for number in range(5):
+        store.audit(user="alice", action="cancel", target=f"job-{number}", outcome="ok")
+    first = store.audit_rows(None, 3)
+    assert [row.target for row in first] == ["job-4", "job-3", "job-2"]
+    assert [row.target for row in store.audit_rows(first[-1].id, 3)] == ["job-1", "job-0"]
+
+
+def test_a_webhook_moves_on_until_it_is_deleted(store):
+    webhook = Webhook("w1", "default", "alice", "https://x.example/", ("job.state",), 0, 5.0)
+    store.put_webhook(webhook)
+    assert store.webhooks("default") == store.webhooks() == [webhook]
+    assert store.webhooks("ads") == []
+    store.move_webhook("w1", cursor=7, failures=2, next_at_s=9.0)
+    assert store.webhook("w1") == dataclasses.replace(webhook, cursor=7, failures=2, next_at_s=9.0)
+    store.delete_webhook("w1")
+    store.move_webhook("w1", cursor=8)
+    assert store.webhook("w1") is None
+    with pytest.raises(NotThere):
+        store.delete_webhook("w1")

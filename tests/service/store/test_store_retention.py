@@ -1,0 +1,122 @@
+"""Old rows go, in bounded transactions, and nothing else does."""
+
+import pytest
+from service_store import key_for, new_job, submitted
+from sqlalchemy import event, func, insert, select, update
+
+from distrain.service.settings import Retention
+from distrain.service.store import Attempt, JobChange, tables
+from distrain.service.store.retention import BATCH_ROWS, DAY_S
+from distrain.service.values import Phase
+
+KEEP = Retention()
+
+
+def _age(store, column, days, where=None):
+    statement = update(column.table).values({column: store.now_s() - days * DAY_S})
+    with store.db.write() as connection:
+        connection.execute(statement if where is None else statement.where(where))
+
+
+def _count(store, table):
+    with store.db.read() as connection:
+        return connection.execute(select(func.count()).select_from(table)).scalar_one()
+
+
+def _ended(store, lease, **fields):
+    job = submitted(store, **fields)
+    attempts = [Attempt(job.id, number, "boot", 1.0) for number in (1, 2)]
+    store.record(lease, [JobChange(job.id, 1, {"phase": Phase.FINAL, "state": "failed"}, attempts)])
+    return job
+
+
+def test_jobs_go_with_all_that_is_theirs(store, lease):
+    old, recent = _ended(store, lease, tags={"a": "b"}), _ended(store, lease)
+    alive = submitted(store, tags={"a": "b"})
+    _age(store, tables.jobs.c.finished_at_s, 181, tables.jobs.c.id == old.id)
+    _age(store, tables.jobs.c.created_at_s, 400)
+    assert store.prune(KEEP)["jobs"] == 1
+    assert store.job(old.id) is None
+    assert {job.id for job in (store.job(recent.id), store.job(alive.id))} == {recent.id, alive.id}
+    counts = {t.name: _count(store, t) for t in (tables.specs, tables.attempts, tables.job_tags)}
+    assert counts == {"specs": 2, "attempts": 2, "job_tags": 1}
+
+
+def test_keys_and_audit_go_by_age(store):
+    new = new_job()
+    store.submit(new, key_for(new))
+    store.audit(user="alice", action="a", target="t", outcome="ok")
+    assert store.prune(KEEP) == {"jobs": 0, "events": 0, "idempotency": 0, "audit": 0}
+    _age(store, tables.idempotency.c.created_at_s, 8)
+    _age(store, tables.audit.c.at_s, 401)
+    assert store.prune(Retention(keys_days=0, audit_days=0))["audit"] == 0
+    assert store.prune(KEEP) == {"jobs": 0, "events": 0, "idempotency": 1, "audit": 1}
+    assert store.find_key(key_for(new)) is None
+
+
+def _put_events(store, num_old, num_recent):
+    now_s = store.now_s()
+    rows = [
+        {
+            "seq": number + 1,
+            "job_id": f"job-{number % 50}",
+            "project": "default",
+            "owner": "alice",
+            "kind": "job.state",
+            "body": {"rev": number},
+            "at_s": now_s - (8 * DAY_S if number < num_old else 0),
+        }
+        for number in range(num_old + num_recent)
+    ]
+    with store.db.write() as connection:
+        connection.execute(insert(tables.events), rows)
+
+
+def test_numbers_go_on_where_all_events_were_old(store):
+    _put_events(store, 5, 0)
+    assert store.prune(KEEP)["events"] == 4
+    submitted(store)
+    store.publish(store.take_lease("publisher", "one"))
+    assert [event.seq for event in store.events_after(0, 10)] == [5, 6]
+
+
+def test_many_events_go_in_batches_oldest_first(store):
+    num_old, num_recent = 3 * BATCH_ROWS + 500, 100
+    _put_events(store, num_old, num_recent)
+    deleted = []
+
+    def note(connection, cursor, statement, parameters, context, executemany):
+        if statement.lstrip().upper().startswith("DELETE FROM EVENTS"):
+            deleted.append(cursor.rowcount)
+
+    event.listen(store.db.engine, "after_cursor_execute", note)
+    try:
+        assert store.prune(KEEP)["events"] == num_old
+    finally:
+        event.remove(store.db.engine, "after_cursor_execute", note)
+    assert deleted == [BATCH_ROWS] * 3 + [500]
+    assert (store.first_seq(), store.last_seq()) == (num_old + 1, num_old + num_recent)
+
+
+def test_it_stops_between_batches(store):
+    _put_events(store, 3 * BATCH_ROWS, 1)
+    # Asked before each transaction: one of jobs, then of events.
+    answers = iter([False, False, True, True, True])
+    gone = store.prune(KEEP, must_stop=lambda: next(answers))
+    assert gone["events"] == BATCH_ROWS
+    assert store.first_seq() == BATCH_ROWS + 1
+
+
+@pytest.mark.slow
+def test_a_million_events_go_in_short_statements(store):
+    for first in range(0, 1_000_000, 100_000):
+        now_s = store.now_s() - 8 * DAY_S
+        base = {"project": "default", "owner": "alice", "kind": "job.state", "body": {"rev": 1}}
+        rows = [
+            base | {"seq": n + 1, "job_id": f"job-{n % 5000}", "at_s": now_s}
+            for n in range(first, first + 100_000)
+        ]
+        with store.db.write() as connection:
+            connection.execute(insert(tables.events), rows)
+    assert store.prune(KEEP)["events"] == 999_999
+    assert store.first_seq() == 1_000_000
