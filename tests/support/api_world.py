@@ -111,11 +111,14 @@ def api_world(folder: Path, **changes: Any) -> Iterator[World]:
     settings = Settings(
         data_dir=folder,
         admins=(),
-        clusters={
-            "gpu": ClusterProfile(**profile, model_packages=("clickmodels",), max_priority=100),
-            "own": ClusterProfile(**profile, projects=("other",)),
+        **{
+            "clusters": {
+                "gpu": ClusterProfile(**profile, model_packages=("clickmodels",), max_priority=100),
+                "own": ClusterProfile(**profile, projects=("other",)),
+            },
+            "limits": Limits(submits_per_s=1e6, reads_per_s=1e6),
+            **changes,
         },
-        **{"limits": Limits(submits_per_s=1e6, reads_per_s=1e6), **changes},
     )
     migrate(settings)
     with open_store(settings) as store:

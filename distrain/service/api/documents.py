@@ -233,9 +233,10 @@ class PreflightStarted(Answer):
 class Preflight(Answer):
     """What a check of a spec's data found so far."""
 
-    state: str
-    notes: Any = None
-    error: Any = None
+    state: str = Field(description="`waiting`, `running`, `passed`, `failed` or `lost`.")
+    notes: list[str] = Field(description="What was not checked, and what may surprise.")
+    errors: list[dict[str, Any]] = Field(description="Each with `message`, `where` and `hint`.")
+    error: str | None = Field(description="Why it could not be checked.")
 
 
 class TokenRequest(Request):

@@ -5,7 +5,8 @@ from fastapi import APIRouter
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Parts, Service, require
-from distrain.service.api.documents import ClusterDocument, ClusterList, utc
+from distrain.service.api.documents import ClusterDocument, ClusterList, Preflight, utc
+from distrain.service.api.preflights import preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
 from distrain.service.decide import NO_CONTACT_S
@@ -29,6 +30,13 @@ def get_cluster(cluster: str, caller: Caller, service: Service) -> ClusterDocume
     if found is None:
         raise not_found(f"cluster {cluster!r}")
     return found
+
+
+@router.get("/v1/preflights/{preflight_id}", responses=answers("not_found"))
+def get_preflight(preflight_id: str, caller: Caller, service: Service) -> Preflight:
+    """What a check of a spec's data, which the caller asked for, has found so far."""
+    require(caller, Action.SUBMIT)
+    return preflight(service, caller, preflight_id)
 
 
 def _documents(service: Parts, caller: Principal) -> list[ClusterDocument]:

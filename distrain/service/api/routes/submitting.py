@@ -1,6 +1,9 @@
 """Jobs that come in: submit, validate, resume, clone."""
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from distrain.service.access import Action, Mistake, tag_mistakes
 from distrain.service.api.answers import ETAG, LOCATION, answers
@@ -20,9 +23,11 @@ from distrain.service.api.documents import (
     JobRequest,
     MistakeDocument,
     Placement,
+    PreflightStarted,
     Validation,
     utc,
 )
+from distrain.service.api.preflights import start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.showing import contacts, etag, job_document
 from distrain.service.api.submission import (
@@ -47,6 +52,11 @@ _REPLAY = {
     "description": "The key came with the same request before: the job that it made.",
     "model": JobDocument,
     "headers": {**LOCATION, **ETAG},
+}
+_CHECKING = {
+    "description": "The spec is good; a worker is checking its data.",
+    "model": PreflightStarted,
+    "headers": LOCATION,
 }
 _MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
 
@@ -157,18 +167,18 @@ def resume(
 
 @router.post(
     "/v1/jobs:validate",
-    responses=answers(
-        "not_found",
-        "bad_spec",
-    ),
+    response_model=Validation,
+    responses=answers("not_found", "bad_spec", others={202: _CHECKING}),
 )
 def validate(
     body: JobRequest,
     request: Request,
-    response: Response,
     caller: Caller,
     service: Service,
-) -> Validation:
+    data: Annotated[
+        bool, Query(description="Whether a worker is to look at the data as well.")
+    ] = False,
+) -> Validation | Response:
     """Say what would become of a submission; nothing is submitted."""
     audit_note(request).keep = False
     quota_for(service, caller, Action.SUBMIT, body.project)
@@ -182,6 +192,11 @@ def validate(
             check(service, caller, wanted)
         except Problem as problem:  # the priority, or the tags of both together
             mistakes += [*problem.errors] or [Mistake("", problem.detail)]
+    if data and judged.spec is not None and not mistakes:
+        spec = judged.spec.model_dump(mode="json")
+        started = start_preflight(service, caller, cluster, spec)
+        headers = {"Location": started.url}
+        return JSONResponse(started.model_dump(), 202, headers=headers)
     return Validation(
         valid=not mistakes,
         spec=judged.spec.model_dump(mode="json") if judged.spec else None,

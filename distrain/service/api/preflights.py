@@ -1,0 +1,82 @@
+"""Checks of a spec's data on a worker: started by one request, asked for by others.
+
+The API opens nothing that a spec names: a cluster's scheduler has a worker look. The id of a check
+is signed and names its user, so that any API process can answer, and nobody else can ask.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from distrain.errors import ClusterError
+from distrain.service.access import sign, signed_text
+from distrain.service.api.dependencies import Parts
+from distrain.service.api.documents import Preflight, PreflightStarted
+from distrain.service.api.problems import Problem, not_found
+from distrain.service.clusters import Refused, SchedulerClient, Unreachable, make_launcher
+from distrain.service.values import Principal
+
+_PURPOSE = "preflight"
+
+
+def start_preflight(
+    service: Parts, caller: Principal, cluster: str, spec: Mapping[str, Any]
+) -> PreflightStarted:
+    """Have a worker of a cluster look at the data of a spec.
+
+    Raises:
+        Problem: `unavailable`: the cluster does not answer now, or has too many checks to make.
+    """
+    try:
+        with closing(_client(service, cluster)) as client:
+            number = client.preflight(spec)
+    except Refused as error:
+        raise _unavailable(cluster, error.message) from error
+    except (Unreachable, ClusterError) as error:
+        raise _unavailable(cluster, "its scheduler does not answer") from error
+    text = json.dumps([cluster, number, caller.user])
+    return PreflightStarted(url=f"/v1/preflights/{sign(service.key, _PURPOSE, text)}")
+
+
+def preflight(service: Parts, caller: Principal, preflight_id: str) -> Preflight:
+    """What a check has found so far.
+
+    Raises:
+        Problem: `not_found`: it is no check of the caller's, or is forgotten; `unavailable`.
+    """
+    text = signed_text(service.key, _PURPOSE, preflight_id)
+    cluster, number, user = json.loads(text) if text else ("", "", "")
+    if user != caller.user or cluster not in service.settings.clusters:
+        raise not_found("check of that id")
+    try:
+        with closing(_client(service, cluster)) as client:
+            seen = client.preflight_result(number)
+    except Refused as error:
+        raise not_found("check of that id") from error
+    except (Unreachable, ClusterError) as error:
+        raise _unavailable(cluster, "its scheduler does not answer") from error
+    return Preflight(
+        state=seen.state,
+        notes=list(seen.notes),
+        errors=[dict(error) for error in seen.errors],
+        error=seen.error,
+    )
+
+
+def _client(service: Parts, cluster: str) -> SchedulerClient:
+    launcher = make_launcher(cluster, service.settings, service.store.service_id)
+    found = launcher.find()
+    if found is None:
+        raise _unavailable(cluster, "it does not run")
+    profile = service.settings.clusters[cluster]
+    return SchedulerClient(found.url, found.token, profile.tls, service=service.store.service_id)
+
+
+def _unavailable(cluster: str, why: str) -> Problem:
+    return Problem(
+        "unavailable",
+        f"cluster {cluster} cannot check data now: {why}",
+        hint="Try again, or validate without `data`.",
+        retry_after_s=10,
+    )
