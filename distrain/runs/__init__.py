@@ -1,11 +1,13 @@
 """Reads and writes run directories; draws nothing."""
 
+from distrain.runs.curve_reading import NewRecords, read_new_records
 from distrain.runs.history import History
 from distrain.runs.locks import RunInUse
 from distrain.runs.log_bytes import (
     BeyondLog,
     LogSlice,
     log_extent,
+    log_modified_s,
     log_pieces,
     read_log,
     read_log_slice,
@@ -30,6 +32,7 @@ from distrain.runs.run_file import (
     read_summary,
     untrained,
 )
+from distrain.runs.run_folder import FileInRun, NotInRun, RunFolder
 from distrain.runs.served import NotOurs, ServedRun, last_attempt
 from distrain.runs.status import RunStatus, read_status
 from distrain.runs.summary import Summary, summarise
@@ -37,14 +40,18 @@ from distrain.runs.summary import Summary, summarise
 __all__ = [
     "BROKEN_OFF",
     "BeyondLog",
+    "FileInRun",
     "History",
     "LogSlice",
     "LoggedError",
     "NotOurs",
+    "NewRecords",
+    "NotInRun",
     "RUNNING",
     "RankLog",
     "RunData",
     "RunFile",
+    "RunFolder",
     "RunInUse",
     "RunRecorder",
     "RunStatus",
@@ -57,11 +64,13 @@ __all__ = [
     "first_error",
     "last_attempt",
     "log_extent",
+    "log_modified_s",
     "log_pieces",
     "open_run",
     "read_log",
     "read_log_slice",
     "read_log_tail",
+    "read_new_records",
     "read_records",
     "read_run_and_spec",
     "read_run_data",

@@ -12,6 +12,7 @@ does not decide which other files are read.
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,6 +91,14 @@ def log_extent(folder: int, log_name: str) -> tuple[int, bool]:
     """Where a log ends, as far as it is known, and whether it is closed."""
     _, end, is_closed = _look(folder, log_name)
     return end, is_closed
+
+
+def log_modified_s(folder: int, log_name: str) -> float | None:
+    """When something was last written to a log, in unix time; `None` if there is none."""
+    pieces = log_pieces(folder, log_name)
+    with suppress(FileNotFoundError, IndexError):
+        return os.stat(pieces[-1].name, dir_fd=folder, follow_symlinks=False).st_mtime
+    return None
 
 
 def read_log_slice(folder: int, log_name: str, offset: int, limit: int) -> LogSlice:

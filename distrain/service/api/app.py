@@ -12,6 +12,7 @@ from distrain.service.api.dependencies import Parts
 from distrain.service.api.guards import Audit, BodyLimit, CleanAddress
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
+from distrain.service.api.streams import Counting, Streams
 from distrain.service.api.waiting import EVERY_S, Waiting
 from distrain.service.settings import Settings
 from distrain.service.store import Store
@@ -40,11 +41,13 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
         strangers=Rates(_STRANGERS_PER_S),
     )
     app.state.waiting = Waiting(partial(_ended, store), EVERY_S)
+    app.state.streams = Streams(store)
     register(app)
     # The last added comes first.
     app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
     app.add_middleware(Audit, write=store.audit)
     app.add_middleware(CleanAddress)
+    app.add_middleware(Counting, metrics=app.state.streams.metrics)
     return app
 
 

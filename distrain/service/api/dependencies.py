@@ -180,6 +180,18 @@ def seen_job(store: Store, caller: Principal, job_id: str) -> Job:
     return job
 
 
+def caller_now(request: Request, parts: Parts) -> Principal:
+    """Who a request that goes on for long is of, looked up anew; in a thread.
+
+    Raises:
+        Problem: `unauthenticated`: the token was revoked, say.
+    """
+    caller = _who(request, parts)
+    if caller is None:
+        raise Problem("unauthenticated", "the request's token does not hold any more")
+    return caller
+
+
 def _bearer_text(request: Request) -> str | None:
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     return text.strip() if scheme.lower() == "bearer" else None

@@ -73,6 +73,13 @@ class Leases:
             except LeaseLost:
                 return
 
+    def lease_ends(self) -> dict[str, float]:
+        """In how many seconds each lease runs out; negative: it did that long ago."""
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            found = connection.execute(select(_leases.c.name, _leases.c.expires_at_s))
+            return {row.name: row.expires_at_s - now_s for row in found}
+
     def _until(self, connection: Connection, lease: Lease, expires_at_s: float) -> Lease:
         statement = (
             update(_leases)

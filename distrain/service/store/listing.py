@@ -79,6 +79,25 @@ class Listing:
             statement = _page(_branches(wanted, now_s), common, limit)
             return [rows.job_of(row) for row in connection.execute(statement)]
 
+    def alive_counts(self) -> dict[tuple[str, str], int]:
+        """How many jobs have not ended, by phase and by the coordinator's state."""
+        counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
+            _jobs.c.finished_at_s.is_(None)
+        )
+        with self.db.read() as connection:
+            found = connection.execute(counted.group_by(_jobs.c.phase, _jobs.c.state))
+            return {(phase, state): count for phase, state, count in found}
+
+    def longest_queued_s(self) -> float:
+        """How long the job that waits longest in the database has done so; 0 if none waits."""
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            oldest = select(func.min(_jobs.c.created_at_s)).where(
+                _jobs.c.finished_at_s.is_(None), _jobs.c.phase == Phase.QUEUED.value
+            )
+            created_s = connection.execute(oldest).scalar_one()
+        return max(0.0, now_s - created_s) if created_s is not None else 0.0
+
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:
     """Whether a job is shown in a state, as `distrain.service.decide` shows it."""

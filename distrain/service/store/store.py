@@ -81,6 +81,15 @@ class Store(
             raise _postgres_has_tools(self.db)
         copies.backup(self.db.path, target)
 
+    def check(self) -> None:
+        """See that the database answers, and that its tables are this version's.
+
+        Raises:
+            SchemaDiffers: They are not.
+            Unavailable: It does not answer.
+        """
+        migrations.check(self.db)
+
     def now_s(self) -> float:
         """The database's clock, in unix seconds."""
         with self.db.read() as connection:

@@ -3,10 +3,15 @@
 from fastapi import APIRouter
 
 from distrain.service.api.routes import (
+    artifacts,
     audit,
     clusters,
+    events,
+    health,
     jobs,
+    logs,
     me,
+    metrics,
     projects,
     submitting,
     tokens,
@@ -20,6 +25,11 @@ ROUTERS: tuple[APIRouter, ...] = (
     projects.router,
     clusters.router,
     audit.router,
+    logs.router,
+    events.router,
+    metrics.router,
+    artifacts.router,
+    health.router,
 )
 
 __all__ = ["ROUTERS"]

@@ -1,0 +1,101 @@
+"""Reads the records of `metrics.jsonl` that are new since a cursor, while the file grows.
+
+The file grows line by line, and is written anew when records in it no longer count. A cursor holds
+the file's number, a place in it, and a checksum of the bytes before that place, so that a file that
+was written anew is noticed.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_CHECKED_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class NewRecords:
+    """Records of both splits, in the order of the file.
+
+    Attributes:
+        cursor: Gives what follows.
+        restart: Whether these are from the beginning: what was read before no longer counts.
+        more: Whether there is more already.
+        damaged: Lines that are no records.
+    """
+
+    records: tuple[Mapping[str, Any], ...]
+    cursor: str
+    restart: bool
+    more: bool
+    damaged: int = 0
+
+
+def read_new_records(file: int | None, since: str | None, limit_bytes: int) -> NewRecords:
+    """Read whole lines, up to a limit, or one line that is longer.
+
+    Args:
+        file: A descriptor of the file; `None`: there is none yet.
+        since: The cursor that came with the last call; `None` reads from the beginning.
+        limit_bytes: What is read at once.
+
+    Raises:
+        ValueError: This is no cursor.
+        OSError: It cannot be read.
+    """
+    known = _parsed(since) if since is not None else None
+    if file is None:
+        return NewRecords((), _cursor(0, 0, 0), known is None or known[1] > 0, more=False)
+    number, size = os.fstat(file).st_ino, os.fstat(file).st_size
+    start = known[1] if known is not None and _holds(file, number, known) else 0
+    restart = known is None or start != known[1]
+    lines = _whole_lines(file, start, limit_bytes, size)
+    found = [_record(line) for line in lines.splitlines()]
+    records = tuple(record for record in found if record is not None)
+    end = start + len(lines)
+    cursor = _cursor(number, end, _checksum(file, end))
+    more = bool(_whole_lines(file, end, min(limit_bytes, _CHECKED_BYTES), size))
+    return NewRecords(records, cursor, restart, more, len(found) - len(records))
+
+
+def _whole_lines(file: int, start: int, limit_bytes: int, size: int) -> bytes:
+    while True:
+        data = os.pread(file, limit_bytes, start)
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole or start + limit_bytes >= size:
+            return whole
+        limit_bytes *= 2  # a line that is longer than the limit
+
+
+def _record(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _holds(file: int, number: int, known: tuple[int, int, int]) -> bool:
+    return known[0] in (0, number) and _checksum(file, known[1]) == known[2]
+
+
+def _checksum(file: int, end: int) -> int:
+    begin = max(0, end - _CHECKED_BYTES)
+    data = os.pread(file, end - begin, begin) if end else b""
+    return zlib.crc32(data) if len(data) == end - begin else -1
+
+
+def _cursor(number: int, place: int, checksum: int) -> str:
+    return f"{number:x}.{place:x}.{checksum:x}"
+
+
+def _parsed(cursor: str) -> tuple[int, int, int]:
+    try:
+        number, place, checksum = (int(part, 16) for part in cursor[:100].split("."))
+    except ValueError as error:
+        raise ValueError("this is no cursor of metrics") from error
+    if min(number, place, checksum) < 0 or max(number, place, checksum) >= 2**63:
+        raise ValueError("this is no cursor of metrics")
+    return number, place, checksum

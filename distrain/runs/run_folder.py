@@ -1,0 +1,177 @@
+"""A run directory read on behalf of people who may read nothing else.
+
+Whoever trains writes the run directory, symbolic links included. So every folder on the way to a
+file is opened in the one before it, without following links, and what is no plain file is not
+there. The run directory's parents are the operator's and may be links.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from distrain.run_paths import RunPaths
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DEPTH = 32
+
+
+@dataclass(frozen=True)
+class FileInRun:
+    """A file, by its name relative to the run directory."""
+
+    name: str
+    size_bytes: int
+    modified_s: float
+
+
+class NotInRun(LookupError):
+    """There is no such plain file or folder in a run directory."""
+
+
+class RunFolder:
+    """An open run directory.
+
+    Raises:
+        NotInRun: There is none.
+        OSError: It cannot be opened.
+    """
+
+    def __init__(self, root: Path):
+        self._root = root
+        self._folder = _opened(str(root), _FOLDER, None)
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it; descriptors that it gave stay open."""
+        os.close(self._folder)
+
+    def open_file(self, name: str) -> int:
+        """A descriptor of a plain file, by its relative name with `/`; the caller closes it.
+
+        Raises:
+            NotInRun: There is no such file, or a link is on the way.
+            OSError: It cannot be opened.
+        """
+        *folders, last = _parts(name)
+        folder = self._open_folder(folders)
+        try:
+            file = _opened(last, _FILE, folder)
+        finally:
+            os.close(folder)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise NotInRun(name)
+        return file
+
+    def open_folder(self, name: str) -> int:
+        """The same of a folder."""
+        return self._open_folder(_parts(name))
+
+    def log_folder(self, rank: int, attempt: int) -> tuple[int, str]:
+        """The folder of a rank's log, which the caller closes, and the log's name there.
+
+        Raises:
+            NotInRun: That attempt has printed nothing.
+            OSError: It cannot be opened.
+        """
+        log = RunPaths(Path()).log(rank, attempt)
+        return self.open_folder(log.parent.as_posix()), log.name
+
+    def attempts(self) -> tuple[int, ...]:
+        """The attempts that left logs, the oldest first."""
+        return RunPaths(self._root).attempts()
+
+    def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
+        """All plain files in order of their names; links and unreadable folders are left out.
+
+        Args:
+            below: A folder's name; "": the whole run directory.
+            after: Only names behind this one.
+
+        Raises:
+            NotInRun: There is no such folder.
+        """
+        parts = _parts(below) if below else []
+        folder = self._open_folder(parts)
+        try:
+            yield from _files(folder, "".join(part + "/" for part in parts), after)
+        finally:
+            os.close(folder)
+
+    def _open_folder(self, parts: Sequence[str]) -> int:
+        folder = os.dup(self._folder)
+        for part in parts:
+            try:
+                inner = _opened(part, _FOLDER, folder)
+            finally:
+                os.close(folder)
+            folder = inner
+        return folder
+
+
+def _files(folder: int, prefix: str, after: str) -> Iterator[FileInRun]:
+    if prefix.count("/") > _DEPTH:
+        return
+    entries = []
+    for name in os.listdir(folder):
+        try:
+            name.encode()
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (UnicodeEncodeError, FileNotFoundError):
+            continue  # no name that JSON can tell, or removed since
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if is_folder or stat.S_ISREG(found.st_mode):
+            entries.append((prefix + name + "/" * is_folder, name, found))
+    for path, name, found in sorted(entries, key=lambda entry: entry[0]):
+        if not path.endswith("/"):
+            if path > after:
+                yield FileInRun(path, found.st_size, found.st_mtime)
+        elif path > after or after.startswith(path):
+            yield from _inside(folder, name, path, after)
+
+
+def _inside(folder: int, name: str, path: str, after: str) -> Iterator[FileInRun]:
+    try:
+        inner = os.open(name, _FOLDER, dir_fd=folder)
+    except OSError:
+        return
+    try:
+        yield from _files(inner, path, after)
+    finally:
+        os.close(inner)
+
+
+def _parts(name: str) -> list[str]:
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(parts) > _DEPTH:
+        raise NotInRun(name)
+    return parts
+
+
+def _opened(name: str, flags: int, folder: int | None) -> int:
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotInRun(name) from error
+    except OSError as error:
+        # A link: ELOOP of a file. A socket: ENXIO. A name beyond the limits: ENAMETOOLONG.
+        if isinstance(error, PermissionError) or error.errno in _OF_STORAGE:
+            raise
+        raise NotInRun(name) from error
+
+
+_OF_STORAGE = (5, 23, 24, 116)  # EIO, ENFILE, EMFILE, ESTALE

@@ -1,0 +1,153 @@
+"""`/v1/jobs/{id}/artifacts`: the files of a job's run directory."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from distrain.runs import NotInRun
+from distrain.service.access import Action
+from distrain.service.api.answers import answers
+from distrain.service.api.dependencies import Caller, Service, require, seen_job
+from distrain.service.api.documents import Answer, Time, utc
+from distrain.service.api.problems import Problem, not_found
+from distrain.service.api.streams import (
+    SAFE,
+    NoSuchBytes,
+    OpenFile,
+    Streams,
+    is_named,
+    list_files,
+    open_artifact,
+    streams_of,
+    wanted_range,
+)
+
+router = APIRouter(tags=["logs, events, files"])
+
+_binary: dict[str, Any] = {
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+}
+_ANSWERS: dict[int, dict[str, Any]] = {
+    200: {"description": "The file.", **_binary},
+    206: {"description": "The bytes of `Range`.", **_binary},
+    304: {"description": "The file is the one of `If-None-Match`."},
+}
+
+
+class Artifact(Answer):
+    """A file of a job."""
+
+    name: str = Field(description="Relative to the run directory.")
+    size_bytes: int
+    modified_at: Time
+
+
+class Artifacts(Answer):
+    """A page of files, in order of their names."""
+
+    artifacts: list[Artifact]
+    next_cursor: str | None = Field(description="As `after` for the next page; `null`: the last.")
+
+
+@router.get("/v1/jobs/{job_id}/artifacts", responses=answers("not_found"))
+async def job_artifacts(
+    request: Request,
+    job_id: str,
+    caller: Caller,
+    service: Service,
+    below: Annotated[str, Query(max_length=1000, description="Only files in this folder.")] = "",
+    after: Annotated[str, Query(max_length=4000, description="Only names behind this.")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> Artifacts:
+    """The files of a job: model, checkpoints, logs, reports. Links are left out."""
+    require(caller, Action.SEE_JOB)
+    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
+    work = partial(list_files, Path(job.run_dir), below.strip("/"), after, limit)
+    try:
+        found, more = await streams_of(request.app).in_file_thread(work)
+    except NotInRun as error:
+        if below:
+            raise not_found(f"folder {below!r} of job {job_id!r}") from error
+        found, more = [], False  # a job that has not begun
+    return Artifacts(
+        artifacts=[
+            Artifact(name=f.name, size_bytes=f.size_bytes, modified_at=utc(f.modified_s) or "")
+            for f in found
+        ],
+        next_cursor=found[-1].name if more else None,
+    )
+
+
+@router.head(
+    "/v1/jobs/{job_id}/artifacts/{name:path}",
+    response_class=Response,
+    responses=answers("not_found", "range", others=_ANSWERS),
+)
+@router.get(
+    "/v1/jobs/{job_id}/artifacts/{name:path}",
+    response_class=Response,
+    responses=answers("not_found", "range", others=_ANSWERS),
+)
+async def job_artifact(
+    request: Request, job_id: str, name: str, caller: Caller, service: Service
+) -> Response:
+    """A file of a job, or a range of its bytes; `If-Range` and `If-None-Match` take its ETag."""
+    require(caller, Action.SEE_JOB)
+    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
+    streams = streams_of(request.app)
+    try:
+        file = await streams.in_file_thread(partial(open_artifact, Path(job.run_dir), name))
+    except NotInRun as error:
+        raise not_found(f"file {name!r} of job {job_id!r}") from error
+    try:
+        return _answer(request, streams, file)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _answer(request: Request, streams: Streams, file: OpenFile) -> Response:
+    headers = SAFE | {"Cache-Control": "private, no-cache"} | file.headers
+    if is_named(request.headers.get("if-none-match"), file.etag):
+        file.close()
+        return Response(status_code=304, headers=headers)
+    first, end, status = 0, file.size_bytes, 200
+    is_same = request.headers.get("if-range", file.etag) == file.etag
+    if is_same and request.method == "GET":  # `Range` means nothing with other methods
+        try:
+            wanted = wanted_range(request.headers.get("range"), file.size_bytes)
+        except NoSuchBytes as error:
+            size = {"Content-Range": f"bytes */{file.size_bytes}"}
+            detail = f"the file has {file.size_bytes} bytes"
+            raise Problem("range", detail, extra_headers=size) from error
+        if wanted is not None:
+            first, end = wanted
+            status = 206
+            headers["Content-Range"] = f"bytes {first}-{end - 1}/{file.size_bytes}"
+    headers["Content-Length"] = str(end - first)
+    if request.method == "HEAD":
+        file.close()
+        return Response(status_code=status, headers=headers)
+    chunks = file.chunks(first, end, streams.in_file_thread)
+    return _FileResponse(chunks, status, headers, file.close)
+
+
+class _FileResponse(StreamingResponse):
+    def __init__(
+        self, content: Any, status: int, headers: dict[str, str], close: Callable[[], object]
+    ):
+        super().__init__(content, status, headers)
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._close()

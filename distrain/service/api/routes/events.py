@@ -1,0 +1,197 @@
+"""`/v1/events` and `/v1/jobs/{id}/events`: what happens, as server-sent events."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from distrain.service.access import Action, may, visible
+from distrain.service.api.answers import answers
+from distrain.service.api.dependencies import Caller, Parts, Service, caller_now, require, seen_job
+from distrain.service.api.documents import utc
+from distrain.service.api.problems import Problem
+from distrain.service.api.showing import contacts, job_document
+from distrain.service.api.streams import EventStream, Stream, streams_of
+from distrain.service.decide import shown
+from distrain.service.store import JobFilter
+from distrain.service.values import Event, Intent, Job, Phase, Principal
+
+router = APIRouter(tags=["logs, events, files"])
+
+_SNAPSHOT_JOBS = 200
+_ANSWER: dict[str, Any] = {
+    "description": "`job.state`, `job.progress`, `job.deleted`, `reset`, `end`; a ping every 15 s.",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+After = Annotated[
+    int | None, Query(ge=0, le=2**62, description="The id of the last event that was seen.")
+]
+LastEventId = Annotated[str | None, Header(description="The same, and it comes first.")]
+
+
+@router.get(
+    "/v1/jobs/{job_id}/events",
+    response_class=EventStream,
+    responses=answers("not_found", others={200: _ANSWER}),
+)
+async def job_events(
+    request: Request,
+    job_id: str,
+    caller: Caller,
+    service: Service,
+    after: After = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """The events of a job: from a cursor on, or from how the job is now.
+
+    `end` comes when the job has ended; a stream that closes without it broke: come back with the
+    last id. `reset` has the job as it is now: events behind the cursor are gone.
+    """
+    require(caller, Action.SEE_JOB)
+    await run_in_threadpool(seen_job, service.store, caller, job_id)
+    return _stream(request, service, caller, job_id, _cursor(after, last_event_id))
+
+
+@router.get("/v1/events", response_class=EventStream, responses=answers(others={200: _ANSWER}))
+async def events(
+    request: Request,
+    caller: Caller,
+    service: Service,
+    after: After = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """The events of all jobs that the caller may see, from a cursor or from now on; without an end.
+
+    `reset` has the newest jobs as they are now: events behind the cursor are gone.
+    """
+    require(caller, Action.SEE_JOB)
+    return _stream(request, service, caller, None, _cursor(after, last_event_id))
+
+
+def _stream(
+    request: Request, service: Parts, caller: Principal, job_id: str | None, after: int | None
+) -> Response:
+    streams, most = streams_of(request.app), service.settings.limits.streams_per_token
+    release = streams.take(caller, most)
+    if release is None:
+        raise Problem(
+            "rate",
+            f"{most} streams of this caller are open already",
+            hint="Close one first; `/v1/events` has the events of all jobs in one stream.",
+            retry_after_s=5,
+        )
+    stream = Stream(streams.feed, _Source(request, service, caller, job_id))
+    return EventStream(stream.frames(after), release)
+
+
+def _cursor(after: int | None, last_event_id: str | None) -> int | None:
+    if not last_event_id:
+        return after
+    if not (last_event_id.isascii() and last_event_id.isdecimal() and len(last_event_id) < 19):
+        raise Problem("bad_request", "Last-Event-ID is none of this service's ids")
+    return int(last_event_id)
+
+
+class _Source:
+    """What a caller may see of the events of a job, or of all."""
+
+    def __init__(self, request: Request, service: Parts, caller: Principal, job_id: str | None):
+        self.job_id = job_id
+        self._request, self._service, self._caller = request, service, caller
+
+    def page(self, seq: int, limit: int) -> list[Event]:
+        store = self._service.store
+        if self.job_id is None:
+            return store.events_after(seq, limit)
+        return store.job_events_after(self.job_id, seq, limit)
+
+    def is_good(self, cursor: int) -> bool:
+        store = self._service.store
+        # The last one is asked for second: it only grows.
+        return cursor + 1 >= store.first_seq() and cursor <= store.last_seq()
+
+    def snapshot(self) -> Mapping[str, Any]:
+        if self.job_id is not None:
+            return self._document(seen_job(self._service.store, self._caller, self.job_id))
+        wanted = JobFilter(visible=visible(self._caller))
+        jobs = self._service.store.jobs(wanted, _SNAPSHOT_JOBS)
+        return {"jobs": [self._document(job) for job in jobs]}
+
+    def allowed(self) -> bool:
+        try:
+            self._caller = caller_now(self._request, self._service)
+            require(self._caller, Action.SEE_JOB)
+            if self.job_id is not None:
+                seen_job(self._service.store, self._caller, self.job_id)
+        except Problem:
+            return False
+        return True
+
+    def ended(self) -> tuple[int, Mapping[str, Any]] | None:
+        job = None if self.job_id is None else self._service.store.job(self.job_id)
+        if job is None or job.phase is not Phase.FINAL:
+            return None
+        return job.rev, self._document(job)
+
+    def tells(self, event: Event) -> Mapping[str, Any] | None:
+        if self.job_id not in (None, event.job_id):
+            return None
+        if not may(self._caller, Action.SEE_JOB, event.project, event.owner):
+            return None
+        return event_document(event)
+
+    def _document(self, job: Job) -> dict[str, Any]:
+        contact_s = contacts(self._service.store).get(job.cluster)
+        return job_document(job, self._service.now_s(), contact_s).model_dump(mode="json")
+
+
+_AS_THEY_ARE = (
+    "rev", "name", "cluster", "intent", "attempt", "first_attempt", "resumes", "reason", "message",
+    "priority",
+)  # fmt: skip
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """An event with the names that a job's document has."""
+    body = event.body
+    found = {
+        "id": event.job_id,
+        "project": event.project,
+        "owner": event.owner,
+        "at": utc(event.at_s),
+        **{name: body[name] for name in _AS_THEY_ARE if name in body},
+        **{
+            name[:-2]: utc(value)
+            for name, value in body.items()
+            if name.endswith("_at_s") and (value is None or isinstance(value, int | float))
+        },
+        **(body.get("progress") or {}),
+    }
+    if "phase" in body:
+        seen = shown(_job(event), event.at_s, contact_s=event.at_s)
+        found |= {
+            "state": seen.state,
+            "last_known": seen.last_known,
+            "why_pending": seen.why_pending,
+        }
+    return found
+
+
+def _job(event: Event) -> Job:
+    """As much of a job as its state needs."""
+    body = event.body
+    unknown = Job(
+        event.job_id, 0, event.project, event.owner, "", body.get("cluster", ""), 0, 0, "", 0.0
+    )
+    return replace(
+        unknown,
+        intent=Intent(body.get("intent", Intent.RUN)),
+        phase=Phase(body["phase"]),
+        state=body.get("state", ""),
+        attempt=body.get("attempt", 0),
+        why_pending=body.get("why_pending") or "",
+        observed_at_s=event.at_s,
+    )

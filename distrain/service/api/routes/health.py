@@ -1,0 +1,99 @@
+"""`/livez`, `/readyz`, `/metrics`: how the service itself is."""
+
+import ipaddress
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from distrain.errors import DistrainError
+from distrain.service.api.answers import answers
+from distrain.service.api.dependencies import Parts, Service, caller_now
+from distrain.service.api.documents import Answer
+from distrain.service.api.streams import (
+    DATABASE_S,
+    LAG_S,
+    Figures,
+    NoAnswer,
+    Streams,
+    reconcile_lag_s,
+    streams_of,
+)
+
+router = APIRouter(tags=["health"])
+
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+
+
+class Health(Answer):
+    """How the service is."""
+
+    status: str
+    failed: dict[str, str] = Field({}, description="What failed, and how.")
+
+
+@router.get("/livez", responses=answers(public=True))
+async def livez() -> Health:
+    """This process answers; nothing else is looked at."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", responses=answers(public=True), response_model=Health)
+async def readyz(request: Request, service: Service) -> JSONResponse:
+    """Whether the database answers with the right tables and the reconcilers are at work."""
+    failed = await _failed(streams_of(request.app), service)
+    health = Health(status="failed" if failed else "ok", failed=failed)
+    return JSONResponse(health.model_dump(mode="json"), 503 if failed else 200)
+
+
+@router.get("/metrics", response_class=Response, responses=answers(public=True))
+async def metrics(request: Request, service: Service) -> Response:
+    """Figures for Prometheus, from this machine without a token, from others with one."""
+    streams = streams_of(request.app)
+    if not _is_local(request):
+        await run_in_threadpool(caller_now, request, service)
+    try:
+        figures = await streams.look.result(lambda: _figures(service), DATABASE_S)
+    except (NoAnswer, DistrainError):
+        figures = None
+    text = streams.metrics.text(figures, sum(streams.open.values()))
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _failed(streams: Streams, service: Parts) -> dict[str, str]:
+    store = service.store
+    try:
+        await streams.look.result(store.check, DATABASE_S)
+        ends = await streams.look.result(store.lease_ends, DATABASE_S)
+    except NoAnswer:
+        return {"database": f"it does not answer within {DATABASE_S:g} s"}
+    except DistrainError as error:
+        return {"database": error.message}
+    lag_s = reconcile_lag_s(ends, service.settings.clusters)
+    if lag_s is None:
+        return {"reconcile": "a cluster never had a reconciler"}
+    if lag_s >= LAG_S:
+        return {"reconcile": f"the last word of a reconciler is {lag_s:.0f} s old"}
+    return {}
+
+
+def _figures(service: Parts) -> Figures:
+    store = service.store
+    return Figures(
+        store.alive_counts(),
+        store.longest_queued_s(),
+        reconcile_lag_s(store.lease_ends(), service.settings.clusters),
+        store.last_seq(),
+    )
+
+
+def _is_local(request: Request) -> bool:
+    """Whether somebody on this machine asks, and not a proxy there on behalf of others."""
+    if any(name in request.headers for name in _FORWARDED):
+        return False
+    try:
+        return request.client is None or ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False

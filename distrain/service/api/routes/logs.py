@@ -1,0 +1,148 @@
+"""`/v1/jobs/{id}/logs`: what a rank printed, by the numbers of its bytes."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from distrain.runs import BeyondLog
+from distrain.service.access import Action
+from distrain.service.api.answers import answers
+from distrain.service.api.dependencies import (
+    Caller,
+    Parts,
+    Service,
+    caller_now,
+    require,
+    seen_job,
+)
+from distrain.service.api.problems import Problem, not_found
+from distrain.service.api.streams import (
+    PLAIN,
+    LogPart,
+    LogPlace,
+    Streams,
+    exists,
+    last_attempt,
+    look,
+    read,
+    read_tail,
+    streams_of,
+)
+from distrain.service.values import Job, Principal
+
+router = APIRouter(tags=["logs, events, files"])
+
+_BIG = 2**62
+_CHECK_S = 3.0
+_text: dict[str, Any] = {"schema": {"type": "string"}}
+_ANSWER: dict[str, Any] = {
+    "description": "Bytes as they were printed, up to the next gap; empty: none yet, or no more.",
+    "content": {"text/plain": {"schema": {"type": "string", "format": "binary"}}},
+    "headers": {
+        "X-Offset": {**_text, "description": "The number of the first byte."},
+        "X-Next-Offset": {**_text, "description": "The `offset` with which to go on."},
+        "X-Complete": {**_text, "description": "`true`: the rank has ended, and this is the end."},
+        "X-Gap": {**_text, "description": "`A-B`: nobody kept the bytes from A up to B."},
+        "X-Attempt": {**_text, "description": "The attempt whose log it is."},
+    },
+}
+
+
+@router.get(
+    "/v1/jobs/{job_id}/logs",
+    response_class=Response,
+    responses=answers("not_found", "range", others={200: _ANSWER}),
+)
+async def job_logs(
+    request: Request,
+    job_id: str,
+    caller: Caller,
+    service: Service,
+    attempt: Annotated[int | None, Query(ge=1, le=10**6, description="Default: the last.")] = None,
+    rank: Annotated[int, Query(ge=0, le=10**6)] = 0,
+    offset: Annotated[int | None, Query(ge=0, le=_BIG, description="The first byte.")] = None,
+    limit: Annotated[int | None, Query(ge=1, description="Bytes; at most 1 MiB.")] = None,
+    tail: Annotated[
+        int | None, Query(ge=1, le=10**6, description="The last lines instead of an offset.")
+    ] = None,
+    wait_s: Annotated[
+        float, Query(ge=0, le=30, description="How long to wait for bytes where there are none.")
+    ] = 0.0,
+) -> Response:
+    """What a rank printed. A byte keeps its number for ever.
+
+    Go on at `X-Next-Offset` until `X-Complete` is `true`. If an answer breaks off, go on behind the
+    bytes that came, from `X-Offset`.
+    """
+    require(caller, Action.SEE_JOB)
+    if tail is not None and offset is not None:
+        raise Problem("bad_request", "`tail` and `offset` exclude each other")
+    streams = streams_of(request.app)
+    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
+    place = await streams.in_file_thread(partial(_place, job, attempt, rank))
+    most = min(limit or _BIG, service.settings.limits.log_read_bytes)
+    if tail is not None:
+        part = await _read(streams, partial(read_tail, place, tail, most, job, service.now_s()))
+    else:
+        wanted = _Wanted(place, offset or 0, most, wait_s)
+        part = await _read_or_wait(request, service, caller, job, wanted)
+    return Response(part.slice.data, headers=PLAIN | _headers(part, place))
+
+
+class _Wanted:
+    def __init__(self, place: LogPlace, offset: int, limit: int, wait_s: float):
+        self.place, self.offset, self.limit, self.wait_s = place, offset, limit, wait_s
+
+
+async def _read_or_wait(
+    request: Request, service: Parts, caller: Principal, job: Job, wanted: _Wanted
+) -> LogPart:
+    until_s = service.clock() + wanted.wait_s
+    streams, place = streams_of(request.app), wanted.place
+    while True:
+        now_s = service.now_s()
+        part = await _read(streams, partial(read, place, wanted.offset, wanted.limit, job, now_s))
+        left_s = until_s - service.clock()
+        if part.slice.data or part.slice.gaps or part.is_complete or left_s <= 0:
+            return part
+        known = (part.slice.end, part.slice.is_closed)
+        seen = partial(streams.in_file_thread, partial(look, place))
+        await streams.logs.until_other(place, seen, known, min(left_s, _CHECK_S))
+        # Whoever may no longer see the job gets no more of its log.
+        caller = await run_in_threadpool(caller_now, request, service)
+        job = await run_in_threadpool(seen_job, service.store, caller, job.id)
+
+
+async def _read(streams: Streams, work: partial[LogPart]) -> LogPart:
+    try:
+        return await streams.in_file_thread(work)
+    except BeyondLog as error:
+        raise Problem(
+            "range",
+            str(error),
+            hint="Go on at X-Next-Offset of the answer before.",
+            extra_headers={"Content-Range": f"bytes */{error.end}"},
+        ) from error
+
+
+def _place(job: Job, attempt: int | None, rank: int) -> LogPlace:
+    known = max(job.attempt, job.first_attempt)
+    place = LogPlace(Path(job.run_dir), attempt or last_attempt(job), rank)
+    if (rank >= job.num_ranks or place.attempt > known) and not exists(place):
+        raise not_found(f"log of attempt {place.attempt}, rank {rank}")
+    return place
+
+
+def _headers(part: LogPart, place: LogPlace) -> dict[str, str]:
+    found = {
+        "X-Offset": str(part.slice.first),
+        "X-Next-Offset": str(part.slice.next),
+        "X-Complete": "true" if part.is_complete else "false",
+        "X-Attempt": str(place.attempt),
+    }
+    if part.slice.gaps:
+        found["X-Gap"] = ", ".join(f"{first}-{end}" for first, end in part.slice.gaps)
+    return found

@@ -1,0 +1,75 @@
+"""`/v1/jobs/{id}/metrics`: the records of training and validation."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from distrain.run_paths import RunPaths
+from distrain.runs import NewRecords, NotInRun, RunFolder, read_new_records
+from distrain.service.access import Action
+from distrain.service.api.answers import answers
+from distrain.service.api.dependencies import Caller, Service, require, seen_job
+from distrain.service.api.documents import Answer
+from distrain.service.api.problems import Problem
+from distrain.service.api.streams import streams_of
+
+router = APIRouter(tags=["logs, events, files"])
+
+_READ_BYTES = 4 * 2**20
+
+
+class Records(Answer):
+    """Records as `metrics.jsonl` has them, in its order."""
+
+    records: list[dict[str, Any]] = Field(
+        description="`split` is `train` or `valid`; `step`, `loss`, `auc`, `rows_per_s`, ..."
+    )
+    cursor: str = Field(description="As `since` it gives what follows.")
+    restart: bool = Field(
+        description="These are from the beginning: forget what was read before, since an attempt "
+        "took steps again."
+    )
+    more: bool = Field(description="There is more already.")
+    damaged: int = Field(description="Lines that are no records.")
+
+
+@router.get("/v1/jobs/{job_id}/metrics", responses=answers("not_found"))
+async def job_metrics(
+    request: Request,
+    job_id: str,
+    caller: Caller,
+    service: Service,
+    since: Annotated[str | None, Query(max_length=100, description="A `cursor`.")] = None,
+) -> Records:
+    """The records of a job's training and validation, or those since a cursor."""
+    require(caller, Action.SEE_JOB)
+    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
+    work = partial(_read, Path(job.run_dir), since)
+    try:
+        found = await streams_of(request.app).in_file_thread(work)
+    except ValueError as error:
+        raise Problem("bad_request", str(error), hint="Begin again without `since`.") from error
+    return Records(
+        records=[dict(record) for record in found.records],
+        cursor=found.cursor,
+        restart=found.restart,
+        more=found.more,
+        damaged=found.damaged,
+    )
+
+
+def _read(run_dir: Path, since: str | None) -> NewRecords:
+    try:
+        with RunFolder(run_dir) as folder:
+            file = folder.open_file(RunPaths(Path()).metrics.name)
+    except NotInRun:
+        return read_new_records(None, since, _READ_BYTES)
+    try:
+        return read_new_records(file, since, _READ_BYTES)
+    finally:
+        os.close(file)

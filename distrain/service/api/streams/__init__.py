@@ -1,0 +1,59 @@
+"""What flows out of the service: logs, events, metrics, files, and how it is."""
+
+from distrain.service.api.streams.artifacts import (
+    OpenFile,
+    is_named,
+    list_files,
+    open_artifact,
+)
+from distrain.service.api.streams.byte_ranges import NoSuchBytes, wanted_range
+from distrain.service.api.streams.event_feed import EventFeed, FellBehind
+from distrain.service.api.streams.following import Pace, Source, Stream
+from distrain.service.api.streams.job_logs import (
+    LogPart,
+    LogPlace,
+    exists,
+    last_attempt,
+    look,
+    read,
+    read_tail,
+)
+from distrain.service.api.streams.readiness import DATABASE_S, LAG_S, NoAnswer, reconcile_lag_s
+from distrain.service.api.streams.service_metrics import Counting, Figures
+from distrain.service.api.streams.sse import EventStream, frame
+from distrain.service.api.streams.state import PLAIN, SAFE, Streams, streams_of
+from distrain.service.api.streams.watches import Watches
+
+__all__ = [
+    "Counting",
+    "DATABASE_S",
+    "Figures",
+    "LAG_S",
+    "NoAnswer",
+    "reconcile_lag_s",
+    "EventFeed",
+    "EventStream",
+    "FellBehind",
+    "LogPart",
+    "LogPlace",
+    "NoSuchBytes",
+    "OpenFile",
+    "PLAIN",
+    "Pace",
+    "SAFE",
+    "Source",
+    "Stream",
+    "Streams",
+    "Watches",
+    "exists",
+    "frame",
+    "is_named",
+    "last_attempt",
+    "list_files",
+    "look",
+    "open_artifact",
+    "read",
+    "read_tail",
+    "streams_of",
+    "wanted_range",
+]

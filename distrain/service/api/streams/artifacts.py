@@ -1,0 +1,105 @@
+"""Files of a run directory for the API: pages of names, and bytes of one file."""
+
+import mimetypes
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import partial
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+from urllib.parse import quote
+
+from distrain.runs import FileInRun, RunFolder
+
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+CHUNK_BYTES = 2**20
+
+_SHOWN: Final = {
+    ".log": "text/plain; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+    ".yaml": "text/plain; charset=utf-8",
+    ".stacks": "text/plain; charset=utf-8",
+    ".csv": "text/csv; charset=utf-8",
+    ".json": "application/json",
+    ".jsonl": "application/x-ndjson",
+    ".png": "image/png",
+}
+"""What a browser may show; everything else, pages and pictures with scripts too, is saved."""
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A plain file that is open, as it was then: what is appended later is not part of it."""
+
+    descriptor: int
+    name: str
+    size_bytes: int
+    modified_s: float
+    etag: str
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self.descriptor)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that describe it."""
+        last = PurePosixPath(self.name)
+        shown = _SHOWN.get(last.suffix)
+        kind = "inline" if shown else "attachment"
+        guessed = mimetypes.guess_type(last.name)[0] or "application/octet-stream"
+        return {
+            "Content-Type": shown or guessed,
+            "Content-Disposition": f"{kind}; filename*=UTF-8''{quote(last.name, safe='')}",
+            "Last-Modified": formatdate(self.modified_s, usegmt=True),
+            "ETag": self.etag,
+            "Accept-Ranges": "bytes",
+        }
+
+    async def chunks(self, first: int, end: int, in_thread: InThread) -> AsyncIterator[bytes]:
+        """Bytes from `first` up to `end`; fewer only if the file was cut meanwhile."""
+        while first < end:
+            size = min(CHUNK_BYTES, end - first)
+            data = await in_thread(partial(os.pread, self.descriptor, size, first))
+            if not data:
+                return  # shorter than promised: the client sees that the answer broke off
+            first += len(data)
+            yield data
+
+
+def list_files(run_dir: Path, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
+    """A page of names, and whether there are more.
+
+    Raises:
+        NotInRun: There is no such folder.
+        OSError: It cannot be read.
+    """
+    with RunFolder(run_dir) as folder:
+        found = list(islice(folder.files(below, after), limit + 1))
+    return found[:limit], len(found) > limit
+
+
+def open_artifact(run_dir: Path, name: str) -> OpenFile:
+    """Open a file; the caller closes it.
+
+    Raises:
+        NotInRun: There is no such file.
+        OSError: It cannot be opened.
+    """
+    with RunFolder(run_dir) as folder:
+        descriptor = folder.open_file(name)
+    found = os.fstat(descriptor)
+    etag = f'"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"'
+    return OpenFile(descriptor, name, found.st_size, found.st_mtime, etag)
+
+
+def is_named(header: str | None, etag: str) -> bool:
+    """Whether `If-None-Match` names an ETag.
+
+    >>> is_named('W/"a", "b"', '"a"'), is_named("*", '"a"'), is_named(None, '"a"')
+    (True, True, False)
+    """
+    names = [name.strip().removeprefix("W/") for name in (header or "").split(",")]
+    return etag in names or names == ["*"]

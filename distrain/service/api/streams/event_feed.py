@@ -1,0 +1,127 @@
+"""Events read once for all streams of a process.
+
+One task asks the store for new events while anybody follows, and keeps the last ones. Each stream
+has only a cursor, so a slow one costs no memory: when the event behind its cursor is no longer
+kept, it is cut, and its client comes back with its cursor.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from starlette.concurrency import run_in_threadpool
+
+from distrain.service.values import Event
+
+EVERY_S = 0.2
+KEPT_EVENTS = 5000
+_AT_ONCE = 1000
+_LONGEST_PAUSE_S = 5.0
+
+
+class FellBehind(Exception):
+    """A stream's next event is no longer kept here."""
+
+
+class EventFeed:
+    """The events of the store as they come.
+
+    Args:
+        read: Gives the events after a number, at most so many; called in a thread.
+        last: Gives the number of the last event; called in a thread.
+        every_s: How often the store is asked.
+        kept: Events that are kept.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int, int], list[Event]],
+        last: Callable[[], int],
+        every_s: float = EVERY_S,
+        kept: int = KEPT_EVENTS,
+    ):
+        self._read, self._last = read, last
+        self._every_s = every_s
+        self._events: deque[Event] = deque(maxlen=kept)
+        self._followers = 0
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._start = asyncio.Lock()
+        self.position = 0
+        self.stopped = False
+
+    @asynccontextmanager
+    async def followed(self) -> AsyncIterator["EventFeed"]:
+        """Keep the events that come in the block; `position` is the last before them.
+
+        Raises:
+            Unavailable: The database does not answer.
+        """
+        self._followers += 1
+        try:
+            async with self._start:
+                if self._task is None:
+                    self.position = await run_in_threadpool(self._last)
+                    self._task = asyncio.create_task(self._follow())
+            yield self
+        finally:
+            self._followers -= 1
+            if not self._followers and self._task is not None:
+                self._task.cancel()
+                self._task = None
+                self._events.clear()
+
+    async def after(self, seq: int, within_s: float) -> list[Event]:
+        """The kept events after a number, as soon as there are any; none if that takes longer.
+
+        Raises:
+            FellBehind: There were others in between.
+        """
+        if seq >= self.position:
+            news = self._news
+            try:
+                await asyncio.wait_for(news.wait(), max(within_s, 0.0))
+            except TimeoutError:
+                return []
+        if seq >= self.position or self.stopped:
+            return []
+        first = self._events[0].seq if self._events else self.position + 1
+        if seq + 1 < first:
+            raise FellBehind
+        # Numbers have no gaps, so the place in the queue is known.
+        begin = seq + 1 - first
+        return [self._events[n] for n in range(begin, min(begin + _AT_ONCE, len(self._events)))]
+
+    def stop(self) -> None:
+        """Let all followers know that this process ends."""
+        self.stopped = True
+        self._news.set()
+
+    async def _follow(self) -> None:
+        pause_s = self._every_s
+        while True:
+            try:
+                events = await run_in_threadpool(self._read, self.position, _AT_ONCE)
+            except Exception as error:  # the streams stay, and go on when the database is back
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                logging.getLogger(__name__).warning(
+                    "the events cannot be read now: %s", type(error).__name__
+                )
+            else:
+                pause_s = self._every_s
+                self._take(events)
+                if len(events) == _AT_ONCE:
+                    continue
+            await asyncio.sleep(pause_s)
+
+    def _take(self, events: list[Event]) -> None:
+        if not events:
+            return
+        if self._events and events[0].seq != self._events[-1].seq + 1:
+            self._events.clear()  # those in between were pruned
+        self._events.extend(events)
+        self.position = events[-1].seq
+        news, self._news = self._news, asyncio.Event()
+        news.set()

@@ -1,0 +1,169 @@
+"""One stream of events: where it begins, what it tells, when it ends.
+
+It begins behind a cursor, or with a snapshot: `job.state` where there is no cursor, `reset` where
+events behind the cursor were pruned. What happened before now comes from the store, the rest from
+the feed. A job's stream ends with `end` when the job has ended and all its events are told. Any
+other end means that the stream broke: a client comes back with its cursor.
+"""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.concurrency import run_in_threadpool
+
+from distrain.service.api.streams.event_feed import EventFeed, FellBehind
+from distrain.service.api.streams.sse import PING, frame
+from distrain.service.values import Event
+
+_PAGE = 500
+_FINAL = "final"  # `Phase.FINAL` in an event's body
+DELETED = "job.deleted"
+
+
+class Source(Protocol):
+    """What a stream tells, to whom; all but `tells` is called in threads."""
+
+    job_id: str | None
+
+    def page(self, seq: int, limit: int) -> list[Event]:
+        """The events after a number, at least those of the job."""
+
+    def is_good(self, cursor: int) -> bool:
+        """Whether all events behind it are kept."""
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The things as they are now."""
+
+    def allowed(self) -> bool:
+        """Whether the caller may still see them; asked anew every few seconds."""
+
+    def ended(self) -> tuple[int, Mapping[str, Any]] | None:
+        """The revision and document of a job that has ended."""
+
+    def tells(self, event: Event) -> Mapping[str, Any] | None:
+        """An event's data; `None`: not for this stream."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds between pings and between checks, and how long an ended job's last event may take."""
+
+    ping_s: float = 15.0
+    check_s: float = 3.0
+    last_event_s: float = 1.5
+
+
+class Stream:
+    """The frames of one stream.
+
+    Args:
+        clock: Grows evenly, in seconds.
+    """
+
+    def __init__(
+        self,
+        feed: EventFeed,
+        source: Source,
+        pace: Pace = Pace(),
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._feed, self._source, self._pace, self._clock = feed, source, pace, clock
+        self._cursor = 0
+        self._rev = 0
+        self._is_over = False
+        self._may_have_ended = True
+        self._ended: tuple[int, Mapping[str, Any]] | None = None
+        self._ended_s = 0.0
+
+    async def frames(self, after: int | None) -> AsyncGenerator[bytes]:
+        """Bytes of the stream, from a cursor on."""
+        async with self._feed.followed():
+            yield PING + await self._begin(after)
+            while self._cursor < self._feed.position and not self._is_over:
+                yield await self._page()
+            async for told in self._live():
+                yield told
+
+    async def _begin(self, after: int | None) -> bytes:
+        source, position = self._source, self._feed.position
+        self._cursor = position if after is None else after
+        if after is None and source.job_id is None:
+            return b""
+        if after is not None and await run_in_threadpool(source.is_good, after):
+            return b""
+        self._cursor = position
+        kind = "job.state" if after is None else "reset"
+        return frame(kind, await run_in_threadpool(source.snapshot), position)
+
+    async def _page(self) -> bytes:
+        target = self._feed.position
+        events = await run_in_threadpool(self._source.page, self._cursor, _PAGE)
+        told = self._tell(events)
+        if len(events) < _PAGE:
+            self._cursor = max(self._cursor, target)
+        return told
+
+    async def _live(self) -> AsyncIterator[bytes]:
+        pinged_s = checked_s = self._clock()
+        while not self._feed.stopped:
+            if self._may_have_ended:
+                await self._look_for_end()
+            if end := self._end():
+                yield end
+                return
+            now_s = self._clock()
+            due_s = min(pinged_s + self._pace.ping_s, checked_s + self._pace.check_s)
+            if self._ended:
+                due_s = min(due_s, self._ended_s + self._pace.last_event_s)
+            try:
+                told = self._tell(await self._feed.after(self._cursor, due_s - now_s))
+            except FellBehind:
+                return
+            now_s = self._clock()
+            if not told and now_s >= pinged_s + self._pace.ping_s:
+                told = PING
+            if told:
+                pinged_s = now_s
+                yield told
+            if now_s >= checked_s + self._pace.check_s:
+                checked_s = now_s
+                if not await run_in_threadpool(self._source.allowed):
+                    return
+                await self._look_for_end()
+
+    def _tell(self, events: list[Event]) -> bytes:
+        frames = []
+        for event in events:
+            self._cursor = event.seq
+            data = self._source.tells(event)
+            if data is None:
+                continue
+            frames.append(frame(event.kind, data, event.seq))
+            if event.job_id == self._source.job_id:
+                self._note(event)
+        return b"".join(frames)
+
+    def _note(self, event: Event) -> None:
+        self._rev = max(self._rev, int(event.body.get("rev", 0)))
+        if event.kind == DELETED:
+            self._is_over, self._ended = True, (0, {"id": event.job_id, "state": "deleted"})
+        elif event.body.get("phase") == _FINAL:
+            self._may_have_ended = True
+
+    async def _look_for_end(self) -> None:
+        """A job that ended may be resumed before anybody hears of the end: the store knows."""
+        self._may_have_ended = False
+        if self._is_over or self._source.job_id is None:
+            return
+        before, self._ended = self._ended, await run_in_threadpool(self._source.ended)
+        if before is None:
+            self._ended_s = self._clock()
+
+    def _end(self) -> bytes:
+        if self._ended is None:
+            return b""
+        rev, document = self._ended
+        is_told = self._rev >= rev or self._clock() >= self._ended_s + self._pace.last_event_s
+        return frame("end", document, self._cursor) if is_told or self._is_over else b""

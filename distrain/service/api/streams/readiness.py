@@ -1,0 +1,61 @@
+"""Whether the service can do its work: its database, the tables, the reconcilers' leases."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+LAG_S = 30.0
+LEASE_S = 15.0
+"""What a lease is taken for; its owner prolongs it each third of that."""
+DATABASE_S = 2.0
+
+
+class NoAnswer(Exception):
+    """A look has not ended in time."""
+
+
+class Look:
+    """Calls something that may hang, one call at a time, in a thread that nobody else needs."""
+
+    def __init__(self, name: str):
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._running: asyncio.Future[object] | None = None
+
+    async def result(self, work: Callable[[], Result], within_s: float) -> Result:
+        """What it returns; a call that hangs since earlier counts as hanging at once.
+
+        Raises:
+            NoAnswer: It takes longer, or an earlier one still hangs.
+        """
+        if self._running is not None and not self._running.done():
+            raise NoAnswer
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._threads, work)
+        self._running = running  # type: ignore[assignment]  # a future of any result
+        running.add_done_callback(lambda future: future.cancelled() or future.exception())
+        try:
+            return await asyncio.wait_for(asyncio.shield(running), within_s)
+        except TimeoutError:
+            raise NoAnswer from None
+
+
+def reconcile_lag_s(ends: Mapping[str, float], clusters: Collection[str]) -> float | None:
+    """How long ago the reconciler that is furthest behind prolonged its lease.
+
+    Args:
+        ends: In how many seconds each lease runs out.
+        clusters: Those that must have a reconciler.
+
+    Returns:
+        Seconds; `None`: a cluster never had a reconciler.
+
+    >>> reconcile_lag_s({"cluster:a": 12.0, "cluster:b": -20.0}, ["a", "b"])
+    35.0
+    """
+    names = [f"cluster:{cluster}" for cluster in clusters]
+    if any(name not in ends for name in names):
+        return None
+    return max((max(0.0, LEASE_S - ends[name]) for name in names), default=0.0)

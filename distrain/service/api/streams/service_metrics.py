@@ -1,0 +1,129 @@
+"""The service's own metrics for Prometheus: few label values, none of which a caller chooses."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the database tells at a scrape; `None` is left out.
+
+    Attributes:
+        jobs: Those that have not ended, by phase and state.
+    """
+
+    jobs: Mapping[tuple[str, str], int]
+    longest_queued_s: float
+    reconcile_lag_s: float | None
+    events_last: int
+
+
+class ServiceMetrics:
+    """Counts requests as they end; one per application."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "distrain_service_requests",
+            "Requests, by route, method and status",
+            ("route", "method", "code"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "distrain_service_request_duration_seconds",
+            "From a request to the end of its answer, streams left out",
+            ("route",),
+            buckets=_BUCKETS_S,
+            registry=self._registry,
+        )
+
+    def count(self, route: str, method: str, code: int, seconds: float, *, streams: bool) -> None:
+        """Count a request that has ended."""
+        known = method if method in _METHODS else "other"
+        self._requests.labels(route, known, str(code)).inc()
+        if not streams:
+            self._seconds.labels(route).observe(seconds)
+
+    def text(self, figures: Figures | None, num_streams: int) -> bytes:
+        """All of it as Prometheus reads it.
+
+        Args:
+            figures: `None`: the database does not answer.
+            num_streams: Streams of events that are open.
+        """
+        now = CollectorRegistry()
+        now.register(_Now(figures, num_streams))
+        return generate_latest(self._registry) + generate_latest(now)
+
+
+class _Now(Collector):
+    def __init__(self, figures: Figures | None, num_streams: int):
+        self._figures, self._num_streams = figures, num_streams
+
+    def collect(self) -> Iterable[Metric]:
+        streams = "Streams of events that this process serves"
+        yield GaugeMetricFamily("distrain_service_streams", streams, self._num_streams)
+        up = "Whether the database answers: 1 or 0"
+        figures = self._figures
+        yield GaugeMetricFamily("distrain_service_database_up", up, float(figures is not None))
+        if figures is None:
+            return
+        jobs = GaugeMetricFamily(
+            "distrain_service_jobs",
+            "Jobs that have not ended, by the service's phase and the coordinator's state",
+            labels=("phase", "state"),
+        )
+        for (phase, state), count in figures.jobs.items():
+            jobs.add_metric((phase, state), count)
+        yield jobs
+        yield GaugeMetricFamily(
+            "distrain_service_longest_queued_seconds",
+            "How long the job waits that waits longest in the service's queue",
+            figures.longest_queued_s,
+        )
+        yield GaugeMetricFamily(
+            "distrain_service_last_event", "Number of the last event", figures.events_last
+        )
+        if figures.reconcile_lag_s is not None:
+            yield GaugeMetricFamily(
+                "distrain_service_reconcile_lag_seconds",
+                "How long ago the reconciler that is furthest behind prolonged its lease",
+                figures.reconcile_lag_s,
+            )
+
+
+class Counting:
+    """Counts all requests; the outermost middleware."""
+
+    def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and count it at its end."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        began_s, code, streams = time.monotonic(), 500, False
+
+        async def noted(message: Message) -> None:
+            nonlocal code, streams
+            if message["type"] == "http.response.start":
+                code = message["status"]
+                kind = dict(message["headers"]).get(b"content-type", b"")
+                streams = kind.startswith(b"text/event-stream")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            seconds = time.monotonic() - began_s
+            self._metrics.count(route, scope["method"], code, seconds, streams=streams)

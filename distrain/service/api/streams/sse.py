@@ -1,0 +1,56 @@
+"""Server-sent events as bytes, and a response that gives up on clients who do not read."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+PING = KEEPALIVE_COMMENT
+SEND_S = 30.0
+"""How long a client may take in nothing before its stream is cut."""
+
+
+def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
+    """One event on the wire."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return format_sse_event(event=kind, data_str=text, id=str(seq))
+
+
+class EventStream(StreamingResponse):
+    """A stream of events; a client that reads nothing for `send_s` is cut.
+
+    `done` is called at its end, whatever that is.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes],
+        done: Callable[[], object] = lambda: None,
+        send_s: float = SEND_S,
+    ):
+        super().__init__(
+            frames,
+            # Proxies must not gather events, nor anybody store them.
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        self._frames, self._send_s, self._done = frames, send_s, done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+
+        async def in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), self._send_s)
+
+        try:
+            await super().__call__(scope, receive, in_time)
+        except TimeoutError:
+            return  # without the last chunk: the client sees that the stream broke
+        finally:
+            self._done()
+            await self._frames.aclose()

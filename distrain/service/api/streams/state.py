@@ -1,0 +1,82 @@
+"""What the streams of one API process share; `request.app.state.streams`."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from anyio import CapacityLimiter, fail_after, to_thread
+from fastapi import FastAPI
+
+from distrain.errors import Unavailable
+from distrain.service.api.streams.event_feed import EventFeed
+from distrain.service.api.streams.readiness import Look
+from distrain.service.api.streams.service_metrics import ServiceMetrics
+from distrain.service.api.streams.watches import Watches
+from distrain.service.values import Principal
+
+Result = TypeVar("Result")
+
+SAFE: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cache-Control": "no-store",
+}
+"""Headers of whatever a job wrote: a browser shows it, and runs nothing of it."""
+PLAIN: Final = {**SAFE, "Content-Type": "text/plain; charset=utf-8"}
+
+_FILE_THREADS = 16
+_THREAD_S = 5.0
+
+
+class Streams:
+    """Events read once for all, files watched once for all, and how many streams each caller has.
+
+    Files are read in threads of their own: a filesystem that hangs takes these, and no others.
+    """
+
+    def __init__(self, store: Any):
+        self.feed = EventFeed(store.events_after, store.last_seq)
+        self.logs: Watches[tuple[int, bool]] = Watches()
+        self.open: Counter[str] = Counter()
+        self.look = Look("distrain-health")
+        self.metrics = ServiceMetrics()
+        self._threads = CapacityLimiter(_FILE_THREADS)
+
+    async def in_file_thread(self, work: Callable[[], Result]) -> Result:
+        """Do what may hang with a filesystem.
+
+        Raises:
+            Unavailable: All of the threads for that hang already.
+        """
+        try:
+            with fail_after(_THREAD_S):  # until it begins: what runs cannot be cut short
+                return await to_thread.run_sync(work, limiter=self._threads)
+        except TimeoutError:
+            raise Unavailable(
+                "the filesystem of the run directories does not answer",
+                hint="Try again later; the service's operator sees to the filesystem.",
+            ) from None
+
+    def take(self, caller: Principal, most: int) -> Callable[[], None] | None:
+        """Count a stream of a caller; returns what ends it, `None` beyond the most."""
+        name = caller.token_id or f"user {caller.user}"
+        if self.open[name] >= most:
+            return None
+        self.open[name] += 1
+
+        def release() -> None:
+            self.open[name] -= 1
+            if self.open[name] <= 0:
+                del self.open[name]
+
+        return release
+
+    def stop(self) -> None:
+        """End all streams of events, as broken: the clients go on elsewhere, or later."""
+        self.feed.stop()
+
+
+def streams_of(app: FastAPI) -> Streams:
+    """Those of an application."""
+    found: Streams = app.state.streams
+    return found

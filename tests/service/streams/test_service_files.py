@@ -1,0 +1,152 @@
+"""Files and metrics of jobs over HTTP."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from live_service import LiveService
+
+from distrain.service.values import Job, Role
+
+CONTENT = bytes(n % 256 for n in range(5000))
+
+
+@pytest.fixture(scope="module")
+def alice(service: LiveService):
+    with service.client("alice") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def job(service: LiveService) -> Job:
+    job = service.job()
+    paths = service.paths(job)
+    paths.model.mkdir()
+    (paths.model / "weights.bin").write_bytes(CONTENT)
+    (paths.root / "empty").touch()
+    (paths.root / "report.html").write_text("<script>alert(1)</script>")
+    (paths.root / "naïve name.txt").write_text("text")
+    (service.folder / "secret").write_text("password")
+    (paths.root / "link").symlink_to(service.folder / "secret")
+    (paths.root / "out").symlink_to(service.folder)
+    return job
+
+
+def path_of(job: Job, name: str = "") -> str:
+    return f"/v1/jobs/{job.id}/artifacts" + (f"/{name}" if name else "")
+
+
+def test_the_listing_has_the_files_and_no_links(alice, job) -> None:
+    found = alice.get(path_of(job)).json()
+    assert [(file["name"], file["size_bytes"]) for file in found["artifacts"]] == [
+        ("empty", 0),
+        ("model/weights.bin", len(CONTENT)),
+        ("naïve name.txt", 4),
+        ("report.html", 25),
+    ]
+    assert found["next_cursor"] is None
+    first = alice.get(path_of(job), params={"limit": 2}).json()
+    assert first["next_cursor"] == "model/weights.bin"
+    rest = alice.get(path_of(job), params={"after": first["next_cursor"]}).json()
+    assert first["artifacts"] + rest["artifacts"] == found["artifacts"]
+    inside = alice.get(path_of(job), params={"below": "model"}).json()["artifacts"]
+    assert [file["name"] for file in inside] == ["model/weights.bin"]
+    assert alice.get(path_of(job), params={"below": "out"}).status_code == 404
+
+
+@given(st.integers(0, 6000), st.none() | st.integers(0, 6000))
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_ranges_are_slices(alice, job, first: int, last: int | None) -> None:
+    header = f"bytes={first}-{'' if last is None else last}"
+    answer = alice.get(path_of(job, "model/weights.bin"), headers={"Range": header})
+    if last is not None and last < first:
+        assert (answer.status_code, answer.content) == (200, CONTENT)
+        return
+    wanted = CONTENT[first:] if last is None else CONTENT[first : last + 1]
+    if not wanted:
+        assert answer.status_code == 416
+        assert answer.headers["Content-Range"] == f"bytes */{len(CONTENT)}"
+        return
+    assert (answer.status_code, answer.content) == (206, wanted)
+    end = first + len(wanted) - 1
+    assert answer.headers["Content-Range"] == f"bytes {first}-{end}/{len(CONTENT)}"
+    assert answer.headers["Content-Length"] == str(len(wanted))
+
+
+def test_the_etag_decides_what_is_sent(service, alice, job) -> None:
+    path = path_of(job, "model/weights.bin")
+    whole = alice.get(path)
+    etag = whole.headers["ETag"]
+    assert (whole.content, whole.headers["Accept-Ranges"]) == (CONTENT, "bytes")
+    assert alice.get(path, headers={"If-None-Match": f'"x", W/{etag}'}).status_code == 304
+    some = alice.get(path, headers={"Range": "bytes=10-19", "If-Range": etag})
+    assert (some.status_code, some.content) == (206, CONTENT[10:20])
+    other = alice.get(path, headers={"Range": "bytes=10-19", "If-Range": '"other"'})
+    assert (other.status_code, other.content) == (200, CONTENT)
+    head = alice.head(path, headers={"Range": "bytes=10-19"})
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Length"] == str(len(CONTENT))
+    growing = service.paths(job).root / "grows.log"
+    growing.write_bytes(b"a")
+    before = alice.get(path_of(job, "grows.log")).headers["ETag"]
+    growing.write_bytes(b"ab")
+    assert alice.get(path_of(job, "grows.log")).headers["ETag"] != before
+    growing.unlink()
+
+
+def test_a_browser_runs_nothing_that_a_job_wrote(alice, job) -> None:
+    page = alice.get(path_of(job, "report.html"))
+    assert page.headers["Content-Disposition"] == "attachment; filename*=UTF-8''report.html"
+    for name in ("report.html", "naïve name.txt", "model/weights.bin"):
+        headers = alice.get(path_of(job, name)).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Content-Security-Policy"] == "sandbox; default-src 'none'"
+    text = alice.get(path_of(job, "naïve name.txt"))
+    assert text.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert "na%C3%AFve%20name.txt" in text.headers["Content-Disposition"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["link", "out/secret", "../secret", "%2e%2e/secret", "model/%2e%2e/%2e%2e/secret", "model",
+     "/etc/passwd", "%2fetc/passwd", "model//weights.bin", "nothing", "empty/x", "%00",
+     "..%2fsecret", "a" * 300],
+)  # fmt: skip
+def test_nothing_else_can_be_read(alice, job, name) -> None:
+    answer = alice.get(f"{path_of(job)}/{name}")
+    assert answer.status_code in (400, 404)
+    assert "password" not in answer.text
+
+
+def test_others_see_no_files(service, job) -> None:
+    with service.client("bob", Role.SUBMITTER) as bob:
+        for path in (path_of(job), path_of(job, "empty"), f"/v1/jobs/{job.id}/metrics"):
+            assert bob.get(path).status_code == 404
+
+
+def test_a_job_without_a_run_directory_has_no_files_yet(service, alice) -> None:
+    job = service.job(run_dir=str(service.folder / "absent"))
+    assert alice.get(path_of(job)).json() == {"artifacts": [], "next_cursor": None}
+    assert alice.get(path_of(job, "spec.yaml")).status_code == 404
+    assert alice.get(f"/v1/jobs/{job.id}/metrics").json()["records"] == []
+
+
+def test_metrics_are_read_on_from_a_cursor(service, alice, job) -> None:
+    path, file = f"/v1/jobs/{job.id}/metrics", service.paths(job).metrics
+    records = [{"split": split, "step": step} for step in range(5) for split in ("train", "valid")]
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    first = alice.get(path).json()
+    assert (first["records"], first["restart"], first["more"]) == (records, True, False)
+    with file.open("a") as out:
+        out.write('{"split": "train", "step": 9}\n')
+    second = alice.get(path, params={"since": first["cursor"]}).json()
+    assert (second["records"], second["restart"]) == ([{"split": "train", "step": 9}], False)
+    fresh = file.with_name("fresh")
+    fresh.write_text('{"split": "train", "step": 1}\n')
+    fresh.replace(file)
+    third = alice.get(path, params={"since": second["cursor"]}).json()
+    assert (third["records"], third["restart"]) == ([{"split": "train", "step": 1}], True)
+    assert alice.get(path, params={"since": "nonsense"}).status_code == 400

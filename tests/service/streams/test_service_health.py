@@ -1,0 +1,108 @@
+"""Health that does not lie: what answers while the database is gone."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from live_service import LiveService, live_service
+
+from distrain.errors import Unavailable
+from distrain.service.api.streams import reconcile_lag_s
+from distrain.service.values import Role
+
+
+@pytest.fixture
+def hanging(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A database that holds every call until the event is set."""
+    released = threading.Event()
+
+    def hang(*_: object) -> None:
+        released.wait(60)
+        raise Unavailable("the database does not answer")
+
+    for name in ("check", "lease_ends", "alive_counts", "last_seq"):
+        monkeypatch.setattr(service.store, name, hang)
+    yield released
+    released.set()
+    wait_until(lambda: service.app.state.streams.look._running.done())
+
+
+def test_a_service_is_ready_while_its_reconcilers_are_at_work(service: LiveService) -> None:
+    assert httpx2.get(f"{service.url}/livez").json() == {"status": "ok", "failed": {}}
+    answer = httpx2.get(f"{service.url}/readyz")
+    assert (answer.status_code, list(answer.json()["failed"])) == (503, ["reconcile"])
+    lease = service.store.take_lease("cluster:local", "test", 15)
+    assert lease is not None
+    answer = httpx2.get(f"{service.url}/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+    service.store.release(lease)
+    answer = httpx2.get(f"{service.url}/readyz")
+    assert (answer.status_code, list(answer.json()["failed"])) == (503, ["reconcile"])
+
+
+def test_while_the_database_hangs_the_process_lives_and_is_not_ready(
+    service: LiveService, hanging: threading.Event
+) -> None:
+    with httpx2.Client(base_url=service.url, timeout=10) as client:
+        for _ in range(5):  # no thread is lost with each
+            answer = client.get("/readyz")
+            assert answer.status_code == 503
+            assert "database" in answer.json()["failed"]
+            assert client.get("/livez").status_code == 200
+        text = client.get("/metrics").text
+        assert "distrain_service_database_up 0.0" in text
+        assert "distrain_service_jobs" not in text
+
+
+def test_metrics_have_few_labels(service: LiveService) -> None:
+    job = service.job()
+    with service.client("alice", Role.SUBMITTER) as alice:
+        assert alice.get(f"/v1/jobs/{job.id}/logs").status_code == 200
+        assert alice.get("/v1/nothing/like/that").status_code == 404
+    text = httpx2.get(f"{service.url}/metrics").text
+    assert job.id not in text
+    assert "nothing" not in text
+    assert (
+        'distrain_service_requests_total{code="200",method="GET",'
+        'route="/v1/jobs/{job_id}/logs"} 1.0' in text
+    )
+    assert 'distrain_service_jobs{phase="queued",state="queued"} 1.0' in text
+    assert "distrain_service_request_duration_seconds_bucket" in text
+
+
+def test_a_proxy_on_this_machine_needs_a_token_for_metrics(service: LiveService) -> None:
+    forwarded = {"X-Forwarded-For": "203.0.113.9"}
+    assert httpx2.get(f"{service.url}/metrics", headers=forwarded).status_code == 401
+    with service.client("alice") as alice:
+        assert alice.get("/metrics", headers=forwarded).status_code == 200
+
+
+def test_the_lag_is_that_of_the_cluster_furthest_behind() -> None:
+    assert reconcile_lag_s({}, []) == 0
+    assert reconcile_lag_s({"cluster:a": 14.0}, ["a", "b"]) is None
+    assert reconcile_lag_s({"cluster:a": 14.0, "cluster:b": 40.0}, ["a", "b"]) == 1
+
+
+@pytest.mark.slow
+def test_a_postgres_that_is_killed_is_told_of_and_comes_back(postgres, tmp_path) -> None:
+    url = postgres.new_database()
+    with live_service(tmp_path, {"database_url": url}) as live:
+        assert live.store.take_lease("cluster:local", "test", 3600)
+        assert httpx2.get(f"{live.url}/readyz").status_code == 200
+        postgres.kill()
+        try:
+            answer = httpx2.get(f"{live.url}/readyz", timeout=10)
+            assert (answer.status_code, list(answer.json()["failed"])) == (503, ["database"])
+            assert httpx2.get(f"{live.url}/livez").status_code == 200
+        finally:
+            postgres.start()
+        wait_until(lambda: httpx2.get(f"{live.url}/readyz", timeout=10).status_code == 200)
+
+
+def wait_until(condition) -> None:
+    until_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)

@@ -1,0 +1,212 @@
+"""Logs over HTTP: every byte under its number, also where connections break."""
+
+import os
+import random
+import threading
+import time
+
+import pytest
+from live_service import LiveService
+from service_store import submitted
+
+from distrain.service.values import Job, Role
+from distrain.worker.log_pump import BoundedLog
+
+
+@pytest.fixture(scope="module")
+def alice(service: LiveService):
+    with service.client("alice") as client:
+        yield client
+
+
+def path_of(job: Job) -> str:
+    return f"/v1/jobs/{job.id}/logs"
+
+
+def write_log(service: LiveService, job: Job, data: bytes, kept: int = 2**26, **where: int) -> None:
+    log = BoundedLog(service.paths(job).log(**({"rank": 0, "attempt": 1} | where)), kept)
+    log.write(data)
+    log.close()
+
+
+def all_of(alice, job: Job, **params: object) -> tuple[bytes, list[str]]:
+    """All bytes, and the gaps."""
+    offset, found, gaps = 0, b"", []
+    while True:
+        answer = alice.get(path_of(job), params={"offset": offset, **params})
+        assert answer.status_code == 200, answer.text
+        gaps += [answer.headers["X-Gap"]] if "X-Gap" in answer.headers else []
+        found += answer.content
+        assert int(answer.headers["X-Offset"]) + len(answer.content) == int(
+            answer.headers["X-Next-Offset"]
+        )
+        offset = int(answer.headers["X-Next-Offset"])
+        if answer.headers["X-Complete"] == "true":
+            return found, gaps
+        assert answer.content or gaps
+
+
+def test_a_log_is_read_in_pieces_to_its_end(service: LiveService, alice) -> None:
+    job = service.job()
+    printed = random.Random(1).randbytes(3_000_000)
+    write_log(service, job, printed)
+    assert all_of(alice, job) == (printed, [])
+    first = alice.get(path_of(job))
+    assert len(first.content) == 2**20
+    assert first.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert first.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_what_nobody_kept_is_told(service: LiveService, alice) -> None:
+    job = service.job()
+    printed = bytes(n % 251 for n in range(1000))
+    write_log(service, job, printed, kept=100)
+    found, gaps = all_of(alice, job, limit=64)
+    assert len(gaps) == 1
+    first, end = map(int, gaps[0].split("-"))
+    assert found == printed[:first] + printed[end:]
+    assert first >= 100
+    tail = alice.get(path_of(job), params={"tail": 1000})
+    assert f"distrain left out {end - first:,} bytes".encode() in tail.content
+    assert tail.headers["X-Gap"] == gaps[0]
+
+
+def test_the_tail_is_the_last_lines(service: LiveService, alice) -> None:
+    job = service.job()
+    lines = [b"line %d\n" % number for number in range(100_000)]
+    write_log(service, job, b"".join(lines))
+    answer = alice.get(path_of(job), params={"tail": 7})
+    assert answer.content == b"".join(lines[-7:])
+    assert answer.headers["X-Complete"] == "true"
+    assert answer.headers["X-Next-Offset"] == str(sum(map(len, lines)))
+
+
+def test_who_follows_gets_every_line_though_the_connection_breaks_all_the_time(
+    service: LiveService, alice
+) -> None:
+    """Answers are cut at random places, as if a proxy had died, while the rank prints."""
+    job = service.job()
+    log = BoundedLog(service.paths(job).log(0, 1))
+    printed = b"".join(b"step %d\n" % number for number in range(100_000))
+
+    def print_all() -> None:
+        for start in range(0, len(printed), 20_000):
+            log.write(printed[start : start + 20_000])
+            time.sleep(0.001)
+        log.close()
+
+    writer = threading.Thread(target=print_all)
+    writer.start()
+    chance, found, cuts = random.Random(2), b"", 0
+    while True:
+        params = {"offset": len(found), "wait_s": 5, "limit": 40_000}
+        with alice.stream("GET", path_of(job), params=params) as answer:
+            assert answer.status_code == 200
+            assert answer.headers["X-Offset"] == str(len(found))
+            if cuts < 100 and chance.random() < 0.7:
+                cuts += 1
+                for chunk in answer.iter_bytes(chance.randint(1, 20_000)):
+                    found += chunk
+                    break  # the rest is never read
+                continue
+            found += answer.read()
+            if answer.headers["X-Complete"] == "true":
+                break
+    writer.join()
+    assert found == printed
+
+
+def test_waiting_ends_as_soon_as_something_is_printed_or_the_rank_ends(
+    service: LiveService, alice
+) -> None:
+    job = service.job()
+    log = BoundedLog(service.paths(job).log(0, 1))
+    timer = threading.Timer(0.3, log.write, [b"late"])
+    timer.start()
+    answer = alice.get(path_of(job), params={"wait_s": 30})
+    assert (answer.content, answer.headers["X-Complete"]) == (b"late", "false")
+    timer.join()
+    timer = threading.Timer(0.3, log.close)
+    timer.start()
+    answer = alice.get(path_of(job), params={"offset": 4, "wait_s": 30})
+    assert (answer.content, answer.headers["X-Complete"]) == (b"", "true")
+    timer.join()
+    assert not service.app.state.streams.logs._watches
+
+
+def test_a_log_whose_writer_was_killed_is_complete_after_a_while(
+    service: LiveService, alice
+) -> None:
+    job = service.job()
+    path = service.paths(job).log(0, 1)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"killed\n")
+    service.end(job, "failed")
+    answer = alice.get(path_of(job))
+    assert (answer.content, answer.headers["X-Complete"]) == (b"killed\n", "false")
+    old_s = time.time() - 60
+    os.utime(path, (old_s, old_s))
+    service.change(job, finished_at_s=old_s)
+    assert alice.get(path_of(job)).headers["X-Complete"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("params", "status"),
+    [
+        ({"offset": 5}, 200),
+        ({"offset": 6}, 416),
+        ({"offset": -1}, 400),
+        ({"rank": 2}, 404),
+        ({"rank": -1}, 400),
+        ({"rank": "../0"}, 400),
+        ({"attempt": "1/../../secret"}, 400),
+        ({"attempt": 0}, 400),
+        ({"attempt": 2}, 404),
+        ({"tail": 1, "offset": 0}, 400),
+        ({"offset": 10**30}, 400),
+        ({"limit": 0}, 400),
+        ({"wait_s": 31}, 400),
+    ],
+)
+def test_what_cannot_be_read_is_refused(service, alice, params, status) -> None:
+    job = service.job()
+    write_log(service, job, b"12345")
+    answer = alice.get(path_of(job), params=params)
+    assert answer.status_code == status
+    if status == 416:
+        assert answer.headers["Content-Range"] == "bytes */5"
+        assert answer.json()["code"] == "range"
+
+
+def test_a_job_that_has_not_begun_has_an_empty_log(service: LiveService, alice) -> None:
+    job = submitted(service.store, run_dir=str(service.folder / "not yet"))
+    answer = alice.get(path_of(job))
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["X-Complete"] == "false"
+
+
+def test_links_lead_nowhere(service: LiveService, alice) -> None:
+    secret = service.folder / "secret"
+    secret.write_text("password")
+    job = service.job()
+    log = service.paths(job).log(0, 1)
+    log.parent.mkdir(parents=True)
+    log.symlink_to(secret)
+    assert b"password" not in alice.get(path_of(job)).content
+    log.unlink()
+    log.parent.rmdir()
+    (service.folder / "rank-0.log").write_text("password")
+    log.parent.symlink_to(service.folder)
+    assert b"password" not in alice.get(path_of(job)).content
+
+
+def test_others_do_not_see_that_there_is_a_log(service: LiveService) -> None:
+    job = service.job()
+    write_log(service, job, b"secret")
+    for user, role in (("bob", Role.SUBMITTER), ("carol", None)):
+        with service.client(user, role) as client:
+            answer = client.get(path_of(job))
+            assert answer.status_code == 404
+            assert b"secret" not in answer.content
+    with service.client("dave", Role.VIEWER) as client:
+        assert client.get(path_of(job)).content == b"secret"
