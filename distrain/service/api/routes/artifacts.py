@@ -86,26 +86,26 @@ async def job_artifacts(
 
 
 @router.head(
-    "/v1/jobs/{job_id}/artifacts/{name:path}",
+    "/v1/jobs/{job_id}/artifacts/{path:path}",
     response_class=Response,
     responses=answers("not_found", "range", others=_ANSWERS),
 )
 @router.get(
-    "/v1/jobs/{job_id}/artifacts/{name:path}",
+    "/v1/jobs/{job_id}/artifacts/{path:path}",
     response_class=Response,
     responses=answers("not_found", "range", others=_ANSWERS),
 )
 async def job_artifact(
-    request: Request, job_id: str, name: str, caller: Caller, service: Service
+    request: Request, job_id: str, path: str, caller: Caller, service: Service
 ) -> Response:
     """A file of a job, or a range of its bytes; `If-Range` and `If-None-Match` take its ETag."""
     require(caller, Action.SEE_JOB)
     job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     streams = streams_of(request.app)
     try:
-        file = await streams.in_file_thread(partial(open_artifact, Path(job.run_dir), name))
+        file = await streams.in_file_thread(partial(open_artifact, Path(job.run_dir), path))
     except NotInRun as error:
-        raise not_found(f"file {name!r} of job {job_id!r}") from error
+        raise not_found(f"file {path!r} of job {job_id!r}") from error
     try:
         return _answer(request, streams, file)
     except BaseException:
