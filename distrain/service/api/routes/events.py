@@ -34,7 +34,7 @@ LastEventId = Annotated[str | None, Header(description="The same, and it comes f
 
 @router.get(
     "/v1/jobs/{job_id}/events",
-    response_class=EventStream,
+    response_class=Response,
     responses=answers("not_found", others={200: _ANSWER}),
 )
 async def job_events(
@@ -55,7 +55,7 @@ async def job_events(
     return _stream(request, service, caller, job_id, _cursor(after, last_event_id))
 
 
-@router.get("/v1/events", response_class=EventStream, responses=answers(others={200: _ANSWER}))
+@router.get("/v1/events", response_class=Response, responses=answers(others={200: _ANSWER}))
 async def events(
     request: Request,
     caller: Caller,
