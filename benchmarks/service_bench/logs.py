@@ -1,0 +1,104 @@
+"""Logs over HTTP: the end of a large one, its bytes, and many who follow a rank that prints."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import httpx2
+import numpy as np
+
+from benchmarks.service_bench.server import SPEC, Served
+from distrain.run_paths import RunPaths
+from distrain.service.store import JobChange
+from distrain.service.values import Job, Key, NewJob, Phase
+
+_BLOCK_LINES = 100_000
+_LINE_EVERY_S = 1.0
+
+
+def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
+    """A job that runs, and the log of its rank 0."""
+    run_dir = at.settings.run_root("gpu") / "ads" / job_id
+    new = NewJob(job_id, "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
+    job, _ = at.store.submit(new, Key("alice", job_id, "0" * 64))
+    lease = at.store.take_lease("cluster:gpu", "benchmark")
+    assert lease is not None
+    columns = {"phase": Phase.HANDED_OVER, "state": "running", "attempt": 1}
+    columns["observed_at_s"] = at.store.now_s()
+    assert not at.store.record(lease, [JobChange(job.id, job.rev, columns)])
+    log = RunPaths(run_dir).log(0, 1)
+    log.parent.mkdir(parents=True)
+    return job, log
+
+
+def large_log(at: Served, size_bytes: int, tails: int) -> dict[str, float]:
+    """How long the last 100 lines take, and how fast bytes come in answers of 1 MiB."""
+    job, log = running_job(at, "large-1")
+    lines = (b"%09d step loss=0.45 auc=0.79 rows/s=123456\n" % n for n in range(_BLOCK_LINES))
+    block = b"".join(lines)
+    with log.open("wb") as file:
+        for _ in range(1 + size_bytes // len(block)):
+            file.write(block)
+    url = f"{at.url}/v1/jobs/{job.id}/logs"
+    with httpx2.Client(timeout=60.0) as client:
+
+        def get(**query: int) -> httpx2.Response:
+            answer = client.get(url, params=query, headers=at.headers())
+            assert answer.status_code == 200, answer.text
+            return answer
+
+        took_s = []
+        for _ in range(tails):
+            began_s = time.perf_counter()
+            assert get(tail=100).content.count(b"\n") == 100
+            took_s.append(time.perf_counter() - began_s)
+        read_bytes, began_s = 0, time.perf_counter()
+        while read_bytes < min(size_bytes, 2**28):
+            read_bytes += len(get(offset=read_bytes, limit=2**20).content)
+        seconds = time.perf_counter() - began_s
+    size = log.stat().st_size
+    log.unlink()
+    tail_s = float(np.percentile(took_s, 99))
+    return {"log_bytes": size, "tail_p99_s": tail_s, "mb_per_s": read_bytes / seconds / 1e6}
+
+
+def followers(at: Served, count: int, seconds: float) -> dict[str, float]:
+    """How late lines reach each of many who wait for more, each with a connection of its own."""
+    job, log = running_job(at, "followed-1")
+    log.touch()
+    return asyncio.run(_follow(f"{at.url}/v1/jobs/{job.id}/logs", at, log, count, seconds))
+
+
+async def _follow(url: str, at: Served, log: Path, count: int, seconds: float) -> dict[str, float]:
+    lags_s: list[float] = []
+    ends_s = time.time() + seconds
+
+    async def follow(client: httpx2.AsyncClient) -> None:
+        offset, rest = 0, ""
+        while time.time() < ends_s:
+            query = {"offset": offset, "wait_s": 5}
+            answer = await client.get(url, params=query, headers=at.headers())
+            now_s = time.time()
+            assert answer.status_code == 200, answer.text
+            offset = int(answer.headers["X-Next-Offset"])
+            *lines, rest = (rest + answer.text).split("\n")
+            lags_s.extend(now_s - float(line) for line in lines)
+
+    limits = httpx2.Limits(max_connections=count, max_keepalive_connections=count)
+    async with httpx2.AsyncClient(timeout=30.0, limits=limits) as client:
+        following = asyncio.gather(*(follow(client) for _ in range(count)))
+        with log.open("a") as file:
+            printed = 0
+            while time.time() < ends_s:
+                file.write(f"{time.time()}\n")
+                file.flush()
+                printed += 1
+                await asyncio.sleep(_LINE_EVERY_S)
+        await following
+    return {
+        "followers": count,
+        "lines_each": printed,
+        "lines_seen": len(lags_s),
+        "lag_p99_s": float(np.percentile(lags_s, 99)),
+        "lag_p50_s": float(np.median(lags_s)),
+    }

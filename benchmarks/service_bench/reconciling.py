@@ -1,0 +1,179 @@
+"""A reconciler of its own process over simulated schedulers: its passes, its share of a core."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import psutil
+
+from benchmarks.service_bench.server import ROOT, SPEC, served, settings_for
+from distrain.service.settings import ClusterProfile, Settings
+from distrain.service.store import Store, migrate, open_store
+from distrain.service.values import Key, NewJob, Quota
+
+TAKE_OVER_LIMIT_S = 60.0
+_LOOK_S = 0.02
+_SETTLE_S = 8.0
+"""Until clusters tell of passes that followed those in which all jobs were handed over."""
+_SCHEDULER = """
+import sys, threading, time
+sys.path.insert(0, "tests/support")
+from fake_scheduler import FakeScheduler
+with FakeScheduler(num_workers=int(sys.argv[1])) as scheduler:
+    print(scheduler.url, flush=True)
+    while True:
+        time.sleep(1.0)
+        scheduler.report()
+"""
+_RECONCILER = """
+import json, sys, threading
+from pathlib import Path
+from distrain.service.reconcile import run_reconciler
+from distrain.service.settings import Settings
+settings = Settings.model_validate(json.loads(Path(sys.argv[1]).read_text()))
+run_reconciler(settings, threading.Event())
+"""
+
+
+@contextmanager
+def _process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", code, *arguments]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "."}
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@contextmanager
+def schedulers(count: int, num_workers: int) -> Iterator[list[str]]:
+    """So many simulated schedulers, whose running jobs have news once a second."""
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(_process(_SCHEDULER, str(num_workers))) for _ in range(count)
+        ]
+        urls = []
+        for process in started:
+            assert process.stdout is not None
+            urls.append(process.stdout.readline().strip())
+        yield urls
+
+
+def reconcile(folder: Path, num_jobs: int, num_clusters: int, seconds: float) -> dict[str, float]:
+    """Jobs that run on all clusters, followed for some seconds; then the reconciler is killed."""
+    with schedulers(num_clusters, num_jobs) as urls:
+        settings = _settings(folder, urls)
+        migrate(settings)
+        given = folder / "settings.json"
+        given.write_text(settings.model_dump_json())
+        with open_store(settings) as store:
+            _submit(store, settings, num_jobs)
+            with _process(_RECONCILER, str(given)) as first:
+                began_s = time.perf_counter()
+                _until(lambda: _running(store, settings) == num_jobs, 60.0 + num_jobs)
+                started_s = time.perf_counter() - began_s
+                time.sleep(_SETTLE_S)
+                figures = _observe(store, first.pid, seconds)
+            figures |= {"jobs": num_jobs, "clusters": num_clusters, "all_running_s": started_s}
+            return figures | {"take_over_s": _take_over(store, settings, given)}
+
+
+def _settings(folder: Path, urls: list[str]) -> Settings:
+    clusters = {
+        f"c-{n}": ClusterProfile(url=url, run_root=folder / "runs") for n, url in enumerate(urls)
+    }
+    return settings_for(folder, None).model_copy(update={"clusters": clusters})
+
+
+def _submit(store: Store, settings: Settings, num_jobs: int) -> None:
+    store.put_project("ads", Quota(max_queued_per_user=None))
+    names = list(settings.clusters)
+    for number in range(num_jobs):
+        cluster, job_id = names[number % len(names)], f"clicks-{number:05}"
+        run_dir = settings.run_root(cluster) / "ads" / job_id
+        new = NewJob(job_id, "ads", "alice", "clicks", cluster, 0, 1, str(run_dir), SPEC)
+        store.submit(new, Key("alice", job_id, "0" * 64))
+
+
+def _running(store: Store, settings: Settings) -> int:
+    alive = [job for name in settings.clusters for job in store.alive(name)]
+    return sum(job.state == "running" for job in alive)
+
+
+def _observe(store: Store, pid: int, seconds: float) -> dict[str, float]:
+    """The share of a core and the memory of a process, and its passes as it tells them."""
+    process = psutil.Process(pid)
+    before = process.cpu_times()
+    passes, peak_bytes, ends_s = [], 0, time.perf_counter() + seconds
+    while time.perf_counter() < ends_s:
+        time.sleep(1.0)
+        peak_bytes = max(peak_bytes, process.memory_info().rss)
+        passes += [float(row.state["pass_s"]) for row in store.clusters() if "pass_s" in row.state]
+    after = process.cpu_times()
+    cpu_s = after.user + after.system - before.user - before.system
+    return {
+        "pass_p99_s": float(np.percentile(passes, 99)),
+        "core_pct": 100 * cpu_s / seconds,
+        "rss_mib": peak_bytes / 2**20,
+    }
+
+
+def _take_over(store: Store, settings: Settings, given: Path) -> float:
+    """From the kill of one reconciler until another has every cluster's lease and heard of it."""
+    killed_s, now_s = time.perf_counter(), store.now_s()
+    with _process(_RECONCILER, str(given)):
+
+        def all_heard() -> bool:
+            rows = {row.name: row for row in store.clusters()}
+            return all((rows[name].observed_at_s or 0) > now_s for name in settings.clusters)
+
+        _until(all_heard, TAKE_OVER_LIMIT_S)
+        return time.perf_counter() - killed_s
+
+
+def to_coordinator(folder: Path, count: int) -> dict[str, float]:
+    """From a submit over HTTP until the scheduler has the job, of one after another."""
+    took_s = []
+    with (
+        schedulers(1, count) as urls,
+        served(folder, cluster_url=urls[0]) as at,
+        _process(_RECONCILER, str(folder / "settings.json")),
+        httpx2.Client(timeout=30.0) as client,
+    ):
+        _until(lambda: any(row.observed_at_s for row in at.store.clusters()), 60.0)
+        for number in range(count):
+            began_s = time.perf_counter()
+            answer = client.post(
+                f"{at.url}/v1/jobs",
+                json={"spec": SPEC, "project": "ads"},
+                headers=at.headers(**{"Idempotency-Key": f"key-{number}"}),
+            )
+            assert answer.status_code == 201, answer.text
+            job_id = answer.json()["id"]
+            _until(lambda job_id=job_id: job_id in _jobs_of(client, urls[0]), 60.0)
+            took_s.append(time.perf_counter() - began_s)
+    return {"p50_s": float(np.median(took_s)), "worst_s": max(took_s)}
+
+
+def _jobs_of(client: httpx2.Client, url: str) -> set[str]:
+    answer = client.get(f"{url}/distrain/v1/jobs", params={"since": 0, "epoch": ""})
+    return {job["job_id"] for job in answer.json()["jobs"]}
+
+
+def _until(condition: Callable[..., bool], within_s: float) -> None:
+    ends_s = time.perf_counter() + within_s
+    while not condition():
+        if time.perf_counter() > ends_s:
+            raise TimeoutError(f"not within {within_s:g} s")
+        time.sleep(_LOOK_S)

@@ -1,0 +1,115 @@
+"""An API process over a database, as users reach it: `python -m ...server SETTINGS_FILE`."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from distrain.service.access import make_token
+from distrain.service.api import make_app
+from distrain.service.settings import ClusterProfile, Limits, Settings
+from distrain.service.store import Store, Token, migrate, open_store
+from distrain.service.values import Quota, Role, Scope
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = {"name": "clicks", "data": {"train": "/data/clicks/day_*"}, "model": {"kind": "mlp"}}
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server process.
+
+    Attributes:
+        token: Of a submitter in the project `ads`.
+        store: The same database, from this process.
+    """
+
+    url: str
+    token: str
+    settings: Settings
+    store: Store
+    pid: int
+
+    def headers(self, **more: str) -> dict[str, str]:
+        """What each request carries."""
+        return {"Authorization": f"Bearer {self.token}", **more}
+
+
+def settings_for(
+    folder: Path, database_url: str | None = None, cluster_url: str = "http://127.0.0.1:1"
+) -> Settings:
+    """A service without limits of rate, whose cluster is not there unless its URL is given."""
+    profile = ClusterProfile(url=cluster_url, run_root=folder / "runs")
+    return Settings(
+        data_dir=folder,
+        database_url=database_url,
+        clusters={"gpu": profile},
+        limits=Limits(submits_per_s=1e6, reads_per_s=1e6, streams_per_token=10_000),
+    )
+
+
+@contextmanager
+def served(
+    folder: Path, database_url: str | None = None, cluster_url: str = "http://127.0.0.1:1"
+) -> Iterator[Served]:
+    """Serve an empty database from another process, until the block ends."""
+    settings = settings_for(folder, database_url, cluster_url)
+    migrate(settings)
+    given = folder / "settings.json"
+    given.write_text(settings.model_dump_json())
+    with open_store(settings) as store:
+        token = _user(store)
+        command = [sys.executable, "-m", "benchmarks.service_bench.server", str(given)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            port = json.loads(process.stdout.readline())["port"]
+            yield Served(f"http://127.0.0.1:{port}", token, settings, store, process.pid)
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _user(store: Store) -> str:
+    store.put_project("ads", Quota(max_queued_per_user=None))
+    store.ensure_user("alice", is_admin=False)
+    store.set_member("ads", "alice", Role.SUBMITTER)
+    made, now_s = make_token(), store.now_s()
+    store.put_token(
+        Token(made.id, made.sha256, "alice", "", frozenset(Scope), now_s, now_s + 86_400)
+    )
+    return made.text
+
+
+def main() -> None:
+    settings = Settings.model_validate(json.loads(Path(sys.argv[1]).read_text()))
+    bound = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    with open_store(settings, single=False) as store:
+        config = uvicorn.Config(make_app(store, settings), access_log=False, log_level="warning")
+        print(json.dumps({"port": bound.getsockname()[1]}), flush=True)
+        uvicorn.Server(config).run(sockets=[bound])
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A folder for a database, on a disk rather than in memory where the environment says so."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("DISTRAIN_BENCH_DIR")) as name:
+        yield Path(name)
+
+
+if __name__ == "__main__":
+    main()
