@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from small_jobs import small_document, write_prepared
 
 from distrain.cli.main import cli
-from distrain.errors import SpecError
+from distrain.errors import DataError, SpecError
 from distrain.loader import Loader
 from distrain.spec import parse_spec
 from distrain.train.data.inputs import check_inputs
@@ -45,6 +45,21 @@ def test_the_plan_tells_what_the_footers_and_the_spec_say(job):
     numbers = [plan["share"], *plan["other_numbers"]]
     assert sorted(share["num_ranks"] for share in numbers) == [1, 2, 3, 4, 6, 8, 12, 24]
     assert all(share["num_ranks"] * share["lanes"] == 24 for share in numbers)
+
+
+def test_mistakes_and_notes_come_as_json_too(job):
+    words = ["plan", str(job), "--json", "--scheduler", "tcp://elsewhere:1"]
+    done = CliRunner().invoke(cli, words)
+    (note,) = json.loads(done.stdout)["notes"]
+    assert note.startswith("not checked, as the workers are on other machines")
+    done = CliRunner().invoke(cli, [*words, "--set", "data.train=/nowhere"])
+    assert isinstance(done.exception, DataError)
+    (mistake,) = json.loads(done.stdout)["errors"]
+    assert mistake == done.exception.to_json()
+    assert "/nowhere" in str(mistake)
+    done = CliRunner().invoke(cli, [*words, "--set", "data.train=/x", "--set", "data.valid=/y"])
+    mistakes = json.loads(done.stdout)["errors"]
+    assert ["/x" in str(mistakes[0]), "/y" in str(mistakes[1])] == [True, True]
 
 
 def test_overrides_count(job):

@@ -1,14 +1,25 @@
-"""Orders over HTTP: each answer of the routes, as a service meets it."""
+"""Orders over HTTP: each answer of the routes, as services meet it."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from gateway_site import GatewaySite, on_gateway_site
+from gateway_site import SPEC, GatewaySite, on_gateway_site
 
+from distrain.cluster.dashboard_token import TOKEN_VARIABLE
 from distrain.service.clusters import Refused
 
 
-def refused(call: object) -> Refused:
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+
+async def refused(call: Any) -> Refused:
     with pytest.raises(Refused) as caught:
-        call()  # type: ignore[operator]
+        await call
     return caught.value
 
 
@@ -16,18 +27,16 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
     async def story(site: GatewaySite) -> None:
         with site.client() as client:
             seen, new = await site.put(client, "a", priority=3)
-            assert (seen.job_id, seen.state, seen.priority, seen.run_dir) == (
-                "a", "pending", 3, "/runs/a",
-            )  # fmt: skip
             assert new
+            assert (seen.job_id, seen.state, seen.priority) == ("a", "pending", 3)
+            assert seen.run_dir == "/runs/a"
             assert (await site.put(client, "a", priority=3))[1] is False
             changes = await site.ask(client.changes)
             (job,) = changes.jobs
             assert (job.job_id, job.service, job.first_attempt) == ("a", "here", 1)
             assert job.view is not None
             assert job.view.name == "clicks"
-            assert changes.generations == {"here": 1}
-            assert changes.epoch == site.epoch
+            assert (changes.generations, changes.epoch) == ({"here": 1}, site.epoch)
             again = await site.ask(client.changes, changes.revision, changes.epoch)
             assert (again.jobs, again.revision, again.more) == ((), changes.revision, False)
             await site.ask(client.cancel, "a", "enough", generation=1)
@@ -35,5 +44,256 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
             assert (job.state, job.is_final) == ("cancelled", True)
             assert job.view is not None
             assert job.view.message == "the job was cancelled: enough"
+            assert (await site.ask(client.job, "a")).state == "cancelled"
+
+    on_gateway_site(story)
+
+
+def test_every_refusal_of_an_order() -> None:
+    async def story(site: GatewaySite) -> None:
+        with site.client() as client, site.client("there") as other:
+            site.submit("trains", num_ranks=1)
+            site.gateway.changes.services["trains"] = "here"
+            await site.put(client, "a", generation=2)
+
+            error = await refused(site.put(client, "c", epoch="another", generation=2))
+            assert (error.status, error.code) == (409, "epoch_changed")
+            assert error.document["epoch"] == site.epoch
+            error = await refused(site.put(client, "c", generation=1))
+            assert (error.status, error.code) == (409, "stale_generation")
+            assert error.document["generation"] == 2
+            for old in (
+                site.ask(client.cancel, "a", generation=1),
+                site.ask(client.set_priority, "a", 1, generation=1),
+            ):
+                assert (await refused(old)).code == "stale_generation"
+            bad = {**SPEC, "train": {"global_batch_size": 0}}
+            error = await refused(site.put(client, "c", generation=2, spec=bad))
+            assert (error.status, error.code) == (422, "bad_spec")
+            assert "train.global_batch_size" in str(error)
+            error = await refused(site.put(client, "c", generation=2, first_attempt=0))
+            assert (error.status, error.code) == (400, "bad_request")
+            assert "first_attempt" in str(error)
+            assert "c" not in site.coordinator.machine.jobs
+
+            error = await refused(site.ask(client.cancel, "c", generation=2))
+            assert (error.status, error.code) == (404, "unknown")
+            for foreign in (
+                site.put(other, "a"),
+                site.ask(other.cancel, "a", generation=1),
+                site.ask(other.set_priority, "a", 9, generation=1),
+            ):
+                error = await refused(foreign)
+                assert (error.status, error.code) == (409, "other_service")
+            error = await refused(site.ask(client.set_priority, "trains", 1, generation=2))
+            assert (error.status, error.code) == (409, "not_pending")
+            assert error.document["state"] == "running"
+            error = await refused(site.ask(client.preflight_result, "0" * 32))
+            assert (error.status, error.code) == (404, "unknown")
+
+    on_gateway_site(story)
+
+
+def test_an_ended_job_is_not_put_again_unless_for_a_later_attempt() -> None:
+    async def story(site: GatewaySite) -> None:
+        with site.client() as client:
+            await site.put(client, "a", first_attempt=3)
+            await site.ask(client.cancel, "a", generation=1)
+            error = await refused(site.put(client, "a", first_attempt=3))
+            assert (error.status, error.code) == (410, "ended")
+            assert error.ended is not None
+            assert (error.ended.state, error.ended.reason, error.ended.attempt) == (
+                "cancelled", "Cancelled", 3,
+            )  # fmt: skip
+            assert (await refused(site.ask(client.cancel, "a", generation=1))).code == "ended"
+            seen, new = await site.put(client, "a", first_attempt=4)
+            assert (seen.state, seen.first_attempt, new) == ("pending", 4, True)
+
+    on_gateway_site(story)
+
+
+def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
+    async def story(site: GatewaySite) -> None:
+        coordinator = site.coordinator
+        for number in range(260):
+            coordinator.submit(f"job-{number}", SPEC, "/runs")
+            coordinator.cancel(f"job-{number}", "no room")
+        assert "job-0" not in coordinator.machine.jobs
+        with site.client() as client:
+            for number in (0, 30, 259):  # two are forgotten
+                error = await refused(site.put(client, f"job-{number}"))
+                assert (error.status, error.code) == (410, "ended")
+                assert error.ended is not None
+                assert error.ended.message == "the job was cancelled: no room"
+            assert (await refused(site.ask(client.job, "job-0"))).code == "ended"
+            assert (await refused(site.ask(client.cancel, "job-0", generation=1))).code == "ended"
+            assert (await site.put(client, "job-0", first_attempt=2))[1]
+        # By Dask, too: what is forgotten is shown as it ended, and does not run again.
+        coordinator.tombstones.add(_tombstone(coordinator, "done"))
+        assert coordinator.submit("done", SPEC, "/runs") is False
+        view = coordinator.view("done")
+        assert view is not None
+        assert (view["state"], view["attempt"]) == ("succeeded", 1)
+        assert coordinator.submit("done", SPEC, "/runs", first_attempt=2) is True
+
+    on_gateway_site(story)
+
+
+def _tombstone(coordinator: Any, job_id: str) -> Any:
+    from dataclasses import replace
+
+    from distrain.jobs import JobState
+
+    one = coordinator.tombstones.get("job-30")
+    return replace(one, job_id=job_id, state=JobState.SUCCEEDED, attempt=1, reason=None)
+
+
+def test_priorities_change_the_order_of_those_who_wait() -> None:
+    async def story(site: GatewaySite) -> None:
+        with site.client() as client:
+            await site.put(client, "a")
+            await site.put(client, "b")
+            view = (await site.ask(client.job, "b")).view
+            assert view is not None
+            assert view.why_pending.startswith("waits behind a,")
+            await site.ask(client.set_priority, "b", 5, generation=1)
+            site.tick()
+            jobs = {job.job_id: job for job in (await site.ask(client.changes)).jobs}
+            assert jobs["b"].priority == 5
+            assert jobs["a"].view is not None
+            assert jobs["a"].view.why_pending.startswith("waits behind b,")
+
+    on_gateway_site(story)
+
+
+def test_two_services_share_a_scheduler() -> None:
+    async def story(site: GatewaySite) -> None:
+        with site.client("one") as one, site.client("two") as two:
+            await site.put(one, "a", generation=7)
+            await site.put(two, "b", generation=1)
+            await site.put(one, "c", generation=8)
+            changes = await site.ask(two.changes)
+            assert changes.generations == {"one": 8, "two": 1}
+            assert {job.job_id: job.service for job in changes.jobs} == {
+                "a": "one", "b": "two", "c": "one",
+            }  # fmt: skip
+            assert (await refused(site.put(one, "d", generation=7))).code == "stale_generation"
+            assert (await site.put(two, "d", generation=1))[1]
+
+    on_gateway_site(story)
+
+
+def test_a_scheduler_started_anew_has_another_epoch() -> None:
+    epochs = []
+
+    async def story(site: GatewaySite) -> None:
+        with site.client() as client:
+            for epoch in epochs:
+                assert (await refused(site.put(client, "a", epoch=epoch))).code == "epoch_changed"
+                changes = await site.ask(client.changes, 1000, epoch)
+                assert (changes.epoch, changes.revision) == (site.epoch, 0)
+            await site.put(client, "a")
+            epochs.append(site.epoch)
+
+    on_gateway_site(story)
+    on_gateway_site(story)
+    assert len(set(epochs)) == 2
+
+
+def test_many_puts_of_one_job_at_once_queue_it_once() -> None:
+    async def story(site: GatewaySite) -> None:
+        with site.client() as client:
+            answers = await asyncio.gather(*(site.put(client, "a") for _ in range(20)))
+            assert sorted(new for _, new in answers) == [False] * 19 + [True]
+
+    on_gateway_site(story)
+
+
+def test_workers_are_counted_and_listed() -> None:
+    async def story(site: GatewaySite) -> None:
+        site.submit("trains", num_ranks=2)
+        with site.client() as client:
+            counts = (await site.ask(client.changes)).workers
+            assert (counts.total, counts.usable, counts.free, counts.gpus) == (2, 2, 0, 0)
+            workers = await site.ask(client.workers)
+            assert [(w.host, w.job, w.rank, w.gpu) for w in workers] == [
+                ("host-0", "trains", 0, None),
+                ("host-1", "trains", 1, None),
+            ]
+
+    on_gateway_site(story)
+
+
+def test_all_routes_are_documented_and_other_paths_are_refused() -> None:
+    async def story(site: GatewaySite) -> None:
+        document = json.loads((await site.get("/distrain/v1/openapi.json")).body)
+        assert document["openapi"] == "3.1.0"
+        calls = {(path, method) for path, of in document["paths"].items() for method in of}
+        from distrain.gateway.http import routes
+
+        served = {
+            (path.replace("\\", ""), method)
+            for path, handler, _ in routes
+            for method in ("get", "put", "post")
+            if method in vars(handler) and "openapi" not in path
+        }
+        assert len(calls) == len(served)
+        for path, method in calls:
+            url = path.replace("{job_id}", "x").replace("{preflight_id}", "0" * 32)
+            answer = await site.get(
+                url, method=method.upper(), body=None if method == "get" else "["
+            )
+            assert answer.code == (
+                200 if method == "get" and "{" not in path else 404 if method == "get" else 400
+            ), url
+            answer = await site.get(url, method="DELETE")
+            assert answer.code == 405
+            assert answer.headers["Allow"]
+        for path in (
+            "/distrain/v1",
+            "/distrain/v1/nothing",
+            "/distrain/v1/jobs/a/b",
+            "/distrain/v1/jobs/%2e",
+        ):
+            answer = await site.get(path)
+            assert (answer.code, json.loads(answer.body)["code"]) == (404, "not_found"), path
+
+    on_gateway_site(story)
+
+
+def _all_references(node: Any, found: Callable[[str], None]) -> None:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref":
+                found(value)
+            _all_references(value, found)
+    elif isinstance(node, list):
+        for value in node:
+            _all_references(value, found)
+
+
+def test_the_document_of_the_routes_refers_to_what_it_has() -> None:
+    from distrain.gateway.openapi import openapi_document
+
+    document, references = openapi_document(), set[str]()
+    _all_references(document, references.add)
+    schemas = document["components"]["schemas"]
+    assert {name.rpartition("/")[2] for name in references} <= schemas.keys()
+
+
+def test_answers_have_the_keys_that_the_document_names() -> None:
+    async def story(site: GatewaySite) -> None:
+        from distrain.gateway.openapi import openapi_document
+
+        site.submit("trains", num_ranks=1)
+        schemas = openapi_document()["components"]["schemas"]
+        changes = json.loads((await site.get("/distrain/v1/jobs")).body)
+        assert changes.keys() == schemas["Changes"]["properties"].keys()
+        assert changes["jobs"][0].keys() == schemas["Job"]["properties"].keys()
+        workers = json.loads((await site.get("/distrain/v1/workers")).body)["workers"]
+        item = schemas["Workers"]["properties"]["workers"]["items"]
+        assert workers[0].keys() == item["properties"].keys()
+        one = json.loads((await site.get("/distrain/v1/jobs/trains")).body)
+        assert one.keys() == schemas["OneJob"]["properties"].keys()
 
     on_gateway_site(story)

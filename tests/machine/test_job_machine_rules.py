@@ -31,6 +31,7 @@ from distrain.machine.machine import GIVE_UP_S, LINGER_S, SETTLE_S, Machine
 from distrain.machine.messages import (
     Budgets,
     Cancel,
+    ChangePriority,
     CheckpointGang,
     EndGang,
     LaunchFailed,
@@ -154,9 +155,18 @@ class AnythingHappens(RuleBasedStateMachine):
     def submit_without_haste(self, job, ranks, priority, budgets):
         self.tell(Submit(job, ranks, 1e9, priority=priority, budgets=budgets, stop_grace_s=GRACE_S))
 
-    @rule(job=JOBS)
-    def cancel(self, job):
-        self.tell(Cancel(job))
+    @rule(job=JOBS, grace_s=st.none() | st.sampled_from([0.0, 1.0, GRACE_S]))
+    def cancel(self, job, grace_s):
+        self.tell(Cancel(job, grace_s=grace_s))
+
+    @rule(job=JOBS, priority=st.integers(-2, 2))
+    def change_priority(self, job, priority):
+        known = self.machine.jobs.get(job)
+        before = known and (known.state, known.request.priority)
+        self.tell(ChangePriority(job, priority))
+        if before:
+            state, old = before
+            assert known.request.priority == (priority if state.waits else old)
 
     @rule(cluster=CLUSTERS)
     def workers_change(self, cluster):

@@ -10,6 +10,7 @@ from distrain.machine.job import Failure
 from distrain.machine.machine import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
 from distrain.machine.messages import (
     Cancel,
+    ChangePriority,
     EndGang,
     LaunchFailed,
     LaunchGang,
@@ -416,6 +417,36 @@ def test_cancelling_twice_or_nothing_is_harmless():
     assert story.happens(Cancel("a")) == []
     assert story.state() is JobState.CANCELLED
     assert (story.count(StopGang), story.count(EndGang)) == (1, 1)
+
+
+def test_who_cancels_may_say_how_long_a_checkpoint_may_take():
+    story = Story(2)
+    story.running()
+    (stop,) = story.happens(Cancel("a", grace_s=600.0))
+    assert stop.grace_s == 600.0
+    assert story.happens(Cancel("a")) == [], "it stops already, as somebody asked"
+    assert story.happens(Cancel("a", grace_s=900.0)) == [], "nor does a longer one change that"
+    (stop,) = story.happens(Cancel("a", "in a hurry", grace_s=0.0))
+    assert stop.grace_s == 0.0
+    story.wait(GIVE_UP_S)
+    assert story.state() is JobState.CANCELLED
+    assert story.culprit().message == "somebody cancelled the job"
+
+
+def test_a_job_that_waits_gets_another_priority():
+    story = Story(2)
+    story.running("runs", 2)
+    story.submit("a", 2)
+    story.submit("b", 2)
+    story.wait(0.0)
+    assert story.job("b").why_pending.startswith("waits behind a,")
+    story.happens(ChangePriority("nobody", 1))
+    story.happens(ChangePriority("runs", -1))
+    assert story.job("runs").request.priority == 0, "it does not wait"
+    assert story.happens(ChangePriority("b", 0)) == []
+    (stop,) = story.happens(ChangePriority("b", 1))
+    assert (stop.job_id, story.culprit("runs").reason) == ("runs", Reason.PREEMPTED)
+    assert story.job("a").why_pending.startswith("waits behind b,")
 
 
 # --- deadlines

@@ -1,0 +1,207 @@
+"""What changed since a revision: each entry once, whatever is lost, in bounded answers."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from quiet_coordinator import SPEC, quiet_coordinator, say, watched_changes
+
+from distrain.gateway import changes as changes_module
+from distrain.gateway.changes import Changes
+from distrain.gateway.revisions import MOST_STAMPS, Revisions
+from distrain.machine.messages import ChangePriority
+from distrain.scheduler import plugin as plugin_module
+
+JOBS = st.sampled_from("abcd")
+
+
+def ask(changes: Changes, since: int) -> tuple[int, bool, list[dict[str, Any]]]:
+    answer = changes.since(since)
+    return answer.revision, answer.more, [json.loads(text) for text in answer.jobs]
+
+
+class PollsAreLostAndRepeated(RuleBasedStateMachine):
+    """A follower that may ask again from where it was, as after an answer that was lost."""
+
+    @initialize(
+        most_bytes=st.sampled_from([2_000, 6_000, 4 * 2**20]),
+        most_jobs=st.sampled_from([1, 2, 100]),
+    )
+    def begin(self, most_bytes: int, most_jobs: int) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(changes_module, "MOST_BYTES", most_bytes)
+        self.patch.setattr(changes_module, "MOST_JOBS", most_jobs)
+        self.most_bytes, self.most_jobs = most_bytes, most_jobs
+        self.coordinator = quiet_coordinator()
+        self.changes = watched_changes(self.coordinator)
+        self.said: dict[str, list[str]] = {}
+        self.heard: dict[str, list[str]] = {}
+        self.puts: dict[str, int] = {}
+        self.known: dict[str, int] = {}
+        self.priorities: dict[str, int] = {}
+        self.revision = 0
+
+    @rule(job=JOBS)
+    def submit(self, job: str) -> None:
+        attempt = self.puts.get(job, 0) + 1
+        if self.coordinator.queue(job, SPEC, f"/runs/{job}", first_attempt=attempt):
+            self.said[job], self.puts[job] = [], attempt
+
+    @rule(job=JOBS, texts=st.lists(st.text("xyz", min_size=1, max_size=300), max_size=9))
+    def progress(self, job: str, texts: list[str]) -> None:
+        if job in self.said:
+            say(self.coordinator, job, *texts)
+            self.said[job] += texts
+
+    @rule(job=JOBS, priority=st.integers(-5, 5))
+    def change_priority(self, job: str, priority: int) -> None:
+        self.coordinator.tell(ChangePriority(job, priority))
+
+    @rule(job=JOBS)
+    def cancel(self, job: str) -> None:
+        self.coordinator.cancel(job)
+
+    @rule()
+    def poll_in_vain(self) -> None:
+        self.changes.since(self.revision)  # the answer is lost
+
+    @rule(revision=st.integers(0, 40))
+    def somebody_else_polls(self, revision: int) -> None:
+        self.changes.since(revision)
+
+    @rule()
+    def poll(self) -> None:
+        self.take_an_answer()
+
+    def take_an_answer(self) -> bool:
+        revision, more, jobs = ask(self.changes, self.revision)
+        assert revision >= self.revision
+        assert len(jobs) <= self.most_jobs
+        size = sum(len(json.dumps(job, separators=(",", ":"))) for job in jobs)
+        assert size <= self.most_bytes or len(jobs) == 1
+        for job in jobs:
+            view, name = job["view"], job["job_id"]
+            if self.known.get(name) != job["first_attempt"]:
+                self.heard[name], self.known[name] = [], job["first_attempt"]
+            heard = self.heard[name]
+            assert view["missed"] == 0
+            assert view["next_record"] - len(view["progress"]) == len(heard), "a gap, or a repeat"
+            heard += [entry["text"] for entry in view["progress"]]
+            self.priorities[name] = job["priority"]
+        self.revision = revision
+        return more
+
+    @rule()
+    def poll_to_the_end(self) -> None:
+        polls = 0
+        while self.take_an_answer():
+            polls += 1
+            assert polls < 1000, "there is always more"
+        assert self.heard == self.said
+        jobs = self.coordinator.machine.jobs
+        assert self.priorities == {name: job.request.priority for name, job in jobs.items()}
+
+    def teardown(self) -> None:
+        try:
+            self.poll_to_the_end()
+        finally:
+            self.patch.undo()
+
+
+TestPollsAreLostAndRepeated = PollsAreLostAndRepeated.TestCase
+TestPollsAreLostAndRepeated.settings = settings(
+    deadline=None, max_examples=60, stateful_step_count=25, derandomize=True
+)
+
+
+def test_what_does_not_change_is_not_sent() -> None:
+    coordinator = quiet_coordinator()
+    changes = watched_changes(coordinator)
+    for number in range(5):
+        coordinator.queue(f"job-{number}", SPEC, "/runs")
+    revision, more, jobs = ask(changes, 0)
+    assert (len(jobs), more) == (5, False)
+    assert ask(changes, revision) == (revision, False, [])
+    say(coordinator, "job-3", "hear, hear")
+    _, _, (job,) = ask(changes, revision)
+    assert job["job_id"] == "job-3"
+    assert [entry["text"] for entry in job["view"]["progress"]] == ["hear, hear"]
+    assert job["service"] is None
+
+
+def test_entries_that_are_forgotten_are_counted_as_missed() -> None:
+    coordinator = quiet_coordinator()
+    changes = watched_changes(coordinator)
+    coordinator.queue("a", SPEC, "/runs")
+    revision, _, _ = ask(changes, 0)
+    coordinator.collectors["a"].entries.limit(3 * 4200)
+    say(coordinator, "a", *map(str, range(10)))
+    _, _, (job,) = ask(changes, revision)
+    view = job["view"]
+    assert [entry["text"] for entry in view["progress"]] == ["7", "8", "9"]
+    assert (view["missed"], view["next_record"]) == (7, 10)
+
+
+def test_a_job_put_again_begins_again() -> None:
+    coordinator = quiet_coordinator()
+    changes = watched_changes(coordinator)
+    coordinator.queue("a", SPEC, "/runs")
+    say(coordinator, "a", "old")
+    revision, _, _ = ask(changes, 0)
+    coordinator.cancel("a")
+    coordinator.queue("a", SPEC, "/runs", first_attempt=2)
+    say(coordinator, "a", "new")
+    _, _, (job,) = ask(changes, revision)
+    assert [entry["text"] for entry in job["view"]["progress"]] == ["new"]
+    assert (job["first_attempt"], job["view"]["next_record"]) == (2, 1)
+
+
+def test_many_stamps_are_thinned_to_repeats_never_to_gaps() -> None:
+    revisions = Revisions()
+    counts = {}
+    for count in range(5 * MOST_STAMPS):
+        counts[revisions.stamp("a", count)] = count
+    known = {revision: revisions.count_at("a", revision) for revision in counts}
+    assert all(known[revision] <= count for revision, count in counts.items())
+    newest = revisions.newest
+    assert known[newest] == counts[newest]
+    assert len(set(known.values())) > MOST_STAMPS / 2
+
+
+def test_what_is_not_finite_becomes_null() -> None:
+    assert changes_module.dumps({"a": [float("nan"), (1.5,)]}) == '{"a":[null,[1.5]]}'
+
+
+def test_ended_jobs_are_kept_until_their_service_has_seen_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugin_module, "KEPT_JOBS", 2)
+    monkeypatch.setattr(plugin_module, "MOST_KEPT_JOBS", 6)
+    coordinator = quiet_coordinator()
+    changes = watched_changes(coordinator)
+
+    def end(name: str, service: str | None = None) -> None:
+        coordinator.queue(name, SPEC, "/runs")
+        if service:
+            changes.services[name] = service
+        coordinator.cancel(name)
+
+    for number in range(5):
+        end(f"ours-{number}", "here")
+    for number in range(3):
+        end(f"dask-{number}")
+    kept = list(coordinator.machine.jobs)
+    assert kept == ["ours-0", "ours-1", "ours-2", "ours-3", "ours-4", "dask-2"]
+    revision, _, _ = ask(changes, 0)
+    end("more")
+    assert "ours-0" in coordinator.machine.jobs, "it was sent, but perhaps it never arrived"
+    changes.acknowledge("here", revision)
+    end("last")
+    assert len(coordinator.machine.jobs) == 3
+    assert len(coordinator.tombstones) == 7
+    for number in range(20):
+        end(f"theirs-{number}", "silent")
+    assert len(coordinator.machine.jobs) <= 7, "one that never asks must not fill the memory"

@@ -1,0 +1,214 @@
+"""The client of a scheduler's routes: what it makes of answers, of none, and of strange ones."""
+
+import json
+import pickle
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from dask_world import free_port
+
+from distrain.errors import ClusterError
+from distrain.jobs import JobState, JobView, Notice
+from distrain.service.clusters import Refused, SchedulerClient, Unreachable, scheduler_client
+from distrain.service.settings import TlsFiles
+
+VIEW = JobView("a", "clicks", JobState.RUNNING, 2, 4, progress=(Notice("n"),), next_record=7)
+JOB = {"job_id": "a", "run_dir": "/runs/a", "service": "here", "first_attempt": 1, "step": 40}
+
+
+def changes(**view: Any) -> dict[str, Any]:
+    shown = {**VIEW.to_json(), **view}
+    return {
+        "epoch": "e",
+        "revision": 9,
+        "more": True,
+        "services": {"here": 3},
+        "workers": {"total": 2, "usable": 2, "free": 1, "gpus": 0, "of_a_later_version": 1},
+        "jobs": [{**JOB, "view": shown, "of_a_later_version": {}}],
+        "of_a_later_version": [],
+    }
+
+
+def client_of(answer: Callable[[httpx2.Request], httpx2.Response]) -> SchedulerClient:
+    return SchedulerClient(
+        "http://scheduler:8787/", "secret", service="here", transport=httpx2.MockTransport(answer)
+    )
+
+
+def answering(status: int, document: Any) -> SchedulerClient:
+    text = document if isinstance(document, str) else json.dumps(document)
+    return client_of(lambda request: httpx2.Response(status, text=text))
+
+
+def test_an_answer_of_a_later_version_is_read() -> None:
+    with answering(200, changes()) as client:
+        seen = client.changes(3, "e")
+    (job,) = seen.jobs
+    assert (seen.epoch, seen.revision, seen.more) == ("e", 9, True)
+    assert (seen.workers.free, seen.generations) == (1, {"here": 3})
+    assert (job.state, job.attempt, job.step, job.first_entry) == ("running", 2, 40, 6)
+    assert job.view is not None
+    assert job.view.progress == (Notice("n"),)
+
+
+def test_an_unknown_state_is_kept_as_text_and_breaks_nothing_else() -> None:
+    document = changes(state="hibernating")
+    document["jobs"].append({**JOB, "job_id": "b", "view": VIEW.to_json()})
+    with answering(200, document) as client:
+        first, second = client.changes().jobs
+    assert (first.state, first.view, first.is_final) == ("hibernating", None, False)
+    assert first.document["view"]["next_record"] == 7
+    assert (second.job_id, second.state) == ("b", "running")
+
+
+def test_requests_are_as_the_routes_want_them() -> None:
+    sent: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        one = {**JOB, "view": VIEW.to_json()}
+        return httpx2.Response(201, json={"job": one, **changes()})
+
+    with client_of(answer) as client:
+        _, new = client.put(
+            "a", {"x": 1}, "/runs/a", first_attempt=2, epoch="e", generation=3, priority=4
+        )
+        client.cancel("a", "why", generation=3, grace_s=5.0)
+        client.set_priority("a", 6, generation=3)
+        client.changes(7, "e")
+    assert new
+    assert [(r.method, r.url.path) for r in sent] == [
+        ("PUT", "/distrain/v1/jobs/a"),
+        ("POST", "/distrain/v1/jobs/a/cancel"),
+        ("POST", "/distrain/v1/jobs/a/priority"),
+        ("GET", "/distrain/v1/jobs"),
+    ]
+    assert {r.headers["Authorization"] for r in sent} == {"Bearer secret"}
+    bodies = [json.loads(r.content) for r in sent[:3]]
+    assert all((b["service"], b["generation"]) == ("here", 3) for b in bodies)
+    assert bodies[0]["spec"] == {"x": 1}
+    assert dict(sent[3].url.params) == {"since": "7", "epoch": "e", "service": "here"}
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "code"),
+    [
+        (409, {"code": "epoch_changed", "error": "e", "hint": "h", "epoch": "x"}, "epoch_changed"),
+        (410, {"code": "ended", "error": "e", "job": {"job_id": "a", "state": "x"}}, "ended"),
+        (418, {"code": "of_a_later_version"}, "of_a_later_version"),
+        (401, {"error": "the token is missing or wrong"}, "unauthenticated"),
+        (404, "<html>Not found</html>", "no_gateway"),
+        (429, [], "http_429"),
+    ],
+)
+def test_a_refusal_has_its_code(status: int, document: Any, code: str) -> None:
+    with answering(status, document) as client, pytest.raises(Refused) as caught:
+        client.changes()
+    error: Refused = pickle.loads(pickle.dumps(caught.value))
+    assert (error.status, error.code) == (status, code)
+    assert (error.ended is not None) == (code == "ended")
+
+
+@pytest.mark.parametrize(
+    ("status", "document"),
+    [
+        (200, "<html>Sign in to this network</html>"),
+        (200, "[]"),
+        (200, "[" * 100_000),
+        (200, {}),
+        (200, {**changes(), "jobs": [{}]}),
+        (302, ""),
+        (500, "Internal Server Error"),
+        (502, {"code": "bad_gateway"}),
+        (503, {"code": "starting"}),
+    ],
+)
+def test_what_is_no_answer_leaves_the_outcome_open(status: int, document: Any) -> None:
+    with answering(status, document) as client, pytest.raises(Unreachable):
+        client.changes()
+
+
+def test_an_answer_without_end_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_client, "MOST_ANSWER_BYTES", 1000)
+    with answering(200, {"x": "y" * 1000}) as client, pytest.raises(Unreachable, match="more than"):
+        client.changes()
+    monkeypatch.setattr(scheduler_client, "WHOLE_ANSWER_S", -1.0)
+    with answering(200, {}) as client, pytest.raises(Unreachable, match="took more than"):
+        client.changes()
+
+
+def test_nobody_there() -> None:
+    with (
+        SchedulerClient(f"http://127.0.0.1:{free_port()}", service="here") as client,
+        pytest.raises(Unreachable, match="gave no answer") as caught,
+    ):
+        client.changes()
+    assert "secret" not in str(caught.value)
+
+
+def test_tls_files_that_cannot_be_used_are_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("none")
+    with pytest.raises(ClusterError, match="the TLS files cannot be used"):
+        SchedulerClient("https://s", service="here", tls=TlsFiles(ca_file=tmp_path / "ca.pem"))
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        content = json.dumps(changes()).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    """A certificate for 127.0.0.1, which is its own authority."""
+    from subprocess import run
+
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
+    san = "subjectAltName=IP:127.0.0.1"
+    run(
+        ["openssl", *words.split(), "-addext", san, "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return TlsFiles(ca_file=cert, cert_file=cert, key_file=key)
+
+
+@pytest.fixture
+def https(files: TlsFiles) -> Iterator[str]:
+    """A server that wants a certificate, as Dask's with `dashboard.tls` and an authority."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(files.ca_file))
+    context.load_cert_chain(str(files.cert_file), str(files.key_file))
+    context.verify_mode = ssl.CERT_REQUIRED
+    server = HTTPServer(("127.0.0.1", 0), _Answer)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_tls_trusts_its_authority_and_shows_a_certificate(https: str, files: TlsFiles) -> None:
+    with SchedulerClient(https, service="here", tls=files) as client:
+        assert client.changes().epoch == "e"
+    with SchedulerClient(https, service="here") as client, pytest.raises(Unreachable):
+        client.changes()
+    only_ca = TlsFiles(ca_file=files.ca_file)
+    with (
+        SchedulerClient(https, service="here", tls=only_ca) as client,
+        pytest.raises(Unreachable),
+    ):
+        client.changes()

@@ -1,0 +1,36 @@
+"""A coordinator without a scheduler: its jobs wait for ever, or are ended by tests."""
+
+from distrain.events import CheckpointTrouble, to_json
+from distrain.gateway.changes import Changes
+from distrain.machine.machine import Machine
+from distrain.monitor import Monitor
+from distrain.scheduler.plugin import CoordinatorPlugin
+from distrain.scheduler.tombstones import Tombstones
+from distrain.spec import parse_spec
+
+SPEC = parse_spec({"name": "clicks", "data": {"train": "/nowhere"}, "model": {"kind": "mlp"}})
+
+
+def quiet_coordinator() -> CoordinatorPlugin:
+    """A coordinator that nobody reports to."""
+    coordinator = CoordinatorPlugin()
+    coordinator.epoch = "one"
+    coordinator.machine, coordinator.tombstones = Machine(), Tombstones()
+    coordinator.specs, coordinator.run_dirs, coordinator.collectors = {}, {}, {}
+    return coordinator
+
+
+def watched_changes(coordinator: CoordinatorPlugin) -> Changes:
+    """The changes of its jobs, as the gateway follows them."""
+    monitor = Monitor(coordinator)
+    changes = Changes(coordinator, monitor)
+    coordinator.observers = (monitor, changes)
+    coordinator.is_unseen = changes.is_unseen
+    return changes
+
+
+def say(coordinator: CoordinatorPlugin, job_id: str, *texts: str) -> None:
+    """Have a rank tell of something, which adds entries to the job's progress."""
+    attempt = coordinator.machine.jobs[job_id].attempt
+    for text in texts:
+        coordinator.rank_reported(job_id, attempt, to_json(CheckpointTrouble(0, text)))
