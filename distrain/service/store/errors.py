@@ -78,7 +78,7 @@ def translated(where: str) -> Iterator[None]:
     """Raise the database's errors as ours; a statement's values stay out of the message.
 
     Raises:
-        Unavailable: It does not answer, waits too long for a lock, or its disk is full.
+        Unavailable: It does not answer, waits too long for a lock, is damaged, or its disk is full.
         Unstorable: It cannot hold a value.
     """
     try:
@@ -92,6 +92,15 @@ def translated(where: str) -> Iterator[None]:
             f"the database does not answer: {_first_line(error)}",
             where={"database": where},
             hint="Try again; if it stays, look whether the server runs and its disk has room.",
+        ) from error
+    except exc.DatabaseError as error:
+        if type(error) is not exc.DatabaseError:
+            raise
+        raise Unavailable(
+            f"the database cannot be read: {_first_line(error)}",
+            where={"database": where},
+            hint="Stop the service, look after the disk, and bring a backup back with "
+            "`distrain serve restore`.",
         ) from error
 
 
