@@ -22,14 +22,21 @@ COMMANDS = {
     "init": "Write a job spec to begin with.",
     "plan": "Show what a job's ranks will read and hold; start nothing.",
     "train": "Train a model as a job spec says.",
-    "jobs": "List the jobs of a scheduler.",
+    "login": "Store the address of a job service, and a token for it.",
+    "submit": "Give a job to a service or a scheduler, and leave it there.",
+    "jobs": "List the jobs of a service or a scheduler.",
     "status": "Show the state of one job.",
+    "wait": "Wait for a job's end.",
     "attach": "Follow a job that runs without its command.",
     "cancel": "Stop a job.",
+    "resume": "Let a job that has ended go on.",
+    "clone": "Submit a job's spec again, as a new job.",
+    "priority": "Change the place of a job in the queue.",
+    "open": "Show a job's page in the browser.",
     "top": "Show the jobs of a scheduler and their ranks as they run.",
     "report": "Write one HTML page about a run.",
     "compare": "Compare the figures and specs of runs.",
-    "logs": "Print the logs of a run's ranks, or their first error.",
+    "logs": "Print the logs of a job's ranks, or their first error.",
     "audit": "Prove that a run trained every row once.",
     "evaluate": "Score labelled rows with a saved model and print its metrics.",
     "predict": "Write a saved model's scores of parquet files.",
@@ -45,7 +52,8 @@ _FILES = {
     **dict.fromkeys(("init", "plan", "train", "demo"), "training.{}"),
     **dict.fromkeys(("report", "compare", "logs", "audit"), "runs.{}"),
     **dict.fromkeys(("evaluate", "predict", "export"), "saved.{}"),
-    **dict.fromkeys(("status", "attach", "cancel"), "jobs.{}"),
+    **dict.fromkeys(("submit", "status", "wait", "attach", "cancel"), "jobs.{}"),
+    **dict.fromkeys(("resume", "clone", "priority", "open"), "jobs.{}"),
     "jobs": "jobs.list",
     "serve": "service.serve",
     "top": "top.command",
@@ -130,11 +138,13 @@ def cli() -> None:
       distrain COMMAND --help          a command, with examples
 
     \b
-    Where a Dask cluster runs, DISTRAIN_SCHEDULER may name it in place of --scheduler.
+    Where a Dask cluster runs, DISTRAIN_SCHEDULER may name it in place of --scheduler, and
+    DISTRAIN_SERVER a job service in place of --server.
     --quiet and --log-level may stand before the command's name or after it.
 
-    Exit codes: 0 ok, 1 bad input or output, 2 usage, 69 no cluster, 100 the job failed,
-    103 the job was stopped, 130 Ctrl-C, 143 SIGTERM.
+    Exit codes: 0 ok, 1 bad input or output, 2 usage, 69 no cluster or no service, 77 not allowed,
+    100 the job failed, 101 the job has not ended, 102 no such job, 103 the job was stopped,
+    104 waited in vain, 130 Ctrl-C, 143 SIGTERM.
     """
 
 

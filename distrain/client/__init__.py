@@ -9,6 +9,7 @@ from distrain.client.credentials import (
     TOKEN_VARIABLE,
     Login,
     find_login,
+    read_logins,
     servers_file,
     state_folder,
     store_login,
@@ -19,6 +20,7 @@ from distrain.client.documents import (
     Event,
     Job,
     Me,
+    Records,
     Token,
     Validation,
     parse_time,
@@ -33,6 +35,7 @@ from distrain.client.errors import (
     ServiceUnavailable,
     WaitTimedOut,
 )
+from distrain.client.job_flows import submission
 from distrain.client.retries import Retries
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "NotFinished",
     "NotFound",
     "Pointer",
+    "Records",
     "RequestRefused",
     "Retries",
     "SERVER_VARIABLE",
@@ -62,7 +66,9 @@ __all__ = [
     "find_login",
     "parse_address",
     "parse_time",
+    "read_logins",
     "servers_file",
     "state_folder",
     "store_login",
+    "submission",
 ]

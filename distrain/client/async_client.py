@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from distrain.client import file_flows, job_flows, stream_flows
-from distrain.client.documents import Artifact, Cluster, Event, Job, Me, Token, Validation
+from distrain.client.documents import Artifact, Cluster, Event, Job, Me, Records, Token, Validation
 from distrain.client.errors import ServiceError
 from distrain.client.exchange import (
     Answer,
@@ -104,6 +104,10 @@ class AsyncClient:
         body = job_flows.submission(spec, project, cluster, priority, tags)
         return await self._run(job_flows.submit(self._service, body, key or job_flows.new_key()))
 
+    async def submit_body(self, body: Mapping[str, Any], key: str) -> Job:
+        """As `Client.submit_body`."""
+        return await self._run(job_flows.submit(self._service, body, key))
+
     async def validate(
         self, spec: Mapping[str, Any], *, project: str | None = None, cluster: str | None = None
     ) -> Validation:
@@ -115,6 +119,10 @@ class AsyncClient:
         """As `Client.job`."""
         return await self._run(job_flows.job(self._service, job_id))
 
+    async def spec(self, job_id: str) -> Mapping[str, Any]:
+        """As `Client.spec`."""
+        return await self._run(job_flows.spec(self._service, job_id))
+
     async def find(self, word: str) -> Job:
         """As `Client.find`."""
         return await self._run(job_flows.find(self._service, word))
@@ -124,14 +132,17 @@ class AsyncClient:
         *,
         project: str | None = None,
         owner: str | None = None,
-        state: str | None = None,
+        states: Sequence[str] = (),
         cluster: str | None = None,
-        tag: str | None = None,
+        tags: Mapping[str, str] | None = None,
         created_after: str | None = None,
+        text: str | None = None,
         page_jobs: int = 100,
     ) -> AsyncIterator[Job]:
         """As `Client.jobs`."""
-        filters = job_flows.job_filters(project, owner, state, cluster, tag, created_after)
+        filters = job_flows.job_filters(
+            project, owner, states, cluster, tags or {}, created_after, text
+        )
         return self._iterate(job_flows.jobs(self._service, filters, page_jobs))
 
     async def wait(
@@ -144,10 +155,10 @@ class AsyncClient:
         return await self._run(job_flows.wait(self._service, job_id, timeout_s), on_change)
 
     async def cancel(
-        self, job_id: str, *, grace_s: float | None = None, force: bool = False
+        self, job_id: str, *, grace_s: float | None = None, force: bool = False, why: str = ""
     ) -> Job:
         """As `Client.cancel`."""
-        return await self._run(job_flows.cancel(self._service, job_id, grace_s, force))
+        return await self._run(job_flows.cancel(self._service, job_id, grace_s, force, why))
 
     async def resume(
         self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
@@ -204,7 +215,7 @@ class AsyncClient:
         place = LogPlace(attempt, rank, offset, tail)
         return self._iterate(stream_flows.logs(self._service, job_id, place, follows=follow))
 
-    async def metrics(self, job_id: str, since: int | None = None) -> Mapping[str, Any]:
+    async def metrics(self, job_id: str, since: str | None = None) -> Records:
         """As `Client.metrics`."""
         return await self._run(file_flows.metrics(self._service, job_id, since))
 

@@ -1,7 +1,7 @@
 """The client of a service, for threads."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from distrain.client import file_flows, job_flows, stream_flows
-from distrain.client.documents import Artifact, Cluster, Event, Job, Me, Token, Validation
+from distrain.client.documents import Artifact, Cluster, Event, Job, Me, Records, Token, Validation
 from distrain.client.errors import ServiceError
 from distrain.client.exchange import (
     Answer,
@@ -125,6 +125,10 @@ class Client:
         body = job_flows.submission(spec, project, cluster, priority, tags)
         return self._run(job_flows.submit(self._service, body, key or job_flows.new_key()))
 
+    def submit_body(self, body: Mapping[str, Any], key: str) -> Job:
+        """Submit a job under a key; `body` is what `submission` made."""
+        return self._run(job_flows.submit(self._service, body, key))
+
     def validate(
         self, spec: Mapping[str, Any], *, project: str | None = None, cluster: str | None = None
     ) -> Validation:
@@ -140,8 +144,12 @@ class Client:
         """
         return self._run(job_flows.job(self._service, job_id))
 
+    def spec(self, job_id: str) -> Mapping[str, Any]:
+        """A job's spec, as resolved."""
+        return self._run(job_flows.spec(self._service, job_id))
+
     def find(self, word: str) -> Job:
-        """The job whose id is `word`, or the only one of the newest 2,000 that begins with it.
+        """The job whose id is `word`, or the only one that begins with it.
 
         Raises:
             NotFound: There is none.
@@ -154,20 +162,25 @@ class Client:
         *,
         project: str | None = None,
         owner: str | None = None,
-        state: str | None = None,
+        states: Sequence[str] = (),
         cluster: str | None = None,
-        tag: str | None = None,
+        tags: Mapping[str, str] | None = None,
         created_after: str | None = None,
+        text: str | None = None,
         page_jobs: int = 100,
     ) -> Iterator[Job]:
         """Iterate over jobs, the newest first; pages are fetched as they are needed.
 
         Args:
-            tag: `NAME=VALUE`.
+            states: Any of these.
+            tags: All of these.
             created_after: RFC 3339.
+            text: Part of the name or the id.
             page_jobs: How many to fetch at once; at most 200.
         """
-        filters = job_flows.job_filters(project, owner, state, cluster, tag, created_after)
+        filters = job_flows.job_filters(
+            project, owner, states, cluster, tags or {}, created_after, text
+        )
         return self._iterate(job_flows.jobs(self._service, filters, page_jobs))
 
     def wait(
@@ -186,13 +199,17 @@ class Client:
         """
         return self._run(job_flows.wait(self._service, job_id, timeout_s), on_change)
 
-    def cancel(self, job_id: str, *, grace_s: float | None = None, force: bool = False) -> Job:
+    def cancel(
+        self, job_id: str, *, grace_s: float | None = None, force: bool = False, why: str = ""
+    ) -> Job:
         """Ask for a job's end; one that has ended stays as it is.
 
         Args:
             grace_s: What its ranks get to save a checkpoint. Default: the spec's.
+            force: The same as a grace of 0 s.
+            why: For those who look later.
         """
-        return self._run(job_flows.cancel(self._service, job_id, grace_s, force))
+        return self._run(job_flows.cancel(self._service, job_id, grace_s, force, why))
 
     def resume(
         self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
@@ -268,8 +285,8 @@ class Client:
         place = LogPlace(attempt, rank, offset, tail)
         return self._iterate(stream_flows.logs(self._service, job_id, place, follows=follow))
 
-    def metrics(self, job_id: str, since: int | None = None) -> Mapping[str, Any]:
-        """A job's curves, those after entry `since`."""
+    def metrics(self, job_id: str, since: str | None = None) -> Records:
+        """A job's records of training and validation, or those since a cursor."""
         return self._run(file_flows.metrics(self._service, job_id, since))
 
     def artifacts(self, job_id: str) -> tuple[Artifact, ...]:
@@ -310,7 +327,7 @@ class Client:
         return self._run(file_flows.tokens(self._service))
 
     def make_token(self, **values: Any) -> Token:
-        """Make a token: `name`, `scopes`, `expires_days`. Its text is in this answer alone.
+        """Make a token: `label`, `scopes`, `days`, `user`. Its text is in this answer alone.
 
         It is not tried again: look at `tokens` if no answer came.
         """

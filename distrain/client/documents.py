@@ -94,6 +94,7 @@ class Job(Document):
     rows_per_s: float | None = None
     loss: float | None = None
     auc: float | None = None
+    checkpoints: int | None = None
     eta_s: float | None = None
     created_at: str | None = None
     started_at: str | None = None
@@ -156,11 +157,19 @@ class Validation(Document):
 
 @dataclass(frozen=True)
 class Cluster(Document):
-    """A cluster of the service."""
+    """A cluster of the service.
+
+    Attributes:
+        state: `up`, `silent`, `new`; a later service may have other words.
+        details: What the service knows of its workers.
+    """
 
     name: str = ""
     kind: str = ""
     state: str = ""
+    max_priority: int = 0
+    details: Mapping[str, Any] = field(default_factory=dict)
+    observed_at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -168,11 +177,27 @@ class Artifact(Document):
     """A file of a job's run directory.
 
     Attributes:
-        path: Below the run directory, with `/`.
+        name: Below the run directory, with `/`.
     """
 
-    path: str = ""
+    name: str = ""
     size_bytes: int | None = None
+    modified_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Records(Document):
+    """Records of training and validation, as a run's `metrics.jsonl` has them.
+
+    Attributes:
+        cursor: As `metrics(since=...)` it gives what follows.
+        restart: They are from the beginning: an attempt took steps again, and what was read before
+            is void.
+    """
+
+    records: tuple[Mapping[str, Any], ...] = ()
+    cursor: str = ""
+    restart: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,10 +224,12 @@ class Token(Document):
 
     id: str = ""
     user: str = ""
-    name: str = ""
+    label: str = ""
     scopes: tuple[str, ...] = ()
     created_at: str | None = None
     expires_at: str | None = None
+    revoked_at: str | None = None
+    used_at: str | None = None
     text: str | None = field(default=None, repr=False)
 
 

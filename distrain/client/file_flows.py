@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from distrain.client.answers import good_document, raise_for_problem
-from distrain.client.documents import Artifact, Cluster, Me, Token
+from distrain.client.documents import Artifact, Cluster, Me, Records, Token
 from distrain.client.errors import ServiceError
 from distrain.client.exchange import Answer, Call, Emit, Failed, Flow, Read
 from distrain.client.job_flows import Service, job_path
@@ -17,17 +17,35 @@ from distrain.client.retries import answered
 _MOST_BREAKS = 20
 
 
-def metrics(service: Service, job_id: str, since: int | None) -> Flow[Mapping[str, Any]]:
-    """A job's curves."""
-    params = {} if since is None else {"since": str(since)}
-    return (yield from service.document(Call("GET", job_path(job_id, "metrics"), params=params)))
+def metrics(service: Service, job_id: str, since: str | None) -> Flow[Records]:
+    """A job's records, page after page."""
+    records: list[Any] = []
+    restart = False
+    while True:
+        params = {} if since is None else {"since": since}
+        call = Call("GET", job_path(job_id, "metrics"), params=params)
+        page = Records.from_json((yield from service.document(call)))
+        if page.restart:
+            records, restart = [], True
+        records += page.records
+        if not page.document.get("more") or page.cursor == since:
+            return Records(tuple(records), page.cursor, restart, document=page.document)
+        since = page.cursor
 
 
 def artifacts(service: Service, job_id: str) -> Flow[tuple[Artifact, ...]]:
-    """The files of a job's run directory."""
-    document = yield from service.document(Call("GET", job_path(job_id, "artifacts")))
-    listed = next((document[name] for name in ("artifacts", "files") if name in document), ())
-    return tuple(Artifact.from_json(one) for one in listed)
+    """The files of a job's run directory, page after page."""
+    found: list[Artifact] = []
+    after = ""
+    while True:
+        params = {"after": after} if after else {}
+        call = Call("GET", job_path(job_id, "artifacts"), params=params)
+        page = yield from service.document(call)
+        found += [Artifact.from_json(one) for one in page.get("artifacts") or ()]
+        cursor = page.get("next_cursor")
+        if not isinstance(cursor, str) or cursor in ("", after):
+            return tuple(found)
+        after = cursor
 
 
 def clusters(service: Service) -> Flow[tuple[Cluster, ...]]:

@@ -1,7 +1,7 @@
 """What is asked of jobs: submit, look, wait, change, stop."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -68,18 +68,24 @@ def submission(
     return {"spec": dict(spec)} | {name: v for name, v in more.items() if v is not None}
 
 
+Filters = dict[str, str | list[str]]
+
+
 def job_filters(
     project: str | None,
     owner: str | None,
-    state: str | None,
+    states: Sequence[str],
     cluster: str | None,
-    tag: str | None,
+    tags: Mapping[str, str],
     created_after: str | None,
-) -> dict[str, str]:
+    text: str | None,
+) -> Filters:
     """The parameters of a list of jobs; what is not said does not narrow it."""
-    named = {"project": project, "owner": owner, "state": state, "cluster": cluster}
-    named |= {"tag": tag, "created_after": created_after}
-    return {name: value for name, value in named.items() if value is not None}
+    named = {"project": project, "owner": owner, "cluster": cluster, "text": text}
+    named |= {"created_after": created_after}
+    found: Filters = {name: value for name, value in named.items() if value}
+    found |= {"state": list(states)} if states else {}
+    return found | ({"tag": [f"{name}={value}" for name, value in tags.items()]} if tags else {})
 
 
 def header_value(name: str, value: str) -> dict[str, str]:
@@ -130,7 +136,7 @@ def job(service: Service, job_id: str) -> Flow[Job]:
     return Job.from_json((yield from service.document(Call("GET", job_path(job_id)))))
 
 
-def _page(service: Service, params: Mapping[str, str]) -> Flow[tuple[list[Job], str]]:
+def _page(service: Service, params: Mapping[str, str | list[str]]) -> Flow[tuple[list[Job], str]]:
     """Jobs, and the cursor of what follows them; "" at the end."""
     page = yield from service.document(Call("GET", "/v1/jobs", params=params))
     listed, cursor = page.get("jobs"), page.get("next_cursor")
@@ -138,9 +144,9 @@ def _page(service: Service, params: Mapping[str, str]) -> Flow[tuple[list[Job], 
     return found, cursor if isinstance(cursor, str) and cursor != params.get("cursor") else ""
 
 
-def jobs(service: Service, filters: Mapping[str, str], page_jobs: int = 100) -> Flow[None]:
+def jobs(service: Service, filters: Filters, page_jobs: int = 100) -> Flow[None]:
     """Emit jobs, the newest first, page after page."""
-    params = {**filters, "limit": str(page_jobs)}
+    params: Filters = {**filters, "limit": str(page_jobs)}
     while True:
         found, cursor = yield from _page(service, params)
         for one in found:
@@ -151,7 +157,7 @@ def jobs(service: Service, filters: Mapping[str, str], page_jobs: int = 100) -> 
 
 
 def find(service: Service, word: str) -> Flow[Job]:
-    """The job whose id is a word, or the only one of the newest 2,000 that begins with it.
+    """The job whose id is a word, or the only one that begins with it.
 
     Raises:
         NotFound: There is none.
@@ -162,7 +168,7 @@ def find(service: Service, word: str) -> Flow[Job]:
     if answer.status != 404:
         return Job.from_json(good_document(answer, call, service.address))
     begun: list[Job] = []
-    params = {"limit": "200"}
+    params: Filters = {"text": word, "limit": "200"}
     for _ in range(_MOST_LOOKED_AT // 200):
         found, cursor = yield from _page(service, params)
         begun += [one for one in found if one.id.startswith(word)]
@@ -231,9 +237,17 @@ def _timed_out(service: Service, found: Job, timeout_s: float) -> WaitTimedOut:
     )
 
 
-def cancel(service: Service, job_id: str, grace_s: float | None, force: bool) -> Flow[Job]:
+def spec(service: Service, job_id: str) -> Flow[Mapping[str, Any]]:
+    """A job's spec, as resolved."""
+    found = (yield from service.document(Call("GET", job_path(job_id, "spec")))).get("spec")
+    return found if isinstance(found, dict) else {}
+
+
+def cancel(
+    service: Service, job_id: str, grace_s: float | None, force: bool, why: str
+) -> Flow[Job]:
     """Ask for a job's end; one that has ended stays as it is."""
-    body = {"grace_s": grace_s, "force": force or None}
+    body = {"grace_s": grace_s, "force": force or None, "why": why or None}
     call = Call(
         "POST",
         job_path(job_id, "cancel"),

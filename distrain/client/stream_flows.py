@@ -15,6 +15,7 @@ from distrain.client.sse import ServerEvent, SseParser
 _SILENT_S = 45.0  # three pings
 _POLL_S = (0.25, 2.0)
 _LOG_BYTES = 2**20
+_HELD_S = 10
 _TAIL_OF_LOGS_S = 60.0
 _ENDS = frozenset({"end", "job.end"})
 
@@ -186,18 +187,20 @@ class _Piece:
     more: bool = False
 
 
-def _piece(service: Service, job_id: str, place: LogPlace, may_be_absent: bool) -> Flow[_Piece]:
-    """The next bytes of a log."""
+def _piece(service: Service, job_id: str, place: LogPlace, waits: bool) -> Flow[_Piece]:
+    """The next bytes of a log; `waits` for them, and for the log, which an attempt begins."""
     params = {"rank": str(place.rank), "limit": str(_LOG_BYTES)}
     params |= {} if place.attempt is None else {"attempt": str(place.attempt)}
     if place.tail is not None:
         params["tail"] = str(place.tail)
     else:
         params["offset"] = str(place.offset or 0)
-    call = Call("GET", job_path(job_id, "logs"), params=params, whole_s=None)
+    if waits:  # the service answers as soon as there are bytes
+        params["wait_s"] = str(_HELD_S)
+    call = Call("GET", job_path(job_id, "logs"), params=params, read_s=30.0 + _HELD_S, whole_s=None)
     keeps_cut = place.tail is None  # it is not known where the bytes of a cut tail were
     answer = yield from answered(call, service.retries, service.address, keeps_cut=keeps_cut)
-    if answer.status in (404, 416) and may_be_absent:
+    if answer.status in (404, 416) and waits:
         return _Piece()  # the attempt's file is made at its start
     raise_for_problem(answer, call, service.address)
     return _read_piece(answer, place)
@@ -216,15 +219,17 @@ def _read_piece(answer: Answer, place: LogPlace) -> _Piece:
 
 
 def _ends(answer: Answer) -> tuple[int | None, int | None]:
-    """Where in the log an answer begins and ends, if it were whole.
+    """The numbers of an answer's first byte and of the one behind its last, if it were whole.
 
     It need not begin at the offset that was asked for: of very long logs the middle is not kept.
     """
-    text, length = (answer.headers.get(name, "") for name in ("x-next-offset", "content-length"))
-    end = int(text) if text.isdecimal() else None
-    if end is None or not length.isdecimal():
-        return None, end
-    return end - int(length), end
+    first, end, length = (
+        int(text) if (text := answer.headers.get(name, "")).isdecimal() else None
+        for name in ("x-offset", "x-next-offset", "content-length")
+    )
+    if first is None and end is not None and length is not None:
+        first = end - length
+    return first, end
 
 
 def _incomplete(service: Service, job_id: str, place: LogPlace) -> ServiceError:

@@ -24,8 +24,10 @@ WITHOUT = {
 }
 """Commands without `--json`, and why."""
 
-ELSEWHERE = {"jobs", "status", "attach", "cancel", "serve"}
-"""Run with `--json` by test_jobs.py, and by the tests of the service."""
+ELSEWHERE = {"jobs", "status", "attach", "cancel", "serve"} | {
+    *("login", "submit", "wait", "resume", "clone", "priority", "open")
+}
+"""Run with `--json` by test_jobs.py, test_served_jobs.py, and by the tests of the service."""
 
 
 def command_of(name: str) -> click.Command:

@@ -128,7 +128,7 @@ def test_what_has_no_key_and_makes_something_is_not_repeated() -> None:
         client_of(service) as client,
         pytest.raises(ServiceUnavailable, match="POST /v1/tokens") as caught,
     ):
-        client.make_token(name="ci")
+        client.make_token(label="ci")
     assert len(service.seen) == 1
     assert caught.value.hint == "It may have been done: look before you repeat it."
 
@@ -216,7 +216,7 @@ def test_pages_are_fetched_as_they_are_needed_and_end_with_the_cursor() -> None:
         return Reply(200, {"jobs": some, "next_cursor": str(begin + 2) if begin < 4 else None})
 
     with ScriptedService(page) as service, client_of(service) as client:
-        listed = client.jobs(project="ads", tag="team=a b", page_jobs=2)
+        listed = client.jobs(project="ads", tags={"team": "a b"}, page_jobs=2)
         assert next(listed).id == "job-0"
         assert len(service.seen) == 1
         assert [job.id for job in listed] == ["job-1", "job-2", "job-3", "job-4"]
@@ -359,9 +359,10 @@ def test_people_and_clusters() -> None:
     documents: dict[str, Any] = {
         "/v1/me": {"user": "alice", "scopes": ["read"], "roles": {"ads": "viewer"}},
         "/v1/clusters": {"clusters": [{"name": "gpu-a", "state": "up", "free": 3}]},
-        "/v1/tokens": {"tokens": [{"id": "1", "name": "ci"}]},
-        "/v1/jobs/dlrm-1/metrics": {"entries": [1]},
-        "/v1/jobs/dlrm-1/artifacts": {"artifacts": [{"path": "a/b", "size_bytes": 3}]},
+        "/v1/tokens": {"tokens": [{"id": "1", "label": "ci"}]},
+        "/v1/jobs/dlrm-1/metrics": {"records": [{"step": 5}], "cursor": "9"},
+        "/v1/jobs/dlrm-1/artifacts": {"artifacts": [{"name": "a/b", "size_bytes": 3}]},
+        "/v1/jobs/dlrm-1/spec": {"spec": {"name": "dlrm"}},
     }
     with (
         ScriptedService(lambda seen: Reply(200, documents[seen.path])) as service,
@@ -369,9 +370,11 @@ def test_people_and_clusters() -> None:
     ):
         assert client.me().user == "alice"
         assert client.clusters()[0].document["free"] == 3
-        assert client.tokens()[0].name == "ci"
-        assert client.metrics("dlrm-1", since=4) == {"entries": [1]}
-        assert client.artifacts("dlrm-1")[0].path == "a/b"
+        assert client.tokens()[0].label == "ci"
+        records = client.metrics("dlrm-1", since="4")
+        assert (records.records, records.cursor) == (({"step": 5},), "9")
+        assert client.artifacts("dlrm-1")[0].name == "a/b"
+        assert client.spec("dlrm-1") == {"name": "dlrm"}
     assert service.seen[3].params == {"since": "4"}
 
 

@@ -5,21 +5,23 @@ from pathlib import Path
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.lookup import cluster_options, connected, job_named
+from distrain.cli.jobs.place import chosen, job_options, service_at
 from distrain.cli.options import PATH, json_option
 
 
 @click.command("attach")
 @click.argument("job")
-@cluster_options
+@job_options
 @click.option(
     "--run-dir",
     type=PATH,
-    help="The job's run directory on this machine. Default: as the submitter named it.",
+    help="With --scheduler: the run directory on this machine. Default: as the submitter named it.",
 )
-@json_option("Print the run's summary as JSON at its end.")
-def command(job: str, scheduler: str | None, run_dir: Path | None, as_json: bool) -> None:
-    """Follow JOB to its end as `distrain train` does, and keep its run directory up to date.
+@json_option("Print the run's summary as JSON at its end; of a service, the job.")
+def command(
+    job: str, scheduler: str | None, server: str | None, run_dir: Path | None, as_json: bool
+) -> None:
+    """Follow JOB to its end; with a scheduler as `distrain train` does, run directory included.
 
     JOB is a job's id, or its beginning. Ctrl-C ends this command and leaves the job alone;
     `distrain cancel` stops it. What happened while nobody followed the job is written now, and of a
@@ -32,17 +34,25 @@ def command(job: str, scheduler: str | None, run_dir: Path | None, as_json: bool
       distrain train job.yaml --detach --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
       distrain attach dlrm-20260301-123000-ab12 --scheduler tcp://10.0.0.5:8786
       distrain attach dlrm --run-dir /mnt/shared/runs/today
+      distrain attach dlrm --server https://jobs.example
     """
-    from distrain.cli.outcome import how_to_follow, print_outcome
-    from distrain.cli.output import progress_console
-    from distrain.cli.progress_bars import JobProgress
-    from distrain.running import attach
+    place = chosen(scheduler, server)
+    if place.server is not None:
+        if run_dir is not None:
+            raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
+        _follow_served(place.server, job, as_json)
+        return
+    from distrain.cli.jobs.detached import attach_to
 
-    with connected(scheduler) as client:
-        assert scheduler is not None
-        found = job_named(client, job)
-        follow = how_to_follow(found.job_id, scheduler)
-        if_interrupted(f"job {found.job_id} goes on without this command; {follow}")
-        root = run_dir or Path(found.run_dir)
-        progress = JobProgress(progress_console())
-        print_outcome(root, lambda on_summary: attach(client, found, root, progress, on_summary))
+    assert place.scheduler is not None
+    attach_to(job, place.scheduler, run_dir)
+
+
+def _follow_served(server: str, job: str, as_json: bool) -> None:
+    from distrain.cli.jobs.served import follow, how_to_follow, print_end
+
+    with service_at(server) as service:
+        found = service.find(job)
+        how = how_to_follow(found.id, server)
+        if_interrupted(f"job {found.id} goes on without this command; {how}")
+        print_end(follow(service, found.id), server, as_json=as_json)

@@ -5,17 +5,18 @@ from pathlib import Path
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.lookup import cluster_options, connected, job_named
+from distrain.cli.jobs.lookup import connected, job_named
+from distrain.cli.jobs.place import chosen, job_options, service_at
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_result
 
 
 @click.command("cancel")
 @click.argument("job")
-@cluster_options
+@job_options
 @click.option("--wait", is_flag=True, help="Return at the job's end, with its exit code.")
 @json_option("Print what was done as JSON.")
-def command(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
+def command(job: str, scheduler: str | None, server: str | None, wait: bool, as_json: bool) -> None:
     """Stop JOB: its ranks save a checkpoint, within deadlines.stop_grace_s, and end.
 
     JOB is a job's id, or its beginning. A job that has ended stays as it is. `distrain train
@@ -28,9 +29,43 @@ def command(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
     Examples:
       distrain cancel dlrm-20260301-123000-ab12 --scheduler tcp://10.0.0.5:8786
       distrain cancel dlrm --wait
+      distrain cancel dlrm --server https://jobs.example
     """
+    place = chosen(scheduler, server)
+    if place.server is not None:
+        _cancel_served(place.server, job, wait=wait, as_json=as_json)
+    else:
+        assert place.scheduler is not None
+        _cancel_at_scheduler(place.scheduler, job, wait=wait, as_json=as_json)
+
+
+def _cancel_served(server: str, job: str, *, wait: bool, as_json: bool) -> None:
+    from distrain.cli.jobs.served import job_json, print_end, tell_changes
+
+    with service_at(server) as service:
+        found = service.find(job)
+        if_interrupted(f"see whether job {found.id} is being stopped: distrain status {found.id}")
+        after = found if found.is_final else service.cancel(found.id, why=_who())
+        if_interrupted(f"job {found.id} is being stopped all the same")
+        if wait:
+            print_end(service.wait(found.id, None, tell_changes), server, as_json=as_json)
+            return
+    if as_json:
+        state = {"asked": not found.is_final, "state": after.state, "job": job_json(after)}
+        print_answer(job_id=found.id, **state)
+    if found.is_final:
+        print_result(f"job {found.id} has ended already: {found.state}")
+    else:
+        print_result(f"job {found.id}: asked to stop")
+
+
+def _who() -> str:
     import socket
 
+    return f"somebody ran `distrain cancel` on host {socket.gethostname()}"
+
+
+def _cancel_at_scheduler(scheduler: str, job: str, *, wait: bool, as_json: bool) -> None:
     from distrain.running import how_to_resume
     from distrain.submission import JobHandle, raise_for_state
 
@@ -39,7 +74,7 @@ def command(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
         handle = JobHandle(client, found.job_id)
         state, view = found.state, None
         if not found.is_final:
-            handle.cancel(f"somebody ran `distrain cancel` on host {socket.gethostname()}")
+            handle.cancel(_who())
             if_interrupted(f"job {found.job_id} is being stopped all the same")
         if wait:
             view = handle.watch(lambda _: None)

@@ -1,16 +1,20 @@
-"""`distrain jobs`: a table of a scheduler's jobs."""
+"""`distrain jobs`: a table of a service's jobs, or of a scheduler's."""
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.jobs.lookup import cluster_options, connected
+from distrain.cli.jobs.lookup import connected
+from distrain.cli.jobs.place import chosen, place_options, service_at
 from distrain.cli.options import json_option
 from distrain.cli.output import (
     STATE_STYLES,
     clean_line,
     print_answer,
+    print_remark,
     print_result,
     result_console,
 )
@@ -29,38 +33,91 @@ HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "AGE", "WHY")
 
 
 @click.command("jobs")
-@cluster_options
 @click.option(
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(STATES),
+    metavar="STATE",
     help="Only jobs in this state; may be repeated.",
 )
+@click.option("--project", help="Of a service: only jobs of this project.")
+@click.option("--owner", help="Of a service: only jobs of this user.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Of a service: only jobs with it."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, help="Of a service: at most so many."
+)
+@place_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")
-def command(scheduler: str | None, states: tuple[str, ...], as_json: bool) -> None:
-    """List the jobs of a scheduler, the newest first: also those that ended not long ago.
+def command(
+    states: tuple[str, ...],
+    project: str | None,
+    owner: str | None,
+    tags: tuple[str, ...],
+    limit: int,
+    scheduler: str | None,
+    server: str | None,
+    as_json: bool,
+) -> None:
+    """List the jobs of a service, or of a scheduler, the newest first.
 
-    The column WHY holds why a job does not run yet, or why it ended badly. `distrain top` shows
-    more, and needs the scheduler's dashboard; this command needs the scheduler alone.
+    A scheduler knows also those that ended not long ago. The column WHY holds why a job does not
+    run yet, or why it ended badly. `distrain top` shows more of a scheduler's jobs, and needs its
+    dashboard; this command needs the scheduler alone.
 
     \b
     Examples:
-      distrain jobs --scheduler tcp://10.0.0.5:8786
+      distrain jobs
       distrain jobs --state pending --state running
-      distrain jobs --json
+      distrain jobs --server https://jobs.example --project ads --tag team=clicks
+      distrain jobs --scheduler tcp://10.0.0.5:8786 --json
     """
+    place = chosen(scheduler, server)
+    if place.server is not None:
+        from distrain.cli.jobs.served import parse_tags
+
+        filters = {"project": project, "owner": owner, "tags": parse_tags(tags)}
+        _list_served(place.server, filters, states, limit, as_json)
+        return
+    if project or owner or tags:
+        raise click.UsageError("--project, --owner and --tag are for a service.")
+    unknown = set(states) - {*STATES}
+    if unknown:
+        raise click.UsageError(
+            f"--state {min(unknown)}: a scheduler's jobs are in one of {', '.join(STATES)}."
+        )
     from distrain.submission import list_jobs
 
-    with connected(scheduler) as client:
+    assert place.scheduler is not None
+    with connected(place.scheduler) as client:
         found = list_jobs(client)
     jobs = [job for job in found if not states or job.state in states]
     if as_json:
-        print_answer(scheduler=scheduler, jobs=[job.to_json() for job in jobs])
+        print_answer(scheduler=place.scheduler, jobs=[job.to_json() for job in jobs])
     elif jobs:
         result_console().print(jobs_table(jobs))
     else:
         print_result("no such jobs" if found else "no jobs")
+
+
+def _list_served(
+    server: str, filters: dict[str, Any], states: tuple[str, ...], limit: int, as_json: bool
+) -> None:
+    from distrain.cli.jobs.served import job_json, listing
+
+    with service_at(server) as service:
+        found = service.jobs(**filters, states=states, page_jobs=min(limit, 200))
+        jobs = list(islice(found, limit))
+    if as_json:
+        print_answer(server=server, jobs=[job_json(job) for job in jobs])
+    elif jobs:
+        now_s = time.time()
+        result_console().print(jobs_table([listing(job, now_s) for job in jobs]))
+        if len(jobs) == limit:
+            print_remark(f"the newest {limit}; --limit shows more")
+    else:
+        print_result("no such jobs")
 
 
 def _cells(job: "Listing") -> tuple[str, ...]:

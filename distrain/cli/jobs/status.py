@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.jobs.lookup import cluster_options, connected, job_named
+from distrain.cli.jobs.lookup import connected, job_named
+from distrain.cli.jobs.place import chosen, job_options, service_at
 from distrain.cli.options import json_option
 from distrain.cli.output import clean_line, print_answer, print_result
 from distrain.wording import count, duration
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 @click.command("status")
 @click.argument("job")
-@cluster_options
+@job_options
 @json_option("Print the job as JSON.")
-def command(job: str, scheduler: str | None, as_json: bool) -> None:
+def command(job: str, scheduler: str | None, server: str | None, as_json: bool) -> None:
     """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
     JOB is a job's id, or its beginning. The exit code is 0 also for a job that failed.
@@ -26,12 +27,18 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
     Examples:
       distrain status dlrm-20260301-123000-ab12 --scheduler tcp://10.0.0.5:8786
       distrain status dlrm --json
+      distrain status dlrm --server https://jobs.example
     """
+    place = chosen(scheduler, server)
+    if place.server is not None:
+        _show_served(place.server, job, as_json)
+        return
     from dataclasses import asdict
 
     from distrain.submission import JobHandle
 
-    with connected(scheduler) as client:
+    assert place.scheduler is not None
+    with connected(place.scheduler) as client:
         found = job_named(client, job)
         view = JobHandle(client, found.job_id).status()
     if as_json:
@@ -44,6 +51,17 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
         }
         print_answer(job={**found.to_json(), **more})
     for line in status_lines(found, view):
+        print_result(line)
+
+
+def _show_served(server: str, job: str, as_json: bool) -> None:
+    from distrain.cli.jobs import served
+
+    with service_at(server) as service:
+        found = service.find(job)
+    if as_json:
+        print_answer(server=server, job=served.job_json(found))
+    for line in served.status_lines(found):
         print_result(line)
 
 

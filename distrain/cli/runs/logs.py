@@ -1,10 +1,12 @@
-"""`distrain logs`: the logs of a run's ranks."""
+"""`distrain logs`: the logs of the ranks of a run, or of a job of a service."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from distrain.cli.jobs.place import default_server, server_option
 from distrain.cli.options import PATH, POSITIVE, json_option
 from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, print_result
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", metavar="RUN", type=PATH)
+@click.argument("run", metavar="RUN_OR_JOB", type=PATH)
 @click.option("--rank", type=click.IntRange(min=0), help="Only this rank. Default: all.")
 @click.option(
     "--attempt",
@@ -24,21 +26,46 @@ if TYPE_CHECKING:
     help="Only this attempt. Default: the last one; with --first-error, all.",
 )
 @click.option("--first-error", is_flag=True, help="Only the error that came first, and its place.")
+@click.option("--follow", "-f", is_flag=True, help="Of a service's job: go on to its end.")
+@click.option("--tail", type=POSITIVE, help="Of a service's job: begin with its last lines.")
+@server_option
 @json_option("Print JSON: an object with the first error, or a line with an object for each log.")
 def command(
-    run: Path, rank: int | None, attempt: int | None, first_error: bool, as_json: bool
+    run: Path,
+    rank: int | None,
+    attempt: int | None,
+    first_error: bool,
+    follow: bool,
+    tail: int | None,
+    server: str | None,
+    as_json: bool,
 ) -> None:
     """Print what the ranks of a run printed, also while they run.
 
-    Each rank of each attempt has a log of its own in RUN/logs. Of one that printed very much, the
-    first and last 64 MiB are kept.
+    Each rank of each attempt has a log of its own in the run directory's folder `logs`. Of one that
+    printed very much, the first and last 64 MiB are kept.
+
+    What is no run directory on this machine is taken as a job of a service, if one is known: its
+    id, or its beginning. --follow prints the log of rank 0, or of --rank, as it comes: that of each
+    attempt, to the end of the job. Ctrl-C leaves the job alone.
 
     \b
     Examples:
       distrain logs runs/today
       distrain logs runs/today --rank 0 --attempt 1
       distrain logs runs/today --first-error
+      distrain logs dlrm-20260301-123000-ab12 -f
+      distrain logs dlrm --server https://jobs.example --rank 1 --tail 100
     """
+    if address := _server_of(run, server):
+        if first_error:
+            raise click.UsageError("--first-error is for a run directory.")
+        from distrain.cli.runs.served_logs import print_logs
+
+        print_logs(address, str(run), rank, attempt, tail, follows=follow, as_json=as_json)
+        return
+    if follow or tail is not None:
+        raise click.UsageError("--follow and --tail are for a job of a service: name it, --server.")
     from distrain.run_paths import RunPaths
     from distrain.runs import find_logs
 
@@ -56,6 +83,16 @@ def command(
         if len(logs) > 1:
             print_result(f"==> attempt {log.attempt}, rank {log.rank} <==", bold=True)
         print_result(log.text().rstrip("\n"))
+
+
+def _server_of(run: Path, server: str | None) -> str | None:
+    """The service that has a job of that name; `None`: it is a run directory."""
+    source = click.get_current_context().get_parameter_source("server")
+    if server and source is ParameterSource.COMMANDLINE:
+        return server
+    if len(run.parts) != 1 or run.exists():
+        return None
+    return server or default_server()
 
 
 def _print_first_error(logs: "Sequence[RankLog]", paths: "RunPaths") -> None:

@@ -1,0 +1,103 @@
+"""Where a command's jobs are: at a bare scheduler, or at a service."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from distrain.cli.options import SCHEDULER_VARIABLE, Function, connection_options
+from distrain.cli.output import print_warning
+
+if TYPE_CHECKING:
+    from distrain.client import Client
+
+SERVER_VARIABLE = "DISTRAIN_SERVER"
+"""As `distrain.client` has it, which this file does not import: help must not load it."""
+
+_NOWHERE = (
+    f"Name a scheduler: --scheduler ADDRESS, or {SCHEDULER_VARIABLE}. "
+    f"Or a service: --server ADDRESS, {SERVER_VARIABLE}, or `distrain login ADDRESS`."
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One of the two."""
+
+    scheduler: str | None = None
+    server: str | None = None
+
+
+def server_option(function: Function) -> Function:
+    """`--server`: the address of a service, or the environment's."""
+    return click.option(
+        "--server",
+        metavar="ADDRESS",
+        envvar=SERVER_VARIABLE,
+        callback=lambda context, parameter, value: value or None,
+        help="The service that has the job: https://HOST, http://127.0.0.1:PORT or unix:/PATH. "
+        f"Default: {SERVER_VARIABLE}, then that of `distrain login`; --scheduler and "
+        f"{SCHEDULER_VARIABLE} go before both.",
+    )(function)
+
+
+def place_options(help_text: str) -> Callable[[Function], Function]:
+    """`--scheduler` with the options of TLS, and `--server`."""
+    return lambda function: connection_options(help_text)(server_option(function))
+
+
+job_options = place_options("The Dask scheduler that has the job.")
+
+
+def chosen(scheduler: str | None, server: str | None) -> Place:
+    """Where the running command's jobs are.
+
+    What the command line names goes first, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the default
+    of `distrain login`.
+
+    Raises:
+        click.UsageError: The command line names both, or nothing names one.
+    """
+    context = click.get_current_context()
+    given = {
+        name
+        for name in ("scheduler", "server")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if scheduler and server and given >= {"scheduler", "server"}:
+        raise click.UsageError("Give either --scheduler or --server: a job is in one place.")
+    if server and "server" in given:
+        return Place(server=server)
+    if scheduler:
+        return Place(scheduler=scheduler)
+    address = server or default_server()
+    if address is None:
+        raise click.UsageError(_NOWHERE)
+    return Place(server=address)
+
+
+def default_server() -> str | None:
+    """The service that `distrain login` made the default."""
+    from distrain.client import read_logins, servers_file
+
+    return read_logins(servers_file()).default
+
+
+@contextmanager
+def service_at(address: str) -> "Iterator[Client]":
+    """Yield a client of a service, which tells why it tries again."""
+    from distrain.client import Client
+
+    told: set[str] = set()
+
+    def tell(why: str) -> None:
+        reason = why.rpartition("; again in")[0] or why
+        if reason not in told:
+            told.add(reason)
+            print_warning(f"waiting for {address}: {reason}")
+
+    with Client(address, on_retry=tell) as client:
+        yield client

@@ -1,0 +1,78 @@
+"""`distrain login`: store the address of a service, and a token for it."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.options import json_option
+from distrain.cli.output import print_answer, print_remark, print_result
+from distrain.errors import InputError
+
+_LONGEST = 4096
+
+
+@click.command("login")
+@click.argument("address")
+@click.option(
+    "--ca-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="PEM file of the authority that signed the service's certificate.",
+)
+@click.option("--no-default", is_flag=True, help="Keep the default service that there is.")
+@click.option(
+    "--plain-http",
+    is_flag=True,
+    help="Allow that the token goes over http:// to another machine, where others may read it.",
+)
+@json_option("Print who the token belongs to as JSON.")
+def command(
+    address: str, ca_file: Path | None, no_default: bool, plain_http: bool, as_json: bool
+) -> None:
+    """Ask for a token for the service at ADDRESS, check it, and store both for later commands.
+
+    ADDRESS is https://HOST, http://127.0.0.1:PORT or unix:/PATH. The token is read from the
+    terminal without an echo, or from standard input; it is no argument, since others see those.
+    It is stored in ~/.config/distrain/servers.json, which only you may read, and sent to this
+    address alone. The service becomes the default of all commands that take --server.
+
+    \b
+    Examples:
+      distrain login https://jobs.example
+      distrain login http://127.0.0.1:8686 < token.txt
+    """
+    from distrain.client import Client, Login, parse_address, servers_file, store_login
+
+    if_interrupted("nothing was stored")
+    parsed = parse_address(address)
+    if not parsed.is_private and not plain_http:
+        raise InputError(
+            "a token is not sent over plain http: everybody on the way could read it",
+            where={"server": parsed.text},
+            hint="Use https://, or --plain-http in a network that you trust.",
+        )
+    token = _read_token(parsed.text)
+    ca = str(ca_file.absolute()) if ca_file else None
+    with Client(parsed.text, token, ca_file=ca, plain_http=plain_http) as client:
+        me = client.me()
+    path = servers_file()
+    login = Login(parsed.text, token, me.user, ca, plain_http)
+    store_login(path, login, default=not no_default)
+    if as_json:
+        print_answer(server=parsed.text, user=me.user, scopes=list(me.scopes), file=str(path))
+    print_result(f"logged in to {parsed.text} as {me.user}")
+    print_remark(f"the token is in {path}; it may: {', '.join(me.scopes) or 'nothing'}")
+
+
+def _read_token(address: str) -> str:
+    """A token from the terminal or from standard input."""
+    if sys.stdin.isatty():
+        return str(click.prompt(f"Token for {address}", hide_input=True, err=True)).strip()
+    token = sys.stdin.readline(_LONGEST).strip()
+    if not token:
+        raise InputError(
+            "there is no token on standard input",
+            hint=f"distrain login {address} < FILE, or run it in a terminal.",
+        )
+    return token
