@@ -39,6 +39,7 @@ def test_the_package_itself_is_light():
         "distrain.world",
         "distrain.run_paths",
         "distrain.storage",
+        "distrain.client",
     ],
 )
 def test_the_pure_rooms_load_no_framework(room):

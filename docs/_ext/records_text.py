@@ -7,7 +7,7 @@ from typing import Any
 
 from markdown_pieces import code, table
 
-from distrain import errors
+from distrain import client, errors
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.errors import DistrainError
 from distrain.events import EVENT_TYPES, PHASES
@@ -119,8 +119,12 @@ def exit_code_numbers() -> list[int]:
     return sorted({*_OF_THE_COMMAND_LINE, *(cls.exit_code for cls in _tree(DistrainError))})
 
 
+_TOLD = (errors.__name__, client.errors.__name__)
+"""Modules whose errors end commands."""
+
+
 def _tree(root: type[DistrainError]) -> list[type[DistrainError]]:
-    own = [cls for cls in root.__subclasses__() if cls.__module__ == errors.__name__]
+    own = [cls for cls in root.__subclasses__() if cls.__module__ in _TOLD]
     return [root, *(found for cls in own for found in _tree(cls))]
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import distrain
-from distrain import errors
+from distrain import client, errors
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.cli.main import COMMANDS, cli
 from distrain.errors import DistrainError
@@ -24,7 +24,7 @@ from distrain.spec import JobSpec, parse_spec
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_CODES = {0, 2, INTERRUPTED, TERMINATED} | {
     cls.exit_code
-    for cls in vars(errors).values()
+    for cls in [*vars(errors).values(), *vars(client).values()]
     if inspect.isclass(cls) and issubclass(cls, DistrainError)
 }
 

@@ -1,3 +1,5 @@
-"""Commands that show the jobs of a scheduler, follow them and stop them."""
+"""Commands that give jobs to a scheduler or a service, show them, follow them and stop them."""
 
-__all__: list[str] = []
+from distrain.cli.jobs.place import default_server, server_option, service_at
+
+__all__ = ["default_server", "server_option", "service_at"]

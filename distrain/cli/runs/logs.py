@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from distrain.cli.jobs.place import default_server, server_option
+from distrain.cli.jobs import default_server, server_option
 from distrain.cli.options import PATH, POSITIVE, json_option
 from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, print_result
 

@@ -4,7 +4,7 @@ import codecs
 from typing import TYPE_CHECKING
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import service_at
+from distrain.cli.jobs import service_at
 from distrain.cli.output import VERSION, print_json, print_result
 
 if TYPE_CHECKING:
