@@ -21,6 +21,7 @@ whether they were met.
 
 import argparse
 import json
+import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -82,6 +83,7 @@ def main() -> None:
                 "quick": quick,
                 "scale": scale,
                 "notes": notes,
+                "load_1min": round(os.getloadavg()[0], 1),
                 "figures": {name: round(value, 4) for name, value in figures.items()},
                 "goals": {"at_least": AT_LEAST, "below": BELOW},
                 "met": met,

@@ -254,6 +254,10 @@ class Recorder:
         if not view.state.is_final:
             run.served.add(view, mark)
             return
+        if not run.served.paths.run.exists():  # it ended before it began, or somebody removed it
+            log.warning("job %s ended without a run directory: %s", view.job_id, run.root)
+            run.finished = run.served.first_attempt
+            return
         if not run.served.is_finished():
             run.served.finish(view, mark)
         run.finished = run.served.first_attempt

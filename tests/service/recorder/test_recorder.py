@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
 
@@ -266,19 +267,28 @@ def test_a_resumed_job_goes_on_in_its_directory(config: Settings) -> None:
     assert steps == [5, 10, 15]
 
 
-def test_many_jobs_need_few_descriptors(config: Settings) -> None:
-    """Fewer than there are jobs: none stays open."""
-    jobs = [job_in(config, f"clicks-{n}") for n in range(150)]
+def test_a_job_that_ends_without_a_directory_is_not_waited_for(config: Settings) -> None:
+    job = job_in(config)
+    with recording(config) as recorder:
+        until(lambda: recorder.finish(job, view_of((), JobState.CANCELLED, attempt=0)))
+    assert not Path(job.run_dir).exists()
+
+
+@pytest.mark.parametrize("num_jobs", [150, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_jobs_need_few_descriptors_and_little_memory(config: Settings, num_jobs: int) -> None:
+    """Fewer descriptors than there are jobs: no file stays open."""
+    jobs = [job_in(config, f"clicks-{n}") for n in range(num_jobs)]
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    now = len(os.listdir("/proc/self/fd"))
+    now, before_bytes = len(os.listdir("/proc/self/fd")), psutil.Process().memory_info().rss
     with recording(config) as recorder:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (now + 40, limits[1]))
             for job in jobs:
-                recorder.begin(job, SPEC, 1)
-                recorder.take(job, view_of(attempt_entries(1, 0, 20), job_id=job.id))
+                recorder.begin(job, SPEC, 1, within_s=60)
+                recorder.take(job, view_of(attempt_entries(1, 0, 400), job_id=job.id))
             until(lambda: not any(recorder.waits(job.id) for job in jobs))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert [recorder.problem(job.id) for job in jobs] == [None] * len(jobs)
         assert len(os.listdir("/proc/self/fd")) <= now + 2
+        assert psutil.Process().memory_info().rss - before_bytes < 100 * 2**20
