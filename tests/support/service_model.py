@@ -59,6 +59,7 @@ class Scheduler:
     tombstones: dict[str, Sighting] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     revision: int = 0
+    acknowledged: int = 0
     generation: int = 0
 
     def stamp(self, seen: Sighting) -> None:
@@ -157,12 +158,15 @@ class World:
     def end(self, job_id: str, state: str) -> None:
         seen = self.scheduler.jobs[job_id]
         if seen.state == "running":
+            self.attempts[job_id] = max(seen.attempt, self.attempts[job_id])
             self.scheduler.stamp(replace(seen, state=state))
 
     def forget(self) -> None:
-        """Ended jobs become tombstones."""
+        """Ended jobs become tombstones once the service has asked for what came after their end."""
         scheduler = self.scheduler
         for seen in [seen for seen in scheduler.jobs.values() if seen.is_final]:
+            if scheduler.changed[seen.job_id] > scheduler.acknowledged:
+                continue
             scheduler.tombstones[seen.job_id] = seen
             del scheduler.jobs[seen.job_id], scheduler.changed[seen.job_id]
 
@@ -175,7 +179,10 @@ class World:
         assert row.phase in (Phase.HANDING_OVER, Phase.HANDED_OVER), f"{row} starts again"
         self.started[seen.job_id, attempt] += 1
         assert self.started[seen.job_id, attempt] == 1, f"{seen.job_id}.{attempt} starts twice"
-        self.attempts[seen.job_id] = max(attempt, self.attempts[seen.job_id])
+        # Ranks make their first file a while after they were started; a restart, which follows
+        # an attempt that did, is taken to be seen at once.
+        if attempt > seen.first_attempt:
+            self.attempts[seen.job_id] = max(attempt, self.attempts[seen.job_id])
         self.scheduler.stamp(replace(seen, state="running", attempt=attempt))
 
     # --- commands
@@ -257,6 +264,7 @@ class World:
             return Silence("no answer")
         scheduler = self.scheduler
         since = since if epoch == scheduler.epoch else 0
+        scheduler.acknowledged = max(since, scheduler.acknowledged)
         told = [i for i, changed in scheduler.changed.items() if changed > since]
         told.sort(key=scheduler.changed.__getitem__)
         more, told = len(told) > 2, told[:2]
@@ -275,6 +283,8 @@ class World:
             columns: dict[str, Any] = dict(change.columns)
             over = columns.get("phase") is Phase.HANDING_OVER
             assert not over or row.intent is Intent.RUN, "a cancelled job is handed over"
+            losses = columns.get("scheduler_losses", 0)
+            assert losses < self.boots, "a loss that was none"
             self._change(replace(row, generation=generation), columns)
         return skipped
 

@@ -55,7 +55,7 @@ PATIENCE_S = 5.0
 FINISH_WITHIN_S = 60.0
 """A run directory that cannot be written for longer keeps its job from ending no more."""
 
-_WHY_EVERY_S = 10.0
+WHY_EVERY_S = 10.0
 _HAND_OVERS = 50  # in one pass, so that cancellations need not wait for hundreds of commands
 _ROWS = 200  # in one transaction, so that others get their turn
 
@@ -203,7 +203,7 @@ class Pass:
         changes = []
         for job_id, words in why.items():
             job = self.rows[job_id]
-            waited = self.now_s - told.get(job_id, 0.0) >= _WHY_EVERY_S
+            waited = self.now_s - told.get(job_id, 0.0) >= WHY_EVERY_S
             if job.why_pending != words and (waited or not job.why_pending):
                 told[job_id] = self.now_s
                 changes.append(Change(job, {"why_pending": words}))
