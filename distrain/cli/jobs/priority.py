@@ -23,7 +23,7 @@ def command(
     \b
     Examples:
       distrain priority dlrm-20260301-123000-ab12 10
-      distrain priority dlrm -5
+      distrain priority dlrm 0
     """
     place = chosen(scheduler, server)
     if place.server is None:
