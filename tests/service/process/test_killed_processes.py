@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -70,12 +69,11 @@ def ended(serve, count):
     return seen if sum(state == "succeeded" for state in seen.values()) == count else None
 
 
-def kill_at_random(serve, done, moments, database):
+def kill_at_random(serve, moments, database):
     """SIGKILL a process of the service, or the database, again and again; returns how often."""
     kills = 0
-    while kills < KILLS and not done.is_set():
-        if done.wait(moments.uniform(0.2, 4.0)):
-            break
+    while kills < KILLS:
+        time.sleep(moments.uniform(0.2, 4.0))  # the moment of the kill, not a wait
         victim = moments.choice(["api-0", "reconciler", *(["database"] if database else [])])
         if victim == "database":
             database.kill()
@@ -101,16 +99,13 @@ def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
         fake = stack.enter_context(FakeScheduler(num_workers=32, job_s=0.05))
         words = ["--config", str(config_in(tmp_path, fake.url))]
         serve = stack.enter_context(serving(tmp_path / "data", *words, environment=environment))
-        done, moments = threading.Event(), random.Random(11)
-        with ThreadPoolExecutor(9) as threads:
-            killed = threads.submit(kill_at_random, serve, done, moments, database)
-            try:
-                url, token = serve.told["url"], serve.told["token"]
-                keys = [f"key-{number}" for number in range(JOBS)]
-                ids = list(threads.map(lambda key: submit(url, token, key), keys))
-            finally:
-                kills = killed.result()
-                done.set()
+        url, token = serve.told["url"], serve.told["token"]
+        keys = [f"key-{number}" for number in range(JOBS)]
+        with ThreadPoolExecutor(8) as threads:
+            submits = [threads.submit(submit, url, token, key) for key in keys]
+            # In this thread: a database that another thread starts ends with that thread.
+            kills = kill_at_random(serve, random.Random(11), database)
+            ids = [submitted.result() for submitted in submits]
         assert kills == KILLS
         assert len(set(ids)) == JOBS
         # The same keys once more, in peace: the same jobs.
