@@ -101,7 +101,8 @@ function sortTable(column, descending) {
 
 // --- log: read by offset, followed while it grows
 
-const LOG_KEPT = 200000;
+const LOG_KEPT = 200000;  // letters
+const LOG_LINES = 2000;
 let logNumber = 0;
 
 async function showLog(form) {
@@ -111,7 +112,7 @@ async function showLog(form) {
   const base = `/v1/jobs/${encodeURIComponent(form.dataset.log)}/logs?attempt=${attempt.value}&rank=${rank.value}`;
   const decoder = new TextDecoder();
   shown.textContent = "";
-  let query = `&tail=${LOG_KEPT}`;
+  let query = `&tail=${LOG_LINES}`;
   while (number === logNumber) {
     let answer;
     try { answer = await fetch(base + query, { credentials: "same-origin" }); } catch { await wait(2000); continue; }

@@ -1,0 +1,108 @@
+"""The pages in Chromium: they follow their jobs, act after a question, and need no mouse."""
+
+import pytest
+from page_world import page_world
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with page_world(tmp_path_factory.mktemp("page")) as found:
+        yield found
+
+
+@pytest.fixture
+def alice(site, tab):
+    page = tab.page
+    tab.visit(f"{site.url}/jobs")
+    page.fill("#token", site.world.tokens["alice"])
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs")
+    return page
+
+
+def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
+    job = site.world.submit("alice")
+    root = tmp_path / "run"
+    site.world.change(job["id"], run_dir=str(root), state="running", phase="handed_over", attempt=1)
+    paths = site.write_run(job, root)
+    alice.goto(f"{site.url}/jobs/{job['id']}")
+    alice.wait_for_selector("figure svg polyline.train")
+    alice.wait_for_function(
+        "() => document.getElementById('log').textContent.includes('meets its')"
+    )
+    assert "<b>rank 0" in alice.inner_text("#log")
+    with paths.log(0, 1).open("a") as log:
+        log.write("a line that came later\n")
+    alice.wait_for_function(
+        "() => document.getElementById('log').textContent.includes('came later')"
+    )
+    site.add_records(paths, 5, 5)
+    site.world.end(job["id"])
+    lease = site.world.store.take_lease("publisher", "test")
+    while site.world.store.publish(lease):
+        pass
+    alice.wait_for_function("() => document.querySelector('dl .state').textContent == 'succeeded'")
+    alice.wait_for_function(
+        "() => document.querySelector('#live').textContent.includes('train 0.59')"
+    )
+
+
+def test_a_job_is_cancelled_after_a_question(site, alice):
+    job = site.world.submit("alice")["id"]
+    alice.goto(f"{site.url}/jobs/{job}")
+    alice.click("text=Cancel")
+    assert job in alice.inner_text("#confirm-text")
+    alice.keyboard.press("Enter")  # the focus is on leaving it
+    assert site.world.store.job(job).intent == "run"
+    alice.click("text=Cancel")
+    alice.click("#confirm button[value=yes]")
+    alice.wait_for_function("() => document.querySelector('dl .state').textContent == 'cancelled'")
+    assert site.world.store.job(job).intent == "cancel"
+
+
+def test_a_job_is_cloned_once(site, alice):
+    job = site.world.submit("alice")["id"]
+    alice.goto(f"{site.url}/jobs/{job}")
+    alice.click("text=Clone")
+    alice.click("#confirm button[value=yes]")
+    alice.wait_for_url(lambda url: "/jobs/" in url and job not in url)
+    clone = site.world.store.job(alice.url.rsplit("/", 1)[1])
+    assert clone.parent == job
+    assert alice.inner_text("h1") == clone.id
+
+
+def test_jobs_are_sorted_by_the_keyboard_and_stay_so(site, alice):
+    low = site.world.submit("alice", priority=1)["id"]
+    high = site.world.submit("alice", priority=9)["id"]
+    alice.goto(f"{site.url}/jobs")
+    alice.focus("th button:text-is('Priority')")
+    alice.keyboard.press("Enter")
+    alice.keyboard.press("Enter")
+    assert alice.get_attribute("th[aria-sort]", "aria-sort") == "descending"
+    ids = alice.eval_on_selector_all("tbody th a", "links => links.map(a => a.textContent)")
+    assert ids.index(high) < ids.index(low)
+
+
+def test_pages_can_be_read_aloud_and_have_no_inline_styles(site, alice):
+    for path in ("/jobs", "/queue", "/clusters"):
+        alice.goto(f"{site.url}{path}")
+        unnamed = alice.evaluate(
+            "[...document.querySelectorAll('input, select, button')].filter(e => !e.labels?.length"
+            " && !e.textContent.trim() && !e.ariaLabel && e.type != 'hidden').length"
+        )
+        assert unnamed == 0
+        assert alice.evaluate("document.querySelectorAll('h1').length") == 1
+        assert alice.evaluate("document.querySelectorAll('[style], [onclick]').length") == 0
+        assert alice.evaluate("document.documentElement.lang") == "en"
+        heads = "[...document.querySelectorAll('th')].every(h => h.scope)"
+        assert alice.evaluate(heads)
+        alice.keyboard.press("Tab")
+        assert alice.evaluate("document.activeElement.className") == "skip"
+
+
+def test_pages_are_dark_where_the_reader_wants_it(site, alice):
+    light = alice.evaluate("getComputedStyle(document.body).backgroundColor")
+    alice.emulate_media(color_scheme="dark")
+    assert alice.evaluate("getComputedStyle(document.body).backgroundColor") != light
