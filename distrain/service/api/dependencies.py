@@ -11,7 +11,7 @@ Plain `def` routes run in threads, where the store may be called; `async` ones m
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -64,7 +64,7 @@ class Parts:
     token_used_s: dict[str, float] = field(default_factory=dict)
 
 
-def _parts(request: Request) -> Parts:
+async def _parts(request: Request) -> Parts:  # async: needs no thread
     found: Parts = request.app.state.parts
     return found
 
@@ -116,7 +116,7 @@ async def principal(
 Caller = Annotated[Principal, Depends(principal)]
 
 
-def count_submit(request: Request, parts: Service, caller: Caller) -> None:
+async def count_submit(request: Request, parts: Service, caller: Caller) -> None:
     """Count a request that makes or changes jobs against its caller's rate."""
     _count(parts.submits, caller.user, parts.clock(), request)
 
@@ -239,14 +239,17 @@ async def _check_origin(request: Request, key: bytes) -> None:
 
 
 def _of_token(parts: Parts, sha256: bytes) -> Principal | None:
-    row = parts.store.token_by_sha256(sha256)
+    found = parts.store.token_and_user(sha256)
+    if found is None:
+        return None
+    row, is_admin, roles = found
     now_s = parts.now_s()
-    if row is None or row.revoked_at_s is not None or row.expires_at_s <= now_s:
+    if row.revoked_at_s is not None or row.expires_at_s <= now_s:
         return None
     if now_s - parts.token_used_s.get(row.id, 0.0) >= _NOTED_EVERY_S:
         parts.token_used_s[row.id] = now_s
         parts.store.note_token_used(row.id)
-    return _principal(parts, row.user, row.scopes, row.id)
+    return _with_admins(parts, Principal(row.user, is_admin, roles, row.scopes, row.id))
 
 
 def _of_proxy(request: Request, parts: Parts) -> Principal | None:
@@ -256,7 +259,8 @@ def _of_proxy(request: Request, parts: Parts) -> Principal | None:
     user = request.headers.get(sign_on.user_header, "").strip()
     if not 0 < len(user) <= 128 or not user.isprintable():
         return None
-    return _principal(parts, user, frozenset(Scope), None)
+    is_admin, roles = parts.store.principal(user)
+    return _with_admins(parts, Principal(user, is_admin, roles, frozenset(Scope), None))
 
 
 def _is_proxy(request: Request, settings: Settings) -> bool:
@@ -273,8 +277,6 @@ def _is_proxy(request: Request, settings: Settings) -> bool:
     return bool(settings.sign_on and name and name in settings.sign_on.proxy_names)
 
 
-def _principal(
-    parts: Parts, user: str, scopes: frozenset[Scope], token_id: str | None
-) -> Principal:
-    is_admin, roles = parts.store.principal(user)
-    return Principal(user, is_admin or user in parts.settings.admins, roles, scopes, token_id)
+def _with_admins(parts: Parts, caller: Principal) -> Principal:
+    """Of a caller who the configuration, perhaps, says is an admin."""
+    return replace(caller, is_admin=caller.is_admin or caller.user in parts.settings.admins)

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api.problems import Problem
+from distrain.service.store import Deed
 
 CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -64,6 +65,7 @@ class AuditNote:
     Attributes:
         keep: Whether there will be a row; false for requests that turn out to change nothing.
         details: JSON values without secrets.
+        written: Whether the row was written with the change itself, which then was made.
     """
 
     user: str = ""
@@ -71,6 +73,19 @@ class AuditNote:
     target: str = ""
     keep: bool = True
     details: dict[str, Any] = field(default_factory=dict)
+    written: bool = False
+
+    def deed(self, scope: Scope, outcome: str) -> Deed:
+        """The row itself."""
+        name = getattr(scope.get("route"), "name", str(scope["method"]))
+        return Deed(
+            user=self.user,
+            action=str(name)[:64],
+            target=(self.target or scope["path"])[:256],
+            outcome=outcome,
+            token_id=self.token_id,
+            details=dict(self.details),
+        )
 
 
 class Audit:
@@ -95,24 +110,17 @@ class Audit:
         async def noted(message: Message) -> None:
             starts = message["type"] == "http.response.start"
             # Of strangers only that they were refused; their typing mistakes say nothing.
-            if starts and note.keep and (note.user or message["status"] == 401):
+            keep = note.keep and not (note.written and message.get("status", 500) < 400)
+            if starts and keep and (note.user or message["status"] == 401):
                 await self._note(scope, note, message["status"])
             await send(message)
 
         await self._app(scope, receive, noted)
 
     async def _note(self, scope: Scope, note: AuditNote, status: int) -> None:
-        name = getattr(scope.get("route"), "name", str(scope["method"]))
+        deed = note.deed(scope, "ok" if status < 400 else f"refused {status}")
         try:
-            await run_in_threadpool(
-                self._write,
-                user=note.user,
-                token_id=note.token_id,
-                action=str(name)[:64],
-                target=(note.target or scope["path"])[:256],
-                outcome="ok" if status < 400 else f"refused {status}",
-                details=note.details,
-            )
+            await run_in_threadpool(self._write, **vars(deed))
         except Exception as error:  # the change is made; its answer must not be lost besides
             logging.getLogger("distrain.service.api").error(
                 "no audit row for %s %s: %s", scope["method"], scope["path"], type(error).__name__

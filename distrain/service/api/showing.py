@@ -7,12 +7,17 @@ from typing import Any
 from distrain.service.api.documents import JobDocument, TokenDocument, utc
 from distrain.service.decide import UNKNOWN, shown
 from distrain.service.store import Store, Token
-from distrain.service.values import Job
+from distrain.service.values import Job, Phase
 
 
 def contacts(store: Store) -> dict[str, float | None]:
     """When each cluster was last heard, in unix seconds."""
     return {row.name: row.observed_at_s for row in store.clusters()}
+
+
+def contact_of(store: Store, job: Job) -> float | None:
+    """When a job's cluster was last heard; `None`, unasked, for jobs of which no cluster is."""
+    return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
 
 
 def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument:

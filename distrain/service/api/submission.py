@@ -163,11 +163,12 @@ def quota_for(service: Parts, caller: Principal, action: Action, project: str) -
         Problem: `not_found` (or not seen), or `forbidden`.
     """
     require(caller, action)
-    known = {p.name: p.quota for p in service.store.projects()}
-    if project not in known or not (caller.is_admin or project in caller.roles):
+    may_see = caller.is_admin or project in caller.roles
+    known = service.store.project(project) if may_see else None
+    if known is None:
         raise not_found(f"project {project!r}")
     allow(caller, action, project, caller.user)
-    return known[project]
+    return known.quota
 
 
 def usable_clusters(settings: Settings, project: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The service's database: jobs, tokens, leases and events, in short transactions."""
 
-from distrain.service.store.auditing import AuditRow, Webhook
+from distrain.service.store.auditing import AuditRow, Deed, Webhook
 from distrain.service.store.errors import (
     DatabaseInUse,
     KeyInFlight,
@@ -28,6 +28,7 @@ __all__ = [
     "Attempt",
     "AuditRow",
     "ClusterRow",
+    "Deed",
     "JobChange",
     "JobFilter",
     "Project",

@@ -1,16 +1,17 @@
 """Who did what, and whom to tell of it: the audit, and webhooks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import NotThere
 
 _audit, _webhooks = tables.audit, tables.webhooks
+_PUT = insert(_audit)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,28 @@ class AuditRow:
     target: str
     outcome: str
     details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What an audit row will say, for calls that write it with the change itself.
+
+    Attributes:
+        details: JSON values without secrets.
+    """
+
+    user: str
+    action: str
+    target: str
+    outcome: str
+    token_id: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def put_deed(connection: Connection, deed: Deed, now_s: float) -> None:
+    """Write an audit row in the transaction of the change that it tells of."""
+    row = vars(deed) | {"target": deed.target[:256], "details": dict(deed.details), "at_s": now_s}
+    connection.execute(_PUT, row)
 
 
 @dataclass(frozen=True)
@@ -71,18 +94,8 @@ class Auditing:
         details: Mapping[str, Any] | None = None,
     ) -> None:
         """Write what somebody did, or tried; `details` must hold no secrets."""
-        with self.db.write() as connection:
-            connection.execute(
-                insert(_audit).values(
-                    at_s=self.db.now(),
-                    user=user,
-                    token_id=token_id,
-                    action=action,
-                    target=target[:256],
-                    outcome=outcome,
-                    details=dict(details or {}),
-                )
-            )
+        deed = Deed(user, action, target, outcome, token_id, details or {})
+        self.db.together(lambda connection: put_deed(connection, deed, self.db.now_s(connection)))
 
     def audit_rows(self, before_id: int | None, limit: int) -> list[AuditRow]:
         """What was done, newest first, before a row."""

@@ -9,10 +9,10 @@ this order: lease, idempotency key, job, project.
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -30,6 +30,9 @@ from sqlalchemy import (
 from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
 from distrain.service.store.errors import translated
+from distrain.service.store.together import Together
+
+T = TypeVar("T")
 
 WRITE_WAIT_S = 30.0
 POOL_WAIT_S = 10.0
@@ -58,6 +61,7 @@ class Database:
         self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
+        self._together = Together(self.write)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -78,6 +82,21 @@ class Database:
         """
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
             yield connection
+
+    def together(self, work: Callable[[Connection], T]) -> T:
+        """What some work gives, in a transaction that is committed when this returns.
+
+        On SQLite the work of threads that come meanwhile shares the transaction, and so the wait
+        for the disk; work that fails is undone alone. It may be called a second time, in another
+        transaction, after the first was rolled back.
+
+        Raises:
+            Unavailable: As from `write`.
+        """
+        if self.is_postgres:  # commits of several connections at once share that wait by themselves
+            with self.write() as connection:
+                return work(connection)
+        return self._together.run(work)
 
     def now(self) -> ColumnElement[float]:
         """Its clock in a statement, in unix seconds; SQLite's is this machine's."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -17,6 +17,15 @@ from distrain.service.values import Quota, Role, Scope
 USED_EVERY_S = 60.0
 _members, _projects = tables.members, tables.projects
 _tokens, _users = tables.tokens, tables.users
+
+# Statements of each request, made once: SQLAlchemy takes longer to make one than to run it.
+_SHOWN = (
+    select(_tokens, _users.c.is_admin, _members.c.project, _members.c.role)
+    .outerjoin_from(_tokens, _users, _users.c.name == _tokens.c.user)
+    .outerjoin(_members, _members.c.user == _tokens.c.user)
+    .where(_tokens.c.sha256 == bindparam("sha256"))
+)
+_PROJECT = select(_projects).where(_projects.c.name == bindparam("name"))
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,18 @@ class People:
             row = connection.execute(select(_tokens).where(_tokens.c.sha256 == sha256)).first()
         return None if row is None else _token(row._asdict())
 
+    def token_and_user(self, sha256: bytes) -> tuple[Token, bool, dict[str, Role]] | None:
+        """The same token with what `principal` says of its user, in one statement."""
+        with self.db.read() as connection:
+            found = connection.execute(_SHOWN, {"sha256": sha256}).all()
+        if not found:
+            return None
+        fields = found[0]._asdict()
+        is_admin = bool(fields.pop("is_admin"))
+        del fields["project"], fields["role"]
+        roles = {row.project: Role(row.role) for row in found if row.project is not None}
+        return _token(fields), is_admin, roles
+
     def put_token(self, token: Token) -> None:
         """Keep a new token; its user exists from then on."""
         self.ensure_user(token.user)
@@ -150,10 +171,13 @@ class People:
         """All projects, by name."""
         with self.db.read() as connection:
             found = connection.execute(select(_projects).order_by(_projects.c.name))
-            return [
-                Project(row.name, Quota(**row.quota), row.declared, row.created_at_s)
-                for row in found
-            ]
+            return [_project(row) for row in found]
+
+    def project(self, name: str) -> Project | None:
+        """A project; `None` if there is none of that name."""
+        with self.db.read() as connection:
+            row = connection.execute(_PROJECT, {"name": name}).first()
+        return None if row is None else _project(row)
 
     def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
         """Make a project, or change its quota.
@@ -234,6 +258,10 @@ def _refuse_declared(connection: Connection, name: str, declared: bool) -> None:
             where={"project": name},
             hint="Change it in serve.yaml, and reload the service.",
         )
+
+
+def _project(row: Row[Any]) -> Project:
+    return Project(row.name, Quota(**row.quota), row.declared, row.created_at_s)
 
 
 def _token(fields: dict[str, Any]) -> Token:

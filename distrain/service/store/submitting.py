@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     and_,
     bindparam,
     delete,
@@ -26,6 +27,7 @@ from sqlalchemy.exc import DBAPIError
 
 from distrain.jobs import JobState
 from distrain.service.store import rows, tables
+from distrain.service.store.auditing import Deed, put_deed
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import (
     KeyInFlight,
@@ -53,11 +55,8 @@ _TAKE_KEY = {
 }
 _FIND_JOB = select(_jobs).where(_jobs.c.id == bindparam("job_id"))
 _LOCK_JOB = _FIND_JOB.with_for_update()
-_LOCK_PROJECT = (
-    select(tables.projects.c.quota)
-    .where(tables.projects.c.name == bindparam("project"))
-    .with_for_update()
-)
+_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("project"))
+_LOCK_PROJECT = _QUOTA.with_for_update()
 _PUT_JOB = insert(_jobs).returning(_jobs.c.seq)
 _PUT_SPEC = insert(tables.specs)
 _PUT_TAGS = insert(tables.job_tags)
@@ -68,8 +67,13 @@ class Submitting:
 
     db: Database
 
-    def submit(self, new: NewJob, key: Key) -> tuple[Job, bool]:
+    def submit(self, new: NewJob, key: Key, deed: Deed | None = None) -> tuple[Job, bool]:
         """Take a job, or find the one that the same request made before.
+
+        Args:
+            new: The job.
+            key: Of the request.
+            deed: The audit row that is written if the job is new.
 
         Returns:
             The job, and whether it is new.
@@ -80,15 +84,20 @@ class Submitting:
             KeyInFlight: The key's first request has not ended.
             QuotaExceeded: The project has too many waiting jobs.
         """
-        with self.db.write() as connection:
+
+        def work(connection: Connection) -> tuple[Job, bool]:
             now_s = self.db.now_s(connection)
             known = _take_key(connection, key, new.id, now_s)
             if known is not None:
                 return known, False
             job = _insert(connection, new, now_s)
             rows.tell(connection, [(job, rows.STATE, None)], now_s)
+            if deed is not None:
+                put_deed(connection, deed, now_s)
             _see_quota(connection, job)
-        return job, True
+            return job, True
+
+        return self.db.together(work)
 
     def find_key(self, key: Key) -> Job | None:
         """The job that a request with this key made; `None` if there was none.
@@ -101,9 +110,16 @@ class Submitting:
             return _find_key(connection, key)
 
     def resume(
-        self, job_id: str, spec: Mapping[str, Any], num_ranks: int, key: Key
+        self,
+        job_id: str,
+        spec: Mapping[str, Any],
+        num_ranks: int,
+        key: Key,
+        deed: Deed | None = None,
     ) -> tuple[Job, bool]:
         """Bring a job that has ended back into the queue, with a spec that replaces its own.
+
+        `deed` is the audit row that is written if this call resumes it.
 
         Returns:
             The job, and whether this call resumed it, not an earlier one with the same key.
@@ -133,6 +149,8 @@ class Submitting:
                 update(document).where(document.c.job_id == job_id).values(document=dict(spec))
             )
             rows.tell(connection, [(job, rows.STATE, None)], now_s)
+            if deed is not None:
+                put_deed(connection, deed, now_s)
             _see_quota(connection, job)
         return job, True
 
@@ -196,21 +214,32 @@ def _find_key(connection: Connection, key: Key) -> Job | None:
 def _see_quota(connection: Connection, job: Job) -> None:
     """Lock the project, and see that its quota allows a job that is in the queue already.
 
-    This comes last in its transaction, so that requests wait for each other as shortly as can be.
+    This comes last in its transaction, so that requests wait for each other as shortly as can be;
+    they do not where there is nothing to count.
     """
-    row = connection.execute(_LOCK_PROJECT, {"project": job.project}).first()
-    if row is None:
-        raise NotThere("no such project", where={"project": job.project})
-    quota = Quota(**row.quota)
-    own = quota.max_queued_per_user
-    if quota.max_queued is None and own is None:
+    if not _counts(_quota(connection, _QUOTA, job.project)):
         return
+    quota = _quota(connection, _LOCK_PROJECT, job.project)  # perhaps another by now
+    if not _counts(quota):
+        return
+    own = quota.max_queued_per_user
     of = {"of_project": job.project, "of_owner": job.owner}
     counts = connection.execute(_COUNT_WAITING, of).one()
     if quota.max_queued is not None and counts.all > quota.max_queued:
         raise quota_exceeded("max_queued", quota.max_queued, job.project)
     if own is not None and counts.own > own:
         raise quota_exceeded("max_queued_per_user", own, job.project)
+
+
+def _quota(connection: Connection, statement: Select[Any], project: str) -> Quota:
+    row = connection.execute(statement, {"project": project}).first()
+    if row is None:
+        raise NotThere("no such project", where={"project": project})
+    return Quota(**row.quota)
+
+
+def _counts(quota: Quota) -> bool:
+    return quota.max_queued is not None or quota.max_queued_per_user is not None
 
 
 def _insert(connection: Connection, new: NewJob, now_s: float) -> Job:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access import Action, Mistake, tag_mistakes, visible
-from distrain.service.api.answers import ETAG, answers
+from distrain.service.api.answers import ETAG, answers, as_json
 from distrain.service.api.dependencies import (
     Caller,
     Counted,
@@ -28,7 +28,7 @@ from distrain.service.api.documents import (
 )
 from distrain.service.api.paging import cursor, seq_of
 from distrain.service.api.problems import Problem
-from distrain.service.api.showing import contacts, etag, job_document
+from distrain.service.api.showing import contact_of, contacts, etag, job_document
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
 from distrain.service.store import JobFilter, NotNow
 from distrain.service.values import Job, Phase, Principal
@@ -40,7 +40,7 @@ _SAME = {"description": "It is as the caller has it.", "headers": ETAG}
 _MOST_WAIT_S = 60.0
 
 
-@router.get("/v1/jobs", responses=answers())
+@router.get("/v1/jobs", response_model=JobPage, responses=answers())
 def list_jobs(
     caller: Caller,
     service: Service,
@@ -59,7 +59,7 @@ def list_jobs(
     cursor: Annotated[
         str | None, Query(max_length=200, description="The last page's `next_cursor`.")
     ] = None,
-) -> JobPage:
+) -> Response:
     """List the jobs that the caller may see, newest first. There are no totals: they would cost."""
     require(caller, Action.SEE_JOB)
     after_s = created_after.timestamp() if created_after else None
@@ -78,7 +78,7 @@ def list_jobs(
 
 def _page(
     service: Parts, caller: Principal, wanted: JobFilter, limit: int, at: str | None
-) -> JobPage:
+) -> Response:
     filters = {
         name: getattr(wanted, name)
         for name in ("project", "owner", "states", "cluster", "tags", "created_after_s", "text")
@@ -86,10 +86,11 @@ def _page(
     before_seq = None if at is None else seq_of(at, filters)
     found = service.store.jobs(wanted, limit + 1, before_seq)
     page, heard, now_s = found[:limit], contacts(service.store), service.now_s()
-    return JobPage(
+    document = JobPage(
         jobs=[job_document(job, now_s, heard.get(job.cluster)) for job in page],
         next_cursor=cursor(page[-1].seq, filters) if len(found) > limit else None,
     )
+    return as_json(document)
 
 
 def _tag(text: str) -> tuple[str, str]:
@@ -267,6 +268,6 @@ def delete_job(job_id: str, request: Request, caller: Caller, service: Service) 
 
 
 def _shown(service: Parts, job: Job, response: Response) -> JobDocument:
-    document = job_document(job, service.now_s(), contacts(service.store).get(job.cluster))
+    document = job_document(job, service.now_s(), contact_of(service.store, job))
     response.headers["ETag"] = etag(document)
     return document

@@ -1,12 +1,13 @@
 """Jobs that come in: submit, validate, resume, clone."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from distrain.service.access import Action, Mistake, tag_mistakes
-from distrain.service.api.answers import ETAG, LOCATION, answers
+from distrain.service.api.answers import ETAG, LOCATION, answers, as_json
 from distrain.service.api.dependencies import (
     Caller,
     Counted,
@@ -29,7 +30,7 @@ from distrain.service.api.documents import (
 )
 from distrain.service.api.preflights import start_preflight
 from distrain.service.api.problems import Problem
-from distrain.service.api.showing import contacts, etag, job_document
+from distrain.service.api.showing import contact_of, etag, job_document
 from distrain.service.api.submission import (
     IdempotencyKey,
     Wanted,
@@ -42,8 +43,8 @@ from distrain.service.api.submission import (
     new_job,
     quota_for,
 )
-from distrain.service.store import NotNow
-from distrain.service.values import Job
+from distrain.service.store import Deed, NotNow
+from distrain.service.values import Job, NewJob
 
 router = APIRouter(tags=["jobs"], dependencies=[Counted])
 
@@ -64,16 +65,16 @@ _MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
 @router.post(
     "/v1/jobs",
     status_code=201,
+    response_model=JobDocument,
     responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}),
 )
 def submit(
     body: JobRequest,
     request: Request,
-    response: Response,
     caller: Caller,
     service: Service,
     key: IdempotencyKey = None,
-) -> JobDocument:
+) -> Response:
     """Submit a job. With the same key and body again, the answer is the same job, with 200."""
     require(caller, Action.SUBMIT)
     taken = make_key(request, caller, key, body)
@@ -82,24 +83,25 @@ def submit(
         wanted = Wanted(body.project, body.cluster, body.spec, body.priority, body.tags, "/spec")
         checked = check(service, caller, wanted)
         new = new_job(service.settings, caller, body.project, checked, service.now_s())
-        job, is_new = service.store.submit(new, taken)
-    return _made(request, response, service, job, 201 if is_new else 200)
+        job, is_new = service.store.submit(new, taken, _told(request, new))
+        audit_note(request).written = is_new
+    return _made(request, service, job, 201 if is_new else 200)
 
 
 @router.post(
     "/v1/jobs/{job_id}/clone",
     status_code=201,
+    response_model=JobDocument,
     responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}),
 )
 def clone(
     job_id: str,
     body: AgainRequest,
     request: Request,
-    response: Response,
     caller: Caller,
     service: Service,
     key: IdempotencyKey = None,
-) -> JobDocument:
+) -> Response:
     """Submit a new job with another one's spec, tags and priority, some of it set anew."""
     require(caller, Action.SUBMIT)
     taken = make_key(request, caller, key, body)
@@ -117,24 +119,25 @@ def clone(
         )
         checked = check(service, caller, wanted)
         new = new_job(service.settings, caller, parent.project, checked, service.now_s(), parent.id)
-        job, is_new = service.store.submit(new, taken)
-    return _made(request, response, service, job, 201 if is_new else 200)
+        job, is_new = service.store.submit(new, taken, _told(request, new))
+        audit_note(request).written = is_new
+    return _made(request, service, job, 201 if is_new else 200)
 
 
 @router.post(
     "/v1/jobs/{job_id}/resume",
     status_code=202,
+    response_model=JobDocument,
     responses=answers(*_KEYS, "not_final", others={200: _REPLAY, 202: _MADE}),
 )
 def resume(
     job_id: str,
     body: AgainRequest,
     request: Request,
-    response: Response,
     caller: Caller,
     service: Service,
     key: IdempotencyKey = None,
-) -> JobDocument:
+) -> Response:
     """Bring a job that has ended back into the queue; it goes on from its last checkpoint."""
     require(caller, Action.CHANGE_JOB)
     taken = make_key(request, caller, key, body)
@@ -158,11 +161,16 @@ def resume(
         document = judged.spec.model_dump(mode="json")
         try:
             job, is_new = service.store.resume(
-                before.id, document, judged.spec.resources.num_ranks, taken
+                before.id,
+                document,
+                judged.spec.resources.num_ranks,
+                taken,
+                _told(request, before),
             )
+            audit_note(request).written = is_new
         except NotNow as error:
             raise Problem("not_final", error.message, hint=error.hint) from error
-    return _made(request, response, service, job, 202 if is_new else 200)
+    return _made(request, service, job, 202 if is_new else 200)
 
 
 @router.post(
@@ -217,13 +225,16 @@ def _placement(service: Parts, cluster: str, num_ranks: int | None) -> Placement
     )
 
 
-def _made(
-    request: Request, response: Response, service: Parts, job: Job, status: int
-) -> JobDocument:
+def _made(request: Request, service: Parts, job: Job, status: int) -> Response:
     note = audit_note(request)
     note.target, note.details = job.id, {"project": job.project, "cluster": job.cluster}
-    document = job_document(job, service.now_s(), contacts(service.store).get(job.cluster))
-    response.status_code = status
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
-    response.headers["ETag"] = etag(document)
-    return document
+    document = job_document(job, service.now_s(), contact_of(service.store, job))
+    headers = {"Location": f"/v1/jobs/{job.id}", "ETag": etag(document)}
+    return as_json(document, status, **headers)
+
+
+def _told(request: Request, job: Job | NewJob) -> Deed:
+    """What the audit says of a job that is made or resumed."""
+    of_job = {"project": job.project, "cluster": job.cluster}
+    note = replace(audit_note(request), target=job.id, details=of_job)
+    return note.deed(request.scope, "ok")
