@@ -68,7 +68,7 @@ def utc(at_s: float | None) -> str | None:
     """
     if at_s is None:
         return None
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

@@ -90,6 +90,8 @@ def token_document(token: Token) -> TokenDocument:
 def _number(figures: Mapping[str, Any], name: str) -> float | None:
     """A figure that JSON can carry; schedulers of other versions may send anything."""
     value = figures.get(name)
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None

@@ -26,6 +26,8 @@ from sqlalchemy import (
     make_url,
     select,
 )
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
@@ -40,6 +42,7 @@ STATEMENT_LIMIT_S = 15
 LOCK_LIMIT_S = 10
 IDLE_LIMIT_S = 15
 CONNECT_LIMIT_S = 5
+IDLE_TESTED_S = 0.5
 
 _POSTGRES_NOW = literal_column("extract(epoch from clock_timestamp())::float8", Float())
 _SQLITE_NOW = literal_column("distrain_now_s()", Float())
@@ -152,19 +155,37 @@ def database_url(settings: Settings) -> URL:
     )
 
 
+def _test_idle(dialect: Any) -> Callable[[Any, ConnectionPoolEntry, object], None]:
+    """Test connections that have lain idle before they are used; each test is a round trip."""
+
+    def checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:
+        now_s = time.monotonic()
+        last_s = record.info.get("used_s", now_s)
+        record.info["used_s"] = now_s
+        if now_s - last_s < IDLE_TESTED_S:
+            return
+        try:
+            alive = dialect.do_ping(connection)
+        except Exception as error:
+            raise DisconnectionError() from error  # the pool makes another connection
+        if not alive:
+            raise DisconnectionError()
+
+    return checkout
+
+
 def _postgres(url: URL) -> Engine:
     limits = {
         "statement_timeout": STATEMENT_LIMIT_S,
         "lock_timeout": LOCK_LIMIT_S,
         "idle_in_transaction_session_timeout": IDLE_LIMIT_S,
     }
-    return create_engine(
+    engine = create_engine(
         url,
         hide_parameters=True,
         pool_size=10,
         max_overflow=10,
         pool_timeout=POOL_WAIT_S,
-        pool_pre_ping=True,
         connect_args={
             "connect_timeout": CONNECT_LIMIT_S,
             "application_name": "distrain",
@@ -172,6 +193,8 @@ def _postgres(url: URL) -> Engine:
             "options": " ".join(f"-c {name}={seconds}s" for name, seconds in limits.items()),
         },
     )
+    event.listen(engine, "checkout", _test_idle(engine.dialect))
+    return engine
 
 
 def _sqlite(url: URL) -> Engine:

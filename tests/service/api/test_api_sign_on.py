@@ -26,7 +26,7 @@ def test_a_mistyped_token_does_not_reach_the_database(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     text = world.tokens["alice"]
-    monkeypatch.setattr(world.store, "token_by_sha256", None)  # whoever calls it gets a 500
+    monkeypatch.setattr(world.store, "token_and_user", None)  # whoever calls it gets a 500
     swapped = text[:20] + text[21] + text[20] + text[22:]
     wrong = [
         swapped if swapped != text else text[:-1],
