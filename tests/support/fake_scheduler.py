@@ -30,6 +30,7 @@ class FakeJob:
     started_s: float | None = None
     revision: int = 0
     why_pending: str = "no workers"
+    message: str | None = None
 
     @property
     def num_ranks(self) -> int:
@@ -51,7 +52,7 @@ class FakeJob:
             "num_ranks": self.num_ranks,
             "num_steps": 100,
             "reason": cancelled,
-            "message": "as asked" if cancelled else None,
+            "message": self.message or ("as asked" if cancelled else None),
             "why_pending": self.why_pending if state == "pending" else "",
             "progress": [],
             "restarts": [],

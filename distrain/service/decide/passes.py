@@ -210,6 +210,11 @@ class Pass:
         for first in range(0, len(changes), _ROWS):
             yield from self._commit(*changes[first : first + _ROWS])
 
+    def _tell_one(self, job: Job, words: str) -> Steps:
+        """Write why a job waits; a reason that stays makes no revisions."""
+        if job.why_pending != words:
+            yield from self._commit(Change(job, {"why_pending": words}))
+
     def _decide(self, job: Job) -> tuple[Any, ...]:
         cluster = self.memory.cluster(self.generation)
         seen = self.memory.sightings.get(job.id)
@@ -218,6 +223,7 @@ class Pass:
     def _hand_over(self, job: Job, action: HandOver) -> Generator[Effect, Any, object]:
         attempts = yield CountAttempts(job)
         if attempts is None:
+            yield from self._tell_one(job, f"its run directory cannot be read now: {job.run_dir}")
             return None
         columns = handed_over(job, action.epoch, action.losses, attempts, self.now_s)
         if not (yield from self._commit(Change(job, columns))):
@@ -226,7 +232,9 @@ class Pass:
         not_begun = yield Begin(job)
         if not_begun is None:
             return (yield from self._put(job))
-        if not not_begun.for_now:  # no PUT of this submission was sent, so it can end
+        if not_begun.for_now:
+            yield from self._tell_one(job, not_begun.message)
+        else:  # no PUT of this submission was sent, so it can end
             columns = refused(job, not_begun.reason, not_begun.message, self.now_s)
             yield from self._commit(Change(job, columns))
         return None
@@ -238,7 +246,7 @@ class Pass:
             job = self.rows[job.id]
         not_begun = yield Begin(job)
         if not_begun is not None:
-            yield from self._commit(Change(job, {"why_pending": not_begun.message}))
+            yield from self._tell_one(job, not_begun.message)
             return None
         return (yield from self._put(job))
 
@@ -253,8 +261,8 @@ class Pass:
         elif isinstance(answer, Refused) and answer.code == "bad_spec":
             columns = refused(job, "InvalidSpec", answer.message, self.now_s)
             yield from self._finish(job, columns)
-        elif isinstance(answer, Refused) and job.why_pending != answer.message:
-            yield from self._commit(Change(job, {"why_pending": answer.message}))
+        elif isinstance(answer, Refused):
+            yield from self._tell_one(job, answer.message)
         return answer
 
     def _cancel(self, job: Job, action: Cancel) -> Generator[Effect, Any, object]:

@@ -1,5 +1,6 @@
 """Carries the effects of passes out: database, scheduler, run directories."""
 
+import errno
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,16 +8,23 @@ from typing import Any
 from distrain.errors import DistrainError, OutputError, SpecError
 from distrain.jobs import JobState, JobView
 from distrain.reasons import Reason
+from distrain.runs import RunInUse
 from distrain.service import decide as wanted
 from distrain.service.clusters import Refused as RefusedBy
 from distrain.service.clusters import SchedulerClient
 from distrain.service.reconcile.holding import Leases
 from distrain.service.reconcile.outside import Recorder
-from distrain.service.reconcile.reading import attempts_of, told_of
+from distrain.service.reconcile.reading import attempts_of, storable, told_of
 from distrain.service.store import JobChange, Store
 from distrain.service.values import Job, Phase
 
 log = logging.getLogger(__name__)
+
+_PASSING = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
+    *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
+}
+"""Troubles of a machine, not of a job: a disk that is full for a while must not end a queue."""
 
 
 class Carrier:
@@ -65,8 +73,7 @@ class Carrier:
                     lambda to: to.set_priority(job.id, priority, generation=generation), generation
                 )
             case wanted.TakeView(job, seen):
-                if seen.view is not None:
-                    self._recorder.take(job, seen.view)
+                self._take(job, seen.view)
             case wanted.FinishRun():
                 return self._finish(effect)
         return None
@@ -86,30 +93,45 @@ class Carrier:
     def _commit(self, changes: tuple[wanted.Change, ...]) -> set[str]:
         lease = self._leases.must_hold(self.lease_name)
         rows = [self._row(change) for change in changes]
-        return {skipped.job_id for skipped in self._store.record(lease, rows)}
+        skipped = {skipped.job_id for skipped in self._store.record(lease, rows)}
+        for row in rows:
+            if row.columns.get("phase") is Phase.FINAL and row.job_id not in skipped:
+                self._recorder.release(row.job_id)
+        return skipped
 
     def _row(self, change: wanted.Change) -> JobChange:
-        attempts = attempts_of(change.job, change.columns)
-        return JobChange(change.job.id, change.job.rev, change.columns, attempts)
+        columns = {
+            name: storable(value) if type(value) is str else value
+            for name, value in change.columns.items()
+        }
+        attempts = attempts_of(change.job, columns)
+        return JobChange(change.job.id, change.job.rev, columns, attempts)
 
     def _count(self, job: Job) -> int | None:
         try:
             return self._recorder.attempts(job)
         except DistrainError as error:
             log.warning("job %s is handed over later: %s", job.id, error)
-            return None
+        except Exception:  # of this job's files alone: the others of its cluster go on
+            log.exception("job %s is handed over later", job.id)
+        return None
 
     def _begin(self, job: Job) -> wanted.NotBegun | None:
         generation = self._generation()
         try:
             self._recorder.begin(job, self._store.spec(job.id), generation)
         except OutputError as error:
-            return wanted.NotBegun(Reason.OUTPUT_ERROR, str(error))
+            words = storable(str(error))
+            return wanted.NotBegun(Reason.OUTPUT_ERROR, words, for_now=_may_pass(error))
         except SpecError as error:
-            return wanted.NotBegun(Reason.INVALID_SPEC, str(error))
+            return wanted.NotBegun(Reason.INVALID_SPEC, storable(str(error)))
         except DistrainError as error:
             log.warning("job %s: its run directory is not ready: %s", job.id, error)
-            return wanted.NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=True)
+            return wanted.NotBegun(Reason.OUTPUT_ERROR, storable(str(error)), for_now=True)
+        except Exception as error:  # of this job's files alone: the others of its cluster go on
+            log.exception("job %s: its run directory is not ready", job.id)
+            words = f"its run directory cannot be used: {error}"
+            return wanted.NotBegun(Reason.OUTPUT_ERROR, storable(words), for_now=True)
         return None
 
     def _put(self, job: Job) -> wanted.Outcome:
@@ -146,24 +168,37 @@ class Carrier:
             order(self.scheduler)
         except RefusedBy as error:
             ended = error.document.get("job") if error.code == "ended" else None
-            return wanted.Refused(error.code, error.message, ended or {}, generation)
+            return wanted.Refused(error.code, storable(error.message), ended or {}, generation)
         except DistrainError as error:
             return wanted.Silence(error.message)
         return wanted.Accepted(generation)
+
+    def _take(self, job: Job, view: JobView | None) -> None:
+        try:
+            if view is not None:
+                self._recorder.take(job, view)
+        except Exception:  # of this job's files alone: the others of its cluster go on
+            log.exception("job %s: what it reports is not recorded", job.id)
 
     def _finish(self, effect: wanted.FinishRun) -> bool:
         job, seen = effect.job, effect.seen
         view = seen.view if seen is not None else None
         if view is None or not view.state.is_final:
             view = _last_view(job, effect.columns)
+        done = False
         try:
             done = self._recorder.finish(job, view)
         except DistrainError as error:
             log.warning("job %s: its run directory is not finished: %s", job.id, error)
-            return False
-        if done:
-            self._recorder.release(job.id)
+        except Exception:  # of this job's files alone: the others of its cluster go on
+            log.exception("job %s: its run directory is not finished", job.id)
         return done
+
+
+def _may_pass(error: OutputError) -> bool:
+    """Whether a run directory may be written later, once its writer or the disk lets it."""
+    cause = error.__cause__
+    return isinstance(error, RunInUse) or (isinstance(cause, OSError) and cause.errno in _PASSING)
 
 
 def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:

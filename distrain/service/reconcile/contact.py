@@ -64,6 +64,7 @@ class Contact:
             return
         if self.client is not None:
             self.client.close()
+        self.client = self._found = None  # also if the new one cannot be made
         self.client = None if found is None else self._connect(self._name, found)
         self._found = found
         if found is not None:

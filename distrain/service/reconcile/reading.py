@@ -9,7 +9,24 @@ from distrain.service.decide import Sighting, Told, Workers
 from distrain.service.store import Attempt
 from distrain.service.values import Job
 
+MOST_CHARACTERS = 8000
+"""Of one text in a row: each change of a job copies its message into an event."""
+
+_STATE_CHARACTERS, _REASON_CHARACTERS = 32, 64  # of their columns
 _FIGURES = ("step", "rows_per_s", "loss", "auc", "eta_s")
+
+
+def storable(text: str, most: int = MOST_CHARACTERS) -> str:
+    """A text that every database can hold: not all hold NUL, and none holds half a character.
+
+    What users' code raises becomes a job's message. One that could not be written would keep all
+    rows of its pass from being written, again and again.
+
+    >>> storable("a\\0b\\udcff"), storable("abcdef", 4)
+    ('a\\\\0b?', 'abc…')
+    """
+    plain = text.replace("\0", "\\0").encode(errors="replace").decode()
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
 
 
 def told_of(answer: Changes) -> Told:
@@ -28,15 +45,19 @@ def sighting_of(job: SeenJob) -> Sighting:
         job.job_id,
         job.service or "",
         job.first_attempt,
-        str(job.state),
+        storable(str(job.state), _STATE_CHARACTERS),
         job.attempt,
         job.priority,
-        view.reason if view else shown.get("reason"),
-        view.message if view else shown.get("message"),
-        view.why_pending if view else str(shown.get("why_pending") or ""),
+        _storable(view.reason if view else shown.get("reason"), _REASON_CHARACTERS),
+        _storable(view.message if view else shown.get("message")),
+        storable(view.why_pending if view else str(shown.get("why_pending") or "")),
         _progress(job),
         view,
     )
+
+
+def _storable(text: object, most: int = MOST_CHARACTERS) -> str | None:
+    return None if text is None else storable(str(text), most)
 
 
 def _progress(job: SeenJob) -> dict[str, Any]:
