@@ -17,13 +17,13 @@ _FIGURES = ("step", "rows_per_s", "loss", "auc", "eta_s")
 
 
 def storable(text: str, most: int = MOST_CHARACTERS) -> str:
-    """A text that every database can hold: not all hold NUL, and none holds half a character.
+    r"""A text that every database can hold: not all hold NUL, and none holds half a character.
 
     What users' code raises becomes a job's message. One that could not be written would keep all
     rows of its pass from being written, again and again.
 
-    >>> storable("a\\0b\\udcff"), storable("abcdef", 4)
-    ('a\\\\0b?', 'abc…')
+    >>> storable("a\0b\udcff"), storable("abcdef", 4)
+    ('a\\0b?', 'abc…')
     """
     plain = text.replace("\0", "\\0").encode(errors="replace").decode()
     return plain if len(plain) <= most else plain[: most - 1] + "…"

@@ -252,7 +252,9 @@ class Recorder:
 
     def _record(self, run: "_Run", view: JobView, mark: ServiceMark) -> None:
         if not view.state.is_final:
-            run.served.add(view, mark)
+            # One that waited while another process had the lease, and finished the run, is late.
+            if not run.served.is_finished():
+                run.served.add(view, mark)
             return
         if not run.served.paths.run.exists():  # it ended before it began, or somebody removed it
             log.warning("job %s ended without a run directory: %s", view.job_id, run.root)

@@ -16,6 +16,9 @@ from distrain.service.store.errors import LeaseLost
 from distrain.service.values import Lease
 
 TTL_S = 15.0
+FAR_TERMS = 4
+"""A lease for longer was taken before the database's clock was put back: nobody may renew it now."""
+
 _leases = tables.leases
 
 
@@ -38,7 +41,8 @@ class Leases:
         dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
         with self.db.write() as connection:
             now_s = self.db.now_s(connection)
-            ran_out = _leases.c.expires_at_s <= now_s
+            far_s = now_s + FAR_TERMS * max(ttl_s, TTL_S)
+            ran_out = or_(_leases.c.expires_at_s <= now_s, _leases.c.expires_at_s > far_s)
             statement = (
                 dialect_insert(_leases)
                 .values(name=name, owner=owner, generation=1, expires_at_s=now_s + ttl_s)

@@ -56,7 +56,9 @@ class TroubledRecorder(Recorder):
             self.calls += 1
             raise self.error
 
-    def begin(self, job: Job, spec: Mapping[str, Any], generation: int, within_s: float = 9) -> None:
+    def begin(
+        self, job: Job, spec: Mapping[str, Any], generation: int, within_s: float = 9
+    ) -> None:
         self._raise(job, "begin")
         super().begin(job, spec, generation, within_s)
 

@@ -89,6 +89,28 @@ def test_nothing_is_written_without_a_lease_and_all_of_it_afterwards(config: Set
     assert read_records(RunPaths(Path(job.run_dir)))[-1].step == 25
 
 
+def test_what_waited_while_another_finished_the_run_does_not_open_it_again(
+    config: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "_RETRY_S", (0.05,))
+    job = job_in(config)
+    paths = RunPaths(Path(job.run_dir))
+    end = view_of([record(1, 45)], JobState.SUCCEEDED)
+    held: list[int | None] = [None]
+    first = Recorder(config, lambda _: held[0], "s-1")
+    first.begin(job, SPEC, 1)
+    first.take(job, view_of(attempt_entries(1, 0, 40)))  # waits: the lease is lost just now
+    with recording(config, 2) as second:
+        second.take(job, view_of(attempt_entries(1, 0, 40)))
+        until(lambda: second.finish(job, end))
+    assert not paths.progress.exists()
+    held[0] = 3
+    until(lambda: not first.waits(job.id))
+    first.close()
+    assert not paths.progress.exists()
+    assert read_summary(paths) is not None
+
+
 def test_an_older_generation_that_wakes_up_writes_nothing_and_says_so(config: Settings) -> None:
     job = job_in(config)
     root = Path(job.run_dir)

@@ -25,6 +25,14 @@ def test_what_ran_out_goes_to_another_under_the_next_generation(store, second):
     assert _take(store, "one") is None
 
 
+def test_a_lease_of_before_the_clock_was_put_back_is_free(store, second):
+    mine = _take(store, "one", ttl_s=3600.0)  # an hour ahead of the clock as it is now
+    theirs = _take(second, "two")
+    assert (theirs.owner, theirs.generation) == ("two", mine.generation + 1)
+    with pytest.raises(LeaseLost):
+        store.renew(mine)
+
+
 def test_what_ran_out_and_nobody_took_is_renewed(store):
     mine = _take(store, "one", ttl_s=0)
     renewed = store.renew(mine)
