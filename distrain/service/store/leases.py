@@ -17,7 +17,7 @@ from distrain.service.values import Lease
 
 TTL_S = 15.0
 FAR_TERMS = 4
-"""A lease for longer was taken before the database's clock was put back: nobody may renew it now."""
+"""A lease for longer than these is of before the database's clock was put back, and free."""
 
 _leases = tables.leases
 
