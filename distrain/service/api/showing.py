@@ -94,7 +94,10 @@ def _number(figures: Mapping[str, Any], name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number beyond all floats
+        return None
 
 
 def _whole(figures: Mapping[str, Any], name: str) -> int | None:

@@ -8,6 +8,7 @@ from distrain.service.clusters.answers import (
     SeenWorker,
     WorkerCounts,
     changes_from_json,
+    is_figure,
     job_from_json,
 )
 from distrain.service.clusters.choosing import make_launcher
@@ -28,6 +29,7 @@ __all__ = [
     "Unreachable",
     "WorkerCounts",
     "changes_from_json",
+    "is_figure",
     "job_from_json",
     "make_launcher",
 ]

@@ -1,5 +1,13 @@
-"""What a scheduler answers, as values. Read tolerantly: it may be of another version. Pure."""
+"""What a scheduler answers, as values. Pure.
 
+Read tolerantly, since it may be of another version, and with suspicion, since whoever runs code on
+a cluster can run it in the scheduler: a value of another type, a number that no database holds or
+a text without end goes no further than here.
+"""
+
+import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -7,6 +15,15 @@ from typing import Any, TypeVar
 from distrain.jobs import JobView
 
 Value = TypeVar("Value")
+
+_LARGEST = 2**63 - 1
+_TEXTS = {"reason": 200, "message": 8000, "why_pending": 2000}
+"""Texts of a job that the database keeps, and how many characters of them."""
+_NAME = 300
+_COUNTS = ("attempt", "num_steps", "next_record", "missed")
+_FIGURES = ("step", "rows_per_s", "loss", "auc", "eta_s", "submitted_s")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
 @dataclass(frozen=True)
@@ -135,12 +152,15 @@ def changes_from_json(document: Mapping[str, Any]) -> Changes:
     Raises:
         KeyError, TypeError, ValueError: It is none.
     """
+    workers = document.get("workers", {})
+    for name in workers.keys() & {f.name for f in fields(WorkerCounts)}:
+        _count(workers, name)
     return Changes(
-        str(document["epoch"]),
-        int(document["revision"]),
+        _name(document, "epoch"),
+        _count(document, "revision"),
         bool(document.get("more", False)),
         tuple(job_from_json(job) for job in document["jobs"]),
-        _known(WorkerCounts, document.get("workers", {})),
+        _known(WorkerCounts, workers),
         {str(name): int(one) for name, one in document.get("services", {}).items()},
     )
 
@@ -151,16 +171,104 @@ def job_from_json(document: Mapping[str, Any]) -> SeenJob:
     Raises:
         KeyError, TypeError, ValueError: It is none.
     """
-    shown = document["view"]
-    state = str(shown["state"])
+    shown = told(document["view"])
+    state = _name(shown, "state")
     try:
         view: JobView | None = JobView.from_json(shown)
     except (AttributeError, KeyError, TypeError, ValueError):
         view = None
     known = {f.name for f in fields(SeenJob)} - {"state", "view", "document", "attempt"}
     values = {name: document[name] for name in known if document.get(name) is not None}
+    for name in values.keys() & {"job_id", "run_dir", "service"}:
+        _name(values, name, 4096)
+    for name in values.keys() & {"first_attempt", "priority"}:
+        _count(values, name)
+    for name in values.keys() & {*_FIGURES}:
+        if not is_figure(values[name]):
+            raise TypeError(f"{name} is no number")
     attempt = int(shown.get("attempt", 0))
-    return SeenJob(state=state, attempt=attempt, view=view, document=document, **values)
+    whole = {**document, "view": shown}
+    return SeenJob(state=state, attempt=attempt, view=view, document=whole, **values)
+
+
+def told(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """A job as it is shown, whose texts and counts are what the database keeps.
+
+    Raises:
+        TypeError, ValueError: One of them is something else.
+    """
+    found = dict(shown)
+    for name, most in _TEXTS.items():
+        text = found.get(name)
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"{name} is no text")
+        if text and len(text) > most:
+            found[name] = text[: most - 4] + " ..."
+    for name in _COUNTS:
+        if found.get(name) is not None:
+            _count(found, name)
+    return found
+
+
+def is_figure(value: object) -> bool:
+    """Whether a value is a number that JSON and databases can carry."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= _LARGEST
+        and math.isfinite(value)
+    )
+
+
+def document_of(content: bytes) -> Any:
+    """The JSON of an answer, without characters that no database keeps.
+
+    Raises:
+        ValueError, RecursionError: It is no JSON, or has numbers that are none.
+    """
+    found = json.loads(
+        content.decode(), parse_constant=_no_number, parse_float=_finite, parse_int=_whole_number
+    )
+    # A rank's message may have them: that must not make the whole cluster unreadable.
+    return _storable(found) if _ESCAPED.search(content) else found
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_storable(key): _storable(inner) for key, inner in value.items()}
+    return [_storable(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
+def _whole_number(text: str) -> int:
+    value = int(text) if len(text) < 25 else _LARGEST + 1
+    if abs(value) > _LARGEST:
+        raise ValueError(f"{text[:25]} is too large")
+    return value
+
+
+def _count(document: Mapping[str, Any], name: str) -> int:
+    value = document[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is no whole number")
+    return value
+
+
+def _name(document: Mapping[str, Any], name: str, most: int = _NAME) -> str:
+    value = document[name]
+    if not isinstance(value, str) or len(value) > most:
+        raise TypeError(f"{name} is no name")
+    return value
 
 
 def workers_from_json(documents: Sequence[Mapping[str, Any]]) -> tuple[SeenWorker, ...]:
@@ -176,7 +284,10 @@ def ended_from_json(document: Mapping[str, Any]) -> Ended:
 def preflight_from_json(document: Mapping[str, Any]) -> SeenPreflight:
     """A check."""
     one = _known(SeenPreflight, document)
-    return SeenPreflight(one.state, tuple(one.notes), tuple(one.errors), one.error, one.plan)
+    notes = tuple(map(str, one.notes))
+    errors = tuple(dict(error) for error in one.errors)
+    error = None if one.error is None else str(one.error)
+    return SeenPreflight(str(one.state), notes, errors, error, one.plan)
 
 
 def _known(kind: type[Value], document: Mapping[str, Any]) -> Value:

@@ -1,6 +1,5 @@
 """Asks a scheduler over HTTP: puts, cancels and follows jobs. One client may serve many threads."""
 
-import json
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -17,9 +16,11 @@ from distrain.service.clusters.answers import (
     SeenPreflight,
     SeenWorker,
     changes_from_json,
+    document_of,
     ended_from_json,
     job_from_json,
     preflight_from_json,
+    told,
     workers_from_json,
 )
 from distrain.service.settings import TlsFiles
@@ -32,6 +33,7 @@ WHOLE_ANSWER_S = 30.0
 """Until an answer is here as a whole, however slowly it drips in."""
 MOST_ANSWER_BYTES = 32 * 2**20
 """A scheduler bounds its answers by 4 MiB; one that sends more is not trusted."""
+_MOST_WORDS = 8000  # of a refusal
 _OF_PROXIES = (502, 503, 504)
 
 
@@ -55,7 +57,7 @@ class Refused(DistrainError):
         self.document = dict(document)
         hint = document.get("hint")
         super().__init__(
-            str(document.get("error", f"the scheduler answered {status}")),
+            str(document.get("error", f"the scheduler answered {status}"))[:_MOST_WORDS],
             where={"code": code},
             hint=str(hint) if hint else None,
         )
@@ -213,7 +215,7 @@ class SchedulerClient:
             if time.monotonic() > until_s:
                 raise self._unreachable(f"its answer took more than {WHOLE_ANSWER_S:g} s")
         try:
-            document = json.loads(bytes(content))
+            document = document_of(bytes(content))
         except (ValueError, RecursionError):
             document = None
         if isinstance(document, dict) and 200 <= status < 300:
@@ -221,6 +223,8 @@ class SchedulerClient:
         refused = document if isinstance(document, dict) else {}
         if (status >= 500 and "code" not in refused) or status in _OF_PROXIES or status < 400:
             raise self._unreachable(f"it answered {status}, which is no answer of distrain")
+        if isinstance(refused.get("job"), dict):
+            refused["job"] = _read(told, refused["job"])
         raise Refused(str(refused.get("code", _code_of(status))), status, refused)
 
     def _unreachable(self, why: str) -> Unreachable:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from distrain.service.clusters import Changes, SeenJob
+from distrain.service.clusters import Changes, SeenJob, is_figure
 from distrain.service.decide import Sighting, Told, Workers
 from distrain.service.store import Attempt
 from distrain.service.values import Job
@@ -66,7 +66,7 @@ def _progress(job: SeenJob) -> dict[str, Any]:
         figures["num_steps"] = job.view.num_steps
         figures["restarts"] = len(job.view.restarts)
         figures["checkpoints"] = job.view.checkpoints.count
-    return {name: value for name, value in figures.items() if value is not None}
+    return {name: value for name, value in figures.items() if is_figure(value)}
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:

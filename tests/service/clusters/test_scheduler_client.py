@@ -134,6 +134,61 @@ def test_what_is_no_answer_leaves_the_outcome_open(status: int, document: Any) -
         client.changes()
 
 
+def _job(**values: Any) -> dict[str, Any]:
+    document = changes()
+    document["jobs"][0].update(values)
+    return document
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        json.dumps(_job(loss="X")).replace('"X"', "NaN"),
+        json.dumps(_job(loss="X")).replace('"X"', "1e999"),
+        _job(step=2**70),
+        _job(step="<b>7</b>"),
+        _job(loss=[[1]]),
+        _job(service={"a": 1}),
+        _job(job_id="x" * 10_000),
+        changes(reason={"a": 1}),
+        changes(message=[1]),
+        changes(why_pending=7),
+        changes(attempt="1"),
+        changes(num_steps=1.5),
+        changes(state={}),
+        {**changes(), "epoch": "e" * 10_000},
+        {**changes(), "epoch": ["e"]},
+        {**changes(), "revision": 2.5},
+        {**changes(), "workers": {"free": "many"}},
+        {**changes(), "workers": []},
+    ],
+    ids=lambda document: str(document)[-60:],
+)
+def test_values_that_no_database_holds_come_no_further(document: Any) -> None:
+    with answering(200, document) as client, pytest.raises(Unreachable):
+        client.changes()
+
+
+def test_characters_that_no_database_holds_and_texts_without_end_are_replaced() -> None:
+    with answering(
+        200, changes(message="a\0b\ud800c \U0001f600", why_pending="w" * 10**6)
+    ) as client:
+        (job,) = client.changes().jobs
+    assert job.view is not None
+    assert job.view.message == "a\ufffdb\ufffdc \U0001f600"
+    assert len(job.view.why_pending) == 2000
+    assert job.document["view"]["message"] == job.view.message
+
+
+def test_what_a_refusal_says_has_an_end() -> None:
+    ended = {"job_id": "a", "state": "failed", "message": "m" * 10**6}
+    document = {"code": "ended", "error": "e" * 10**6, "job": ended}
+    with answering(410, document) as client, pytest.raises(Refused) as caught:
+        client.changes()
+    assert len(caught.value.message) < 10_000
+    assert len(caught.value.document["job"]["message"]) < 10_000
+
+
 def test_an_answer_without_end_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_client, "MOST_ANSWER_BYTES", 1000)
     with answering(200, {"x": "y" * 1000}) as client, pytest.raises(Unreachable, match="more than"):
