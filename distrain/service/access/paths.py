@@ -7,12 +7,15 @@ users from making links there, or give the workers' user no rights elsewhere.
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
 from distrain.storage import is_remote, without_secrets
 
 _LOCAL = ("file", "local")
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
+_NEVER = ("/proc",)
+"""Its links lead to everything, whatever a path looks like."""
 _SECRET_NAME = re.compile(r"sig|token|secret|passw|pwd|key|credential|auth", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/?#\s@]*)@")
 
@@ -44,7 +47,8 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
     Args:
         path: As the spec has it.
         roots: Paths and URL prefixes of which one must hold it; none: any absolute one will do.
-        closed: Folders that hold it only where a root inside them does.
+        closed: Local folders that hold it, or what its glob matches, only where a root inside them
+            does.
 
     >>> path_problem("/data/day_*", ["/data"]), path_problem("day_0", [])
     (None, 'is relative; the service and the workers have folders of their own')
@@ -62,13 +66,25 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
         return "is relative; the service and the workers have folders of their own"
     if ".." in re.split(r"[/\\{},]", unquote(place)):
         return "has '..'; name the folder itself"
-    if any(_holds(_place(root), place) for root in roots):
-        return None
-    if roots:
+    holding = [root for root in roots if _holds(_place(root), place)]
+    if roots and not holding:
         return "is outside the folders that the cluster allows: " + ", ".join(roots)
-    if any(_holds(_place(folder), place) for folder in closed):
-        return "is among the runs of other projects"
+    for folder in (*closed, *_NEVER):
+        if _may_reach(place, folder) and not any(_holds(folder, _place(r) or "") for r in holding):
+            return "is in a folder of the service, or among the runs of other projects"
     return None
+
+
+def _may_reach(place: str, folder: str) -> bool:
+    """Whether a path, or what its glob may match, lies in a folder."""
+    parts, wanted = place.rstrip("/").split("/"), folder.rstrip("/").split("/")
+    for part, name in zip(parts, wanted, strict=False):
+        if "**" in part:
+            return True
+        if part != name and not fnmatchcase(name, part):
+            return False
+    # `*` for the folder itself lists what is beside it, too: that is let pass.
+    return len(parts) > len(wanted) or parts == wanted
 
 
 def _place(path: str) -> str | None:

@@ -12,6 +12,7 @@ from distrain.service.settings import ClusterProfile, Limits
 from distrain.spec import PATHS, CustomSpec, JobSpec, explain_all
 
 _TAG_KEY, _TAG_VALUE = 64, 256
+_WRITTEN = ("checkpoint.dir", "data.cache_dir")
 _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 
@@ -57,12 +58,14 @@ def judge(
     *,
     run_root: str,
     project: str,
+    closed: Sequence[str] = (),
 ) -> Judged:
     """Parse a spec and hold it against the limits and a cluster's profile.
 
     Args:
         document: JSON values, as a user sent them.
-        run_root: Where the cluster's runs go; those of the project may be named.
+        run_root: Where the cluster's runs go; those of the project may be read.
+        closed: Other folders that specs may not name.
     """
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
     if mistakes:  # before anything repeats values
@@ -72,7 +75,10 @@ def judge(
     except ValidationError as error:
         return Judged(None, tuple(_explained(error)))
     own = f"{run_root.rstrip('/')}/{project}"
-    mistakes = [*_path_mistakes(spec, profile, own, run_root), *_other_mistakes(spec, profile)]
+    mistakes = [
+        *_path_mistakes(spec, profile, own, (run_root, *closed)),
+        *_other_mistakes(spec, profile),
+    ]
     mistakes += tag_mistakes(spec.tags, limits, "/tags")
     return Judged(None if mistakes else spec, tuple(mistakes))
 
@@ -174,9 +180,9 @@ def _explained(error: ValidationError) -> list[Mistake]:
 
 
 def _path_mistakes(
-    spec: JobSpec, profile: ClusterProfile, own: str, run_root: str
+    spec: JobSpec, profile: ClusterProfile, own: str, closed: Sequence[str]
 ) -> list[Mistake]:
-    roots = (*profile.allowed_roots, own) if profile.allowed_roots else ()
+    allowed = profile.allowed_roots
     found = []
     for field in PATHS:
         section, _, name = field.partition(".")
@@ -185,9 +191,11 @@ def _path_mistakes(
             continue
         several = isinstance(value, tuple)
         for number, path in enumerate(value if several else (value,)):
-            problem = path_problem(path.replace("{run_id}", "run-id"), roots)
-            if problem is None and not roots and path_problem(path, (own,)) is not None:
-                problem = path_problem(path, (), closed=(run_root,))
+            place = path.replace("{run_id}", "run-id")
+            # Another job's run directory may be read, and be written by nobody else.
+            if field not in _WRITTEN and path_problem(place, (own,), closed) is None:
+                continue
+            problem = path_problem(place, allowed, closed)
             if problem:
                 keys = (section, _alias(spec, section, name), *([number] if several else []))
                 found.append(Mistake(pointer(*keys), f"the path {problem}"))

@@ -11,7 +11,6 @@ from distrain.service.api.dependencies import (
     audit_note,
     require,
     seen_job,
-    session_principal,
 )
 from distrain.service.api.documents import JobDocument, utc
 from distrain.service.api.problems import CODES, Problem, not_found
@@ -29,7 +28,6 @@ __all__ = [
     "audit_note",
     "require",
     "seen_job",
-    "session_principal",
     "JobDocument",
     "utc",
     "CODES",

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import HTTPConnection
 
 from distrain.service.access import (
     COOKIE,
@@ -207,12 +206,6 @@ def _who(request: Request, parts: Parts) -> Principal | None:
     return _of_proxy(request, parts)
 
 
-def session_principal(connection: HTTPConnection, parts: Parts) -> Principal | None:
-    """Whose session a browser's websocket belongs to; the caller checks where its page is from."""
-    cookie = connection.cookies.get(COOKIE)
-    return _of_session(parts, cookie) if cookie else None
-
-
 def _of_session(parts: Parts, cookie: str) -> Principal | None:
     sha256 = read_session(parts.key, cookie, parts.now_s())
     return _of_token(parts, sha256) if sha256 else None
@@ -222,8 +215,10 @@ async def _check_origin(request: Request, key: bytes) -> None:
     """Refuse changes that a browser sends with its cookies for another site's page."""
     cookie = request.cookies.get(COOKIE)
     if not cookie:  # signed on by a proxy
-        origin = urlsplit(request.headers.get("origin", "")).netloc
-        if origin and origin != request.headers.get("host"):
+        origin = request.headers.get(
+            "origin"
+        )  # "null" of a sandboxed page, which is no page of ours
+        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
             raise Problem("forbidden", "a page of another site sent the request")
         return
     given = request.headers.get(CSRF_HEADER, "")

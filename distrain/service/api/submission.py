@@ -141,7 +141,8 @@ def judge_for(
 ) -> Judged:
     """Hold a spec against the limits and the profile of a cluster."""
     profile, root = settings.clusters[cluster], str(settings.run_root(cluster))
-    return judge(document, settings.limits, profile, run_root=root, project=project)
+    closed = (str(settings.data_dir),)  # keys, tokens and the database: workers may read them
+    return judge(document, settings.limits, profile, run_root=root, project=project, closed=closed)
 
 
 def bad_spec(mistakes: Sequence[Mistake]) -> Problem:

@@ -1,12 +1,14 @@
 """The page of clusters, and the way to the Dask dashboard of each.
 
-A dashboard shows the jobs of everybody, so admins alone get there.
+A dashboard shows the jobs of everybody, so admins alone get there. Whoever runs code on a cluster
+can change what its dashboard sends, so that is shown in a sandbox that has no part in the session:
+addresses below `/dashboards` carry a ticket, and cookies mean nothing there.
 """
 
 import ssl
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request, WebSocket
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -21,10 +23,10 @@ from distrain.service.api import (
     Service,
     not_found,
     require,
-    session_principal,
 )
 from distrain.service.clusters import make_launcher
 from distrain.service.page.dashboard_proxy import DashboardProxy
+from distrain.service.page.dashboard_ticket import cluster_of_ticket, make_ticket
 from distrain.service.page.rendering import page
 from distrain.service.page.route import PageRoute
 from distrain.service.settings import ClusterProfile
@@ -58,33 +60,38 @@ def clusters(request: Request, caller: Caller, service: Service) -> HTMLResponse
 
 
 @router.get("/clusters/{name}/dashboard")
-def dashboard_home(request: Request, name: str) -> RedirectResponse:
-    """Dask's first page."""
-    root = request.scope.get("root_path", "")
-    return RedirectResponse(f"{root}/clusters/{name}/dashboard/status", 303)
-
-
 @router.get("/clusters/{name}/dashboard/{path:path}")
-async def dashboard(
-    request: Request, name: str, path: str, caller: Caller, service: Service
-) -> Response:
-    """A page of a cluster's dashboard."""
+def dashboard_home(
+    request: Request, name: str, caller: Caller, service: Service, path: str = ""
+) -> RedirectResponse:
+    """A ticket to a cluster's dashboard, and the way there."""
+    require(caller, Action.SEE_CLUSTERS)
     if not caller.is_admin or name not in service.settings.clusters:
         raise not_found(f"dashboard of cluster {name!r}")
+    ticket = make_ticket(service.key, name, caller, service.now_s())
+    root = request.scope.get("root_path", "")
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"{root}/dashboards/{ticket}/{quote(path or 'status')}{query}", 303)
+
+
+@router.get("/dashboards/{ticket}/{path:path}")
+async def dashboard(request: Request, ticket: str, path: str, service: Service) -> Response:
+    """A page of the dashboard that a ticket is for."""
+    name = await run_in_threadpool(cluster_of_ticket, service, ticket)
+    if name is None:
+        raise not_found("dashboard; open it anew from the page of clusters")
     proxy = await run_in_threadpool(_proxy, request.app, service, name)
     if proxy is None:
         raise Problem("unavailable", f"the scheduler of cluster {name!r} is not running now")
     return await proxy.get(request, path)
 
 
-@router.websocket("/clusters/{name}/dashboard/{path:path}")
-async def dashboard_socket(browser: WebSocket, name: str, path: str) -> None:
-    """The messages of such a page."""
+@router.websocket("/dashboards/{ticket}/{path:path}")
+async def dashboard_socket(browser: WebSocket, ticket: str, path: str) -> None:
+    """The messages of such a page; its origin is `null`, and the ticket says who asks."""
     parts: Parts = browser.app.state.parts
-    origin = browser.headers.get("origin", "")
-    caller = await run_in_threadpool(session_principal, browser, parts)
-    ours = urlsplit(origin).netloc == browser.headers.get("host")
-    if caller is None or not caller.is_admin or not ours or name not in parts.settings.clusters:
+    name = await run_in_threadpool(cluster_of_ticket, parts, ticket)
+    if name is None:
         await browser.close(1008)
         return
     proxy = await run_in_threadpool(_proxy, browser.app, parts, name)

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import websockets
@@ -19,6 +19,16 @@ _PASSED_ON = frozenset({"accept", "accept-language", "if-none-match", "if-modifi
 _PASSED_BACK = frozenset(
     {"content-type", "content-length", "content-range", "etag", "last-modified", "location"}
 )
+
+
+_SANDBOX = {
+    # No origin of its own: its scripts have no part in the session of whoever looks at it.
+    "Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_MESSAGE_BYTES = 64 * 2**20
 
 
 class DashboardProxy:
@@ -47,21 +57,26 @@ class DashboardProxy:
         headers = {k: v for k, v in request.headers.items() if k in _PASSED_ON} | self._access()
         headers["Accept-Encoding"] = "identity"  # lengths and ranges stay true
         query = f"?{request.url.query}" if request.url.query else ""
-        asked = self._client.build_request("GET", f"{self._url}/{path}{query}", headers=headers)
         try:
+            url = f"{self._url}/{quote(path)}{query}"
+            asked = self._client.build_request("GET", url, headers=headers)
             answer = await self._client.send(asked, stream=True)
-        except httpx2.TransportError as error:
-            return Response(f"The scheduler does not answer: {error}\n", 502)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            return _refusal(f"The scheduler does not answer: {error}")
         kept = {k: v for k, v in answer.headers.items() if k.lower() in _PASSED_BACK}
-        if "location" in kept and urlsplit(kept["location"]).netloc:
-            return Response("The scheduler points to another server.\n", 502)
+        if "location" in kept and _leads_away(kept["location"]):
+            await answer.aclose()
+            return _refusal("The scheduler points to another server.")
         return StreamingResponse(
-            _body(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose)
+            _body(answer),
+            answer.status_code,
+            kept | _SANDBOX,
+            background=BackgroundTask(answer.aclose),
         )
 
     async def connect(self, browser: WebSocket, path: str) -> None:
         """Pass messages on between a browser and the scheduler until one of them leaves."""
-        target = "ws" + self._url.removeprefix("http") + f"/{path}"
+        target = "ws" + self._url.removeprefix("http") + f"/{quote(path)}"
         if browser.url.query:
             target += f"?{browser.url.query}"
         wanted = [websockets.Subprotocol(name) for name in _protocols(browser)]
@@ -73,7 +88,7 @@ class DashboardProxy:
                 subprotocols=wanted or None,
                 ssl=self._tls if target.startswith("wss") else None,
                 open_timeout=CONNECT_S,
-                max_size=None,
+                max_size=_MESSAGE_BYTES,
             )
         except (OSError, TimeoutError, websockets.WebSocketException):
             await browser.close(1013, "the scheduler does not answer")
@@ -93,6 +108,23 @@ class DashboardProxy:
 
     def _access(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+
+def _refusal(text: str) -> Response:
+    return Response(f"{text}\n", 502, headers=_SANDBOX, media_type="text/plain")
+
+
+def _leads_away(location: str) -> bool:
+    r"""Whether a browser would leave this dashboard: it takes a backslash for a slash.
+
+    >>> _leads_away("status?a=1"), _leads_away("/login"), _leads_away("\\\\evil")
+    (False, True, True)
+    """
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return True
+    return bool(parts.scheme or parts.netloc) or location[:1] in ("/", "\\")
 
 
 async def _body(answer: httpx2.Response) -> AsyncIterator[bytes]:

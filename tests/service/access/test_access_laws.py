@@ -2,10 +2,13 @@
 
 import posixpath
 import stat
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from distrain.errors import InputError
 from distrain.service.access import (
@@ -26,6 +29,7 @@ from distrain.service.access import (
 )
 from distrain.service.settings import Settings
 from distrain.service.values import Principal, Role, Scope
+from distrain.spec import PATHS, JobSpec
 
 SEGMENT = st.sampled_from(["a", "b", "..", ".", "", "%2e%2e", "*", "{a,..}", "..x", "data", "~"])
 
@@ -102,6 +106,63 @@ def test_without_roots_all_but_other_projects_runs_are_open():
     assert path_problem("/anywhere/a", [], ["/runs"]) is None
     assert path_problem("/runs/other/a", [], ["/runs"]) is not None
     assert path_problem("a", []) is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "passes"),
+    [
+        ("/shared/data/day_*", True),
+        ("/shared/runs/ads/job-1", True),
+        ("/shared/runs/ads/job-*/x", True),
+        ("/shared/runs/web/job-1", False),
+        ("file:///shared/runs/web/job-1", False),
+        ("/shared/run[s]/web/job-1", False),
+        ("/shared/*/web/job-1", False),
+        ("/shared/**/x.parquet", False),
+        ("/shared/runs", False),
+        ("/shared/*", True),  # beside the runs, and no file of theirs
+    ],
+)
+def test_runs_of_others_are_closed_below_an_allowed_root(path: str, passes: bool):
+    roots, closed = ["/shared", "/shared/runs/ads"], ["/shared/runs"]
+    assert (path_problem(path, roots, closed) is None) is passes
+    assert (path_problem(path, [], ["/shared/runs"]) is None) is (passes and "/runs/" not in path)
+
+
+def test_links_of_proc_are_no_way_around():
+    assert path_problem("/proc/self/root/srv/distrain/service.key", []) is not None
+    assert path_problem("/pro?/self/root/x", []) is not None
+
+
+_NO_PLACES = {
+    "name", "data.cache_size", "data.part_size", "data.max_list_length", "tags", "model.function",
+    "model.options", "model.crosses.columns", "embeddings.tables", "embeddings.combiners",
+}  # fmt: skip
+
+
+def _texts(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The fields of a spec that hold a text of the user's choice."""
+    for name, field in model.model_fields.items():
+        for kind in _kinds(field.annotation):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _texts(kind, f"{prefix}{name}.")
+            elif kind in (str, Any):
+                yield prefix + name
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) is Literal:
+        return
+    inner = get_args(annotation)
+    if not inner:
+        yield annotation
+    for one in inner:
+        yield from _kinds(one)
+
+
+def test_every_text_of_a_spec_is_a_place_or_known_to_be_none():
+    found = set(_texts(JobSpec))
+    assert found - _NO_PLACES == set(PATHS), "name a new path in PATHS, or say that it is none"
 
 
 @given(st.text(alphabet=st.characters(codec="ascii", exclude_characters="@:/?#\0"), min_size=1))

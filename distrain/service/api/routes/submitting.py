@@ -153,8 +153,7 @@ def resume(
             {},
             "/set",
         )
-        if before.cluster not in service.settings.clusters:
-            choose_cluster(service.settings, before.project, before.cluster)
+        choose_cluster(service.settings, before.project, before.cluster)  # or it may no longer
         judged = judge_for(service.settings, before.cluster, before.project, wanted.document)
         if judged.spec is None:
             raise bad_spec([Mistake("/set" + m.pointer, m.detail) for m in judged.mistakes])
