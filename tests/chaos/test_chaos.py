@@ -121,6 +121,7 @@ def shot_at(prepared: Path, root: Path, seed: int, victims: list[str], max_steps
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_a_few_shots_leave_no_trace(prepared: Path, tmp_path: Path) -> None:
     shot_at(prepared, tmp_path, 1, ["rank", "scheduler", "worker"], max_steps=250)

@@ -3,6 +3,7 @@
 import httpx2
 import pytest
 from page_world import page_world
+from service_store import submitted
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def test_filters_and_older_jobs(site, browser):
     assert first not in client.get("/jobs", params={"state": "running"}).text
     assert first in client.get("/jobs", params={"text": first[:30], "state": "queued"}).text
     for _ in range(100):
-        site.world.submit("alice")
+        submitted(site.world.store, project="ads")
     page = client.get("/jobs").text
     assert first not in page
     older = page.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")

@@ -296,7 +296,7 @@ def test_a_job_that_ends_without_a_directory_is_not_waited_for(config: Settings)
     assert not Path(job.run_dir).exists()
 
 
-@pytest.mark.parametrize("num_jobs", [150, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_jobs", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_many_jobs_need_few_descriptors_and_little_memory(config: Settings, num_jobs: int) -> None:
     """Fewer descriptors than there are jobs: no file stays open."""
     jobs = [job_in(config, f"clicks-{n}") for n in range(num_jobs)]

@@ -40,7 +40,10 @@ async def livez() -> Health:
     return Health(status="ok")
 
 
-@router.get("/readyz", responses=answers(public=True), response_model=Health)
+_NOT_READY = {503: {"model": Health, "description": "It is not: `failed` says why."}}
+
+
+@router.get("/readyz", responses=answers(public=True, others=_NOT_READY), response_model=Health)
 async def readyz(request: Request, service: Service) -> JSONResponse:
     """Whether the database answers with the right tables and the reconcilers are at work."""
     failed = await _failed(streams_of(request.app), service)
