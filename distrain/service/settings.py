@@ -49,6 +49,7 @@ class Limits(_Section):
     streams_per_token: int = Field(20, description="Event streams that are open at once.")
     log_read_bytes: int = Field(2**20, description="Of one answer with a log.")
     page_jobs: int = Field(200, description="Jobs of one answer with a list, at most.")
+    webhooks: int = Field(20, ge=0, description="Of a user in a project.")
 
 
 class Retention(_Section):
@@ -210,6 +211,23 @@ class Leases(_Section):
         return self
 
 
+class Webhooks(_Section):
+    """Where webhooks may go."""
+
+    allow_private: tuple[str, ...] = Field(
+        (),
+        description="Hosts and networks (`ci.example.org`, `10.1.0.0/16`) that webhooks may reach "
+        "although their addresses are private, loopback or link-local.",
+    )
+
+    @model_validator(mode="after")
+    def _are_networks(self) -> Self:
+        for entry in self.allow_private:
+            if "/" in entry:
+                ipaddress.ip_network(entry)
+        return self
+
+
 class Settings(BaseSettings):
     """All of it."""
 
@@ -234,6 +252,7 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     retention: Retention = Retention()
     leases: Leases = Leases()
+    webhooks: Webhooks = Webhooks()
     api_processes: int = Field(1, ge=1, le=64, description="Of the API, over one socket.")
     secrets_file: Path | None = Field(
         None,

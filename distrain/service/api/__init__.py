@@ -12,9 +12,10 @@ from distrain.service.api.dependencies import (
     require,
     seen_job,
 )
-from distrain.service.api.documents import JobDocument, utc
+from distrain.service.api.documents import JobDocument
 from distrain.service.api.problems import CODES, Problem, not_found
 from distrain.service.api.showing import contacts, job_document
+from distrain.service.decide import utc
 
 __all__ = [
     "make_app",

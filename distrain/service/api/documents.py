@@ -5,7 +5,6 @@ Requests refuse unknown keys. Answers may grow fields; times are RFC 3339 in UTC
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -58,17 +57,6 @@ def _unusable(value: Any) -> str | None:
 
 def _is_clean(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
-
-
-def utc(at_s: float | None) -> str | None:
-    """Unix seconds as RFC 3339 in UTC, with microseconds.
-
-    >>> utc(0.25)
-    '1970-01-01T00:00:00.250000Z'
-    """
-    if at_s is None:
-        return None
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from distrain.service.api.documents import JobDocument, TokenDocument, utc
-from distrain.service.decide import UNKNOWN, shown
+from distrain.service.api.documents import JobDocument, TokenDocument
+from distrain.service.decide import UNKNOWN, shown, utc
 from distrain.service.store import Store, Token
 from distrain.service.values import Job, Phase
 

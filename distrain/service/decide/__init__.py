@@ -51,8 +51,11 @@ from distrain.service.decide.shown import (
     Shown,
     shown,
 )
+from distrain.service.decide.telling import event_document, utc
 
 __all__ = [
+    "event_document",
+    "utc",
     "Accepted",
     "Action",
     "Begin",

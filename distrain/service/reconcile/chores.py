@@ -13,6 +13,7 @@ from distrain.service.store import LeaseLost, Store
 PUBLISH_EVERY_S = 0.15
 WATCH_EVERY_S = 0.2
 RENEW_LOOK_S = 0.5
+WEBHOOKS_EVERY_S = 0.3
 PRUNE_EVERY_S = 3600.0
 _AT_ONCE = 500
 

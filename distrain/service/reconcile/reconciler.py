@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from distrain.service.access import service_key
 from distrain.service.clusters import Found, SchedulerClient, make_launcher
 from distrain.service.reconcile.carrying import Carrier
 from distrain.service.reconcile.chores import (
@@ -16,6 +17,7 @@ from distrain.service.reconcile.chores import (
     PUBLISH_EVERY_S,
     RENEW_LOOK_S,
     WATCH_EVERY_S,
+    WEBHOOKS_EVERY_S,
     Pruner,
     Publisher,
     Watcher,
@@ -30,6 +32,7 @@ from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings
 from distrain.service.store import Store, open_store
 from distrain.service.values import Phase
+from distrain.service.webhooks import Deliverer
 
 END_WITHIN_S = 10.0
 """For the calls that are under way when the process is to end."""
@@ -74,6 +77,8 @@ class Reconciler:
         self.leases = Leases(store, _owner(), terms=settings.leases)
         make_recorder = recorder or (lambda held: Recorder(settings, held, store.service_id))
         self._recorder = make_recorder(self._generation)
+        key = partial(service_key, settings)
+        self._deliverer = Deliverer(store, settings, key, self.leases)
         connect = connect or self._connect
         launcher = launcher or (lambda name: make_launcher(name, settings, store.service_id))
         self.loops = {
@@ -102,6 +107,7 @@ class Reconciler:
             end.set()
             for loop in self.loops.values():
                 loop.wake.set()
+            self._deliverer.close()
             until_s = time.monotonic() + END_WITHIN_S
             for thread in threads:
                 thread.join(max(0.0, until_s - time.monotonic()))
@@ -118,6 +124,7 @@ class Reconciler:
             ("publisher", PUBLISH_EVERY_S, Publisher(self._store, self.leases)),
             ("renewer", RENEW_LOOK_S, self.leases.renew_all),
             ("watcher", WATCH_EVERY_S, Watcher(self._store, wake)),
+            ("webhooks", WEBHOOKS_EVERY_S, self._deliverer),
             ("pruner", PRUNE_EVERY_S, pruner),
         ]
 

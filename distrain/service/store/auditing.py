@@ -9,6 +9,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import NotThere
+from distrain.service.store.leases import must_hold
+from distrain.service.values import Lease
 
 _audit, _webhooks = tables.audit, tables.webhooks
 _PUT = insert(_audit)
@@ -65,6 +67,9 @@ class Webhook:
         cursor: The seq of the last event that was delivered, or passed over.
         failures: In a row.
         next_at_s: When to try again after a failure.
+        failing_since_s: When the first failure in a row was.
+        disabled_at_s: When it was given up.
+        error: What failed last, or why it was given up.
     """
 
     id: str
@@ -76,6 +81,9 @@ class Webhook:
     created_at_s: float
     failures: int = 0
     next_at_s: float | None = None
+    failing_since_s: float | None = None
+    disabled_at_s: float | None = None
+    error: str | None = None
 
 
 class Auditing:
@@ -138,14 +146,39 @@ class Auditing:
                 raise NotThere("no such webhook", where={"webhook": webhook_id})
 
     def move_webhook(
-        self, webhook_id: str, *, cursor: int, failures: int = 0, next_at_s: float | None = None
+        self,
+        webhook_id: str,
+        *,
+        cursor: int,
+        failures: int = 0,
+        next_at_s: float | None = None,
+        failing_since_s: float | None = None,
+        disabled_at_s: float | None = None,
+        error: str | None = None,
+        lease: Lease | None = None,
     ) -> None:
-        """Note how far a webhook has been told; one that was deleted meanwhile stays away."""
+        """Note how far a webhook has been told; one that was deleted meanwhile stays away.
+
+        Args:
+            lease: Under which it was told.
+
+        Raises:
+            LeaseLost: Another has the lease.
+        """
         with self.db.write() as connection:
+            if lease is not None:
+                must_hold(connection, lease)
             connection.execute(
                 update(_webhooks)
                 .where(_webhooks.c.id == webhook_id)
-                .values(cursor=cursor, failures=failures, next_at_s=next_at_s)
+                .values(
+                    cursor=cursor,
+                    failures=failures,
+                    next_at_s=next_at_s,
+                    failing_since_s=failing_since_s,
+                    disabled_at_s=disabled_at_s,
+                    error=error,
+                )
             )
 
 

@@ -233,6 +233,9 @@ webhooks = Table(
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("next_at_s", Float(53)),
     Column("created_at_s", Float(53), nullable=False),
+    Column("failing_since_s", Float(53)),
+    Column("disabled_at_s", Float(53)),
+    Column("error", Text),
 )
 
 # `service_id`: which service this is, for schedulers that are asked by several.

@@ -10,6 +10,7 @@ import pytest
 from api_world import SPEC, USERS, World
 
 from distrain.service.api import openapi_document
+from distrain.service.store import Webhook
 from distrain.service.values import Role, Scope
 
 # Who is let in, of: admin, operator, viewer, alice (owner), bob (another submitter), stranger
@@ -60,6 +61,11 @@ TABLE: dict[tuple[str, str], tuple[set[str], set[str], Scope]] = {
     ("get", "/v1/clusters"): (_ALL, _ALL, Scope.READ),
     ("get", "/v1/clusters/{cluster}"): (_ALL, _ALL, Scope.READ),
     ("get", "/v1/audit"): ({"admin"}, _ALL, Scope.ADMIN),
+    ("get", "/v1/webhooks"): (_ALL, _ALL, Scope.READ),
+    ("post", "/v1/webhooks"): ({"admin", "operator", "alice", "bob"}, SEES_PROJECT, Scope.SUBMIT),
+    ("get", "/v1/webhooks/{webhook_id}"): (_WRITE, _WRITE, Scope.READ),
+    ("delete", "/v1/webhooks/{webhook_id}"): (_WRITE, _WRITE, Scope.SUBMIT),
+    ("post", "/v1/webhooks/{webhook_id}/test"): (_WRITE, _WRITE, Scope.SUBMIT),
     # Bytes and streams of a job; what they answer besides is tested where they are.
     ("get", "/v1/jobs/{job_id}/logs"): (_READ, SEES_JOB, Scope.READ),
     ("get", "/v1/jobs/{job_id}/metrics"): (_READ, SEES_JOB, Scope.READ),
@@ -71,10 +77,6 @@ OTHERS = {
     ("get", "/v1/jobs/{job_id}/events"),
     ("get", "/v1/jobs/{job_id}/artifacts/{path}"),
     ("head", "/v1/jobs/{job_id}/artifacts/{path}"),
-    ("get", "/v1/webhooks"),
-    ("post", "/v1/webhooks"),
-    ("get", "/v1/webhooks/{webhook_id}"),
-    ("delete", "/v1/webhooks/{webhook_id}"),
     ("get", "/v1/preflights/{preflight_id}"),
     ("get", "/livez"),
     ("get", "/readyz"),
@@ -95,6 +97,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("post", "/v1/jobs/{job_id}/resume"): {},
     ("post", "/v1/jobs/{job_id}/clone"): {},
     ("post", "/v1/tokens"): {"label": "x", "scopes": ["admin"]},
+    ("post", "/v1/webhooks"): {"project": "ads", "url": "http://93.184.216.34/"},
     ("put", "/v1/projects/{project}"): {"quota": {"max_queued_per_user": None, "max_priority": 10}},
     ("put", "/v1/projects/{project}/members/{user}"): {"role": "viewer"},
 }
@@ -116,8 +119,15 @@ def ask(
     token_id = world.token("alice").split("_")[1]
     if "{user}" in path and method == "delete":
         world.store.set_member("ads", "guest", Role.VIEWER)
+    hook = Webhook(world.key(), "ads", "alice", "http://127.0.0.1:9/", ("job.state",), 0, 0.0)
+    world.store.put_webhook(hook)
     address = path.format(
-        job_id=job["id"], token_id=token_id, project="ads", user="guest", cluster="gpu"
+        webhook_id=hook.id,
+        job_id=job["id"],
+        token_id=token_id,
+        project="ads",
+        user="guest",
+        cluster="gpu",
     )
     headers = {"Authorization": f"Bearer {token or world.tokens[user]}", "If-Match": "*"}
     headers["Idempotency-Key"] = world.key()

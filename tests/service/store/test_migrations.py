@@ -71,6 +71,6 @@ def test_a_later_version_is_refused_by_all(settings, act):
 
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
-    monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "0002")
-    with pytest.raises(SchemaDiffers, match=r"(?s)earlier version .*0001.*distrain serve migrate"):
+    monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
+    with pytest.raises(SchemaDiffers, match=r"(?s)earlier version .*0002.*distrain serve migrate"):
         open_store(settings)

@@ -15,6 +15,7 @@ from distrain.service.api.routes import (
     projects,
     submitting,
     tokens,
+    webhooks,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -29,6 +30,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     metrics.router,
     artifacts.router,
+    webhooks.router,
     health.router,
 )
 

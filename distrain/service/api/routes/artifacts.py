@@ -15,7 +15,7 @@ from distrain.runs import NotInRun
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Service, require, seen_job
-from distrain.service.api.documents import Answer, Time, utc
+from distrain.service.api.documents import Answer, Time
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams import (
     SAFE,
@@ -28,6 +28,7 @@ from distrain.service.api.streams import (
     streams_of,
     wanted_range,
 )
+from distrain.service.decide import utc
 
 router = APIRouter(tags=["logs, events, files"])
 

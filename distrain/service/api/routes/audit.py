@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Service, allow
-from distrain.service.api.documents import AuditPage, AuditRow, utc
+from distrain.service.api.documents import AuditPage, AuditRow
+from distrain.service.decide import utc
 
 router = APIRouter(tags=["people"])
 

@@ -5,11 +5,11 @@ from fastapi import APIRouter
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Parts, Service, require
-from distrain.service.api.documents import ClusterDocument, ClusterList, Preflight, utc
+from distrain.service.api.documents import ClusterDocument, ClusterList, Preflight
 from distrain.service.api.preflights import preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
-from distrain.service.decide import NO_CONTACT_S
+from distrain.service.decide import NO_CONTACT_S, utc
 from distrain.service.values import Principal
 
 router = APIRouter(tags=["clusters"])

@@ -1,7 +1,6 @@
 """`/v1/events` and `/v1/jobs/{id}/events`: what happens, as server-sent events."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -11,13 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from distrain.service.access import Action, may, visible
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Parts, Service, caller_now, require, seen_job
-from distrain.service.api.documents import utc
 from distrain.service.api.problems import Problem
 from distrain.service.api.showing import contacts, job_document
 from distrain.service.api.streams import EventStream, Stream, streams_of
-from distrain.service.decide import shown
+from distrain.service.decide import event_document
 from distrain.service.store import JobFilter
-from distrain.service.values import Event, Intent, Job, Phase, Principal
+from distrain.service.values import Event, Job, Phase, Principal
 
 router = APIRouter(tags=["logs, events, files"])
 
@@ -146,52 +144,3 @@ class _Source:
     def _document(self, job: Job) -> dict[str, Any]:
         contact_s = contacts(self._service.store).get(job.cluster)
         return job_document(job, self._service.now_s(), contact_s).model_dump(mode="json")
-
-
-_AS_THEY_ARE = (
-    "rev", "name", "cluster", "intent", "attempt", "first_attempt", "resumes", "reason", "message",
-    "priority",
-)  # fmt: skip
-
-
-def event_document(event: Event) -> dict[str, Any]:
-    """An event with the names that a job's document has."""
-    body = event.body
-    found = {
-        "id": event.job_id,
-        "project": event.project,
-        "owner": event.owner,
-        "at": utc(event.at_s),
-        **{name: body[name] for name in _AS_THEY_ARE if name in body},
-        **{
-            name[:-2]: utc(value)
-            for name, value in body.items()
-            if name.endswith("_at_s") and (value is None or isinstance(value, int | float))
-        },
-        **(body.get("progress") or {}),
-    }
-    if "phase" in body:
-        seen = shown(_job(event), event.at_s, contact_s=event.at_s)
-        found |= {
-            "state": seen.state,
-            "last_known": seen.last_known,
-            "why_pending": seen.why_pending,
-        }
-    return found
-
-
-def _job(event: Event) -> Job:
-    """As much of a job as its state needs."""
-    body = event.body
-    unknown = Job(
-        event.job_id, 0, event.project, event.owner, "", body.get("cluster", ""), 0, 0, "", 0.0
-    )
-    return replace(
-        unknown,
-        intent=Intent(body.get("intent", Intent.RUN)),
-        phase=Phase(body["phase"]),
-        state=body.get("state", ""),
-        attempt=body.get("attempt", 0),
-        why_pending=body.get("why_pending") or "",
-        observed_at_s=event.at_s,
-    )

@@ -26,7 +26,6 @@ from distrain.service.api.documents import (
     Placement,
     PreflightStarted,
     Validation,
-    utc,
 )
 from distrain.service.api.preflights import start_preflight
 from distrain.service.api.problems import Problem
@@ -43,6 +42,7 @@ from distrain.service.api.submission import (
     new_job,
     quota_for,
 )
+from distrain.service.decide import utc
 from distrain.service.store import Deed, NotNow
 from distrain.service.values import Job, NewJob
 

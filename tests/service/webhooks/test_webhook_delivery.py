@@ -1,0 +1,297 @@
+"""Events to receivers that behave, and to those that do not, from a real database."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_store import new_store, submitted
+from webhook_receiver import receiving, until
+
+from distrain.service.reconcile import Reconciler
+from distrain.service.settings import Settings, Webhooks
+from distrain.service.store import Store, Webhook
+from distrain.service.values import Job, Lease, Role
+from distrain.service.webhooks import Deliverer, send, signature, webhook_secret
+from distrain.service.webhooks import delivering as module
+
+KEY = b"k" * 32
+LOCAL = Webhooks(allow_private=("127.0.0.1",))
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+class Held:
+    """A process's leases."""
+
+    def __init__(self, store: Store, owner: str):
+        self.store, self.owner = store, owner
+        self.lease: Lease | None = None
+
+    def hold(self, name: str) -> Lease | None:
+        self.lease = self.store.take_lease(name, self.owner, 600)
+        return self.lease
+
+    def held(self, name: str) -> Lease | None:
+        return self.lease
+
+
+@dataclass
+class World:
+    """A database, and deliverers on it."""
+
+    settings: Settings
+    store: Store
+    made: int = field(default=0)
+
+    def hook(self, url: str, *, owner: str = "alice", kinds: tuple[str, ...] = ()) -> str:
+        self.made += 1
+        hook_id = f"hook{self.made}"
+        cursor, now_s = self.store.last_seq(), self.store.now_s()
+        self.store.put_webhook(Webhook(hook_id, "default", owner, url, kinds, cursor, now_s))
+        return hook_id
+
+    def row(self, hook_id: str) -> Webhook:
+        found = self.store.webhook(hook_id)
+        assert found is not None
+        return found
+
+    def job(self, owner: str = "alice") -> Job:
+        job = submitted(self.store, owner=owner)
+        lease = self.store.take_lease("publisher", "test", 600)
+        assert lease is not None
+        self.store.publish(lease)
+        return job
+
+    @contextmanager
+    def delivering(self, owner: str = "one") -> Iterator[Deliverer]:
+        """A deliverer that looks all the time, in a thread."""
+        held, end = Held(self.store, owner), threading.Event()
+        deliverer = Deliverer(self.store, self.settings, lambda: KEY, held)
+
+        def look() -> None:
+            while not end.wait(0.01):
+                deliverer()
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield deliverer
+        finally:
+            end.set()
+            thread.join()
+            deliverer.close()
+            if held.lease is not None:
+                self.store.release(held.lease)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    settings = Settings(data_dir=tmp_path, webhooks=LOCAL)
+    with new_store(settings) as store:
+        for user, role in {"alice": Role.SUBMITTER, "bob": Role.SUBMITTER}.items():
+            store.set_member("default", user, role)
+        yield World(settings, store)
+
+
+def test_events_arrive_in_order_signed_as_the_page_says(world: World):
+    with receiving() as receiver, world.delivering():
+        hook_id = world.hook(receiver.url + "/")
+        jobs = [world.job() for _ in range(5)]
+        until(lambda: len(receiver.got) == 5)
+        until(lambda: world.row(hook_id).cursor == 5)
+    checked = _check_of_the_page()
+    secret = webhook_secret(KEY, hook_id)
+    for (_, headers, body), job in zip(receiver.got, jobs, strict=True):
+        told = json.loads(body)
+        assert told["data"]["id"] == job.id
+        assert told["kind"] == "job.state"
+        assert told["id"] == headers["Distrain-Event-Id"]
+        assert told["webhook"] == hook_id
+        assert checked(secret, headers, body)
+        assert not checked(secret, headers, body + b" ")
+        assert not checked(webhook_secret(KEY, "other"), headers, body)
+        late = headers | {"Distrain-Timestamp": "1700000000"}
+        late["Distrain-Signature"] = signature(secret, "1700000000", body)
+        assert not checked(secret, late, body)
+
+
+def _check_of_the_page() -> Any:
+    page = (DOCS / "service-api.md").read_text()
+    found = re.search(r"```python\n(# check of a webhook's signature\n.*?)```", page, re.S)
+    assert found is not None
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    return names["is_from_distrain"]
+
+
+def test_others_jobs_and_kinds_are_not_told(world: World):
+    with receiving() as receiver, world.delivering():
+        hook_id = world.hook(receiver.url + "/")
+        world.hook(receiver.url + "/deleted", kinds=("job.deleted",))
+        world.job("bob")
+        mine = world.job("alice")
+        until(lambda: receiver.got)
+        assert json.loads(receiver.got[0][2])["data"]["id"] == mine.id
+        until(lambda: world.row(hook_id).cursor == 2)
+        # Whoever has left the project is told nothing more.
+        world.store.remove_member("default", "alice")
+        world.hook(receiver.url + "/bob", owner="bob")
+        world.job("alice")
+        last = world.job("bob")
+        until(lambda: receiver.ids("/bob"))
+        assert json.loads(receiver.got[-1][2])["data"]["id"] == last.id
+    assert len(receiver.got) == 2
+
+
+@pytest.mark.parametrize("status", [500, 302, 404, 0])
+def test_a_failure_is_told_and_tried_again_with_the_same_id(
+    world: World, monkeypatch: pytest.MonkeyPatch, status: int
+):
+    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
+    bad = threading.Event()
+    with receiving(lambda path: 200 if bad.is_set() else status) as receiver, world.delivering():
+        hook_id = world.hook(receiver.url + "/")
+        world.job()
+        world.job()
+        until(lambda: world.row(hook_id).failures >= 2)
+        failing = world.row(hook_id)
+        assert failing.cursor == 0
+        assert failing.error
+        assert failing.failing_since_s
+        assert str(status) in failing.error or not status
+        bad.set()
+        until(lambda: world.row(hook_id).cursor == 2)
+    row = world.row(hook_id)
+    assert (row.failures, row.error, row.failing_since_s) == (0, None, None)
+    ids = receiver.ids("/")
+    assert len(set(ids)) == 2
+    assert ids == sorted(ids)
+    assert not receiver.ids("/elsewhere")
+
+
+def test_killed_between_delivery_and_the_cursor_it_is_sent_again_with_its_id(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    class Killed(BaseException):
+        pass
+
+    def dies(*args: Any, **kwargs: Any) -> None:
+        raise Killed
+
+    with receiving() as receiver:
+        hook_id = world.hook(receiver.url + "/")
+        world.job()
+        held = Held(world.store, "first")
+        first = Deliverer(world.store, world.settings, lambda: KEY, held)
+        assert held.hold("webhooks") is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(world.store, "move_webhook", dies)
+            with pytest.raises(Killed):
+                first._turn(hook_id)
+        assert world.row(hook_id).cursor == 0
+        world.store.release(held.lease)
+        with world.delivering("second"):
+            until(lambda: world.row(hook_id).cursor == 1)
+    (one, again) = receiver.ids("/")
+    assert one == again
+
+
+def test_a_lost_lease_moves_no_cursor(world: World):
+    with receiving() as receiver:
+        hook_id = world.hook(receiver.url + "/")
+        world.job()
+        held = Held(world.store, "first")
+        lease = held.hold("webhooks")
+        assert lease is not None
+        world.store.release(lease)
+        assert world.store.take_lease("webhooks", "second", 600) is not None
+        late = Deliverer(world.store, world.settings, lambda: KEY, held)
+        late._hand_out(hook_id)
+        until(lambda: receiver.got)
+        late.close()
+        assert world.row(hook_id).cursor == 0
+
+
+def test_a_hung_receiver_delays_no_other(world: World):
+    go_on = threading.Event()
+
+    def answer(path: str) -> int:
+        if path == "/hung":
+            go_on.wait(30)
+        return 200
+
+    with receiving(answer) as receiver, world.delivering():
+        for _ in range(3):
+            world.hook(receiver.url + "/hung")
+        hook_id = world.hook(receiver.url + "/")
+        for _ in range(10):
+            world.job()
+        until(lambda: world.row(hook_id).cursor == 10)
+        assert len(receiver.ids("/hung")) <= 3
+        go_on.set()
+
+
+def test_a_receiver_that_hangs_is_cut():
+    go_on = threading.Event()
+    with receiving(lambda path: 200 if go_on.wait(30) else 500) as receiver:
+        told = send(receiver.url, "s", "1", b"{}", allow_private=["127.0.0.1"], timeout_s=0.1)
+        go_on.set()
+    assert told.status is None
+    assert told.error == "no answer within 0.1 s"
+
+
+def test_it_is_given_up_after_three_days_and_when_events_were_pruned(world: World):
+    with receiving(lambda path: 500) as receiver:
+        failed = world.hook(receiver.url + "/")
+        pruned = world.hook(receiver.url + "/pruned")
+        world.job()
+        long_ago_s = world.store.now_s() - 3 * 86400 - 1
+        world.store.move_webhook(failed, cursor=0, failures=80, failing_since_s=long_ago_s)
+        with world.delivering():
+            until(lambda: world.row(failed).disabled_at_s)
+            until(lambda: world.row(pruned).failures)
+    row = world.row(failed)
+    assert row.error is not None
+    assert "3 days" in row.error
+    assert "500" in row.error
+    world.job()
+    with world.store.db.write() as connection:
+        connection.exec_driver_sql("DELETE FROM events WHERE seq = 1")
+    world.store.move_webhook(pruned, cursor=0)
+    with world.delivering("other"):
+        until(lambda: world.row(pruned).disabled_at_s)
+    assert "pruned" in (world.row(pruned).error or "")
+
+
+def test_private_addresses_are_refused_again_at_delivery(tmp_path: Path):
+    with receiving() as receiver, new_store(Settings(data_dir=tmp_path)) as store:
+        store.set_member("default", "alice", Role.SUBMITTER)
+        world = World(Settings(data_dir=tmp_path), store)
+        hook_id = world.hook(receiver.url + "/")
+        world.job()
+        with world.delivering():
+            until(lambda: world.row(hook_id).failures)
+        assert not receiver.got
+        assert "not public" in (world.row(hook_id).error or "")
+
+
+def test_the_reconciler_delivers(world: World):
+    settings = world.settings.model_copy(update={"clusters": {}})
+    with receiving() as receiver:
+        hook_id = world.hook(receiver.url + "/")
+        stop = threading.Event()
+        reconciler = Reconciler(settings, world.store)
+        thread = threading.Thread(target=reconciler.run, args=(stop,))
+        thread.start()
+        try:
+            submitted(world.store)
+            until(lambda: world.row(hook_id).cursor == 1)
+        finally:
+            stop.set()
+            thread.join()
+    assert len(receiver.got) == 1
