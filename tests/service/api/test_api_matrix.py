@@ -120,7 +120,8 @@ def ask(
     if "{user}" in path and method == "delete":
         world.store.set_member("ads", "guest", Role.VIEWER)
     hook = Webhook(world.key(), "ads", "alice", "http://127.0.0.1:9/", ("job.state",), 0, 0.0)
-    world.store.put_webhook(hook)
+    if "{webhook_id}" in path:
+        world.store.put_webhook(hook)
     address = path.format(
         webhook_id=hook.id,
         job_id=job["id"],
