@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select, update
 
 from distrain.jobs import JobState
+from distrain.reasons import Reason
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import NotNow, RevisionDiffers
@@ -139,6 +140,7 @@ class Changing:
                 changes |= {
                     "phase": Phase.FINAL.value,
                     "state": JobState.CANCELLED.value,
+                    "reason": Reason.CANCELLED.value,
                     "message": changes.get("cancel_why", job.cancel_why),
                     "why_pending": "",
                     "finished_at_s": self.db.now(),

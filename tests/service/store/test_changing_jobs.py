@@ -38,6 +38,7 @@ def test_a_queued_job_is_cancelled_at_once(store):
     job = submitted(store)
     cancelled = store.cancel(job.id, "wrong data", None, "alice")
     assert (cancelled.phase, cancelled.state) == (Phase.FINAL, "cancelled")
+    assert cancelled.reason == "Cancelled"  # as of one that its scheduler has ended
     assert cancelled.message == "cancelled by alice: wrong data"
     assert cancelled.finished_at_s is not None
     assert store.cancel(job.id, "again", 5.0, "bob") == cancelled
