@@ -1,5 +1,6 @@
 """A real PostgreSQL of its own in a temporary folder, for tests that may kill it."""
 
+import fcntl
 import os
 import pwd
 import secrets
@@ -16,6 +17,9 @@ from types import TracebackType
 import psycopg
 
 USER = "distrain"
+PREFIX = "distrain-pg-"
+OWNED = "owned"
+"""A file that the owner of a folder holds a lock of, while it lives."""
 
 
 def binaries() -> Path | None:
@@ -50,7 +54,11 @@ class Postgres:
 
     def __init__(self, durable: bool = False) -> None:
         self._durable = durable
-        self.folder = Path(tempfile.mkdtemp(prefix="distrain-pg-", dir=_fast_folder(durable)))
+        place = _fast_folder(durable)
+        remove_left(place or Path(tempfile.gettempdir()))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        self._owned = (self.folder / OWNED).open("w")
+        fcntl.flock(self._owned, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.port = _free_port()
         self._password = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
@@ -170,7 +178,21 @@ class Postgres:
 
     def _remove(self) -> None:
         self._end(signal.SIGQUIT)
+        self._owned.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def remove_left(place: Path, older_than_s: float = 60) -> None:
+    """Remove the folders of test processes that were killed: in memory, they hold 50 MB each."""
+    for owned in place.glob(f"{PREFIX}*/{OWNED}"):
+        try:
+            if time.time() - owned.stat().st_mtime < older_than_s:
+                continue  # its owner may be about to lock it
+            with owned.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(owned.parent, ignore_errors=True)
+        except OSError:  # somebody has it, or has removed it
+            continue
 
 
 def _fast_folder(durable: bool) -> Path | None:

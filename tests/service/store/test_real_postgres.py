@@ -1,5 +1,7 @@
 """The PostgreSQL that other tests stand on."""
 
+import fcntl
+
 import psycopg
 import pytest
 import real_postgres
@@ -36,3 +38,16 @@ def test_what_was_committed_outlives_a_kill(own):
         assert connection.execute("SELECT x FROM t").fetchone() == (7,)
     assert own.folder.is_dir()
     own.stop()
+
+
+def test_what_a_killed_process_left_is_removed_and_no_more(tmp_path):
+    left, held, other = (tmp_path / name for name in ("distrain-pg-a", "distrain-pg-b", "c"))
+    for folder in (left, held, other):
+        folder.mkdir()
+        (folder / real_postgres.OWNED).touch()
+    real_postgres.remove_left(tmp_path)
+    assert left.exists()  # too new to tell
+    with (held / real_postgres.OWNED).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        real_postgres.remove_left(tmp_path, older_than_s=-1)
+    assert sorted(tmp_path.iterdir()) == [other, held]
