@@ -9,7 +9,7 @@ submits        8 connections, each of which submits when its last job was taken
 to coordinator one job after another, until a simulated scheduler has it, with a reconciler process
 list           pages of 50 of a project with 100,000 jobs that ended, down to the oldest, with
                filters in turns (10,000 with --quick)
-logs           a rank's log of 5 GB (256 MB with --quick): its last 100 lines, and answers of 1 MiB;
+logs           a rank's log of 5 GB (256 MB with --quick): its last 100 lines, and answers of 4 MiB;
                then 200 clients that follow a rank which prints a line a second
 reconcile      1,000 jobs that run on 20 simulated clusters, each with news once a second: the time
                of a pass, and the reconciler's share of a core and its memory (100 jobs on 4 with

@@ -14,7 +14,7 @@ from distrain.client.sse import ServerEvent, SseParser
 
 _SILENT_S = 45.0  # three pings
 _POLL_S = (0.25, 2.0)
-_LOG_BYTES = 2**20
+_LOG_BYTES = 2**22
 _HELD_S = 10
 _TAIL_OF_LOGS_S = 60.0
 _ENDS = frozenset({"end", "job.end"})

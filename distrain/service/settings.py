@@ -47,7 +47,7 @@ class Limits(_Section):
     submits_per_s: float = Field(10.0, description="Of a user, on average.")
     reads_per_s: float = Field(50.0, description="Of a user, on average.")
     streams_per_token: int = Field(20, description="Event streams that are open at once.")
-    log_read_bytes: int = Field(2**20, description="Of one answer with a log.")
+    log_read_bytes: int = Field(4 * 2**20, description="Of one answer with a log, at most.")
     page_jobs: int = Field(200, description="Jobs of one answer with a list, at most.")
     webhooks: int = Field(20, ge=0, description="Of a user in a project.")
 

@@ -64,7 +64,7 @@ async def job_logs(
     attempt: Annotated[int | None, Query(ge=1, le=10**6, description="Default: the last.")] = None,
     rank: Annotated[int, Query(ge=0, le=10**6)] = 0,
     offset: Annotated[int | None, Query(ge=0, le=_BIG, description="The first byte.")] = None,
-    limit: Annotated[int | None, Query(ge=1, description="Bytes; at most 1 MiB.")] = None,
+    limit: Annotated[int, Query(ge=1, description="Bytes; at most 4 MiB.")] = 2**20,
     tail: Annotated[
         int | None, Query(ge=1, le=10**6, description="The last lines instead of an offset.")
     ] = None,
@@ -83,7 +83,7 @@ async def job_logs(
     streams = streams_of(request.app)
     job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     place = await streams.in_file_thread(partial(_place, job, attempt, rank))
-    most = min(limit or _BIG, service.settings.limits.log_read_bytes)
+    most = min(limit, service.settings.limits.log_read_bytes)
     if tail is not None:
         part = await _read(streams, partial(read_tail, place, tail, most, job, service.now_s()))
     else:
