@@ -1,12 +1,16 @@
 """Submits and lists over HTTP, timed by who waits for them."""
 
+import itertools
+import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import httpx2
 import numpy as np
 from sqlalchemy import insert
 
@@ -14,36 +18,53 @@ from benchmarks.service_bench.server import SPEC, Served
 from distrain.service.store import tables
 
 _CONNECTIONS = 8
+_WARM_UP_S = 1.0
 _ROWS = 2000
 
 
 def submits(at: Served, seconds: float) -> dict[str, float]:
-    """Jobs taken per second, from as many connections as wait for each other's answers."""
-    body = {"spec": SPEC, "project": "ads"}
+    """Jobs taken per second, from as many connections as wait for each other's answers.
 
-    def submit(client: httpx2.Client, number: int, me: int) -> None:
+    Of the first second, in which the server meets each statement anew, nothing counts.
+    """
+    body = json.dumps({"spec": SPEC, "project": "ads"})
+
+    def submit(client: HTTPConnection, number: int, me: int) -> None:
         key = at.headers(**{"Idempotency-Key": f"key-{me}-{number}"})
-        answer = client.post(f"{at.url}/v1/jobs", json=body, headers=key)
-        assert answer.status_code == 201, answer.text
+        status, answer, _ = _ask(client, "POST", "/v1/jobs", key, body)
+        assert status == 201, answer
 
-    times = _from_connections(submit, seconds)
-    return {"per_s": len(times) / seconds, "p99_s": _p99(times), "p50_s": float(np.median(times))}
+    return _from_connections(at, submit, seconds)
+
+
+def _ask(
+    client: HTTPConnection, method: str, path: str, headers: dict[str, str], body: str | None = None
+) -> tuple[int, bytes, float]:
+    """Status, body and time of an answer, over a connection that stays open."""
+    began_s = time.perf_counter()
+    more = {} if body is None else {"Content-Type": "application/json"}
+    client.request(method, path, body, headers | more)
+    answer = client.getresponse()
+    content = answer.read()
+    return answer.status, content, time.perf_counter() - began_s
 
 
 def _from_connections(
-    request: Callable[[httpx2.Client, int, int], None], seconds: float
-) -> list[float]:
-    took_s: list[float] = []
+    at: Served, request: Callable[[HTTPConnection, int, int], None], seconds: float
+) -> dict[str, float]:
+    times: list[tuple[float, float]] = []  # when each ended, and what it took
     errors: list[BaseException] = []
-    ends_s = time.perf_counter() + seconds
+    counts_s = time.perf_counter() + _WARM_UP_S
+    ends_s = counts_s + seconds
 
     def work(me: int) -> None:
         try:
-            with httpx2.Client(timeout=30.0) as client:
+            with closing(at.connection()) as client:
                 number = 0
                 while (began_s := time.perf_counter()) < ends_s:
                     request(client, number, me)
-                    took_s.append(time.perf_counter() - began_s)
+                    ended_s = time.perf_counter()
+                    times.append((ended_s, ended_s - began_s))
                     number += 1
         except BaseException as error:
             errors.append(error)
@@ -51,11 +72,21 @@ def _from_connections(
     threads = [threading.Thread(target=work, args=(me,)) for me in range(_CONNECTIONS)]
     for thread in threads:
         thread.start()
+    time.sleep(_WARM_UP_S)
+    before_s, own_s = at.cpu_s(), time.process_time()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
-    return took_s
+    took_s = [took_s for ended_s, took_s in times if ended_s >= counts_s]
+    lasted_s = max(ended_s for ended_s, _ in times) - counts_s
+    return {
+        "per_s": len(took_s) / lasted_s,
+        "p99_s": _p99(took_s),
+        "p50_s": float(np.median(took_s)),
+        "server_cpu_s": (at.cpu_s() - before_s) / len(took_s),
+        "client_cores": (time.process_time() - own_s) / lasted_s,
+    }
 
 
 def fill(at: Served, num_jobs: int) -> None:
@@ -99,20 +130,29 @@ def lists(at: Served, seconds: float) -> dict[str, float]:
         {"owner": "alice"},
         {"project": "ads"},
     ]
-    took_s, most_bytes, pages = [], 0, 0
-    ends_s = time.perf_counter() + seconds
-    with httpx2.Client(timeout=30.0) as client:
-        cursors: list[str | None] = [None] * len(filters)
-        while (began_s := time.perf_counter()) < ends_s:
-            turn = pages % len(filters)
+    took_s: list[float] = []
+    most_bytes = 0
+    cursors: list[str | None] = [None] * len(filters)
+    with closing(at.connection()) as client:
+        for page in itertools.count():
+            if page == len(filters):  # the first of each kind was for the server to get to know it
+                took_s, before_s, ends_s = [], at.cpu_s(), time.perf_counter() + seconds
+            if page > len(filters) and time.perf_counter() >= ends_s:
+                break
+            turn = page % len(filters)
             query = filters[turn] | ({"cursor": cursors[turn]} if cursors[turn] else {})
-            answer = client.get(f"{at.url}/v1/jobs", params=query, headers=at.headers())
-            took_s.append(time.perf_counter() - began_s)
-            assert answer.status_code == 200, answer.text
-            most_bytes = max(most_bytes, len(answer.content))
-            cursors[turn] = answer.json()["next_cursor"]
-            pages += 1
-    return {"p99_s": _p99(took_s), "p50_s": float(np.median(took_s)), "page_bytes": most_bytes}
+            path = f"/v1/jobs?{urlencode(query)}"
+            status, content, page_s = _ask(client, "GET", path, at.headers())
+            assert status == 200, content
+            took_s.append(page_s)
+            most_bytes = max(most_bytes, len(content))
+            cursors[turn] = json.loads(content)["next_cursor"]
+    return {
+        "p99_s": _p99(took_s),
+        "p50_s": float(np.median(took_s)),
+        "page_bytes": most_bytes,
+        "server_cpu_s": (at.cpu_s() - before_s) / len(took_s),
+    }
 
 
 def _p99(values: list[float]) -> float:

@@ -9,8 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psutil
 import uvicorn
 
 from distrain.service.access import make_token
@@ -37,6 +40,16 @@ class Served:
     settings: Settings
     store: Store
     pid: int
+
+    def connection(self) -> HTTPConnection:
+        """A connection, made at its first request."""
+        address = urlsplit(self.url)
+        return HTTPConnection(address.hostname or "", address.port, timeout=30.0)
+
+    def cpu_s(self) -> float:
+        """What the server has taken of the processors until now."""
+        used = psutil.Process(self.pid).cpu_times()
+        return float(used.user + used.system)
 
     def headers(self, **more: str) -> dict[str, str]:
         """What each request carries."""
