@@ -13,6 +13,8 @@ from typing import Any
 
 import httpx2
 
+from distrain.cluster import read_started
+
 START_S = 60.0
 
 
@@ -103,3 +105,15 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def end_cluster(folder: Path) -> None:
+    """End the cluster that a service started in this folder, if there is one; SIGKILL if slow."""
+    started = read_started(folder)
+    for number, wait_s in ((signal.SIGTERM, 60.0), (signal.SIGKILL, 10.0)):
+        if started is None or not started.process.is_running():
+            return
+        os.killpg(started.process.pid, number)
+        end_s = time.monotonic() + wait_s
+        while started.process.is_running() and time.monotonic() < end_s:
+            time.sleep(0.05)

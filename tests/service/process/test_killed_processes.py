@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -69,11 +70,26 @@ def ended(serve, count):
     return seen if sum(state == "succeeded" for state in seen.values()) == count else None
 
 
-def kill_at_random(serve, moments, database):
-    """SIGKILL a process of the service, or the database, again and again; returns how often."""
-    kills = 0
-    while kills < KILLS:
-        time.sleep(moments.uniform(0.2, 4.0))  # the moment of the kill, not a wait
+class Pace:
+    """Spreads the submits over the kills, so that each kill finds some of them under way."""
+
+    def __init__(self):
+        self.kills, self._changed = 0, threading.Condition()
+
+    def killed(self):
+        with self._changed:
+            self.kills += 1
+            self._changed.notify_all()
+
+    def wait_for_turn(self, number):
+        with self._changed:
+            self._changed.wait_for(lambda: number <= (self.kills + 1) * JOBS / KILLS, timeout=600)
+
+
+def kill_at_random(serve, moments, database, pace):
+    """SIGKILL a process of the service, or the database, again and again."""
+    while pace.kills < KILLS:
+        time.sleep(moments.uniform(0.1, 2.0))  # the moment of the kill, not a wait
         victim = moments.choice(["api-0", "reconciler", *(["database"] if database else [])])
         if victim == "database":
             database.kill()
@@ -83,8 +99,7 @@ def kill_at_random(serve, moments, database):
                 os.kill(serve.children()[victim], signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        kills += 1
-    return kills
+        pace.killed()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -101,12 +116,17 @@ def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
         serve = stack.enter_context(serving(tmp_path / "data", *words, environment=environment))
         url, token = serve.told["url"], serve.told["token"]
         keys = [f"key-{number}" for number in range(JOBS)]
+        pace = Pace()
+
+        def in_turn(number, key):
+            pace.wait_for_turn(number)
+            return submit(url, token, key)
+
         with ThreadPoolExecutor(8) as threads:
-            submits = [threads.submit(submit, url, token, key) for key in keys]
+            submits = [threads.submit(in_turn, *pair) for pair in enumerate(keys)]
             # In this thread: a database that another thread starts ends with that thread.
-            kills = kill_at_random(serve, random.Random(11), database)
+            kill_at_random(serve, random.Random(11), database, pace)
             ids = [submitted.result() for submitted in submits]
-        assert kills == KILLS
         assert len(set(ids)) == JOBS
         # The same keys once more, in peace: the same jobs.
         assert [submit(url, token, key) for key in keys[:20]] == ids[:20]

@@ -7,8 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from distrain.cli.main import cli
+from distrain.errors import InputError
 from distrain.service.settings import Settings
-from distrain.service.store import open_store
+from distrain.service.store import DatabaseInUse, open_store
 
 
 @pytest.fixture
@@ -112,6 +113,40 @@ def test_a_cluster_that_does_not_answer_is_code_69(prepared, tmp_path):
 
 def test_a_database_that_is_not_there_is_told_with_the_command(run):
     assert "distrain serve migrate" in run("check", code=1)
+
+
+def test_a_backup_is_put_back_with_its_projects_and_tokens(prepared, tmp_path):
+    copy = tmp_path / "copy.db"
+    prepared("project", "set", "ads", "--max-ranks", 8)
+    made = json.loads(prepared("token", "create", "--user", "alice", "--json"))
+    assert json.loads(prepared("backup", copy, "--json"))["file"] == str(copy)
+    assert copy.stat().st_mode & 0o077 == 0
+    with pytest.raises(Exception, match="copy.db"):
+        prepared("backup", copy)  # another's copy is not written over
+    prepared("project", "set", "news")
+    prepared("token", "revoke", made["id"])
+    told = json.loads(prepared("restore", copy, "--json"))
+    assert os.path.exists(told["before"])
+    assert {row["project"] for row in json.loads(prepared("project", "list", "--json"))} == {
+        "ads",
+        "default",
+    }
+    [token] = json.loads(prepared("token", "list", "--json"))
+    assert (token["id"], token["state"]) == (made["id"], "ok")
+    assert all(found["verdict"] != "fail" for found in json.loads(prepared("check", "--json")))
+
+
+def test_what_cannot_be_put_back_changes_nothing(prepared, tmp_path):
+    prepared("project", "set", "ads")
+    (tmp_path / "damaged.db").write_bytes(b"no database")
+    for name in ("damaged.db", "absent.db"):
+        with pytest.raises(InputError, match=name):
+            prepared("restore", tmp_path / name)
+    copy = tmp_path / "copy.db"
+    prepared("backup", copy)
+    with open_store(Settings(data_dir=tmp_path / "data")), pytest.raises(DatabaseInUse):
+        prepared("restore", copy)
+    assert "ads" in prepared("project", "list", "--json")
 
 
 def test_mistakes(run, tmp_path):

@@ -1,0 +1,90 @@
+"""What a reader types who follows docs/service.md from top to bottom, in an empty folder."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from service_processes import Serve, end_cluster, serving
+
+from distrain.run_paths import RunPaths
+
+PAGE = Path(__file__).parents[2] / "docs" / "service.md"
+ADDRESS = "http://127.0.0.1:8686"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+def commands_of_page() -> list[str]:
+    blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    return [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
+
+
+def run(
+    command: str, folder: Path, environment: dict[str, str], typed: str = ""
+) -> subprocess.CompletedProcess[str]:
+    program, *words = shlex.split(command)
+    assert program == "distrain"
+    done = subprocess.run(
+        [sys.executable, "-m", "distrain", *words],
+        cwd=folder,
+        env=environment,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def test_the_commands_of_the_page_work_and_a_job_has_the_bits_of_train(tmp_path: Path) -> None:
+    commands = commands_of_page()
+    assert commands[:2] == ["pip install 'distrain[service]'", "distrain serve"]
+    data = tmp_path / ".local" / "share" / "distrain" / "serve"
+    environment = {**os.environ, "HOME": str(tmp_path), "COLUMNS": "200"}
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "DISTRAIN_SERVER"):
+        environment.pop(name, None)
+    data.parent.mkdir(parents=True)
+    try:
+        with serving(data, environment=environment) as serve:
+            follow(serve, commands[2:], tmp_path, environment)
+    finally:  # after the service, which would start another
+        end_cluster(data / "clusters" / "local")
+
+
+def follow(serve: Serve, commands: list[str], folder: Path, environment: dict[str, str]) -> None:
+    url, tokens = serve.told["url"], {"operator": serve.told["token"]}
+    for command in commands:
+        command = command.replace(ADDRESS, url)
+        typed = tokens["operator"] + "\n" if " login " in command else ""
+        done = run(command, folder, environment, typed)
+        if "token create --user alice" in command:
+            tokens["alice"] = done.stdout.strip()
+    with serve.client() as client:
+        [job] = client.get("/v1/jobs").json()["jobs"]
+        assert job["state"] == "succeeded"
+        assert client.get(f"/v1/jobs/{job['id']}/logs?rank=0&attempt=1").status_code == 200
+    with serve.client(tokens["alice"]) as alice:
+        assert alice.get("/v1/jobs").json()["jobs"] == []
+        assert alice.get(f"/v1/jobs/{job['id']}").status_code == 404
+        assert alice.get(f"/v1/jobs/{job['id']}/logs").status_code == 404
+
+    served = RunPaths(Path(job["run_dir"]))
+    direct = RunPaths(folder / "direct")
+    run(f"distrain train {served.spec} --run-dir {direct.root}", folder, environment)
+    mine, theirs = (yaml.safe_load(p.spec.read_text()) for p in (served, direct))
+    assert mine == theirs
+    weights = "weights.safetensors"
+    assert (served.model / weights).read_bytes() == (direct.model / weights).read_bytes()
+    told = [json.loads(paths.summary.read_text()) for paths in (served, direct)]
+    for key in ("auc", "log_loss", "normalised_entropy", "steps", "state"):
+        if key in told[0] or key in told[1]:
+            assert told[0][key] == told[1][key], key
+    assert told[0]["auc"] is not None
