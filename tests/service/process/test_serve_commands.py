@@ -121,7 +121,7 @@ def test_a_backup_is_put_back_with_its_projects_and_tokens(prepared, tmp_path):
     made = json.loads(prepared("token", "create", "--user", "alice", "--json"))
     assert json.loads(prepared("backup", copy, "--json"))["file"] == str(copy)
     assert copy.stat().st_mode & 0o077 == 0
-    with pytest.raises(Exception, match="copy.db"):
+    with pytest.raises(Exception, match=r"copy\.db"):
         prepared("backup", copy)  # another's copy is not written over
     prepared("project", "set", "news")
     prepared("token", "revoke", made["id"])
