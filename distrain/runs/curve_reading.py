@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_LONGEST_BYTES = 64 * 2**20
 _CHECKED_BYTES = 4096
 
 
@@ -66,13 +67,15 @@ def _whole_lines(file: int, start: int, limit_bytes: int, size: int) -> bytes:
         whole = data[: data.rfind(b"\n") + 1]
         if whole or start + limit_bytes >= size:
             return whole
+        if limit_bytes >= _LONGEST_BYTES:  # no line of ours: a file of zeros, say
+            return b""
         limit_bytes *= 2  # a line that is longer than the limit
 
 
 def _record(line: bytes) -> Mapping[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -1,21 +1,25 @@
 """What a job's page shows of its run directory: curves, time by phase, ranks, files."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
+from re import fullmatch
 from typing import Any
 
 from markupsafe import Markup
 
-from distrain.errors import DistrainError
-from distrain.jobs import Record
+from distrain.jobs import Record, record_from_json
 from distrain.run_paths import RunPaths
-from distrain.runs import read_records
+from distrain.runs import NotInRun, RunFolder, read_new_records
 from distrain.service.page.curves import Line, by_step, draw
 from distrain.wording import count, number, percent
 
 MOST_RANKS = 64
 MOST_FILES = 200
+_READ_BYTES = 32 * 2**20
+_LOOKED_AT = 20_000
 
 _CURVES = (
     ("Loss", "loss", ("train", "valid"), number),
@@ -51,10 +55,19 @@ class Rank:
 
 
 def records_of(run_dir: str) -> list[Record]:
-    """The records of a run; none where there is no file, or none that can be read."""
+    """The records of a run, of a long file the first; none where there are none to be read.
+
+    Whoever trains writes the folder: links, pipes and files without end must not hold up the page.
+    """
     try:
-        return read_records(RunPaths(Path(run_dir)))
-    except (OSError, DistrainError):
+        with RunFolder(Path(run_dir)) as folder:
+            file = folder.open_file(RunPaths(Path()).metrics.name)
+        try:
+            found = read_new_records(file, None, _READ_BYTES)
+        finally:
+            os.close(file)
+        return [record_from_json(record) for record in found.records]
+    except (NotInRun, OSError, TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return []
 
 
@@ -106,14 +119,13 @@ class File:
 
 def files_of(run_dir: str) -> list[File]:
     """The files of a run that people look for first, then its logs, at most `MOST_FILES`."""
-    root = Path(run_dir)
-    candidates = [*_inside(root), *_inside(root / "model"), *sorted(root.glob("logs/*/*.log"))]
-    return [
-        File(path.relative_to(root).as_posix(), path.stat().st_size)
-        for path in candidates
-        if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
-    ][:MOST_FILES]
-
-
-def _inside(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    try:
+        with RunFolder(Path(run_dir)) as folder:
+            found = [File(f.name, f.size_bytes) for f in islice(folder.files(), _LOOKED_AT)]
+    except (NotInRun, OSError):
+        return []
+    shown = [file for file in found if not any(p.startswith(".") for p in file.path.split("/"))]
+    first = [file for file in shown if "/" not in file.path]
+    model = [file for file in shown if file.path.startswith("model/") and file.path.count("/") == 1]
+    logs = [file for file in shown if fullmatch(r"logs/[^/]+/[^/]+\.log", file.path)]
+    return [*first, *model, *logs][:MOST_FILES]

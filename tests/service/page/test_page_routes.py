@@ -1,5 +1,7 @@
 """The pages as a browser without scripts gets them: who sees what, and what is refused."""
 
+import os
+
 import httpx2
 import pytest
 from page_world import page_world
@@ -97,6 +99,37 @@ def test_what_users_wrote_is_text(site, browser, tmp_path):
         assert "&lt;script&gt;" in answer.text
         assert "script-src" not in answer.headers["content-security-policy"]
         assert "default-src 'self'" in answer.headers["content-security-policy"]
+
+
+def test_a_run_directory_full_of_traps_holds_up_no_page(site, browser, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret.log").write_text("x")
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (run / "logs" / "a").symlink_to(elsewhere)
+    (run / "model").symlink_to(elsewhere)
+    (run / "spec.yaml").write_text("name: clicks")
+    job = site.world.submit("alice")["id"]
+    site.world.change(job, run_dir=str(run))
+    client = browser("alice")
+    metrics = run / "metrics.jsonl"
+    os.mkfifo(metrics)  # whoever opens it to read waits for a writer
+    text = client.get(f"/jobs/{job}").text
+    assert "spec.yaml" in text
+    assert "secret" not in text
+    metrics.unlink()
+    for line in (
+        '{"split": []}',
+        '{"split": "train", "step": "<b>", "seconds": 7}',
+        "[" * 9999,
+        "x",
+    ):
+        metrics.write_text(line + "\n")
+        assert client.get(f"/jobs/{job}").status_code == 200
+    metrics.unlink()
+    metrics.symlink_to("/dev/zero")
+    assert client.get(f"/jobs/{job}").status_code == 200
 
 
 def test_filters_and_older_jobs(site, browser):
