@@ -134,11 +134,12 @@ class _Source:
             return None
         return job.rev, self._document(job)
 
-    def tells(self, event: Event) -> Mapping[str, Any] | None:
+    def tells(self, event: Event) -> bool:
         if self.job_id not in (None, event.job_id):
-            return None
-        if not may(self._caller, Action.SEE_JOB, event.project, event.owner):
-            return None
+            return False
+        return may(self._caller, Action.SEE_JOB, event.project, event.owner)
+
+    def document(self, event: Event) -> Mapping[str, Any]:
         return event_document(event)
 
     def _document(self, job: Job) -> dict[str, Any]:

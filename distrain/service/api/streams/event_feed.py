@@ -18,6 +18,7 @@ from distrain.service.values import Event
 EVERY_S = 0.2
 KEPT_EVENTS = 5000
 _AT_ONCE = 1000
+_KEPT_FRAMES = 1000
 _LONGEST_PAUSE_S = 5.0
 
 
@@ -45,6 +46,7 @@ class EventFeed:
         self._read, self._last = read, last
         self._every_s = every_s
         self._events: deque[Event] = deque(maxlen=kept)
+        self._frames: dict[int, bytes] = {}
         self._followers = 0
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -93,6 +95,15 @@ class EventFeed:
         # Numbers have no gaps, so the place in the queue is known.
         begin = seq + 1 - first
         return [self._events[n] for n in range(begin, min(begin + _AT_ONCE, len(self._events)))]
+
+    def framed(self, event: Event, make: Callable[[Event], bytes]) -> bytes:
+        """An event on the wire, made once for all streams that follow closely."""
+        found = self._frames.get(event.seq)
+        if found is None:
+            found = self._frames[event.seq] = make(event)
+            if len(self._frames) > _KEPT_FRAMES:
+                del self._frames[next(iter(self._frames))]  # the one that was made first
+        return found
 
     def stop(self) -> None:
         """Let all followers know that this process ends."""

@@ -42,8 +42,11 @@ class Source(Protocol):
     def ended(self) -> tuple[int, Mapping[str, Any]] | None:
         """The revision and document of a job that has ended."""
 
-    def tells(self, event: Event) -> Mapping[str, Any] | None:
-        """An event's data; `None`: not for this stream."""
+    def tells(self, event: Event) -> bool:
+        """Whether an event is for this stream."""
+
+    def document(self, event: Event) -> Mapping[str, Any]:
+        """An event's data, the same for all who may see it."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +140,15 @@ class Stream:
         frames = []
         for event in events:
             self._cursor = event.seq
-            data = self._source.tells(event)
-            if data is None:
+            if not self._source.tells(event):
                 continue
-            frames.append(frame(event.kind, data, event.seq))
+            frames.append(self._feed.framed(event, self._frame))
             if event.job_id == self._source.job_id:
                 self._note(event)
         return b"".join(frames)
+
+    def _frame(self, event: Event) -> bytes:
+        return frame(event.kind, self._source.document(event), event.seq)
 
     def _note(self, event: Event) -> None:
         self._rev = max(self._rev, int(event.body.get("rev", 0)))
