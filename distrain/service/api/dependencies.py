@@ -103,7 +103,7 @@ async def principal(
             "unauthenticated",
             "the request has no token that holds now",
             hint="Send `Authorization: Bearer TOKEN`; `distrain login` keeps one, and an operator "
-            "makes one with `distrain token create`.",
+            "makes one with `distrain serve token create`.",
         )
     note = audit_note(request)
     note.user, note.token_id = caller.user, caller.token_id

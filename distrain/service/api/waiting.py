@@ -23,9 +23,12 @@ class Waiting:
         self._ended, self._every_s = ended, every_s
         self._waiters: dict[str, set[asyncio.Event]] = {}
         self._poller: asyncio.Task[None] | None = None
+        self._stopped = False
 
     async def until_ended(self, job_id: str, timeout_s: float) -> bool:
         """Wait until a job has ended or is gone, or the time is over; says which."""
+        if self._stopped:
+            return False
         event = asyncio.Event()
         self._waiters.setdefault(job_id, set()).add(event)
         if self._poller is None:
@@ -36,7 +39,14 @@ class Waiting:
             return False
         finally:
             self._leave(job_id, event)
-        return True
+        return not self._stopped
+
+    def stop(self) -> None:
+        """Let all who wait go, as if their time were over: this process ends."""
+        self._stopped = True
+        for events in self._waiters.values():
+            for event in events:
+                event.set()
 
     def _leave(self, job_id: str, event: asyncio.Event) -> None:
         self._waiters[job_id].discard(event)

@@ -53,14 +53,21 @@ def _told(app: ASGIApp, name: str) -> ASGIApp:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]):
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], on_end: Callable[[], None]
+    ):
         super().__init__(config)
-        self._on_ready = on_ready
+        self._on_ready, self._on_end = on_ready, on_end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Requests that wait for news would be cut off with a 500, which clients do not repeat.
+        self._on_end()
+        await super().shutdown(sockets)
 
 
 def run_api(settings: Settings, bound: socket.socket, on_ready: Callable[[], None]) -> None:
@@ -72,7 +79,12 @@ def run_api(settings: Settings, bound: socket.socket, on_ready: Callable[[], Non
     with open_store(settings, single=False) as store:
         app = make_app(store, settings)
         add_pages(app)
-        server = _Server(_config(RequestLog(app), settings), on_ready)
+
+        def let_go() -> None:
+            app.state.waiting.stop()
+            app.state.streams.stop()
+
+        server = _Server(_config(RequestLog(app), settings), on_ready, let_go)
         with suppress(KeyboardInterrupt):  # uvicorn passes the signal on after it has ended
             server.run(sockets=[bound])
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from service_processes import is_alive, serving, until
@@ -86,6 +87,22 @@ def test_ctrl_c_ends_all_processes_in_order(tmp_path):
         assert serve.lines()[-1]["event"].startswith("ended")
     with serving(tmp_path / "data", "--no-cluster") as serve:
         assert "token" not in serve.told  # it is shown once
+
+
+def test_who_waits_for_a_job_is_answered_when_the_service_ends(tmp_path):
+    config = tmp_path / "serve.yaml"
+    config.write_text("clusters: {far: {kind: address, url: 'http://127.0.0.1:9'}}\n")
+    with serving(tmp_path / "data", "--config", str(config)) as serve, serve.client() as client:
+        spec = {"data": {"train": "/data/a"}, "model": {"kind": "mlp"}}
+        key = {"Idempotency-Key": "once"}
+        job = client.post("/v1/jobs", json={"spec": spec}, headers=key).json()["id"]
+        paths = [f"/v1/jobs/{job}/wait?timeout_s=30", f"/v1/jobs/{job}/logs?wait_s=30"]
+        with ThreadPoolExecutor(len(paths)) as threads:
+            waits = [threads.submit(client.get, path) for path in paths]
+            client.get(f"/v1/jobs/{job}/wait?timeout_s=1")  # by then the service has both
+            serve.process.send_signal(signal.SIGINT)
+            assert [wait.result(60).status_code for wait in waits] == [200, 200]
+        assert serve.process.wait(60) == 0
 
 
 def test_processes_end_when_their_supervisor_is_killed(tmp_path):

@@ -106,7 +106,8 @@ async def _read_or_wait(
         now_s = service.now_s()
         part = await _read(streams, partial(read, place, wanted.offset, wanted.limit, job, now_s))
         left_s = until_s - service.clock()
-        if part.slice.data or part.slice.gaps or part.is_complete or left_s <= 0:
+        is_over = left_s <= 0 or streams.feed.stopped
+        if part.slice.data or part.slice.gaps or part.is_complete or is_over:
             return part
         known = (part.slice.end, part.slice.is_closed)
         seen = partial(streams.in_file_thread, partial(look, place))
