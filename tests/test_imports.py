@@ -53,6 +53,13 @@ def test_schemas_and_folders_load_no_numpy(room):
     assert not loaded_by(f"import {room}") & HEAVY
 
 
+def test_the_client_of_a_service_loads_nothing_of_the_service():
+    servers = {"sqlalchemy", "fastapi", "starlette", "uvicorn", "alembic", "pydantic"}
+    loaded = loaded_by("from distrain.client import *; Client('http://127.0.0.1:1')")
+    assert "httpx2" in loaded
+    assert not loaded & (HEAVY | servers)
+
+
 def test_a_rank_inline_needs_no_dask():
     loaded = loaded_by("import distrain.submission, distrain.cluster")
     assert "distrain" in loaded

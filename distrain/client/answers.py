@@ -62,7 +62,7 @@ def problem(answer: Answer, call: Call, address: str) -> ServiceError:
         where["request"] = instance
     message = _text(told, "detail") or _text(told, "title")
     message = message or f"the service answered {answer.status} to {call.method} {call.path}"
-    hint = _text(told, "hint") or _hint(answer, code)
+    hint = (answer.status != 429 and _text(told, "hint")) or _hint(answer, code)
     return kind(message, where=where, hint=hint, code=code, status=answer.status, pointers=pointers)
 
 

@@ -109,11 +109,16 @@ class AsyncClient:
         return await self._run(job_flows.submit(self._service, body, key))
 
     async def validate(
-        self, spec: Mapping[str, Any], *, project: str | None = None, cluster: str | None = None
+        self,
+        spec: Mapping[str, Any],
+        *,
+        project: str | None = None,
+        cluster: str | None = None,
+        data: bool = False,
     ) -> Validation:
         """As `Client.validate`."""
         body = job_flows.submission(spec, project, cluster)
-        return await self._run(job_flows.validate(self._service, body))
+        return await self._run(job_flows.validate(self._service, body, data=data))
 
     async def job(self, job_id: str) -> Job:
         """As `Client.job`."""

@@ -130,11 +130,23 @@ class Client:
         return self._run(job_flows.submit(self._service, body, key))
 
     def validate(
-        self, spec: Mapping[str, Any], *, project: str | None = None, cluster: str | None = None
+        self,
+        spec: Mapping[str, Any],
+        *,
+        project: str | None = None,
+        cluster: str | None = None,
+        data: bool = False,
     ) -> Validation:
-        """What the service says of a spec; nothing is submitted."""
+        """What the service says of a spec; nothing is submitted.
+
+        Args:
+            data: Have a worker of the cluster look at the data as well, and wait for what it finds.
+
+        Raises:
+            ServiceUnavailable: With `data`: the cluster cannot look now.
+        """
         body = job_flows.submission(spec, project, cluster)
-        return self._run(job_flows.validate(self._service, body))
+        return self._run(job_flows.validate(self._service, body, data=data))
 
     def job(self, job_id: str) -> Job:
         """A job as it stands.

@@ -143,11 +143,13 @@ class Validation(Document):
         spec: As resolved, with defaults.
         errors: Mistakes, each with `pointer` and `detail`.
         placement: Where the job would run.
+        notes: What a worker says of the data, with `validate(data=True)`.
     """
 
     spec: Mapping[str, Any] = field(default_factory=dict)
     errors: tuple[Mapping[str, Any], ...] = ()
     placement: Any = None
+    notes: tuple[str, ...] = ()
 
     @property
     def is_good(self) -> bool:

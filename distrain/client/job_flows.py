@@ -1,5 +1,6 @@
 """What is asked of jobs: submit, look, wait, change, stop."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +10,14 @@ from uuid import uuid4
 
 from distrain.client.answers import good_document, raise_for_problem
 from distrain.client.documents import Job, Validation
-from distrain.client.errors import NotFound, RequestRefused, WaitTimedOut
+from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
 from distrain.client.exchange import Answer, Call, Emit, Flow, Now, Pause
 from distrain.client.retries import Retries, answered
 from distrain.errors import InputError
 
 _WAIT_S = 30.0
 _LEAST_S = 1.0
+_AWAY_S = 5.0
 _MOST_LOOKED_AT = 2000
 _MOST_NAMED = 5
 
@@ -26,6 +28,15 @@ class Service:
 
     address: str
     retries: Retries
+
+    @property
+    def held_s(self) -> float:
+        """How long the service may hold a request, so that it does not look like a silent one."""
+        return self.retries.for_s / 2
+
+    def at_most(self, for_s: float) -> "Service":
+        """The same with less patience."""
+        return replace(self, retries=replace(self.retries, for_s=min(self.retries.for_s, for_s)))
 
     def ask(self, call: Call) -> Flow[Answer]:
         """The answer to a call, whatever it says."""
@@ -121,14 +132,48 @@ def _made(service: Service, call: Call) -> Flow[Job]:
     return replace(job, replayed=answer.status == 200)
 
 
-def validate(service: Service, body: Mapping[str, Any]) -> Flow[Validation]:
-    """What the service says of a submission; nothing is submitted."""
-    call = Call("POST", "/v1/jobs:validate", body=body)
+def validate(service: Service, body: Mapping[str, Any], *, data: bool = False) -> Flow[Validation]:
+    """What the service says of a submission; nothing is submitted.
+
+    Args:
+        data: Have a worker look at the data as well, and wait for what it finds.
+    """
+    params = {"data": "true"} if data else {}
+    call = Call("POST", "/v1/jobs:validate", params=params, body=body)
     answer = yield from service.ask(call)
     document = answer.document()
     if answer.status == 422 and isinstance(document, dict):
         return Validation.from_json(document)
-    return Validation.from_json(good_document(answer, call, service.address))
+    document = good_document(answer, call, service.address)
+    if answer.status != 202:
+        return Validation.from_json(document)
+    return (yield from _checked(service, str(document.get("url") or "")))
+
+
+def _checked(service: Service, url: str) -> Flow[Validation]:
+    """What a worker has found in the data, once it has looked."""
+    if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
+        raise ServiceError(
+            "the service names no check of the data that it has begun",
+            where={"server": service.address},
+            hint="Validate without `data`.",
+        )
+    tries = 0
+    while True:
+        found = yield from service.document(Call("GET", url))
+        if found.get("state") not in ("waiting", "running"):
+            checked = Validation.from_json(found)
+            passed = found.get("state") == "passed"
+            return checked if passed else replace(checked, errors=_mistakes(found, checked))
+        tries += 1
+        yield Pause(min(_LEAST_S, 0.05 * 2.0 ** min(tries, 10)))
+
+
+def _mistakes(found: Mapping[str, Any], checked: Validation) -> tuple[Mapping[str, Any], ...]:
+    """Why a check did not pass, each with `pointer` and `detail`; never nothing."""
+    why = found.get("error") or f"the check of the data ended as {found.get('state')!r}"
+    told = checked.errors or ({"message": why},)
+    return tuple({"pointer": "/spec", "detail": one.get("message", why), **one} for one in told)
 
 
 def job(service: Service, job_id: str) -> Flow[Job]:
@@ -210,11 +255,13 @@ def wait(service: Service, job_id: str, timeout_s: float | None) -> Flow[Job]:
     began_s: float = yield Now()
     asked_s, seen = began_s, None
     while True:
-        left_s = _WAIT_S if timeout_s is None else began_s + timeout_s - asked_s
-        hold_s = max(0.0, min(_WAIT_S, left_s))
+        left_s = math.inf if timeout_s is None else began_s + timeout_s - asked_s
+        hold_s = max(0.0, min(_WAIT_S, left_s, service.held_s))
         params = {"timeout_s": f"{hold_s:.3f}"}
         call = Call("GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30)
-        found = Job.from_json((yield from service.document(call)))
+        # A service that is away is not waited for much longer than the job.
+        patience = service.at_most(left_s + _AWAY_S)
+        found = Job.from_json((yield from patience.document(call)))
         if found != seen:
             yield Emit(found)
         seen = found

@@ -59,7 +59,7 @@ def answered(
         bounded = replace(call, read_s=min(call.read_s, left_s))
         reply: Answer | Failed = yield Open(bounded) if stream else Send(bounded)
         tries += 1
-        why = _why_again(reply)
+        why = _why_again(reply) or _why_dropped(reply, call)
         if isinstance(reply, Answer) and (
             not why or (keeps_cut and reply.is_good and reply.content)
         ):
@@ -86,6 +86,16 @@ def _why_again(reply: Answer | Failed) -> str:
     if isinstance(document, dict) and document.get("code") == "key_in_flight":
         return "the service is still at work on the same request"
     return ""
+
+
+def _why_dropped(reply: Answer | Failed, call: Call) -> str:
+    """Why a question is asked again whose answer the service did not word: it was being stopped.
+
+    A server that ends gives 500 without a document to the requests that it still holds.
+    """
+    if isinstance(reply, Failed) or reply.status != 500 or call.method != "GET":
+        return ""
+    return "the service answered 500" if reply.document() is None else ""
 
 
 def _is_hopeless(reply: Answer | Failed) -> bool:

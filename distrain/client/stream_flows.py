@@ -15,7 +15,7 @@ from distrain.client.sse import ServerEvent, SseParser
 _SILENT_S = 45.0  # three pings
 _POLL_S = (0.25, 2.0)
 _LOG_BYTES = 2**22
-_HELD_S = 10
+_HELD_S = 10.0
 _TAIL_OF_LOGS_S = 60.0
 _ENDS = frozenset({"end", "job.end"})
 
@@ -196,7 +196,7 @@ def _piece(service: Service, job_id: str, place: LogPlace, waits: bool) -> Flow[
     else:
         params["offset"] = str(place.offset or 0)
     if waits:  # the service answers as soon as there are bytes
-        params["wait_s"] = str(_HELD_S)
+        params["wait_s"] = f"{min(_HELD_S, service.held_s):.3f}"
     call = Call("GET", job_path(job_id, "logs"), params=params, read_s=30.0 + _HELD_S, whole_s=None)
     keeps_cut = place.tail is None  # it is not known where the bytes of a cut tail were
     answer = yield from answered(call, service.retries, service.address, keeps_cut=keeps_cut)

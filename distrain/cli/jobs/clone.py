@@ -2,7 +2,6 @@
 
 import click
 
-from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.lookup import connected, job_named
 from distrain.cli.jobs.place import chosen, job_options, service_at
 from distrain.cli.options import json_option, overrides_option
@@ -25,7 +24,8 @@ def command(
     """Submit a new job with the spec of JOB, and with what --set changes.
 
     JOB is a job's id, or its beginning. The new job begins at step 0, in a run directory of its
-    own. With --scheduler that lies beside JOB's, which must be on this machine.
+    own. With --scheduler that lies beside JOB's, which must be on this machine. If this command is
+    interrupted before a service has answered, the same command finds the clone that was made.
 
     \b
     Examples:
@@ -42,12 +42,12 @@ def command(
         clone_detached(found, place.scheduler, overrides, waits=waits)
         return
     from distrain.cli.jobs.served import parse_overrides
-    from distrain.cli.jobs.submit import finish
+    from distrain.cli.jobs.submit import finish, kept
 
     values = parse_overrides(overrides)
     with service_at(place.server) as service:
         original = service.find(job)
-        if_interrupted("see whether the clone was submitted: distrain jobs")
-        made = service.clone(original.id, values)
+        same = {"clone": original.id, "set": values}
+        made = kept(service, same, lambda key: service.clone(original.id, values, key=key))
         what = f"is submitted, a clone of {original.id}"
         finish(service, made, waits=waits, follows=False, as_json=as_json, what=what)

@@ -2,7 +2,6 @@
 
 import click
 
-from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.lookup import connected, job_named
 from distrain.cli.jobs.place import chosen, job_options, service_at
 from distrain.cli.options import json_option, overrides_option
@@ -26,7 +25,8 @@ def command(
 
     JOB is a job's id, or its beginning. It keeps its id and its run directory. --set changes its
     spec, as far as the same training follows from it; a job that has succeeded needs
-    train.epochs or train.max_steps. With --scheduler the run directory must be on this machine.
+    train.epochs or train.max_steps. With --scheduler the run directory must be on this machine. If
+    this command is interrupted before a service has answered, the same one resumes the job once.
 
     \b
     Examples:
@@ -43,13 +43,12 @@ def command(
         resume_detached(found, place.scheduler, overrides, waits=waits)
         return
     from distrain.cli.jobs.served import parse_overrides
-    from distrain.cli.jobs.submit import finish
+    from distrain.cli.jobs.submit import finish, kept
 
     values = parse_overrides(overrides)
     with service_at(place.server) as service:
         ended = service.find(job)
-        if_interrupted(f"see whether job {ended.id} was resumed: distrain status {ended.id}")
-        resumed = service.resume(ended.id, values)
-        finish(
-            service, resumed, waits=waits, follows=False, as_json=as_json, what="is to be resumed"
-        )
+        same = {"resume": ended.id, "set": values}
+        resumed = kept(service, same, lambda key: service.resume(ended.id, values, key=key))
+        what = "was resumed already" if resumed.replayed else "is to be resumed"
+        finish(service, resumed, waits=waits, follows=False, as_json=as_json, what=what)

@@ -13,6 +13,8 @@ from distrain.cli.options import PATH, json_option, overrides_option
 from distrain.cli.output import json_wanted, print_answer, print_remark, print_result
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distrain.client import Client, Job
     from distrain.spec import JobSpec
 
@@ -116,24 +118,44 @@ def spec_document(spec: "JobSpec") -> dict[str, Any]:
 
 def _submitted(client: "Client", body: dict[str, Any], *, again: bool) -> "Job":
     """The job, under a key that is on disk before the first request."""
+    other = " (--again submits another one)"
+    return kept(client, body, lambda key: client.submit_body(body, key), again=again, other=other)
+
+
+def kept(
+    client: "Client",
+    what: dict[str, Any],
+    make: "Callable[[str], Job]",
+    *,
+    again: bool = False,
+    other: str = "",
+) -> "Job":
+    """The job that a request makes, under a key that is on disk before the request is sent.
+
+    Args:
+        what: What makes it the same request as an earlier one.
+        make: Sends it.
+        again: Make another job, whatever was left behind.
+        other: How people get another job, for where one was left behind.
+    """
     from distrain.cli.jobs.pending import age, digest, pending
     from distrain.client import ServiceError, ServiceUnavailable, state_folder
     from distrain.wording import duration
 
     folder = state_folder() / "submissions"
-    same = digest(client.address, body)
+    same = digest(client.address, what)
     with pending(folder, same, time.time(), again=again) as note:
         if note.is_old:
             print_remark(
                 f"the same submission was left unanswered {duration(age(note), 0)} ago: looking "
-                "for its job, or submitting it now (--again submits another one)"
+                f"for its job, or submitting it now{other}"
             )
         if_interrupted(
             "nobody knows whether the job was submitted; the same command finds it, and submits "
             "nothing twice"
         )
         try:
-            job = client.submit_body(body, key=note.key)
+            job = make(note.key)
         except ServiceUnavailable as error:
             error.hint = "Repeat the same command: it submits nothing twice."
             raise

@@ -121,7 +121,8 @@ def _is_complete(
 
 def _nothing(job: Job, place: LogPlace, now_s: float) -> LogPart:
     ended = _has_ended(job, place.attempt)
-    is_complete = ended and now_s - (job.finished_at_s or 0.0) >= QUIET_S
+    never_ran = job.attempt == 0  # no rank is there that could still write
+    is_complete = ended and (never_ran or now_s - (job.finished_at_s or 0.0) >= QUIET_S)
     return LogPart(LogSlice(b"", 0, 0, 0, is_complete), is_complete)
 
 
