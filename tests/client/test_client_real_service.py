@@ -429,3 +429,13 @@ def test_a_validation_with_data_waits_for_what_a_worker_finds(
     assert not lost.is_good
     assert lost.errors[0]["detail"] == "the worker has died"
     assert not gateway.outcomes
+
+
+def test_a_wait_outlives_a_server_that_drops_it_as_it_stops() -> None:
+    """A server that is being stopped gives 500 without a document to what it still holds."""
+    replies = [Reply(500, b"Internal Server Error"), Reply(200, {"id": "a", "state": "succeeded"})]
+    with (
+        ScriptedService(lambda seen: replies.pop(0)) as service,
+        Client(service.address, retries=QUICK) as client,
+    ):
+        assert client.wait("a").state == "succeeded"

@@ -96,17 +96,13 @@ class LiveService:
 
 @contextmanager
 def live_service(
-    folder: Path,
-    options: Mapping[str, Any] | None = None,
-    store: Store | None = None,
-    port: int = 0,
+    folder: Path, options: Mapping[str, Any] | None = None, store: Store | None = None
 ) -> Iterator[LiveService]:
     """Serve in the block.
 
     Args:
         options: Settings besides the data folder and generous limits.
         store: An open one; without it a SQLite file is made.
-        port: Of loopback; 0 is any.
     """
     values: dict[str, Any] = {"data_dir": folder / "data", "limits": FAST}
     settings = Settings(**(values | dict(options or {})))
@@ -117,7 +113,7 @@ def live_service(
     store.put_project("default", UNLIMITED)
     app = make_app(store, settings)
     server = uvicorn.Server(
-        uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=2)
+        uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=2)
     )
     thread = threading.Thread(target=server.run, name="service")
     thread.start()
