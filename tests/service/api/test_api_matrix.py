@@ -161,7 +161,7 @@ def _case(call: tuple[str, str]):
     return pytest.param(call, id=" ".join(call), marks=[pytest.mark.slow] if waits else [])
 
 
-@pytest.mark.parametrize("call", map(_case, sorted(CALLS & TABLE.keys())))
+@pytest.mark.parametrize("call", [_case(call) for call in sorted(CALLS & TABLE.keys())])
 def test_each_role_gets_what_the_table_says(world: World, call: tuple[str, str]):
     may, sees, scope = TABLE[call]
     job = world.submit("alice") if call[0] == "get" else None  # who reads changes nothing
