@@ -19,9 +19,18 @@ _PRELOAD = "distrain.preload"
 
 @contextmanager
 def local_cluster(
-    num_workers: int, threads_per_worker: int, device: str, dashboard_address: str
+    num_workers: int,
+    threads_per_worker: int,
+    device: str,
+    dashboard_address: str,
+    *,
+    private: bool = False,
 ) -> Iterator[Any]:
-    """Yield a client of a new cluster of worker processes on this machine."""
+    """Yield a client of a new cluster of worker processes on this machine.
+
+    With `private`, Dask's comm asks for a certificate that only these processes have, made for
+    this cluster and kept in memory: other users of the machine do not get in.
+    """
     import dask
     from distributed import Client, LocalCluster
 
@@ -35,6 +44,7 @@ def local_cluster(
         # What goes wrong reaches the caller as an error; what remains is the noise of workers
         # whose heartbeat meets a scheduler that is closing.
         "silence_logs": logging.CRITICAL,
+        "security": private,
     }
     gpus = check_gpus(num_workers, device)
     given = dask.config.get(_PRELOAD_KEY, None) or []

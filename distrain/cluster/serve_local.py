@@ -62,7 +62,7 @@ def _run(folder: Path, workers: int | None, device: str) -> None:
     write_started(folder, started)
     with telling(folder, started):
         num_workers = workers or (count_gpus() if device != "cpu" else 0) or DEFAULT_WORKERS
-        with local_cluster(num_workers, 1, device, "127.0.0.1:0") as client:
+        with local_cluster(num_workers, 1, device, "127.0.0.1:0", private=True) as client:
             scheduler = client.cluster.scheduler
             running = replace(
                 started,

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from distributed import Client, Security
 
 from distrain.cluster import ProcessId, StartedCluster, read_started, write_started
 from distrain.service.clusters import Found, make_launcher
@@ -84,6 +85,12 @@ def test_a_cluster_is_started_once_survives_its_starter_and_ends(tmp_path, monke
     with urllib.request.urlopen(request) as answer:
         assert json.load(answer)["jobs"] == []
     assert launchers[1].state().phase == "running"
+
+    # Whoever lacks its certificate, another user of the machine say, is not let in by Dask's comm.
+    scheduler = read_started(folder).scheduler
+    assert scheduler.startswith("tls://")
+    with pytest.raises(OSError, match="certificate does not match"):
+        Client(scheduler, security=Security.temporary(), timeout=2)
 
     launcher_in(tmp_path).stop()
     until(lambda: not processes_of(folder))
