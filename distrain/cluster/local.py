@@ -44,7 +44,7 @@ def local_cluster(
         # What goes wrong reaches the caller as an error; what remains is the noise of workers
         # whose heartbeat meets a scheduler that is closing.
         "silence_logs": logging.CRITICAL,
-        "security": private,
+        "security": True if private else None,
     }
     gpus = check_gpus(num_workers, device)
     given = dask.config.get(_PRELOAD_KEY, None) or []

@@ -95,23 +95,30 @@ class Cluster:
 
         With `fewer` it may have fewer ranks than it wants; jobs in `without` are thought away.
         """
-        taken = self.busy(without) | self.reserved(job, without)
+        busy = self.busy(without)
+        taken = busy | self.reserved(job, without)
         allowed = job.request.allowed_ranks or (job.num_ranks,)
         shortage: Shortage | None = None
         for num_ranks in allowed if fewer else allowed[:1]:
-            placed = self._place(num_ranks, taken)
+            placed = self._place(num_ranks, taken, busy)
             if not isinstance(placed, Shortage):
                 return placed
             shortage = shortage or placed
         assert shortage is not None
         return shortage
 
-    def _place(self, num_ranks: int, taken: set[Slot]) -> tuple[RankPlacement, ...] | Shortage:
+    def _place(
+        self, num_ranks: int, taken: set[Slot], busy: set[Slot]
+    ) -> tuple[RankPlacement, ...] | Shortage:
         liked = {slot for slot in self.slots if slot.host not in self.avoided}
         if len(liked) < num_ranks:  # better a host that failed than never
             return place_gang(num_ranks, self.slots, taken)
         placed = place_gang(num_ranks, liked, taken)
         if isinstance(placed, Shortage) and len(liked) < len(self.slots):
+            if not liked & busy:  # jobs that wait have reserved them: none would come free
+                anywhere = place_gang(num_ranks, self.slots, taken)
+                if not isinstance(anywhere, Shortage):
+                    return anywhere
             hosts = ", ".join(f"{host} ({why})" for host, why in sorted(self.avoided.items()))
             return Shortage(f"{placed.reason}; avoided for now: {hosts}")
         return placed

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_fixtures import browser, tab
 from dask_world import DaskWorld, TrainCommand
 from distributed import Client
 from small_jobs import small_document, write_prepared
 from yaml import safe_dump
+
+__all__ = ["browser", "tab"]
 
 OUTPUT = Path(__file__).parents[2] / "test-output"
 

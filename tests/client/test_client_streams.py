@@ -231,8 +231,8 @@ def test_the_last_lines_of_a_log_and_what_follows() -> None:
         assert list(client.logs("dlrm-1", rank=3, tail=2)) == [b"8\n9\n", b"10\n"]
     asked = [seen.params for seen in service.seen if seen.path.endswith("/logs")]
     assert asked == [
-        {"rank": "3", "limit": "1048576", "attempt": "2", "tail": "2"},
-        {"rank": "3", "limit": "1048576", "attempt": "2", "offset": "1004"},
+        {"rank": "3", "limit": "4194304", "attempt": "2", "tail": "2"},
+        {"rank": "3", "limit": "4194304", "attempt": "2", "offset": "1004"},
     ]
 
 

@@ -14,7 +14,7 @@ from distrain.events import (
 )
 from distrain.jobs import JobState, Reason, Slot
 from distrain.machine.hosts import AVOID_S
-from distrain.machine.machine import CANCEL_GRACE_S, GIVE_UP_S, SETTLE_S
+from distrain.machine.machine import CANCEL_GRACE_S, GIVE_UP_S, SETTLE_S, Machine
 from distrain.machine.messages import (
     Budgets,
     Cancel,
@@ -22,8 +22,11 @@ from distrain.machine.messages import (
     EndGang,
     LaunchGang,
     StopGang,
+    Submit,
     TakeStacks,
+    Tick,
     WorkerLeaving,
+    WorkersChanged,
 )
 from distrain.machine.queue import FEWER_AFTER_S
 from distrain.machine.watchdog import STACKS_S
@@ -653,3 +656,20 @@ def test_a_gang_in_which_one_rank_is_not_ready_is_not_running():
     story.submit("a", budgets=SOME)
     story.rank("a", TrainingStarted(0, 10, 100, 100, 5))
     assert story.state() is JobState.STARTING
+
+
+def test_jobs_whose_reservations_cross_on_the_last_good_host_do_not_wait_for_each_other():
+    x, y = ([Slot(host, f"tcp://{host}:{n}", f"{host}{n}") for n in range(3)] for host in "xy")
+    machine = Machine()
+    patient = {"budgets": Budgets(None, None, None), "backoff_s": 0.0}
+    machine.handle(WorkersChanged(frozenset({Slot("x", "tcp://x:10", "x1"), x[2], y[2]})), 0.0)
+    machine.handle(Submit("a", 3, 1e9, **patient), 0.0)
+    machine.handle(Submit("b", 3, 1e9, **patient), 0.0)
+    machine.handle(WorkersChanged(frozenset({*x, *y})), 0.0)
+    machine.handle(WorkersChanged(frozenset()), 1.0)
+    for now_s in (2.0, 20.0):
+        machine.handle(Tick(), now_s)
+    assert [job.state for job in machine.jobs.values()] == [JobState.RESTARTING] * 2
+    machine.handle(WorkersChanged(frozenset({*x, *y})), 21.0)
+    assert "avoided for now: x" in machine.jobs["b"].why_pending
+    assert machine.jobs["a"].state is JobState.STARTING

@@ -117,7 +117,7 @@ def test_words_that_no_database_holds_keep_no_other_job_from_being_written(
             fake.end(job_id, "failed")
         until(lambda: all(job_of(store, one).phase is Phase.FINAL for one in ("job-1", "job-2")))
     message = job_of(store, "job-1").message or ""
-    assert message.startswith("ValueError: ? and \\0 and xxx")
+    assert message.startswith("ValueError: \ufffd and \ufffd and xxx")
     assert len(message) <= 8000
 
 
