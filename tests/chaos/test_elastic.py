@@ -106,7 +106,7 @@ def test_a_job_shrinks_when_a_worker_goes_and_grows_when_one_comes(
 def test_a_job_of_higher_priority_goes_first_and_the_other_goes_on_afterwards(
     prepared: Path, tmp_path: Path
 ) -> None:
-    low = write_job(prepared, tmp_path / "low.yaml", 1_500)
+    low = write_job(prepared, tmp_path / "low.yaml", 4_000)
     high = write_job(prepared, tmp_path / "high.yaml", 40, queue={"priority": 1})
     peace, run_dir, log = tmp_path / "peace", tmp_path / "low", tmp_path / "log"
     assert run_distrain("train", low, "--run-dir", peace).returncode == 0
