@@ -45,7 +45,10 @@ class DashboardProxy:
         self._token = token
         self._tls = verify
         self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(READ_S, connect=CONNECT_S), verify=verify or True
+            # Nothing stays open for whoever ends this process to close.
+            limits=httpx2.Limits(max_keepalive_connections=0),
+            timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
+            verify=verify or True,
         )
 
     async def close(self) -> None:

@@ -3,7 +3,11 @@
 import pytest
 from page_world import page_world
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # A socket that a leaving browser cut may be collected, and warned about, in a later test.
+    pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")
