@@ -94,11 +94,11 @@ def test_random_stories() -> None:
 
 @pytest.mark.slow
 def test_whatever_happens_for_long() -> None:
-    _check(1500, 80)
+    _check(150, 60)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 20_000, 2000))
+@pytest.mark.parametrize("first", range(0, 4000, 2000))
 def test_many_random_stories(first: int) -> None:
     for seed in range(first, first + 2000):
         walk(seed, 120)
