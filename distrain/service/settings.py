@@ -1,13 +1,11 @@
 """What an operator decides: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -16,28 +14,32 @@ from pydantic_settings import (
 )
 
 from distrain.errors import InputError
+from distrain.service.profiles import (
+    NAME_PATTERN,
+    ClusterProfile,
+    Name,
+    Section,
+    TlsFiles,
+    is_loopback,
+)
 
-NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+__all__ = [
+    "NAME_PATTERN",
+    "ClusterProfile",
+    "Leases",
+    "Limits",
+    "Listen",
+    "ProjectSettings",
+    "Retention",
+    "Settings",
+    "SignOn",
+    "TlsFiles",
+    "Webhooks",
+    "load_settings",
+]
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("::")
-    (True, True, True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Limits(_Section):
+class Limits(Section):
     """What one user or one request may take."""
 
     body_bytes: int = Field(256 * 2**10, description="Of a request.")
@@ -52,7 +54,7 @@ class Limits(_Section):
     webhooks: int = Field(20, ge=0, description="Of a user in a project.")
 
 
-class Retention(_Section):
+class Retention(Section):
     """How long rows and files are kept, in days; 0 keeps them for ever."""
 
     jobs_days: float = Field(180, description="Jobs, after their end.")
@@ -62,86 +64,7 @@ class Retention(_Section):
     run_dirs_days: float = Field(90, description="Run directories, after their job's end.")
 
 
-class TlsFiles(_Section):
-    """Certificates, as PEM files."""
-
-    ca_file: Path | None = Field(None, description="Of the authority that signed the peers.")
-    cert_file: Path | None = Field(None, description="The own certificate.")
-    key_file: Path | None = Field(None, description="Its key.")
-
-    @model_validator(mode="after")
-    def _pairs(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file belong together: give both, or none")
-        return self
-
-
-class ClusterProfile(_Section):
-    """A cluster, whoever starts it.
-
-    `address`: it runs already. `local`: the service starts it on this machine. `slurm`: the service
-    starts it as a Slurm job when it is needed.
-    """
-
-    kind: Literal["address", "local", "slurm"] = Field(
-        "address", description="Where it comes from, as above."
-    )
-    url: str | None = Field(
-        None, description="The scheduler's HTTP address, as of its dashboard; for `address`."
-    )
-    tls: TlsFiles = TlsFiles()
-    token_file: Path | None = Field(
-        None, description="A file with the scheduler's token (DISTRAIN_DASHBOARD_TOKEN there)."
-    )
-    run_root: Path | None = Field(
-        None,
-        description="Run directories go to RUN_ROOT/PROJECT/JOB; workers and service must see it.",
-    )
-    allowed_roots: tuple[str, ...] = Field(
-        (), description="Paths and URL prefixes that specs may name; empty: any absolute one."
-    )
-    model_packages: tuple[str, ...] = Field(
-        (), description="Packages whose functions a spec's `custom` model may name."
-    )
-    projects: tuple[Name, ...] = Field((), description="Who may use it; empty: every project.")
-    max_priority: int = Field(1000, description="The highest priority of any job on it.")
-    num_workers: int | None = Field(None, description="Workers of a cluster that is started.")
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Of a cluster that is started; auto: GPUs where there are any."
-    )
-    idle_stop_s: float | None = Field(None, description="How long it may be idle; null: for ever.")
-    environment: dict[str, str] = Field(
-        {}, description="Variables that a cluster that is started gets besides."
-    )
-    slurm: dict[str, str] = Field({}, description="Options of sbatch, such as partition, time.")
-
-    @model_validator(mode="after")
-    def _fits_its_kind(self) -> Self:
-        if self.kind == "address" and not self.url:
-            raise ValueError("a cluster of the kind `address` needs its url")
-        if self.kind != "address" and self.url:
-            raise ValueError(f"the service starts a cluster of the kind `{self.kind}`: no url")
-        if self.run_root and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(self.run_root)):
-            raise ValueError(
-                f"run_root {self.run_root}: run directories cannot lie at a URL: name a folder of "
-                "a filesystem that the service and all workers share"
-            )
-        if self.url:
-            parts = urlsplit(self.url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("the url is that of the dashboard: http://HOST:PORT or https://")
-            if parts.username or parts.password:
-                raise ValueError("no credentials in the url: name a token_file")
-        if self.kind == "slurm" and not self.run_root:
-            raise ValueError(
-                "a cluster of the kind `slurm` needs a run_root on a shared filesystem"
-            )
-        if self.slurm and self.kind != "slurm":
-            raise ValueError(f"options of sbatch, and the kind is `{self.kind}`")
-        return self
-
-
-class ProjectSettings(_Section):
+class ProjectSettings(Section):
     """A project that the configuration declares; the API does not change it."""
 
     max_ranks: int | None = Field(None, description="Of jobs that run at once; null: any number.")
@@ -153,7 +76,7 @@ class ProjectSettings(_Section):
     )
 
 
-class SignOn(_Section):
+class SignOn(Section):
     """Users whom a proxy names in a header; taken over a Unix socket or mutual TLS alone."""
 
     user_header: str = Field("X-Forwarded-User", description="Where the proxy names the user.")
@@ -162,7 +85,7 @@ class SignOn(_Section):
     )
 
 
-class Listen(_Section):
+class Listen(Section):
     """Where the API listens: a Unix socket, or a host and a port."""
 
     host: str = Field("127.0.0.1", description="A name or address of this machine.")
@@ -197,7 +120,7 @@ class Listen(_Section):
         return f"{scheme}://{host}:{self.port}"
 
 
-class Leases(_Section):
+class Leases(Section):
     """How long a reconciler owns a cluster without renewing, in seconds by the database's clock."""
 
     ttl_s: float = Field(15.0, ge=1, description="How long one holds.")
@@ -211,7 +134,7 @@ class Leases(_Section):
         return self
 
 
-class Webhooks(_Section):
+class Webhooks(Section):
     """Where webhooks may go."""
 
     allow_private: tuple[str, ...] = Field(

@@ -7,6 +7,11 @@ import pytest
 from distrain.errors import InputError
 from distrain.service.settings import Settings, load_settings
 
+WORKERS = "workload: statefulset/a, max_workers: 2"
+KUBERNETES = (
+    "clusters: {{a: {{kind: kubernetes, url: 'http://h:1', run_root: /r, kubernetes: {{{}}}}}}}"
+)
+
 
 def written(folder: Path, text: str) -> Path:
     file = folder / "serve.yaml"
@@ -46,6 +51,17 @@ def test_settings_travel_as_json():
         ("clusters: {a: {url: 'http://u:p@h:1'}}", "no credentials"),
         ("clusters: {a: {kind: slurm}}", "needs a run_root"),
         ("clusters: {a: {kind: local, slurm: {time: '1'}}}", "options of sbatch"),
+        (KUBERNETES.format("workload: pod/a, max_workers: 1"), "is none of statefulset"),
+        (KUBERNETES.format("workload: statefulset/A, max_workers: 1"), "is none of statefulset"),
+        (KUBERNETES.format("workload: statefulset/a"), "kubernetes.max_workers: Field required"),
+        (KUBERNETES.format(f"{WORKERS}, replicas: 1"), "kubernetes.replicas: there is no such"),
+        (KUBERNETES.format(f"{WORKERS}, min_workers: 3"), "min_workers is larger"),
+        (KUBERNETES.format(f"{WORKERS}, api_url: 'https://k:1'"), "no own namespace"),
+        (KUBERNETES.format(f"{WORKERS}, namespace: n, api_url: 'https://k'"), "with a token_file"),
+        (KUBERNETES.format(f"{WORKERS}, namespace: A_"), "kubernetes.namespace: "),
+        (KUBERNETES.format(f"{WORKERS}}}, num_workers: 2, slurm: {{"), "num_workers: the wor"),
+        ("clusters: {a: {kind: kubernetes, url: 'http://h:1', run_root: /r}}", "belong together"),
+        ("clusters: {a: {kind: kubernetes, kubernetes: {workload: deployment/a}}}", "max_workers"),
         ("sign_on: {}", "could name any user"),
         ("leases: {ttl_s: 5}", "shorter than ttl_s"),
         ("[1]", "not a mapping"),
@@ -58,6 +74,19 @@ def test_what_cannot_be_used_is_refused_with_its_place(tmp_path, text, told):
         load_settings(file)
     assert told in str(refused.value)
     assert str(file) in str(refused.value)
+
+
+def test_workers_in_kubernetes(tmp_path):
+    text = KUBERNETES.format(
+        f"{WORKERS}, token_file: t, api_url: 'http://127.0.0.1:8001', namespace: n"
+    )
+    section = load_settings(written(tmp_path, text)).clusters["a"].kubernetes
+    assert section.token_file == tmp_path / "t"
+    assert section.resource == ("apps", "v1", "statefulsets", "a")
+    named = section.model_copy(
+        update={"workload": "daskworkergroups.v1.kubernetes.dask.org/b-default"}
+    )
+    assert named.resource == ("kubernetes.dask.org", "v1", "daskworkergroups", "b-default")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def make_launcher(name: str, settings: Settings, service_id: str) -> Launcher:
         service_id: The store's; it tells the Slurm jobs of several services of one user apart.
     """
     profile = settings.clusters[name]
-    if profile.kind == "address":
+    if profile.kind in ("address", "kubernetes"):
         return AddressLauncher(name, profile)
     if profile.kind == "local":
         return LocalLauncher(name, profile, settings.data_dir / "clusters" / name)
