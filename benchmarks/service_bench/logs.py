@@ -76,13 +76,14 @@ async def _follow(url: str, at: Served, log: Path, count: int, seconds: float) -
     async def follow(client: httpx2.AsyncClient) -> None:
         offset, rest = 0, ""
         while time.time() < ends_s:
-            query = {"offset": offset, "wait_s": 5}
-            answer = await client.get(url, params=query, headers=at.headers())
-            now_s = time.time()
-            assert answer.status_code == 200, answer.text
-            offset = int(answer.headers["X-Next-Offset"])
-            *lines, rest = (rest + answer.text).split("\n")
-            lags_s.extend(now_s - float(line) for line in lines)
+            query = {"offset": offset, "wait_s": 5, "follow": "true"}
+            async with client.stream("GET", url, params=query, headers=at.headers()) as answer:
+                assert answer.status_code == 200, await answer.aread()
+                async for chunk in answer.aiter_raw():
+                    now_s = time.time()
+                    offset += len(chunk)
+                    *lines, rest = (rest + chunk.decode()).split("\n")
+                    lags_s.extend(now_s - float(line) for line in lines)
 
     limits = httpx2.Limits(max_connections=count, max_keepalive_connections=count)
     async with httpx2.AsyncClient(timeout=30.0, limits=limits) as client:

@@ -71,11 +71,7 @@ def _connection(service: Service, path: str, last_id: str) -> Flow[tuple[str, in
 def _check_stream(answer: Answer, call: Call, service: Service) -> Flow[None]:
     if answer.is_good and "text/event-stream" in answer.headers.get("content-type", ""):
         return
-    content = b""
-    while isinstance(chunk := (yield Read()), bytes) and len(content) < 2**20:
-        content += chunk
-    whole = replace(answer, content=content)
-    raise_for_problem(whole, call, service.address)
+    raise_for_problem((yield from _whole(answer)), call, service.address)
     raise ServiceError(
         f"what answered {call.method} {call.path} is no stream of events",
         where={"server": service.address},
@@ -195,15 +191,47 @@ def _piece(service: Service, job_id: str, place: LogPlace, waits: bool) -> Flow[
         params["tail"] = str(place.tail)
     else:
         params["offset"] = str(place.offset or 0)
-    if waits:  # the service answers as soon as there are bytes
+    if waits:  # the service answers as soon as there are bytes, and goes on
         params["wait_s"] = f"{min(_HELD_S, service.held_s):.3f}"
     call = Call("GET", job_path(job_id, "logs"), params=params, read_s=30.0 + _HELD_S, whole_s=None)
+    if waits and place.tail is None:
+        return (yield from _following_piece(service, call, place))
     keeps_cut = place.tail is None  # it is not known where the bytes of a cut tail were
     answer = yield from answered(call, service.retries, service.address, keeps_cut=keeps_cut)
     if answer.status in (404, 416) and waits:
         return _Piece()  # the attempt's file is made at its start
     raise_for_problem(answer, call, service.address)
     return _read_piece(answer, place)
+
+
+def _following_piece(service: Service, call: Call, place: LogPlace) -> Flow[_Piece]:
+    """Emit the bytes of an answer that goes on while the rank prints; returns what is behind them.
+
+    Where there is nothing to follow, or by an older service, the answer is a whole one.
+    """
+    call = replace(call, params={**call.params, "follow": "true"})
+    answer = yield from answered(call, service.retries, service.address, stream=True)
+    begin, _ = _ends(answer)
+    if not answer.is_good or begin is None or "x-next-offset" in answer.headers:
+        whole = yield from _whole(answer)
+        if whole.status in (404, 416):
+            return _Piece()
+        raise_for_problem(whole, call, service.address)
+        return _read_piece(whole, place)
+    end = begin
+    while isinstance(chunk := (yield Read()), bytes):
+        end += len(chunk)
+        yield Emit(chunk)
+    return _Piece(b"", end, more=end > begin)
+
+
+def _whole(answer: Answer) -> Flow[Answer]:
+    """An answer with what can be had of its content."""
+    content = bytearray()
+    while isinstance(chunk := (yield Read()), bytes) and len(content) <= 2 * _LOG_BYTES:
+        content += chunk
+    cut = chunk.why if isinstance(chunk, Failed) else ""
+    return replace(answer, content=bytes(content), cut=cut)
 
 
 def _read_piece(answer: Answer, place: LogPlace) -> _Piece:

@@ -109,6 +109,16 @@ class Problem(Exception):
         )
 
 
+def too_many_streams(most: int) -> Problem:
+    """What is said of a caller who has so many streams open."""
+    return Problem(
+        "rate",
+        f"{most} streams of this caller are open already",
+        hint="Close one first; `/v1/events` has the events of all jobs in one stream.",
+        retry_after_s=5,
+    )
+
+
 def not_found(what: str) -> Problem:
     """The answer for what is not there and for what the caller may not see: they look the same."""
     return Problem("not_found", f"no {what}, or you may not see it")

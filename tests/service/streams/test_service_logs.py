@@ -9,6 +9,7 @@ import pytest
 from live_service import LiveService
 from service_store import submitted
 
+from distrain.service.api.routes import logs
 from distrain.service.values import Job, Role
 from distrain.worker.log_pump import BoundedLog
 
@@ -148,6 +149,48 @@ def test_a_log_whose_writer_was_killed_is_complete_after_a_while(
     os.utime(path, (old_s, old_s))
     service.change(job, finished_at_s=old_s)
     assert alice.get(path_of(job)).headers["X-Complete"] == "true"
+
+
+def test_one_answer_goes_on_while_the_rank_prints(service: LiveService, alice) -> None:
+    """As long as bytes come: then `X-Complete` of the next answer tells whether that was all."""
+    job = service.job()
+    log = BoundedLog(service.paths(job).log(0, 1))
+    log.write(b"0\n")
+    params = {"offset": 0, "follow": "true", "wait_s": 30}
+    with alice.stream("GET", path_of(job), params=params) as answer:
+        assert answer.headers["X-Offset"] == "0"
+        assert "X-Next-Offset" not in answer.headers
+        found = b""
+        for chunk in answer.iter_raw():  # each is printed when the one before has come
+            found += chunk
+            number = found.count(b"\n")
+            if number < 20:
+                log.write(b"%d\n" % number)
+            else:
+                log.close()
+    assert found == b"".join(b"%d\n" % number for number in range(20))
+    rest = alice.get(path_of(job), params=params | {"offset": len(found)})
+    assert (rest.content, rest.headers["X-Complete"]) == (b"", "true")
+    whole = alice.get(path_of(job), params=params)  # nothing to wait for
+    assert (whole.content, whole.headers["X-Complete"]) == (found, "true")
+    assert not service.app.state.streams.open
+
+
+def test_an_answer_that_goes_on_ends_where_its_reader_may_see_no_more(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_CHECK_S", 0.1)
+    job = service.job()
+    log = BoundedLog(service.paths(job).log(0, 1))
+    log.write(b"seen")
+    with service.client("eve") as eve:
+        service.store.set_member(job.project, "eve", Role.VIEWER)
+        params = {"offset": 0, "follow": "true", "wait_s": 30}
+        with eve.stream("GET", path_of(job), params=params) as answer:
+            service.store.remove_member(job.project, "eve")
+            assert b"".join(answer.iter_raw()) == b"seen"
+        assert eve.get(path_of(job), params=params).status_code == 404
+    log.close()
 
 
 @pytest.mark.parametrize(

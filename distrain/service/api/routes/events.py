@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from distrain.service.access import Action, may, visible
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Parts, Service, caller_now, require, seen_job
-from distrain.service.api.problems import Problem
+from distrain.service.api.problems import Problem, too_many_streams
 from distrain.service.api.showing import contacts, job_document
 from distrain.service.api.streams import EventStream, Stream, streams_of
 from distrain.service.decide import event_document
@@ -75,12 +75,7 @@ def _stream(
     streams, most = streams_of(request.app), service.settings.limits.streams_per_token
     release = streams.take(caller, most)
     if release is None:
-        raise Problem(
-            "rate",
-            f"{most} streams of this caller are open already",
-            hint="Close one first; `/v1/events` has the events of all jobs in one stream.",
-            retry_after_s=5,
-        )
+        raise too_many_streams(most)
     stream = Stream(streams.feed, _Source(request, service, caller, job_id))
     return EventStream(stream.frames(after), release)
 

@@ -1,5 +1,7 @@
 """`/v1/jobs/{id}/logs`: what a rank printed, by the numbers of its bytes."""
 
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from distrain.errors import DistrainError
 from distrain.runs import BeyondLog
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
@@ -18,9 +21,10 @@ from distrain.service.api.dependencies import (
     require,
     seen_job,
 )
-from distrain.service.api.problems import Problem, not_found
+from distrain.service.api.problems import Problem, not_found, too_many_streams
 from distrain.service.api.streams import (
     PLAIN,
+    LiveResponse,
     LogPart,
     LogPlace,
     Streams,
@@ -71,15 +75,21 @@ async def job_logs(
     wait_s: Annotated[
         float, Query(ge=0, le=30, description="How long to wait for bytes where there are none.")
     ] = 0.0,
+    follow: Annotated[
+        bool, Query(description="Whether more bytes are sent in the same answer as they come.")
+    ] = False,
 ) -> Response:
     """What a rank printed. A byte keeps its number for ever.
 
     Go on at `X-Next-Offset` until `X-Complete` is `true`. If an answer breaks off, go on behind the
     bytes that came, from `X-Offset`.
+
+    With `follow` an answer without `X-Next-Offset` goes on while the rank prints. It ends where
+    nothing comes for `wait_s`, at a gap, with the log and with the service: go on behind its bytes.
     """
     require(caller, Action.SEE_JOB)
-    if tail is not None and offset is not None:
-        raise Problem("bad_request", "`tail` and `offset` exclude each other")
+    if tail is not None and (follow or offset is not None):
+        raise Problem("bad_request", "`tail` excludes `offset` and `follow`")
     streams = streams_of(request.app)
     job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     place = await streams.in_file_thread(partial(_place, job, attempt, rank))
@@ -88,33 +98,84 @@ async def job_logs(
         part = await _read(streams, partial(read_tail, place, tail, most, job, service.now_s()))
     else:
         wanted = _Wanted(place, offset or 0, most, wait_s)
-        part = await _read_or_wait(request, service, caller, job, wanted)
+        reading = _Reading(request, service, caller, job, wanted, service.clock())
+        part = await reading.part()
+        if follow and part.slice.data and not (part.is_complete or part.slice.gaps):
+            return _followed(reading, part)
     return Response(part.slice.data, headers=PLAIN | _headers(part, place))
 
 
+@dataclass(frozen=True)
 class _Wanted:
-    def __init__(self, place: LogPlace, offset: int, limit: int, wait_s: float):
-        self.place, self.offset, self.limit, self.wait_s = place, offset, limit, wait_s
+    place: LogPlace
+    offset: int
+    limit: int
+    wait_s: float
 
 
-async def _read_or_wait(
-    request: Request, service: Parts, caller: Principal, job: Job, wanted: _Wanted
-) -> LogPart:
-    until_s = service.clock() + wanted.wait_s
-    streams, place = streams_of(request.app), wanted.place
-    while True:
-        now_s = service.now_s()
-        part = await _read(streams, partial(read, place, wanted.offset, wanted.limit, job, now_s))
-        left_s = until_s - service.clock()
-        is_over = left_s <= 0 or streams.feed.stopped
-        if part.slice.data or part.slice.gaps or part.is_complete or is_over:
-            return part
-        known = (part.slice.end, part.slice.is_closed)
-        seen = partial(streams.in_file_thread, partial(look, place))
-        await streams.logs.until_other(place, seen, known, min(left_s, _CHECK_S))
-        # Whoever may no longer see the job gets no more of its log.
-        caller = await run_in_threadpool(caller_now, request, service)
-        job = await run_in_threadpool(seen_job, service.store, caller, job.id)
+@dataclass
+class _Reading:
+    """Whose log is read for whom, and from where on."""
+
+    request: Request
+    service: Parts
+    caller: Principal
+    job: Job
+    wanted: _Wanted
+    checked_s: float
+
+    @property
+    def streams(self) -> Streams:
+        return streams_of(self.request.app)
+
+    async def part(self) -> LogPart:
+        """The next bytes; they are waited for where there are none."""
+        service, streams, wanted = self.service, self.streams, self.wanted
+        until_s = service.clock() + wanted.wait_s
+        while True:
+            work = partial(
+                read, wanted.place, wanted.offset, wanted.limit, self.job, service.now_s()
+            )
+            part = await _read(streams, work)
+            left_s = until_s - service.clock()
+            is_over = left_s <= 0 or streams.feed.stopped
+            if part.slice.data or part.slice.gaps or part.is_complete or is_over:
+                return part
+            known = (part.slice.end, part.slice.is_closed)
+            seen = partial(streams.in_file_thread, partial(look, wanted.place))
+            await streams.logs.until_other(wanted.place, seen, known, min(left_s, _CHECK_S))
+            await self._check_at_times()
+
+    async def _check_at_times(self) -> None:
+        """Refuse whoever may no longer see the job: they get no more of its log."""
+        if self.service.clock() - self.checked_s < _CHECK_S:
+            return
+        self.checked_s = self.service.clock()
+        self.caller = await run_in_threadpool(caller_now, self.request, self.service)
+        self.job = await run_in_threadpool(seen_job, self.service.store, self.caller, self.job.id)
+
+    async def chunks(self, part: LogPart) -> AsyncGenerator[bytes]:
+        """A part's bytes, and all that follow without a gap."""
+        while part.slice.data and not part.slice.gaps:
+            yield part.slice.data
+            if part.is_complete or self.streams.feed.stopped:
+                return
+            self.wanted = replace(self.wanted, offset=part.slice.next)
+            try:
+                await self._check_at_times()
+                part = await self.part()
+            except (Problem, DistrainError):
+                return  # its status is sent: the client's next request is told what is wrong
+
+
+def _followed(reading: _Reading, part: LogPart) -> Response:
+    most = reading.service.settings.limits.streams_per_token
+    release = reading.streams.take(reading.caller, most)
+    if release is None:
+        raise too_many_streams(most)
+    headers = _headers(part, reading.wanted.place)
+    del headers["X-Next-Offset"], headers["X-Complete"]  # nobody knows them yet
+    return LiveResponse(reading.chunks(part), PLAIN | headers, release)
 
 
 async def _read(streams: Streams, work: partial[LogPart]) -> LogPart:

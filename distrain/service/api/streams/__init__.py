@@ -20,7 +20,7 @@ from distrain.service.api.streams.job_logs import (
 )
 from distrain.service.api.streams.readiness import DATABASE_S, LAG_S, NoAnswer, reconcile_lag_s
 from distrain.service.api.streams.service_metrics import Counting, Figures
-from distrain.service.api.streams.sse import EventStream, frame
+from distrain.service.api.streams.sse import EventStream, LiveResponse, frame
 from distrain.service.api.streams.state import PLAIN, SAFE, Streams, streams_of
 from distrain.service.api.streams.watches import Watches
 
@@ -34,6 +34,7 @@ __all__ = [
     "EventFeed",
     "EventStream",
     "FellBehind",
+    "LiveResponse",
     "LogPart",
     "LogPlace",
     "NoSuchBytes",

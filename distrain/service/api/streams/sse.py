@@ -1,4 +1,4 @@
-"""Server-sent events as bytes, and a response that gives up on clients who do not read."""
+"""Server-sent events as bytes, and responses that give up on clients who do not read."""
 
 import asyncio
 import json
@@ -13,6 +13,9 @@ PING = KEEPALIVE_COMMENT
 SEND_S = 30.0
 """How long a client may take in nothing before its stream is cut."""
 
+_UNGATHERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Proxies must not gather what is to arrive now, nor anybody store it."""
+
 
 def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
     """One event on the wire."""
@@ -20,26 +23,21 @@ def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
     return format_sse_event(event=kind, data_str=text, id=str(seq))
 
 
-class EventStream(StreamingResponse):
-    """A stream of events; a client that reads nothing for `send_s` is cut.
+class LiveResponse(StreamingResponse):
+    """An answer that goes on while things happen; a client that reads nothing for `send_s` is cut.
 
     `done` is called at its end, whatever that is.
     """
 
-    media_type = "text/event-stream"
-
     def __init__(
         self,
-        frames: AsyncGenerator[bytes],
+        chunks: AsyncGenerator[bytes],
+        headers: Mapping[str, str],
         done: Callable[[], object] = lambda: None,
         send_s: float = SEND_S,
     ):
-        super().__init__(
-            frames,
-            # Proxies must not gather events, nor anybody store them.
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
-        self._frames, self._send_s, self._done = frames, send_s, done
+        super().__init__(chunks, headers={**headers, **_UNGATHERED})
+        self._chunks, self._send_s, self._done = chunks, send_s, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
@@ -53,4 +51,18 @@ class EventStream(StreamingResponse):
             return  # without the last chunk: the client sees that the stream broke
         finally:
             self._done()
-            await self._frames.aclose()
+            await self._chunks.aclose()
+
+
+class EventStream(LiveResponse):
+    """A stream of events."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes],
+        done: Callable[[], object] = lambda: None,
+        send_s: float = SEND_S,
+    ):
+        super().__init__(frames, {}, done, send_s)
