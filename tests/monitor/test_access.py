@@ -1,6 +1,7 @@
 """The token before everything that a scheduler serves."""
 
 import re
+from pathlib import Path
 
 import pytest
 from monitored import Site, on_site
@@ -8,7 +9,12 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.httputil import HTTPHeaders
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from distrain.cluster.dashboard_token import MIN_LENGTH, TOKEN_VARIABLE
+from distrain.cluster.dashboard_token import (
+    FILE_VARIABLE,
+    MIN_LENGTH,
+    TOKEN_VARIABLE,
+    token_of_environment,
+)
 from distrain.errors import ClusterError
 from distrain.monitor.access import Guard, install_access
 
@@ -116,6 +122,28 @@ def test_a_token_that_cannot_guard_is_a_mistake(
     assert caught.value.message.startswith(TOKEN_VARIABLE)
     assert "openssl rand" in str(caught.value.hint)
     assert given.strip() not in str(caught.value) or len(given.strip()) < 2
+
+
+def test_a_token_in_a_file_guards_and_a_missing_file_never_opens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    monkeypatch.setenv(FILE_VARIABLE, str(file))
+    with pytest.raises(ClusterError, match="cannot read the dashboard's token: No such file"):
+        install_access()
+    file.write_text("x")
+    with pytest.raises(ClusterError, match=f"{FILE_VARIABLE} is too short"):
+        install_access()
+    file.write_text(f"{TOKEN}\n")
+    assert token_of_environment() == TOKEN
+
+    async def story(site: Site) -> None:
+        assert (await site.get("/distrain/jobs")).code == 401
+        assert (await site.get("/distrain/jobs", headers=BEARER)).code == 200
+
+    on_site(story)
+    monkeypatch.setenv(TOKEN_VARIABLE, "another-token-of-its-own")
+    assert token_of_environment() == "another-token-of-its-own"
 
 
 def test_the_line_end_of_a_secrets_file_is_no_part_of_the_token(

@@ -1,0 +1,169 @@
+"""The units for systemd as systemd reads them, and how much they expose."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from unit_files import DEPLOY, UNITS, unit
+
+from distrain.service.settings import load_settings
+
+SERVICES = ("distrain-scheduler", "distrain-worker@", "distrain-service", "distrain-backup")
+MOST_EXPOSURE = {"distrain-backup": 1.5}
+"""By `systemd-analyze security`, 0 to 10; others 2.0, which it calls OK. A unit without any of its
+options has 9.6."""
+DROP_INS = {
+    "gpu.conf": "distrain-worker@",
+    "writable.conf": "distrain-worker@",
+    "postgresql.conf": "distrain-service",
+    "backup-postgresql.conf": "distrain-backup",
+}
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/bin:/lib/systemd")
+    if found is None:
+        pytest.skip(f"there is no {name} on this machine: install systemd")
+    return found
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The units with programs of this machine in place of those in /opt/distrain."""
+    folder = tmp_path / "units"
+    folder.mkdir()
+    for file in UNITS.glob("distrain-*.*"):
+        text = file.read_text().replace("/opt/distrain/bin/dask", sys.executable)
+        (folder / file.name).write_text(text.replace("/opt/distrain/bin/distrain", sys.executable))
+    return folder
+
+
+def drop_in(name: str, into: Path) -> None:
+    folder = into / f"{DROP_INS[name]}.service.d"
+    folder.mkdir(exist_ok=True)
+    text = (UNITS / "examples" / name).read_text().replace("/usr/bin/pg_dump", sys.executable)
+    (folder / name).write_text(text.replace("/opt/distrain/bin/dask", sys.executable))
+
+
+def verified(folder: Path) -> str:
+    units = sorted(file.name for file in folder.glob("distrain-*.*") if file.is_file())
+    names = [name.replace("@.", "@0.") for name in units]
+    done = subprocess.run(
+        [tool("systemd-analyze"), "verify", "--man=no", "--recursive-errors=no", *names],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "SYSTEMD_UNIT_PATH": f"{folder}:/lib/systemd/system"},
+    )
+    return "".join(line for line in done.stderr.splitlines(True) if "distrain" in line)
+
+
+def test_systemd_finds_no_mistake_in_the_units(installed: Path):
+    assert verified(installed) == ""
+    for name in DROP_INS:
+        drop_in(name, installed)
+    assert verified(installed) == ""
+    unit_file = installed / "distrain-worker@.service"
+    unit_file.write_text(unit_file.read_text().replace("KillMode=mixed", "KillModus=mixed"))
+    assert "KillModus" in verified(installed)  # it would have told
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_units_expose_little(name: str):
+    most = MOST_EXPOSURE.get(name, 2.0)
+    done = subprocess.run(
+        [
+            tool("systemd-analyze"),
+            "security",
+            "--offline=true",
+            "--no-pager",
+            f"--threshold={most * 10:.0f}",
+            str(UNITS / f"{name}.service"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout
+    told = re.search(r"exposure level for .*: ([0-9.]+)", done.stdout)
+    assert told, done.stdout + done.stderr
+    assert float(told[1]) <= most
+
+
+def test_every_example_of_a_drop_in_is_verified():
+    assert {file.name for file in (UNITS / "examples").iterdir()} == set(DROP_INS)
+    assert {file.stem for file in UNITS.glob("*.service")} == set(SERVICES)
+
+
+def test_users_and_folders_are_made_as_the_units_want_them(tmp_path: Path):
+    if "root" not in subprocess.check_output(["id", "-un"], text=True):
+        pytest.skip("only root makes users, even in a folder")
+    (tmp_path / "etc").mkdir()
+    for name, tail in (("sysusers", []), ("tmpfiles", ["--create"])):
+        file = UNITS / f"{name}.d" / "distrain.conf"
+        subprocess.run(
+            [tool(f"systemd-{name}"), f"--root={tmp_path}", *tail, file], check=True, timeout=60
+        )
+    members = (tmp_path / "etc/group").read_text()
+    assert re.search(r"^distrain-runs:x:\d+:distrain,distrain-cluster$", members, re.M)
+    users = (tmp_path / "etc/passwd").read_text()
+    for name in SERVICES:
+        assert re.search(f"^{unit(name).last('User')}:", users, re.M)
+    runs = (tmp_path / "srv/distrain/runs").stat()
+    assert runs.st_mode & 0o7777 == 0o2770
+    assert (tmp_path / "var/backups/distrain").stat().st_mode & 0o7777 == 0o700
+
+
+def test_the_workers_stop_is_a_notice_with_time_for_a_checkpoint():
+    worker = unit("distrain-worker@0")
+    assert worker.last("KillMode") == "mixed"  # SIGTERM reaches the nanny alone
+    assert "KillSignal" not in worker.options  # it is SIGTERM
+    assert int(worker.last("TimeoutStopSec")) >= 60 + 20
+    assert worker.last("OOMPolicy") == "continue"
+    assert worker.last("Restart") == "always"  # with code 0, too
+    after = worker.last("After").split()
+    assert "distrain-scheduler.service" in after
+    assert {"distrain-worker.target", "distrain-scheduler.service"} == set(
+        worker.last("PartOf").split()
+    )
+
+
+def test_a_gpu_worker_differs_by_program_and_devices_alone():
+    cpu, gpu = unit("distrain-worker@3"), unit("distrain-worker@3", UNITS / "examples" / "gpu.conf")
+    assert gpu.options["ExecStart"][0].split()[1:4] == ["cuda", "worker", "${DISTRAIN_SCHEDULER}"]
+    assert len(gpu.options["ExecStart"]) == 1
+    assert "CUDA_VISIBLE_DEVICES=3" in gpu.options["Environment"]
+    changed = {key for key in gpu.options if gpu.options[key] != cpu.options.get(key)}
+    assert changed == {"ExecStart", "Environment", "PrivateDevices", "DevicePolicy", "DeviceAllow"}
+    for one in (cpu, gpu):
+        assert "--worker-port 9030 " in one.last("ExecStart")
+    assert "--nanny-port 9031 " in cpu.last("ExecStart")
+
+
+def test_free_ports_and_fixed_ones_do_not_meet():
+    config = configparser.ConfigParser()
+    config.read_string("[sysctl]\n" + (UNITS / "sysctl.d/60-distrain.conf").read_text())
+    first, last = map(int, config["sysctl"]["net.ipv4.ip_local_port_range"].split())
+    fixed = [8686, 8786, 8787, *range(9000, 9093), *range(29400, 29500)]
+    assert all(not first <= port <= last for port in fixed)
+    assert last - first >= 5000
+
+
+def test_the_example_configuration_is_one():
+    settings = load_settings(UNITS / "serve.yaml")
+    here = settings.clusters["here"]
+    assert (here.kind, here.url) == ("address", "https://127.0.0.1:8787")
+    loaded = {
+        f"/run/credentials/distrain-service.service/{entry.partition(':')[0]}"
+        for entry in unit("distrain-service").options["LoadCredential"]
+    }
+    tls = settings.listen.tls
+    assert {str(tls.cert_file), str(tls.key_file), str(here.token_file)} == loaded
+    assert (DEPLOY / "certificates" / "make-certificates").stat().st_mode & 0o111
