@@ -1,8 +1,6 @@
 """The gangs that run now: their stores, their supervisors' tasks, and the way to command them."""
 
 import asyncio
-import errno
-import socket
 from collections import Counter
 from collections.abc import Callable
 from copy import copy
@@ -14,6 +12,7 @@ from distributed.comm.addressing import get_address_host
 
 from distrain.jobs import Assignment, Rendezvous
 from distrain.machine import CheckpointGang, LaunchGang, StopGang, TakeStacks
+from distrain.scheduler.rendezvous import Stores
 from distrain.spec import JobSpec
 from distrain.worker import COMMAND_OP, rank_key, supervise
 
@@ -36,11 +35,15 @@ class Gangs:
     """All gangs of one coordinator, by job and attempt.
 
     `client_name` is what the client that submits the ranks is called.
+
+    Raises:
+        ClusterError: `DISTRAIN_RENDEZVOUS_PORTS` is no range of ports.
     """
 
     def __init__(self, scheduler: Scheduler, client_name: str):
         self.scheduler = scheduler
         self._client_name = client_name
+        self._stores = Stores()
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._gangs: dict[tuple[str, int], _Gang] = {}
@@ -60,7 +63,7 @@ class Gangs:
         """Open a store, and submit a supervisor for each rank if the gang is still wanted then."""
         client = await self.client()
         host = get_address_host(self.scheduler.address)
-        store = await asyncio.to_thread(make_store, host, self._listens_at())
+        store = await asyncio.to_thread(self._stores.open, host, self._listens_at())
         if not still_wanted():
             return False
         rendezvous = Rendezvous(host, store.port, f"{gang.job_id}/{gang.attempt}")
@@ -158,38 +161,3 @@ def client_security(security: Security) -> Security:
         ours.tls_client_cert = security.tls_scheduler_cert
         ours.tls_client_key = security.tls_scheduler_key
     return ours
-
-
-def make_store(host: str, listens_at: str = "") -> Any:
-    """A store for a gang's rendezvous and its ranks' texts.
-
-    It listens on a free port of `host` alone, the address that ranks reach it at; or, if that is
-    none of this machine's, as behind an address translation, at `listens_at` ("": everywhere).
-    """
-    from torch.distributed import TCPStore
-
-    try:
-        listener = _listen(host)
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:
-            raise
-        listener = _listen(listens_at)
-    # The store outlives any rank. It owns the socket from here on. Left to itself, it would listen
-    # on all interfaces.
-    port = listener.getsockname()[1]
-    return TCPStore(
-        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
-
-
-def _listen(host: str) -> socket.socket:
-    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.bind(address)
-        listener.listen(socket.SOMAXCONN)
-    except OSError:
-        listener.close()
-        raise
-    return listener

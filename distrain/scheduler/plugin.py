@@ -14,6 +14,7 @@ from distributed import Client, Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
+from distrain.errors import DistrainError
 from distrain.events import RankExited, RankFailed, from_json
 from distrain.jobs import JSON_VERSION, JobState, JobView, Reason
 from distrain.machine import (
@@ -83,6 +84,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         """Take up work in this scheduler."""
         if self._started:
             return  # Dask starts once more whatever plugins a preload module has started
+        self.gangs = Gangs(scheduler, PLUGIN_NAME)  # first: it may refuse its settings
         self._started = True
         self.scheduler = scheduler
         self.epoch = uuid4().hex
@@ -91,7 +93,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.specs: dict[str, JobSpec] = {}
         self.run_dirs: dict[str, str] = {}
         self.collectors: dict[str, Collector] = {}
-        self.gangs = Gangs(scheduler, PLUGIN_NAME)
         self._tasks: set[asyncio.Task[None]] = set()
         scheduler.handlers.update(
             distrain_submit=self.submit,
@@ -278,7 +279,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             if not await self.gangs.launch(gang, spec, run_dir, still_wanted, first):
                 self._call_off(gang)  # it was cancelled while the store was opened
         except Exception as error:
-            message = f"the coordinator could not launch the gang: {error!r}"
+            why = str(error) if isinstance(error, DistrainError) else repr(error)
+            message = f"the coordinator could not launch the gang: {why}"
             self.tell(LaunchFailed(job_id, attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:

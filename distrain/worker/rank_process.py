@@ -56,6 +56,7 @@ class RankProcess:
         report: Gets its events as JSON values, and the supervisor's own.
         program: The command line, to which its event pipe and this process's id are added.
         interface: The network interface for talking to its peers; `None` leaves that to gloo.
+        ipv6: Whether peers reach this host at an IPv6 address.
     """
 
     def __init__(
@@ -64,10 +65,11 @@ class RankProcess:
         report: Callable[[dict[str, Any]], None],
         program: Sequence[str] = RANK_PROGRAM,
         interface: str | None = None,
+        ipv6: bool = False,
     ):
         self.assignment = assignment
         self._program = program
-        self._interface = interface
+        self._interface, self._ipv6 = interface, ipv6
         self.spec = assignment.job_spec
         self._rank = assignment.world.rank
         self._report = report
@@ -179,7 +181,7 @@ class RankProcess:
             stdout=log_write,
             stderr=log_write,
             pass_fds=(event_write,),
-            env=_environment(self.spec, self._interface),
+            env=_environment(self.spec, self._interface, self._ipv6),
             start_new_session=True,
         )
 
@@ -285,7 +287,7 @@ class _Exit(asyncio.SubprocessProtocol):
         self.seen.set()
 
 
-def _environment(spec: JobSpec, interface: str | None) -> dict[str, str]:
+def _environment(spec: JobSpec, interface: str | None, ipv6: bool) -> dict[str, str]:
     env = dict(os.environ) | ALLOCATOR
     threads = str(spec.resources.threads_per_rank)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -294,4 +296,6 @@ def _environment(spec: JobSpec, interface: str | None) -> dict[str, str]:
     if interface is not None:
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
         env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": that name, not a prefix
+        if ipv6:
+            env.setdefault("NCCL_SOCKET_FAMILY", "AF_INET6")  # left to itself, it takes IPv4 first
     return env

@@ -7,11 +7,13 @@ one default process group per process, and NCCL's watchdog ends the process it r
 from collections import deque
 from typing import Any
 
-import psutil
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 
-from distrain.jobs import Assignment
+from distrain.errors import ClusterError
+from distrain.events import RankExited, RankFailed, to_json
+from distrain.jobs import Assignment, Reason
+from distrain.worker.interface import choose_interface, is_ipv6
 from distrain.worker.leaving import LEAVE_RPC, RANKS_RPC, DeferredSigterm
 from distrain.worker.rank_process import RankProcess
 
@@ -88,8 +90,14 @@ async def supervise(assignment_text: str) -> int:
         about = {"job_id": assignment.job_id, "attempt": assignment.attempt}
         worker.batched_send({"op": EVENT_OP, **about, "event": event})
 
-    interface = interface_of(get_address_host(worker.address))
-    process = RankProcess(assignment, report, interface=interface)
+    rank, host = assignment.world.rank, get_address_host(worker.address)
+    try:
+        interface = choose_interface(host)
+    except ClusterError as error:
+        report(to_json(RankFailed(rank, Reason.INVALID_SPEC, f"rank {rank}: {error}")))
+        report(to_json(RankExited(rank, 1, stopped=False)))
+        return 1
+    process = RankProcess(assignment, report, interface=interface, ipv6=is_ipv6(host))
     key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
     plugin.running[key] = process
     if key in plugin.stopped_early:
@@ -107,18 +115,3 @@ def rank_key(job_id: str, attempt: int, rank: int) -> str:
     'distrain-dlrm-7f3a-a1-r0'
     """
     return f"distrain-{job_id}-a{attempt}-r{rank}"
-
-
-def interface_of(address: str) -> str | None:
-    """The name of the interface that has an address, on this host; `None` if none has.
-
-    gloo listens at the address of the host's own name, which on many machines is 127.0.0.1. A Dask
-    worker knows better: other hosts reach it, and the interface of that address they reach as well.
-
-    >>> interface_of("127.0.0.1")
-    'lo'
-    """
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(found.address.partition("%")[0] == address for found in addresses):
-            return name
-    return None

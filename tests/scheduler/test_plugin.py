@@ -14,6 +14,7 @@ from distrain.machine.machine import Machine
 from distrain.machine.messages import Cancel
 from distrain.scheduler import gangs as gangs_module
 from distrain.scheduler import plugin as plugin_module
+from distrain.scheduler import rendezvous
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.spec import parse_spec
 from distrain.worker.supervisor import SupervisorPlugin
@@ -121,14 +122,14 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
     async def story(scheduler: Scheduler) -> None:
         coordinator = await coordinator_of(scheduler)
         opening, ended = threading.Event(), threading.Event()
-        make = gangs_module.make_store
+        make = rendezvous.make_store
 
         def slow(host: str, listens_at: str) -> Any:
             opening.set()
             assert ended.wait(60)
             return make(host, listens_at)
 
-        monkeypatch.setattr(gangs_module, "make_store", slow)
+        monkeypatch.setattr(rendezvous, "make_store", slow)
         monkeypatch.setattr("distrain.machine.machine.CANCEL_GRACE_S", 0.0)
         monkeypatch.setattr("distrain.machine.machine.GIVE_UP_S", 0.0)
         coordinator.submit("a", SPEC, str(tmp_path))
@@ -166,7 +167,7 @@ def test_a_gang_that_cannot_be_launched_fails_its_job_with_the_cause(
     def no_store(*_: object) -> None:
         raise OSError("no port is free")
 
-    monkeypatch.setattr(gangs_module, "make_store", no_store)
+    monkeypatch.setattr(rendezvous, "make_store", no_store)
 
     async def story(scheduler: Scheduler) -> None:
         coordinator = await coordinator_of(scheduler)
@@ -236,3 +237,21 @@ def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
         assert limits["ended-4"] == plugin_module.ENDED_PROGRESS_BYTES < limits["waits"]
 
     in_scheduler(story, num_workers=0)
+
+
+def test_a_worker_without_the_interface_that_its_environment_names_fails_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTRAIN_INTERFACE", "no-such-0")
+
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        coordinator.submit("a", SPEC, str(tmp_path))
+        await asyncio.wait_for(end_of(coordinator, "a"), 60)
+        view = coordinator.view("a")
+        assert view is not None
+        assert (view["state"], view["reason"]) == (JobState.FAILED, "InvalidSpec")
+        assert "DISTRAIN_INTERFACE is 'no-such-0', which is no interface" in view["message"]
+        assert "interfaces: lo (127.0.0.1" in view["message"]
+
+    in_scheduler(story)

@@ -36,7 +36,7 @@ class DaskWorld:
     Args:
         folder: Where its log goes.
         num_workers: How many.
-        host: The scheduler's address.
+        host: The scheduler's address; one of IPv6 in brackets.
         wrappers: Per worker, words before its command, such as `ip netns exec NAME`.
         scheduler_wrapper: The same for the scheduler.
         preload: Whether the scheduler begins with the coordinator.
@@ -61,6 +61,8 @@ class DaskWorld:
         self.scheduler_wrapper = scheduler_wrapper
         self.preload = ("--preload", "distrain.preload") if preload else ()
         self.host, self.port = host, free_port()
+        # Dask's own option takes no IPv6 address.
+        self._dashboard = "127.0.0.1:0" if host.startswith("[") else f"{host}:0"
         self.tls, self.worker_words = tls, worker_words
         self.protocol = ("--protocol", "tls") if tls else ()
         self.address = f"{'tls' if tls else 'tcp'}://{host}:{self.port}"
@@ -85,7 +87,7 @@ class DaskWorld:
         """Start all of it."""
         self.scheduler = self._spawn(
             "scheduler", "--port", self.port, "--host", self.host, *self.protocol,
-            "--dashboard-address", f"{self.host}:0", *self.tls, *self.preload,
+            "--dashboard-address", self._dashboard, *self.tls, *self.preload,
             wrapper=self.scheduler_wrapper,
         )  # fmt: skip
         self.nannies = [

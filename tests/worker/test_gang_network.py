@@ -7,7 +7,8 @@ import psutil
 import pytest
 from distributed import Security
 
-from distrain.scheduler.gangs import client_security, make_store
+from distrain.scheduler.gangs import client_security
+from distrain.scheduler.rendezvous import make_store
 
 LOOPBACK = "127.0.0.1"
 ELSEWHERE = "192.0.2.7"

@@ -1,0 +1,152 @@
+"""Where the ranks of an attempt meet: a torch TCPStore on a port of the scheduler's host."""
+
+import errno
+import os
+import re
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.errors import ClusterError
+
+PORTS = "DISTRAIN_RENDEZVOUS_PORTS"
+"""The scheduler's environment variable that names the ports of the stores."""
+
+
+@dataclass(frozen=True)
+class PortRange:
+    """The ports that a firewall lets through to the stores: from the first to the last.
+
+    >>> str(PortRange(29400, 29499))
+    '29400-29499'
+    """
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def beginning_at(self, index: int) -> list[int]:
+        """All ports, from one on and around.
+
+        >>> PortRange(7, 9).beginning_at(4)
+        [8, 9, 7]
+        """
+        return [self.first + (index + step) % len(self) for step in range(len(self))]
+
+
+def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | None:
+    """What `DISTRAIN_RENDEZVOUS_PORTS` says; `None` if it is not set: any free port.
+
+    >>> rendezvous_ports({"DISTRAIN_RENDEZVOUS_PORTS": "29400-29499"})
+    PortRange(first=29400, last=29499)
+
+    Raises:
+        ClusterError: It is no range of ports.
+    """
+    text = environ.get(PORTS, "").strip()
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    ports = PortRange(int(match[1]), int(match[2])) if match else None
+    if ports is None or not 1024 <= ports.first <= ports.last <= 65535:
+        raise ClusterError(
+            f"{PORTS} is {text!r}; it is to be FIRST-LAST, two ports from 1024 to 65535",
+            hint=f"Start the scheduler with {PORTS}=29400-29499, or without it for any free port.",
+        )
+    return ports
+
+
+class Stores:
+    """Opens the stores of one scheduler, each at another port than the one before.
+
+    An attempt's store listens where no rank of the attempt before it looks for its own.
+
+    Raises:
+        ClusterError: `DISTRAIN_RENDEZVOUS_PORTS` is no range of ports.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self.ports = rendezvous_ports(environ)
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def open(self, host: str, listens_at: str = "") -> Any:
+        """See `make_store`."""
+        if self.ports is None:
+            return make_store(host, listens_at)
+        with self._lock:
+            store = make_store(host, listens_at, self.ports, self._next)
+            self._next = store.port - self.ports.first + 1
+        return store
+
+
+def make_store(
+    host: str, listens_at: str = "", ports: PortRange | None = None, first_index: int = 0
+) -> Any:
+    """A store for a gang's rendezvous and its ranks' texts.
+
+    It listens on a free port of `host` alone, the address that ranks reach it at; or, if that is
+    none of this machine's, as behind an address translation, at `listens_at` ("": everywhere).
+
+    Args:
+        ports: Take one of these; `None` takes any.
+        first_index: Which of them to try first.
+
+    Raises:
+        ClusterError: All of the ports are taken.
+    """
+    from torch.distributed import TCPStore
+
+    candidates = ports.beginning_at(first_index) if ports else [0]
+    try:
+        listener = listen_at_one_of(candidates, host)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        listener = listen_at_one_of(candidates, listens_at)
+    if listener is None:
+        raise ClusterError(
+            f"all ports of {PORTS} ({ports}) are taken on the scheduler's host",
+            where={"host": host},
+            hint=f"Each attempt that runs takes one; start the scheduler with a wider {PORTS}. "
+            f"`ss -ltnp` there says who has them.",
+        )
+    # The store outlives any rank. It owns the socket from here on. Left to itself, it would listen
+    # on all interfaces.
+    port = listener.getsockname()[1]
+    return TCPStore(
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+
+
+def listen_at_one_of(ports: list[int], host: str) -> socket.socket | None:
+    """A listening socket at the first of the ports that is free; `None` if all are taken."""
+    for port in ports:
+        try:
+            return _listen(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if port:  # connections of an earlier store may linger there for a minute
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(socket.SOMAXCONN)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,91 @@
+"""Which network interface ranks talk to each other through."""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+
+import psutil
+
+from distrain.errors import ClusterError
+
+INTERFACE = "DISTRAIN_INTERFACE"
+"""The workers' environment variable that names the interface of their ranks."""
+
+
+def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The interface that ranks of this worker use: the environment's, or that of its address.
+
+    gloo listens at the address of the host's own name, which on many machines is 127.0.0.1. A Dask
+    worker knows better: other hosts reach it, and the interface of that address they reach as well.
+
+    Args:
+        address: The worker's own, without protocol and port.
+
+    Returns:
+        Its name; `None` if no interface has that address, which leaves the choice to gloo and NCCL.
+
+    Raises:
+        ClusterError: `DISTRAIN_INTERFACE` names none that is here and has an address.
+    """
+    asked = environ.get(INTERFACE, "").strip()
+    if not asked:
+        return interface_of(address)
+    interfaces = ip_addresses()
+    if interfaces.get(asked):
+        return asked
+    what = "has no IP address" if asked in interfaces else "is no interface of this host"
+    listed = ", ".join(
+        f"{name} ({', '.join(found) or 'no address'})" for name, found in interfaces.items()
+    )
+    raise ClusterError(
+        f"{INTERFACE} is {asked!r}, which {what}",
+        where={"host": socket.gethostname(), "interfaces": listed},
+        hint=f"Start the Dask worker there with {INTERFACE} set to one of them, or without it: "
+        "ranks then take the interface of the worker's address (`dask worker --host`).",
+    )
+
+
+def interface_of(address: str) -> str | None:
+    """The name of the interface that has an address, on this host; `None` if none has.
+
+    >>> interface_of("127.0.0.1")
+    'lo'
+    """
+    wanted = _parsed(address)
+    for name, found in psutil.net_if_addrs().items():
+        if wanted is not None and any(_parsed(one.address) == wanted for one in found):
+            return name
+    return None
+
+
+def ip_addresses() -> dict[str, list[str]]:
+    """The IP addresses of this host's interfaces, by name; link-local ones of IPv6 are left out.
+
+    A link-local address needs its interface's name beside it, which no peer could know.
+    """
+    interfaces: dict[str, list[str]] = {}
+    for name, found in psutil.net_if_addrs().items():
+        ips = [one.address for one in found if one.family in (socket.AF_INET, socket.AF_INET6)]
+        interfaces[name] = [ip for ip in ips if not _is_link_local(ip)]
+    return interfaces
+
+
+def is_ipv6(address: str) -> bool:
+    """Whether a host is an IPv6 address.
+
+    >>> is_ipv6("fd00::2"), is_ipv6("10.0.0.2"), is_ipv6("node-2")
+    (True, False, False)
+    """
+    return isinstance(_parsed(address), ipaddress.IPv6Address)
+
+
+def _is_link_local(address: str) -> bool:
+    return is_ipv6(address) and ipaddress.ip_address(address.partition("%")[0]).is_link_local
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # a name
+        return None

@@ -1,0 +1,79 @@
+"""The ports that the stores of attempts take."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from distrain.errors import ClusterError
+from distrain.scheduler.gangs import Gangs
+from distrain.scheduler.rendezvous import PORTS, PortRange, Stores, make_store, rendezvous_ports
+
+LOOPBACK = "127.0.0.1"
+
+
+@pytest.fixture
+def free_range() -> Iterator[PortRange]:
+    """Three ports in a row that nobody listens on now."""
+    for first in range(21_000, 29_000, 7):
+        probes = [socket.socket() for _ in range(3)]
+        try:
+            for offset, probe in enumerate(probes):
+                probe.bind((LOOPBACK, first + offset))
+        except OSError:
+            continue
+        finally:
+            for probe in probes:
+                probe.close()
+        yield PortRange(first, first + 2)
+        return
+    raise AssertionError("no three ports in a row are free")
+
+
+def test_stores_take_the_ports_of_the_range_in_turn(free_range: PortRange) -> None:
+    stores = Stores({PORTS: str(free_range)})
+    first = stores.open(LOOPBACK)
+    second = stores.open(LOOPBACK)
+    assert (first.port, second.port) == (free_range.first, free_range.first + 1)
+    first.set("key", "value")
+    assert first.get("key") == b"value"
+    del first
+    third = stores.open(LOOPBACK)
+    assert third.port == free_range.last  # not the port that has just been left
+    again = stores.open(LOOPBACK)
+    assert again.port == free_range.first
+
+
+def test_a_range_whose_ports_are_all_taken_is_named(free_range: PortRange) -> None:
+    stores = Stores({PORTS: str(free_range)})
+    held = [stores.open(LOOPBACK) for _ in range(3)]
+    with pytest.raises(ClusterError, match=f"all ports of {PORTS} \\({free_range}\\) are taken"):
+        stores.open(LOOPBACK)
+    port = held.pop().port
+    assert stores.open(LOOPBACK).port == port
+
+
+@pytest.mark.parametrize("text", ["29400", "29499-29400", "80-90", "29400-70000", "a-b", "1-2-3"])
+def test_what_is_no_range_is_refused_with_the_variable(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ClusterError, match=f"{PORTS} is '{text}'"):
+        rendezvous_ports({PORTS: text})
+    monkeypatch.setenv(PORTS, text)
+    with pytest.raises(ClusterError, match=PORTS):
+        Gangs(None, "test")  # type: ignore[arg-type]  # as the coordinator starts
+
+
+def test_without_a_range_any_free_port_is_taken() -> None:
+    assert rendezvous_ports({PORTS: " "}) is None
+    assert Stores({}).ports is None
+    assert make_store(LOOPBACK).port > 0
+
+
+def test_a_store_listens_at_an_ipv6_address() -> None:
+    try:
+        store = make_store("::1")
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    with socket.create_connection(("::1", store.port), timeout=60) as connection:
+        assert connection.getpeername()[0] == "::1"

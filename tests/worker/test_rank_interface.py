@@ -1,0 +1,67 @@
+"""Which interface ranks use, and what a worker says of one that it does not have."""
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from distrain.errors import ClusterError
+from distrain.spec import parse_spec
+from distrain.worker.interface import choose_interface, interface_of, ip_addresses
+from distrain.worker.rank_process import _environment
+
+SPEC = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}})
+
+
+@pytest.fixture
+def two_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def address(family: int, text: str) -> SimpleNamespace:
+        return SimpleNamespace(family=family, address=text)
+
+    found = {
+        "lo": [address(2, "127.0.0.1"), address(10, "::1")],
+        "eth1": [address(2, "10.0.0.6"), address(10, "fd00::6"), address(10, "fe80::1%eth1")],
+        "ib0": [address(10, "fe80::2%ib0"), address(17, "02:fc:00:00:00:01")],
+    }
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
+
+
+def test_ranks_take_the_interface_of_the_worker_s_address(two_interfaces: None) -> None:
+    for address in ("10.0.0.6", "fd00::6", "fd00:0:0::0006", "fe80::1"):
+        assert choose_interface(address, {}) == "eth1"
+    assert interface_of("::1") == "lo"
+    assert choose_interface("10.0.0.7", {}) is None
+    assert choose_interface("node-2", {}) is None
+
+
+def test_the_environment_names_another(two_interfaces: None) -> None:
+    assert choose_interface("127.0.0.1", {"DISTRAIN_INTERFACE": "eth1"}) == "eth1"
+    assert choose_interface("10.0.0.6", {"DISTRAIN_INTERFACE": ""}) == "eth1"
+    assert ip_addresses()["eth1"] == ["10.0.0.6", "fd00::6"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("eth9", "is no interface of this host"), ("ib0", "has no IP address")]
+)
+def test_one_that_cannot_serve_is_refused(two_interfaces: None, name: str, why: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        choose_interface("10.0.0.6", {"DISTRAIN_INTERFACE": name})
+    assert caught.value.message == f"DISTRAIN_INTERFACE is '{name}', which {why}"
+    listed = "lo (127.0.0.1, ::1), eth1 (10.0.0.6, fd00::6), ib0 (no address)"
+    assert caught.value.where["interfaces"] == listed
+    assert caught.value.where["host"]
+    assert "DISTRAIN_INTERFACE" in (caught.value.hint or "")
+
+
+def test_it_reaches_gloo_and_nccl_unless_the_user_named_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"):
+        monkeypatch.delenv(name, raising=False)
+    env = _environment(SPEC, "eth1", ipv6=False)
+    assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("eth1", "=eth1")
+    assert "NCCL_SOCKET_FAMILY" not in env
+    assert _environment(SPEC, "eth1", ipv6=True)["NCCL_SOCKET_FAMILY"] == "AF_INET6"
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib")
+    env = _environment(SPEC, "eth1", ipv6=False)
+    assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("eth1", "ib")
