@@ -42,7 +42,8 @@ def command(
       distrain login https://jobs.example
       distrain login http://127.0.0.1:8686 < token.txt
     """
-    from distrain.client import Client, Login, parse_address, servers_file, store_login
+    from distrain.cli.jobs import READ_S, teller
+    from distrain.client import Client, Login, Retries, parse_address, servers_file, store_login
 
     if_interrupted("nothing was stored")
     parsed = parse_address(address)
@@ -54,7 +55,15 @@ def command(
         )
     token = _read_token(parsed.text)
     ca = str(ca_file.absolute()) if ca_file else None
-    with Client(parsed.text, token, ca_file=ca, plain_http=plain_http) as client:
+    patience = Retries(for_s=READ_S)
+    with Client(
+        parsed.text,
+        token,
+        ca_file=ca,
+        plain_http=plain_http,
+        retries=patience,
+        on_retry=teller(parsed.text, patience),
+    ) as client:
         me = client.me()
     path = servers_file()
     login = Login(parsed.text, token, me.user, ca, plain_http)

@@ -54,16 +54,30 @@ def problem(answer: Answer, call: Call, address: str) -> ServiceError:
     kind = _kind(answer.status, code)
     where: dict[str, object] = {"server": address}
     pointers = tuple(_pointers(told))
+    message = _without(pointers, _text(told, "detail")) or _text(told, "title")
+    message = message or f"the service answered {answer.status} to {call.method} {call.path}"
     for one in pointers[:_MOST_POINTERS]:
-        where[one.pointer or "/"] = one.detail
+        if one.detail != message:
+            where[one.pointer or "/"] = one.detail
     if len(pointers) > _MOST_POINTERS:
         where["more mistakes"] = len(pointers) - _MOST_POINTERS
     if instance := _text(told, "instance"):
         where["request"] = instance
-    message = _text(told, "detail") or _text(told, "title")
-    message = message or f"the service answered {answer.status} to {call.method} {call.path}"
     hint = (answer.status != 429 and _text(told, "hint")) or _hint(answer, code)
     return kind(message, where=where, hint=hint, code=code, status=answer.status, pointers=pointers)
+
+
+def _without(pointers: tuple[Pointer, ...], message: str) -> str:
+    """A message without the single mistakes at its end, which are told with their places.
+
+    >>> _without((Pointer("/spec/name", "too long"),), "the spec has a mistake: too long")
+    'the spec has a mistake'
+    """
+    for count in range(len(pointers), 0, -1):
+        told = "; ".join(one.detail for one in pointers[:count])
+        if told and message.endswith(f": {told}"):
+            return message.removesuffix(f": {told}")
+    return message
 
 
 def _kind(status: int, code: str) -> type[ServiceError]:

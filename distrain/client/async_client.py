@@ -29,7 +29,7 @@ from distrain.client.exchange import (
 from distrain.client.files import whole_file
 from distrain.client.retries import Retries
 from distrain.client.stream_flows import LogPlace
-from distrain.client.transport import Collected, failures, find_target, head, request_options
+from distrain.client.transport import Collected, failures, find_target, head, request_options, slow
 
 Result = TypeVar("Result")
 
@@ -224,9 +224,9 @@ class AsyncClient:
         """As `Client.metrics`."""
         return await self._run(file_flows.metrics(self._service, job_id, since))
 
-    async def artifacts(self, job_id: str) -> tuple[Artifact, ...]:
+    async def artifacts(self, job_id: str, below: str = "") -> tuple[Artifact, ...]:
         """As `Client.artifacts`."""
-        return await self._run(file_flows.artifacts(self._service, job_id))
+        return await self._run(file_flows.artifacts(self._service, job_id, below))
 
     async def download(self, job_id: str, path: str, to: str | Path) -> Path:
         """As `Client.download`."""
@@ -311,8 +311,7 @@ class AsyncClient:
     async def _send(self, call: Call) -> Answer | Failed:
         collected = Collected(call)
         with failures(self._target) as outcome:
-            request = self._http.build_request(**request_options(call))
-            response = await self._http.send(request, stream=True)
+            response = await self._begin(call)
             try:
                 collected.begin(response)
                 async for chunk in response.aiter_raw():
@@ -322,10 +321,21 @@ class AsyncClient:
                 await response.aclose()
         return collected.answer(outcome)
 
+    async def _begin(self, call: Call) -> httpx2.Response:
+        """Send a request and read the head of its answer; who waits is told of a late one."""
+        request = self._http.build_request(**request_options(call))
+        if self._on_retry is None:
+            return await self._http.send(request, stream=True)
+        late_s, words = slow(call)
+        timer = asyncio.get_running_loop().call_later(late_s, self._on_retry, words)
+        try:
+            return await self._http.send(request, stream=True)
+        finally:
+            timer.cancel()
+
     async def _open(self, call: Call) -> tuple[httpx2.Response | None, Answer | Failed | None]:
         with failures(self._target) as outcome:
-            request = self._http.build_request(**request_options(call))
-            response = await self._http.send(request, stream=True)
+            response = await self._begin(call)
             return response, head(response)
         return None, outcome.failed
 

@@ -1,5 +1,6 @@
 """The client of a service, for threads."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from distrain.client.exchange import (
 from distrain.client.files import whole_file
 from distrain.client.retries import Retries
 from distrain.client.stream_flows import LogPlace
-from distrain.client.transport import Collected, failures, find_target, head, request_options
+from distrain.client.transport import Collected, failures, find_target, head, request_options, slow
 
 Result = TypeVar("Result")
 
@@ -47,7 +48,8 @@ class Client:
         ca_file: PEM file of the authority that signed the service's certificate.
         plain_http: Allow that a token is sent over http:// to another machine.
         retries: How long to try again.
-        on_retry: Called with the words of why, before each pause.
+        on_retry: Called with the words of why, before each pause, and by another thread where an
+            answer is late.
 
     Raises:
         InputError: No service is named, or the token may not be sent to it.
@@ -301,9 +303,13 @@ class Client:
         """A job's records of training and validation, or those since a cursor."""
         return self._run(file_flows.metrics(self._service, job_id, since))
 
-    def artifacts(self, job_id: str) -> tuple[Artifact, ...]:
-        """The files of a job's run directory."""
-        return self._run(file_flows.artifacts(self._service, job_id))
+    def artifacts(self, job_id: str, below: str = "") -> tuple[Artifact, ...]:
+        """The files of a job's run directory.
+
+        Args:
+            below: Only those in this folder of it.
+        """
+        return self._run(file_flows.artifacts(self._service, job_id, below))
 
     def download(self, job_id: str, path: str, to: str | Path) -> Path:
         """Write a file of a job's run directory to this machine, whole or not at all.
@@ -400,8 +406,7 @@ class Client:
     def _send(self, call: Call) -> Answer | Failed:
         collected = Collected(call)
         with failures(self._target) as outcome:
-            request = self._http.build_request(**request_options(call))
-            response = self._http.send(request, stream=True)
+            response = self._begin(call)
             try:
                 collected.begin(response)
                 for chunk in response.iter_raw():
@@ -411,10 +416,23 @@ class Client:
                 response.close()
         return collected.answer(outcome)
 
+    def _begin(self, call: Call) -> httpx2.Response:
+        """Send a request and read the head of its answer; who waits is told of a late one."""
+        request = self._http.build_request(**request_options(call))
+        if self._on_retry is None:
+            return self._http.send(request, stream=True)
+        late_s, words = slow(call)
+        timer = threading.Timer(late_s, self._on_retry, (words,))
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._http.send(request, stream=True)
+        finally:
+            timer.cancel()
+
     def _open(self, call: Call) -> tuple[httpx2.Response | None, Answer | Failed | None]:
         with failures(self._target) as outcome:
-            request = self._http.build_request(**request_options(call))
-            response = self._http.send(request, stream=True)
+            response = self._begin(call)
             return response, head(response)
         return None, outcome.failed
 

@@ -24,6 +24,7 @@ class Call:
             nothing, changes the same thing once, or bears an idempotency key.
         read_s: How long the connection may be silent.
         whole_s: How long all of the answer may take; `None`: for ever.
+        held_s: How long the service may hold the request back before it answers.
     """
 
     method: str
@@ -34,6 +35,7 @@ class Call:
     repeats: bool = True
     read_s: float = 30.0
     whole_s: float | None = 120.0
+    held_s: float = 0.0
 
 
 @dataclass(frozen=True)

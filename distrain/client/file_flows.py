@@ -33,12 +33,13 @@ def metrics(service: Service, job_id: str, since: str | None) -> Flow[Records]:
         since = page.cursor
 
 
-def artifacts(service: Service, job_id: str) -> Flow[tuple[Artifact, ...]]:
-    """The files of a job's run directory, page after page."""
+def artifacts(service: Service, job_id: str, below: str = "") -> Flow[tuple[Artifact, ...]]:
+    """The files of a job's run directory, or of a folder in it, page after page."""
     found: list[Artifact] = []
     after = ""
     while True:
-        params = {"after": after} if after else {}
+        asked = {"after": after, "below": below}
+        params = {name: value for name, value in asked.items() if value}
         call = Call("GET", job_path(job_id, "artifacts"), params=params)
         page = yield from service.document(call)
         found += [Artifact.from_json(one) for one in page.get("artifacts") or ()]

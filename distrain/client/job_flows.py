@@ -258,7 +258,9 @@ def wait(service: Service, job_id: str, timeout_s: float | None) -> Flow[Job]:
         left_s = math.inf if timeout_s is None else began_s + timeout_s - asked_s
         hold_s = max(0.0, min(_WAIT_S, left_s, service.held_s))
         params = {"timeout_s": f"{hold_s:.3f}"}
-        call = Call("GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30)
+        call = Call(
+            "GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30, held_s=hold_s
+        )
         # A service that is away is not waited for much longer than the job.
         patience = service.at_most(left_s + _AWAY_S)
         found = Job.from_json((yield from patience.document(call)))

@@ -21,12 +21,14 @@ class Retries:
         first_s: The pause after the first try; it doubles with each.
         longest_s: The longest pause, unless the service names a longer one (`Retry-After`).
         draw: Gives numbers between 0 and 1: clients do not come back at the same moment.
+        most_tries: How often a request is sent; `None`: as often as there is time.
     """
 
     for_s: float = 120.0
     first_s: float = 0.25
     longest_s: float = 10.0
     draw: Callable[[], float] = random.random
+    most_tries: int | None = None
 
     def pause_s(self, tries: int) -> float:
         """The pause after that many tries.
@@ -67,7 +69,8 @@ def answered(
         may = call.repeats or (isinstance(reply, Failed) and not reply.sent)
         pause_s = max(retries.pause_s(tries), _asked_s(reply, retries.draw()))
         now_s = yield Now()
-        if not may or _is_hopeless(reply) or now_s + pause_s - began_s > retries.for_s:
+        late = tries == retries.most_tries or now_s + pause_s - began_s > retries.for_s
+        if not may or late or _is_hopeless(reply):
             if isinstance(reply, Answer) and not reply.cut:
                 return reply
             raise _unavailable(call, address, why, tries, now_s - began_s, reply)

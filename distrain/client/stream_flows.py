@@ -191,9 +191,11 @@ def _piece(service: Service, job_id: str, place: LogPlace, waits: bool) -> Flow[
         params["tail"] = str(place.tail)
     else:
         params["offset"] = str(place.offset or 0)
+    held_s = min(_HELD_S, service.held_s) if waits else 0.0
     if waits:  # the service answers as soon as there are bytes, and goes on
-        params["wait_s"] = f"{min(_HELD_S, service.held_s):.3f}"
-    call = Call("GET", job_path(job_id, "logs"), params=params, read_s=30.0 + _HELD_S, whole_s=None)
+        params["wait_s"] = f"{held_s:.3f}"
+    path, read_s = job_path(job_id, "logs"), 30.0 + _HELD_S
+    call = Call("GET", path, params=params, read_s=read_s, whole_s=None, held_s=held_s)
     if waits and place.tail is None:
         return (yield from _following_piece(service, call, place))
     keeps_cut = place.tail is None  # it is not known where the bytes of a cut tail were

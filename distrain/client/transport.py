@@ -24,6 +24,9 @@ from distrain.version import __version__
 
 _CONNECT_S = 10.0
 
+SLOW_S = 2.0
+"""After so long without the head of an answer, who waits for it is told."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -115,6 +118,11 @@ def request_options(call: Call) -> dict[str, Any]:
         options["content"] = json.dumps(call.body, allow_nan=False).encode()
         options["headers"]["Content-Type"] = "application/json"
     return options
+
+
+def slow(call: Call) -> tuple[float, str]:
+    """After how many seconds a call's answer is late, and the words for that."""
+    return call.held_s + SLOW_S, f"no answer yet to {call.method} {call.path}"
 
 
 def head(response: httpx2.Response) -> Answer:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,85 @@ def test_what_is_refused_is_said_in_words_with_its_code(
     refused(102, "status", job.id)
     monkeypatch.setenv("DISTRAIN_TOKEN", token[:-4] + "0000")
     assert "distrain login" in refused(77, "jobs")
+
+
+def test_refusals_say_each_mistake_once_and_what_to_do(
+    service: LiveService, spec_file: Path
+) -> None:
+    told = refused(1, "submit", spec_file, "--set", "data.train=[/elsewhere/day_0]")
+    assert told.count("the path is outside the folders") == 1
+    told = refused(1, "submit", spec_file, "--cluster", "moon")
+    assert told.count("the project may use no cluster 'moon'") == 1
+    told = refused(1, "jobs", "--state", "bogus")
+    assert told.count("bogus") == 1
+    assert "queued, handing_over, pending, starting, running" in told
+    job = service.store.job(good("submit", spec_file)["job_id"])
+    assert job is not None
+    service.end(job)
+    told = refused(1, "resume", job.id)
+    assert "has succeeded" in told
+    assert "set train.epochs or train.max_steps higher" in told
+
+
+LOG = """2026-03-01 12:00:0{second},000 INFO distrain: step {second}
+2026-03-01 12:00:0{second},500 ERROR distrain: the rank failed
+Traceback (most recent call last):
+ValueError: {why}
+"""
+
+
+def test_the_first_error_and_the_report_of_a_job(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = service.job(num_ranks=2)
+    nothing = refused(1, "logs", job.id, "--first-error")
+    assert "no rank has printed anything" in nothing
+    assert f"distrain status {job.id}" in nothing
+    assert f"distrain open {job.id}" in refused(102, "report", job.id)
+
+    paths = service.paths(job)
+    for attempt, rank, second, why in ((1, 0, 3, "late"), (1, 1, 2, "bad label"), (2, 0, 1, "x")):
+        paths.log(rank, attempt).parent.mkdir(parents=True, exist_ok=True)
+        paths.log(rank, attempt).write_text(LOG.format(second=second, why=why))
+    paths.report.write_text("<html>curves</html>")
+    service.change(job, attempt=2, first_attempt=1)
+    service.end(job, "failed")
+    found = good("logs", job.id, "--first-error")["error"]
+    assert (found["attempt"], found["rank"], found["line"]) == (1, 1, 2)
+    assert found["path"] == "logs/attempt-1/rank-1.log"
+    assert found["text"].endswith("ValueError: bad label")
+    assert good("logs", job.id, "--first-error", "--attempt", "2")["error"]["rank"] == 0
+    assert "no such log" in refused(1, "logs", job.id, "--first-error", "--rank", "7")
+    printed = run("logs", job.id, "--first-error").output
+    assert printed.startswith("==> attempt 1, rank 1: logs/attempt-1/rank-1.log, line 2 <==\n")
+
+    assert run("report", job.id).output == f"{job.id}.html\n"
+    assert Path(f"{job.id}.html").read_text() == "<html>curves</html>"
+    assert good("report", job.id, "--out", "mine.html")["files"] == ["mine.html"]
+    assert run("report", job.id, "--png").exit_code == 2
+
+
+def test_a_service_that_does_not_answer_is_told_of_and_looks_end_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By one that refuses, and by one that takes connections and says nothing."""
+    monkeypatch.setattr("distrain.cli.jobs.list.READ_S", 1.0)
+    monkeypatch.setattr("distrain.client.transport.SLOW_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        for one, words in ((silent, "no answer yet to GET /v1/jobs"), (closed, "refused")):
+            server = f"http://127.0.0.1:{one.getsockname()[1]}"
+            done = run("jobs", "--server", server)
+            assert isinstance(done.exception, DistrainError)
+            assert done.exception.exit_code == 69
+            assert f"waiting for {server}: " in done.stderr
+            assert words in done.stderr
+            assert "up to 1 s; Ctrl-C ends this, --no-retry tries once" in done.stderr
+        once = run("jobs", "--server", server, "--no-retry")
+        assert isinstance(once.exception, DistrainError)
+        assert once.exception.where["tried"] == "once in 0 s"
+        assert once.stderr == ""
 
 
 def test_clones_and_resumptions_that_are_not_answered_are_made_once(

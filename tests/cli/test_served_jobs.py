@@ -341,7 +341,9 @@ def test_logs_of_a_job_and_of_a_run_directory(told: Jobs, tmp_path: Path) -> Non
     asked = run("logs", tmp_path, "-f")
     assert asked.exit_code == 2
     assert "are for a job of a service" in asked.output
-    assert "is for a run directory" in run("logs", "dlrm-1", "--first-error").output
+    both = run("logs", "dlrm-1", "--first-error", "-f")
+    assert both.exit_code == 2
+    assert "without --follow" in both.output
 
 
 def test_lines_come_out_of_any_pieces() -> None:

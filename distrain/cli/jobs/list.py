@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.jobs.lookup import connected
-from distrain.cli.jobs.place import chosen, place_options, service_at
+from distrain.cli.jobs.place import READ_S, chosen, place_options, service_at
 from distrain.cli.options import json_option
 from distrain.cli.output import (
     STATE_STYLES,
@@ -106,7 +106,7 @@ def _list_served(
 ) -> None:
     from distrain.cli.jobs.served import job_json, listing
 
-    with service_at(server) as service:
+    with service_at(server, READ_S) as service:
         found = service.jobs(**filters, states=states, page_jobs=min(limit, 200))
         jobs = list(islice(found, limit))
     if as_json:

@@ -5,7 +5,7 @@ import webbrowser
 import click
 
 from distrain.cli.jobs.lookup import connected, job_named
-from distrain.cli.jobs.place import chosen, job_options, service_at
+from distrain.cli.jobs.place import READ_S, chosen, job_options, service_at
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_result, print_warning
 from distrain.errors import ClusterError, InputError
@@ -56,7 +56,7 @@ def service_page(server: str, job: str | None) -> str:
         )
     if job is None:
         return f"{address.base_url}/jobs"
-    with service_at(server) as client:
+    with service_at(server, READ_S) as client:
         return f"{address.base_url}/jobs/{client.find(job).id}"
 
 

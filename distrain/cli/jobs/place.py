@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +13,7 @@ from distrain.cli.options import SCHEDULER_VARIABLE, Function, connection_option
 from distrain.cli.output import print_warning
 
 if TYPE_CHECKING:
-    from distrain.client import Client
+    from distrain.client import Client, Retries
 
 SERVER_VARIABLE = "DISTRAIN_SERVER"
 """As `distrain.client` has it, which this file does not import: help must not load it."""
@@ -21,6 +22,12 @@ _NOWHERE = (
     f"Name a scheduler: --scheduler ADDRESS, or {SCHEDULER_VARIABLE}. "
     f"Or a service: --server ADDRESS, {SERVER_VARIABLE}, or `distrain login ADDRESS`."
 )
+
+
+READ_S = 10.0
+"""For how long commands that only look try again: people wait for them, and can repeat them."""
+
+_NO_RETRY = "distrain.no_retry"
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,13 @@ class Place:
 
 def server_option(function: Function) -> Function:
     """`--server`: the address of a service, or the environment's."""
+    once = click.option(
+        "--no-retry",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep_no_retry,
+        help="Of a service that does not answer: end at once.",
+    )
     return click.option(
         "--server",
         metavar="ADDRESS",
@@ -41,7 +55,11 @@ def server_option(function: Function) -> Function:
         help="The service that has the job: https://HOST, http://127.0.0.1:PORT or unix:/PATH. "
         f"Default: {SERVER_VARIABLE}, then that of `distrain login`; --scheduler and "
         f"{SCHEDULER_VARIABLE} go before both.",
-    )(function)
+    )(once(function))
+
+
+def _keep_no_retry(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[_NO_RETRY] = value
 
 
 def place_options(help_text: str) -> Callable[[Function], Function]:
@@ -86,18 +104,47 @@ def default_server() -> str | None:
     return read_logins(servers_file()).default
 
 
-@contextmanager
-def service_at(address: str) -> "Iterator[Client]":
-    """Yield a client of a service, which tells why it tries again."""
-    from distrain.client import Client
+def server_of_run(run: Path, server: str | None) -> str | None:
+    """The service that has the job of that name; `None`: it is a run directory.
 
+    Args:
+        run: What the command was given: a run directory, or a job's id.
+    """
+    source = click.get_current_context().get_parameter_source("server")
+    if server and source is ParameterSource.COMMANDLINE:
+        return server
+    if len(run.parts) != 1 or run.exists():
+        return None
+    return server or default_server()
+
+
+@contextmanager
+def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
+    """Yield a client of a service, which tells why it tries again, and for how long.
+
+    Args:
+        for_s: How long; default: the client's own patience.
+    """
+    from distrain.client import Client, Retries
+
+    retries = Retries() if for_s is None else Retries(for_s=for_s)
+    if click.get_current_context().meta.get(_NO_RETRY):
+        retries = replace(retries, most_tries=1)
+    with Client(address, retries=retries, on_retry=teller(address, retries)) as client:
+        yield client
+
+
+def teller(address: str, retries: "Retries") -> Callable[[str], None]:
+    """What tells people, once for each reason, that a service is waited for."""
     told: set[str] = set()
+    how = f"it is tried for up to {retries.for_s:g} s; Ctrl-C ends this, --no-retry tries once"
+    if retries.most_tries == 1:
+        how = "it is asked once"
 
     def tell(why: str) -> None:
         reason = why.rpartition("; again in")[0] or why
         if reason not in told:
             told.add(reason)
-            print_warning(f"waiting for {address}: {reason}")
+            print_warning(f"waiting for {address}: {reason} ({how})")
 
-    with Client(address, on_retry=tell) as client:
-        yield client
+    return tell

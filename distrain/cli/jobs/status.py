@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.jobs.lookup import connected, job_named
-from distrain.cli.jobs.place import chosen, job_options, service_at
+from distrain.cli.jobs.place import READ_S, chosen, job_options, service_at
 from distrain.cli.options import json_option
 from distrain.cli.output import clean_line, print_answer, print_result
 from distrain.wording import count, duration
@@ -57,7 +57,7 @@ def command(job: str, scheduler: str | None, server: str | None, as_json: bool) 
 def _show_served(server: str, job: str, as_json: bool) -> None:
     from distrain.cli.jobs import served
 
-    with service_at(server) as service:
+    with service_at(server, READ_S) as service:
         found = service.find(job)
     if as_json:
         print_answer(server=server, job=served.job_json(found))

@@ -4,17 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from distrain.cli.jobs import default_server, server_option
+from distrain.cli.jobs import server_of_run, server_option
 from distrain.cli.options import PATH, POSITIVE, json_option
-from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, print_result
+from distrain.cli.output import VERSION, print_json, print_result
+from distrain.cli.runs.first_error import print_first_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from distrain.run_paths import RunPaths
-    from distrain.runs import LoggedError, RankLog
+    from distrain.runs import RankLog
 
 
 @click.command()
@@ -55,13 +53,17 @@ def command(
       distrain logs runs/today --rank 0 --attempt 1
       distrain logs runs/today --first-error
       distrain logs dlrm-20260301-123000-ab12 -f
+      distrain logs dlrm --first-error
       distrain logs dlrm --server https://jobs.example --rank 1 --tail 100
     """
-    if address := _server_of(run, server):
-        if first_error:
-            raise click.UsageError("--first-error is for a run directory.")
-        from distrain.cli.runs.served_logs import print_logs
+    if address := server_of_run(run, server):
+        from distrain.cli.runs.served_logs import print_error_of, print_logs
 
+        if first_error:
+            if follow or tail is not None:
+                raise click.UsageError("--first-error goes without --follow and --tail.")
+            print_error_of(address, str(run), rank, attempt)
+            return
         print_logs(address, str(run), rank, attempt, tail, follows=follow, as_json=as_json)
         return
     if follow or tail is not None:
@@ -72,7 +74,10 @@ def command(
     paths = RunPaths(run)
     logs = find_logs(paths, attempt, rank)
     if first_error:
-        _print_first_error(logs, paths)
+        from distrain.runs import first_error as find_first_error
+
+        error = find_first_error(logs)
+        print_first_error(error, _account(paths), str(error.log.path) if error else "")
         return
     if attempt is None:
         logs = [log for log in logs if log.attempt == logs[-1].attempt]
@@ -83,34 +88,6 @@ def command(
         if len(logs) > 1:
             print_result(f"==> attempt {log.attempt}, rank {log.rank} <==", bold=True)
         print_result(log.text().rstrip("\n"))
-
-
-def _server_of(run: Path, server: str | None) -> str | None:
-    """The service that has a job of that name; `None`: it is a run directory."""
-    source = click.get_current_context().get_parameter_source("server")
-    if server and source is ParameterSource.COMMANDLINE:
-        return server
-    if len(run.parts) != 1 or run.exists():
-        return None
-    return server or default_server()
-
-
-def _print_first_error(logs: "Sequence[RankLog]", paths: "RunPaths") -> None:
-    from distrain.runs import first_error
-
-    error = first_error(logs)
-    account = _account(paths) if error is None or error.of_peers else None
-    if json_wanted():
-        print_answer(error=error and _as_json(error), coordinator=account)
-        return
-    if error is None:
-        print_result("No rank has logged an error.")
-    else:
-        where = f"attempt {error.log.attempt}, rank {error.log.rank}"
-        print_result(f"==> {where}: {error.log.path}, line {error.line} <==", bold=True)
-        print_result(error.text)
-    if account:
-        print_result(f"The coordinator's account: {account['reason']}: {account['message']}")
 
 
 def _account(paths: "RunPaths") -> dict[str, Any] | None:
@@ -125,8 +102,3 @@ def _account(paths: "RunPaths") -> dict[str, Any] | None:
 
 def _place(log: "RankLog") -> dict[str, Any]:
     return {"version": VERSION, "attempt": log.attempt, "rank": log.rank, "path": str(log.path)}
-
-
-def _as_json(error: "LoggedError") -> dict[str, Any]:
-    where = {"attempt": error.log.attempt, "rank": error.log.rank, "path": str(error.log.path)}
-    return {**where, "line": error.line, "text": error.text, "of_peers": error.of_peers}

@@ -1,44 +1,87 @@
-"""`distrain report`: one HTML page about a run."""
+"""`distrain report`: one HTML page about a run, or about a job of a service."""
 
 from pathlib import Path
 
 import click
 
+from distrain.cli.jobs import READ_S, server_of_run, server_option, service_at
 from distrain.cli.options import PATH, json_option
 
 
 @click.command()
-@click.argument("run", metavar="RUN", type=PATH)
+@click.argument("run", metavar="RUN_OR_JOB", type=PATH)
 @click.option(
     "--out",
     metavar="FILE.html",
     type=PATH,
-    help="Where to write. Default: RUN/report.html. What is there is replaced.",
+    help="Where to write. Default: RUN/report.html; of a service's job, JOB.html. What is there "
+    "is replaced.",
 )
 @click.option("--png", "with_pngs", is_flag=True, help="Write each figure beside it as PNG, too.")
 @click.option(
     "--curves", "with_curves", is_flag=True, help="Draw RUN/curves.png, too, as training does."
 )
+@server_option
 @json_option("Print the paths of what was written as JSON.")
-def command(run: Path, out: Path | None, with_pngs: bool, with_curves: bool, as_json: bool) -> None:
+def command(
+    run: Path,
+    out: Path | None,
+    with_pngs: bool,
+    with_curves: bool,
+    server: str | None,
+    as_json: bool,
+) -> None:
     """Write one HTML file that shows a run and needs no network: also one that failed or runs on.
 
     It shows the outcome, curves of loss, AUC and rows/s over rows and wall time, the time by phase
     and rank, checkpoints and restarts, the data, hardware and versions, and the spec.
 
+    What is no run directory on this machine is taken as a job of a service, if one is known: its
+    id, or its beginning. The service draws a job's report at its end; this command fetches it.
+
     \b
     Examples:
       distrain report runs/today
       distrain report runs/today --out today.html --png
+      distrain report dlrm-20260301-123000-ab12
     """
     from distrain.cli.output import print_answer, print_result
-    from distrain.report import write_curves, write_report
-    from distrain.run_paths import RunPaths
 
-    written = write_report(run, out or RunPaths(run).report, with_pngs=with_pngs)
-    if with_curves:
-        written += write_curves(run)
+    if address := server_of_run(run, server):
+        if with_pngs or with_curves:
+            raise click.UsageError("--png and --curves are for a run directory.")
+        written = [_fetched(address, str(run), out)]
+    else:
+        from distrain.report import write_curves, write_report
+        from distrain.run_paths import RunPaths
+
+        written = write_report(run, out or RunPaths(run).report, with_pngs=with_pngs)
+        if with_curves:
+            written += write_curves(run)
     if as_json:
         print_answer(files=[str(path) for path in written])
     for path in written:
         print_result(path)
+
+
+def _fetched(server: str, word: str, out: Path | None) -> Path:
+    """The report that the service has of a job, in a file on this machine.
+
+    Raises:
+        NotFound: There is none.
+    """
+    from distrain.cli.jobs.served import at
+    from distrain.client import NotFound
+
+    with service_at(server, READ_S) as client:
+        job = client.find(word)
+        try:
+            return client.download(job.id, "report.html", out or Path(f"{job.id}.html"))
+        except NotFound as error:
+            drawn = "it is still to be drawn" if job.is_final else "it is drawn at the end"
+            error.message = f"job {job.id} has no report yet: {drawn}"
+            error.where = {"server": client.address, "state": job.state}
+            page, logs = f"distrain open {job.id}", f"distrain logs {job.id}"
+            where = at(server)
+            error.hint = f"Its curves so far: {page}{where}; what its ranks print: {logs}{where}"
+            raise

@@ -1,16 +1,24 @@
 """What `distrain logs` prints of a job of a service."""
 
 import codecs
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs import service_at
+from distrain.cli.jobs import READ_S, service_at
 from distrain.cli.output import VERSION, print_json, print_result
+from distrain.errors import InputError
+from distrain.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from distrain.client import Job
+    from distrain.client import Artifact, Client, Job
+    from distrain.runs import RankLog
+
+_LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")
 
 
 def print_logs(
@@ -24,7 +32,7 @@ def print_logs(
     as_json: bool,
 ) -> None:
     """Print the logs of one rank, or of all; with `follows` that of one, to its end."""
-    with service_at(server) as client:
+    with service_at(server, None if follows else READ_S) as client:
         job = client.find(word)
         if_interrupted(f"job {job.id} goes on without this command")
         several = rank is None and not follows and job.num_ranks > 1
@@ -50,6 +58,68 @@ def _print_json(
         return
     text = b"".join(pieces).decode("utf-8", "replace")
     print_json({**place, "attempt": attempt or job.attempt, "text": text})
+
+
+def print_error_of(server: str, word: str, rank: int | None, attempt: int | None) -> None:
+    """Print the error that came first among a job's ranks.
+
+    Raises:
+        InputError: No rank has such a log.
+    """
+    from distrain.cli.runs.first_error import print_first_error
+    from distrain.runs import first_error
+
+    error = None
+    with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
+        job = client.find(word)
+        if_interrupted(f"job {job.id} goes on without this command")
+        paths, logs = RunPaths(Path(folder)), list["RankLog"]()
+        for number, ranks in _logs_there(client, job, rank, attempt).items():
+            logs += [_fetched(client, job.id, paths, number, one) for one in ranks]
+            error = first_error(logs)
+            if error is not None and not error.of_peers:
+                break  # what comes in later attempts is not the first
+        account = {"attempt": job.attempt, "reason": job.reason, "message": job.message}
+        name = error.log.path.relative_to(paths.root).as_posix() if error else ""
+    print_first_error(error, account if job.reason else None, name)
+
+
+def _logs_there(
+    client: "Client", job: "Job", rank: int | None, attempt: int | None
+) -> dict[int, list[int]]:
+    """By attempt, the ranks that have logs."""
+    found: dict[int, list[int]] = {}
+    for file in _files(client, job):
+        match = _LOG.fullmatch(file.name)
+        if match and attempt in (None, int(match[1])) and rank in (None, int(match[2])):
+            found.setdefault(int(match[1]), []).append(int(match[2]))
+    if not found:
+        raise InputError(
+            "no rank has printed anything" if rank is attempt is None else "no such log",
+            where={"job": job.id, "state": job.state},
+            hint=f"What is known of it: distrain status {job.id}",
+        )
+    return {number: sorted(found[number]) for number in sorted(found)}
+
+
+def _files(client: "Client", job: "Job") -> "tuple[Artifact, ...]":
+    from distrain.client import NotFound
+
+    try:
+        return client.artifacts(job.id, below="logs")
+    except NotFound:  # the folder: no rank has been started
+        return ()
+
+
+def _fetched(client: "Client", job_id: str, paths: RunPaths, attempt: int, rank: int) -> "RankLog":
+    from distrain.runs import RankLog
+
+    path = paths.log(rank, attempt)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for piece in client.logs(job_id, rank=rank, attempt=attempt):
+            file.write(piece)
+    return RankLog(attempt, rank, path)
 
 
 def lines_of(pieces: "Iterable[bytes]") -> "Iterator[str]":

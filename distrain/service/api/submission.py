@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import Header, Request
 from pydantic import BaseModel
 
+from distrain.jobs import JobState
 from distrain.service.access import (
     Action,
     Judged,
@@ -134,6 +135,29 @@ def again(service: Parts, job: Job, settings: Mapping[str, Any]) -> dict[str, An
     except KeyError as error:
         mistake = Mistake(pointer("set", error.args[0]), "the path leads through no section")
         raise bad_spec([mistake]) from None
+
+
+def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
+    """Refuse to resume a job that has succeeded, unless its new spec trains on.
+
+    Raises:
+        Problem: `final`.
+    """
+    if job.state != JobState.SUCCEEDED or _trains_on(before.get("train") or {}, after):
+        return
+    raise Problem(
+        "final",
+        f"job {job.id} has succeeded: there is nothing to go on with",
+        hint="To train longer, set train.epochs or train.max_steps higher, or change "
+        "train.early_stopping; a clone trains anew.",
+    )
+
+
+def _trains_on(before: Mapping[str, Any], after: JobSpec) -> bool:
+    now, most = after.train.model_dump(mode="json"), before.get("max_steps")
+    more_steps = most is not None and (now["max_steps"] is None or now["max_steps"] > most)
+    other_end = now["early_stopping"] != before.get("early_stopping")
+    return now["epochs"] > before.get("epochs", 1) or more_steps or other_end
 
 
 def judge_for(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from distrain.jobs import JobState
 from distrain.service.values import Intent, Job, Phase
 
 NO_CONTACT_S = 30.0
@@ -11,6 +12,9 @@ QUEUED = "queued"
 HANDING_OVER = "handing_over"
 CANCELLING = "cancelling"
 UNKNOWN = "unknown"
+
+STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING, UNKNOWN)
+"""All states that a job may be shown in."""
 
 
 @dataclass(frozen=True)

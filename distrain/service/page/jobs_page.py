@@ -7,7 +7,6 @@ import yaml
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from distrain.jobs import JobState
 from distrain.service.access import Action, may, visible
 from distrain.service.api import (
     Caller,
@@ -20,7 +19,7 @@ from distrain.service.api import (
     require,
     seen_job,
 )
-from distrain.service.decide import CANCELLING, HANDING_OVER, QUEUED, UNKNOWN
+from distrain.service.decide import HANDING_OVER, QUEUED, STATES
 from distrain.service.page.job_parts import curves, files_of, phases, ranks, records_of
 from distrain.service.page.rendering import page, url_with
 from distrain.service.page.route import PageRoute
@@ -30,7 +29,6 @@ from distrain.service.values import Job, Phase, Principal
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING, UNKNOWN)
 _WAITING = (QUEUED, HANDING_OVER, "pending")
 _PAGE_JOBS = 100
 

@@ -5,6 +5,7 @@ import threading
 import pytest
 from api_world import SPEC, World
 
+from distrain.service.decide import STATES
 from distrain.service.store import KeyInFlight
 
 
@@ -283,6 +284,40 @@ def test_resume_goes_on_with_an_ended_job(world: World):
         bad = world.ask("alice", "POST", path, {"set": wrong}, Idempotency_Key=world.key())
         assert code_of(bad) == (422, "bad_spec")
         assert bad.json()["errors"][0]["pointer"] == pointer
+
+
+def test_what_has_succeeded_is_resumed_only_to_train_longer(world: World):
+    spec = {**SPEC, "train": {"epochs": 2, "max_steps": 50}}
+    job = submit(world, {"spec": spec, "project": "ads"}).json()
+    world.end(job["id"])
+    path = f"/v1/jobs/{job['id']}/resume"
+
+    def resume(**train):
+        body = {"set": {f"train.{name}": value for name, value in train.items()}}
+        return world.ask("alice", "POST", path, body, Idempotency_Key=world.key())
+
+    shorter = ({}, {"epochs": 1}, {"max_steps": 50}, {"optimizer.lr": 0.1})
+    for answer in (resume(**train) for train in shorter):
+        assert code_of(answer) == (409, "final")
+        assert "train.epochs" in answer.json()["hint"]
+    kept = world.store.job(job["id"])
+    assert kept is not None
+    assert (kept.state, kept.resumes, kept.finished_at_s is None) == ("succeeded", 0, False)
+    assert world.store.spec(job["id"])["train"]["epochs"] == 2
+    for number, train in enumerate(({"epochs": 3}, {"max_steps": 60}, {"max_steps": None}), 1):
+        assert resume(**train).json()["resumes"] == number, train
+        world.end(job["id"])
+
+
+def test_a_filter_by_a_state_that_there_is_not_names_those_that_there_are(world: World):
+    answer = world.ask("alice", "GET", "/v1/jobs?state=running&state=bogus")
+    assert code_of(answer) == (400, "bad_request")
+    (mistake,) = answer.json()["errors"]
+    assert mistake["pointer"] == "#state"
+    assert "'bogus'" in answer.json()["detail"]
+    for state in STATES:
+        assert state in mistake["detail"]
+        assert world.ask("alice", "GET", f"/v1/jobs?state={state}").status_code == 200
 
 
 def test_a_clone_is_a_new_job_with_a_parent(world: World):

@@ -1,6 +1,7 @@
 """Jobs that are there: list, read, wait, change, cancel, delete."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -30,6 +31,7 @@ from distrain.service.api.paging import cursor, seq_of
 from distrain.service.api.problems import Problem
 from distrain.service.api.showing import contact_of, contacts, etag, job_document
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
+from distrain.service.decide import STATES
 from distrain.service.store import JobFilter, NotNow
 from distrain.service.values import Job, Phase, Principal
 
@@ -66,7 +68,7 @@ def list_jobs(
     wanted = JobFilter(
         project=project,
         owner=owner,
-        states=tuple(state or ()),
+        states=_states(state or ()),
         cluster=cluster,
         tags=tuple(_tag(text) for text in tag or ()),
         created_after_s=after_s,
@@ -91,6 +93,16 @@ def _page(
         next_cursor=cursor(page[-1].seq, filters) if len(found) > limit else None,
     )
     return as_json(document)
+
+
+def _states(asked: Sequence[str]) -> tuple[str, ...]:
+    """States to filter by: a word that is none would only ever find nothing."""
+    unknown = [repr(word[:64]) for word in dict.fromkeys(asked) if word not in STATES]
+    if unknown:
+        mistake = Mistake("#state", f"it is one of {', '.join(STATES)}")
+        detail = f"jobs are never shown in the state {', '.join(unknown)}"
+        raise Problem("bad_request", detail, errors=[mistake])
+    return tuple(asked)
 
 
 def _tag(text: str) -> tuple[str, str]:

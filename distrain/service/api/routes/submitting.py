@@ -36,6 +36,7 @@ from distrain.service.api.submission import (
     again,
     bad_spec,
     check,
+    check_resumable,
     choose_cluster,
     judge_for,
     make_key,
@@ -128,7 +129,7 @@ def clone(
     "/v1/jobs/{job_id}/resume",
     status_code=202,
     response_model=JobDocument,
-    responses=answers(*_KEYS, "not_final", others={200: _REPLAY, 202: _MADE}),
+    responses=answers(*_KEYS, "final", "not_final", others={200: _REPLAY, 202: _MADE}),
 )
 def resume(
     job_id: str,
@@ -138,7 +139,10 @@ def resume(
     service: Service,
     key: IdempotencyKey = None,
 ) -> Response:
-    """Bring a job that has ended back into the queue; it goes on from its last checkpoint."""
+    """Bring a job that has ended back into the queue; it goes on from its last checkpoint.
+
+    One that has succeeded goes on only where `set` makes its training longer.
+    """
     require(caller, Action.CHANGE_JOB)
     taken = make_key(request, caller, key, body)
     job, is_new = service.store.find_key(taken), False
@@ -157,6 +161,7 @@ def resume(
         judged = judge_for(service.settings, before.cluster, before.project, wanted.document)
         if judged.spec is None:
             raise bad_spec([Mistake("/set" + m.pointer, m.detail) for m in judged.mistakes])
+        check_resumable(before, service.store.spec(before.id), judged.spec)
         document = judged.spec.model_dump(mode="json")
         try:
             job, is_new = service.store.resume(
