@@ -1,6 +1,7 @@
 """Where a command's jobs are: at a bare scheduler, or at a service."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,6 +117,12 @@ def server_of_run(run: Path, server: str | None) -> str | None:
     if len(run.parts) != 1 or run.exists():
         return None
     return server or default_server()
+
+
+def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
+    """What other commands need to reach the same service."""
+    known = environment.get(SERVER_VARIABLE) or default_server()
+    return "" if known == address else f" --server {address}"
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """What commands print of the jobs of a service, and how they end with them."""
 
-import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.jobs.place import SERVER_VARIABLE
+from distrain.cli.jobs.place import at
 from distrain.cli.output import clean_line, print_answer, print_remark, print_result
 from distrain.errors import JobCancelled, JobError
 from distrain.wording import UNKNOWN, count, duration, number
@@ -75,14 +74,6 @@ def status_lines(job: "Job") -> list[str]:
     }
     lines = [f"{name:15}{clean_line(value)}" for name, value in facts.items() if value]
     return [*lines, *(job.message or "").splitlines()]
-
-
-def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
-    """What other commands need to reach the same service."""
-    from distrain.cli.jobs.place import default_server
-
-    known = environment.get(SERVER_VARIABLE) or default_server()
-    return "" if known == address else f" --server {address}"
 
 
 def how_to_follow(job_id: str, address: str) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from distrain.cli.jobs import READ_S, server_of_run, server_option, service_at
+from distrain.cli.jobs import READ_S, at, server_of_run, server_option, service_at
 from distrain.cli.options import PATH, json_option
 
 
@@ -70,7 +70,6 @@ def _fetched(server: str, word: str, out: Path | None) -> Path:
     Raises:
         NotFound: There is none.
     """
-    from distrain.cli.jobs.served import at
     from distrain.client import NotFound
 
     with service_at(server, READ_S) as client:
