@@ -118,14 +118,18 @@ def test_nothing_comes_from_latest_or_from_an_address(text):
 
 def test_what_is_copied_is_in_the_context(text):
     """The context leaves out everything that `.containerignore` does not name."""
-    kept = [line[1:] for line in (ROOT / ".containerignore").read_text().splitlines() if line[:1] == "!"]
+    kept = [
+        line[1:] for line in (ROOT / ".containerignore").read_text().splitlines() if line[:1] == "!"
+    ]
     assert os.readlink(ROOT / ".dockerignore") == ".containerignore"
     for word, argument in instructions(text):
         if word != "COPY" or "--from=" in argument:
             continue
         for source in [part for part in argument.split()[:-1] if not part.startswith("--")]:
             assert (ROOT / source).exists(), source
-            assert any(source.rstrip("/") == name or source.startswith(name + "/") for name in kept), source
+            assert any(
+                source.rstrip("/") == name or source.startswith(name + "/") for name in kept
+            ), source
 
 
 def test_constraints_are_exact_and_agree():
