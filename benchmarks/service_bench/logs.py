@@ -76,7 +76,7 @@ async def _follow(url: str, at: Served, log: Path, count: int, seconds: float) -
     async def follow(client: httpx2.AsyncClient) -> None:
         offset, rest = 0, ""
         while time.time() < ends_s:
-            query = {"offset": offset, "wait_s": 5, "follow": "true"}
+            query: dict[str, str | int] = {"offset": offset, "wait_s": 5, "follow": "true"}
             async with client.stream("GET", url, params=query, headers=at.headers()) as answer:
                 assert answer.status_code == 200, await answer.aread()
                 async for chunk in answer.aiter_raw():
