@@ -4,11 +4,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy import Connection, bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
@@ -184,17 +186,25 @@ def _apply(connection: Connection, lease: Lease, change: JobChange, now_s: float
     columns = {name: _plain(value) for name, value in change.columns.items()}
     if columns.get("phase") == Phase.FINAL.value:
         columns.setdefault("finished_at_s", now_s)
-    row = connection.execute(
+    columns |= {"rev": change.rev + 1, "generation": lease.generation}
+    which = {"_id": change.job_id, "_rev": change.rev, "_cluster": _cluster(lease)}
+    row = connection.execute(_update(frozenset(columns)), columns | which).first()
+    return None if row is None else rows.job_of(row)
+
+
+@lru_cache(maxsize=256)
+def _update(columns: frozenset[str]) -> ReturningUpdate[Any]:
+    """The statement for these columns: to build it anew takes longer than to run it."""
+    return (
         update(_jobs)
         .where(
-            _jobs.c.id == change.job_id,
-            _jobs.c.rev == change.rev,
-            _jobs.c.cluster == _cluster(lease),
+            _jobs.c.id == bindparam("_id"),
+            _jobs.c.rev == bindparam("_rev"),
+            _jobs.c.cluster == bindparam("_cluster"),
         )
-        .values(columns | {"rev": change.rev + 1, "generation": lease.generation})
+        .values({name: bindparam(name) for name in sorted(columns)})
         .returning(*_jobs.c)
-    ).first()
-    return None if row is None else rows.job_of(row)
+    )
 
 
 def _plain(value: Any) -> Any:
