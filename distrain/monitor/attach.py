@@ -11,6 +11,7 @@ import dask
 from distributed import Client, Scheduler, SchedulerPlugin
 from distributed.http.utils import get_handlers
 
+from distrain.certificates import ends_s
 from distrain.errors import ClusterError
 from distrain.monitor.access import guard_running, install_access
 from distrain.monitor.observer import EXTENSION, Monitor
@@ -55,8 +56,20 @@ def watch(scheduler: Scheduler) -> Monitor:
         monitor = Monitor(coordinator)
         coordinator.observers = (*coordinator.observers, monitor)
         scheduler.extensions[EXTENSION] = monitor
-    export(monitor)
+    export(monitor, _certificate_ends_s(scheduler))
     return monitor
+
+
+def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
+    """When the certificates end that a scheduler began with; files are not read again."""
+    security, http = scheduler.security, "distributed.scheduler.dashboard.tls"
+    named = {
+        "comm": getattr(security, "tls_scheduler_cert", None),
+        "comm.ca_file": getattr(security, "tls_ca_file", None),
+        "http": dask.config.get(f"{http}.cert", None),
+    }
+    ends = {name: ends_s(found) for name, found in named.items() if found}
+    return {name: end_s for name, end_s in ends.items() if end_s is not None}
 
 
 class MonitorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped

@@ -73,6 +73,7 @@ class JobsCollector(Collector):
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
+        self.certificate_ends_s: Mapping[str, float] = {}
 
     def describe(self) -> Iterable[Metric]:
         """Nothing, so that registering does not collect."""
@@ -90,16 +91,33 @@ class JobsCollector(Collector):
         yield from _scores(shown)
         yield from _times(shown)
         yield from _ranks_of(shown)
+        yield _certificates(self.certificate_ends_s)
 
 
-def export(monitor: Monitor) -> None:
-    """Serve this monitor's jobs from now on, in this process's registry."""
+def export(monitor: Monitor, certificate_ends_s: Mapping[str, float] | None = None) -> None:
+    """Serve this monitor's jobs from now on, in this process's registry.
+
+    Args:
+        certificate_ends_s: When each certificate of the scheduler ends, in unix seconds.
+    """
     if _collector.monitor is None:
         REGISTRY.register(_collector)
     _collector.monitor = monitor
+    _collector.certificate_ends_s = certificate_ends_s or {}
 
 
 _collector = JobsCollector()
+
+
+def _certificates(ends_s: Mapping[str, float]) -> Metric:
+    family = GaugeFamily(
+        "distrain_certificate_end_timestamp_seconds",
+        "When a certificate ends that the scheduler has read at its start, in unix time",
+        labels=["certificate"],
+    )
+    for name, end_s in ends_s.items():
+        family.add_metric([name], end_s)
+    return family
 
 
 def _shown_jobs(jobs: list[Watched]) -> list[Watched]:

@@ -34,5 +34,32 @@ NAMES = {
     "distrain_rank_gpu_utilisation_ratio": {"job_id", "rank"},
     "distrain_rank_gpu_memory_used_bytes": {"job_id", "rank"},
     "distrain_rank_gpu_memory_total_bytes": {"job_id", "rank"},
+    "distrain_certificate_end_timestamp_seconds": {"certificate"},
 }
 """Labels by name."""
+
+SERVICE_NAMES = {
+    "distrain_service_requests_total": {"route", "method", "code"},
+    "distrain_service_request_duration_seconds_bucket": {"route", "le"},
+    "distrain_service_request_duration_seconds_count": {"route"},
+    "distrain_service_request_duration_seconds_sum": {"route"},
+    "distrain_service_streams": set(),
+    "distrain_service_database_up": set(),
+    "distrain_service_ready": set(),
+    "distrain_service_jobs": {"phase", "state"},
+    "distrain_service_jobs_ended_last_hour": {"state"},
+    "distrain_service_longest_queued_seconds": set(),
+    "distrain_service_last_event": set(),
+    "distrain_service_webhooks": {"state"},
+    "distrain_service_reconcile_lag_seconds": set(),
+    "distrain_service_lease_age_seconds": {"lease"},
+    "distrain_service_cluster_silence_seconds": {"cluster", "kind"},
+    "distrain_service_cluster_jobs": {"cluster"},
+    "distrain_service_cluster_workers": {"cluster", "state"},
+    "distrain_service_backup_timestamp_seconds": set(),
+    "distrain_service_storage_up": {"place"},
+    "distrain_service_storage_free_bytes": {"place"},
+    "distrain_service_storage_size_bytes": {"place"},
+    "distrain_service_certificate_end_timestamp_seconds": {"certificate"},
+}
+"""The same of a job service."""

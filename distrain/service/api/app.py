@@ -41,7 +41,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
         strangers=Rates(_STRANGERS_PER_S),
     )
     app.state.waiting = Waiting(partial(_ended, store), EVERY_S)
-    app.state.streams = Streams(store)
+    app.state.streams = Streams(store, settings)
     register(app)
     # The last added comes first.
     app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)

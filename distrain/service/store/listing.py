@@ -88,6 +88,14 @@ class Listing:
             found = connection.execute(counted.group_by(_jobs.c.phase, _jobs.c.state))
             return {(phase, state): count for phase, state, count in found}
 
+    def ended_counts(self, within_s: float) -> dict[str, int]:
+        """How many jobs ended that short a time ago, by their last state."""
+        with self.db.read() as connection:
+            since_s = self.db.now_s(connection) - within_s
+            counted = select(_jobs.c.state, func.count()).where(_jobs.c.finished_at_s > since_s)
+            found = connection.execute(counted.group_by(_jobs.c.state))
+            return {state: count for state, count in found}
+
     def longest_queued_s(self) -> float:
         """How long the job that waits longest in the database has done so; 0 if none waits."""
         with self.db.read() as connection:

@@ -1,6 +1,7 @@
 """The service's database as one object, and how it is opened."""
 
 import fcntl
+import logging
 import os
 import socket
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import IO
 
 from sqlalchemy import text
 
-from distrain.errors import InputError, OutputError
+from distrain.errors import InputError, OutputError, Unavailable
 from distrain.service.settings import Settings
 from distrain.service.store import copies, migrations
 from distrain.service.store.auditing import Auditing
@@ -23,6 +24,8 @@ from distrain.service.store.publishing import Publishing
 from distrain.service.store.recording import Recording
 from distrain.service.store.retention import Pruning
 from distrain.service.store.submitting import Submitting
+
+log = logging.getLogger(__name__)
 
 
 class Store(
@@ -80,6 +83,18 @@ class Store(
         if self.db.path is None:
             raise _postgres_has_tools(self.db)
         copies.backup(self.db.path, target)
+        try:
+            with self.db.write() as connection:
+                copies.note_backup(connection, self.db.now_s(connection))
+        except Unavailable as error:  # the copy is whole nevertheless; that is what counts
+            log.warning("the backup's time was not noted: %s", error)
+
+    def backup_s(self) -> float | None:
+        """When `backup` last made a copy, in unix seconds; 0: never; `None`: PostgreSQL."""
+        if self.db.path is None:
+            return None
+        with self.db.read() as connection:
+            return copies.noted_backup_s(connection)
 
     def check(self) -> None:
         """See that the database answers, and that its tables are this version's.

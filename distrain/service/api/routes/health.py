@@ -1,6 +1,9 @@
 """`/livez`, `/readyz`, `/metrics`: how the service itself is."""
 
 import ipaddress
+import math
+from collections import Counter
+from collections.abc import Iterator
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -15,15 +18,21 @@ from distrain.service.api.documents import Answer
 from distrain.service.api.streams import (
     DATABASE_S,
     LAG_S,
+    ClusterFigures,
     Figures,
     NoAnswer,
     Streams,
+    lease_ages_s,
+    of_database,
+    of_places,
     reconcile_lag_s,
     streams_of,
 )
+from distrain.service.store import Webhook
 
 router = APIRouter(tags=["health"])
 
+_HOUR_S = 3600.0
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
@@ -61,7 +70,9 @@ async def metrics(request: Request, service: Service) -> Response:
         figures = await streams.look.result(lambda: _figures(service), DATABASE_S)
     except (NoAnswer, DistrainError):
         figures = None
-    text = streams.metrics.text(figures, sum(streams.open.values()))
+    rooms = await run_in_threadpool(streams.places.rooms)
+    now = [*of_database(figures), *of_places(rooms, streams.certificate_ends_s)]
+    text = streams.metrics.text(now, sum(streams.open.values()))
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
@@ -74,7 +85,7 @@ async def _failed(streams: Streams, service: Parts) -> dict[str, str]:
         return {"database": f"it does not answer within {DATABASE_S:g} s"}
     except DistrainError as error:
         return {"database": error.message}
-    lag_s = reconcile_lag_s(ends, service.settings.clusters)
+    lag_s = reconcile_lag_s(ends, service.settings.clusters, service.settings.leases.ttl_s)
     if lag_s is None:
         return {"reconcile": "a cluster never had a reconciler"}
     if lag_s >= LAG_S:
@@ -83,13 +94,46 @@ async def _failed(streams: Streams, service: Parts) -> dict[str, str]:
 
 
 def _figures(service: Parts) -> Figures:
-    store = service.store
+    store, clusters = service.store, service.settings.clusters
+    ends = store.lease_ends()
+    ttl_s = service.settings.leases.ttl_s
+    lag_s = reconcile_lag_s(ends, clusters, ttl_s)
+    ours = {"publisher", *(f"cluster:{name}" for name in clusters)}
     return Figures(
         store.alive_counts(),
         store.longest_queued_s(),
-        reconcile_lag_s(store.lease_ends(), service.settings.clusters),
+        lag_s,
         store.last_seq(),
+        ready=lag_s is not None and lag_s < LAG_S,
+        ended=store.ended_counts(_HOUR_S),
+        lease_ages_s=lease_ages_s({n: end_s for n, end_s in ends.items() if n in ours}, ttl_s),
+        clusters=tuple(_cluster_figures(service)),
+        webhooks=Counter(_state_of(hook) for hook in store.webhooks()),
+        backup_s=store.backup_s(),
     )
+
+
+def _cluster_figures(service: Parts) -> Iterator[ClusterFigures]:
+    now_s, told = service.store.now_s(), {row.name: row for row in service.store.clusters()}
+    for name, profile in service.settings.clusters.items():
+        row = told.get(name)
+        if row is None or row.observed_at_s is None:
+            yield ClusterFigures(name, profile.kind, math.inf)
+            continue
+        workers = row.state.get("workers") or {}
+        yield ClusterFigures(
+            name,
+            profile.kind,
+            max(0.0, now_s - row.observed_at_s),
+            {state: workers.get(state, 0) for state in ("total", "usable", "free") if workers},
+            row.state.get("jobs", 0),
+        )
+
+
+def _state_of(hook: Webhook) -> str:
+    if hook.disabled_at_s is not None:
+        return "disabled"
+    return "failing" if hook.failures else "ok"
 
 
 def _is_local(request: Request) -> bool:

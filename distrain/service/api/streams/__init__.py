@@ -8,6 +8,7 @@ from distrain.service.api.streams.artifacts import (
 )
 from distrain.service.api.streams.byte_ranges import NoSuchBytes, wanted_range
 from distrain.service.api.streams.event_feed import EventFeed, FellBehind
+from distrain.service.api.streams.figures import ClusterFigures, Figures, of_database, of_places
 from distrain.service.api.streams.following import Pace, Source, Stream
 from distrain.service.api.streams.job_logs import (
     LogPart,
@@ -18,18 +19,31 @@ from distrain.service.api.streams.job_logs import (
     read,
     read_tail,
 )
-from distrain.service.api.streams.readiness import DATABASE_S, LAG_S, NoAnswer, reconcile_lag_s
-from distrain.service.api.streams.service_metrics import Counting, Figures
+from distrain.service.api.streams.places import Places, certificate_ends_s, folders_of
+from distrain.service.api.streams.readiness import (
+    DATABASE_S,
+    LAG_S,
+    NoAnswer,
+    lease_ages_s,
+    reconcile_lag_s,
+)
+from distrain.service.api.streams.service_metrics import Counting
 from distrain.service.api.streams.sse import EventStream, LiveResponse, frame
 from distrain.service.api.streams.state import PLAIN, SAFE, Streams, streams_of
 from distrain.service.api.streams.watches import Watches
 
 __all__ = [
+    "ClusterFigures",
     "Counting",
     "DATABASE_S",
     "Figures",
     "LAG_S",
     "NoAnswer",
+    "certificate_ends_s",
+    "folders_of",
+    "lease_ages_s",
+    "of_database",
+    "of_places",
     "reconcile_lag_s",
     "EventFeed",
     "EventStream",
@@ -41,6 +55,7 @@ __all__ = [
     "OpenFile",
     "PLAIN",
     "Pace",
+    "Places",
     "SAFE",
     "Source",
     "Stream",

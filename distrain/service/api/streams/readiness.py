@@ -42,12 +42,25 @@ class Look:
             raise NoAnswer from None
 
 
-def reconcile_lag_s(ends: Mapping[str, float], clusters: Collection[str]) -> float | None:
+def lease_ages_s(ends: Mapping[str, float], ttl_s: float = LEASE_S) -> dict[str, float]:
+    """How long ago each lease was prolonged.
+
+    Args:
+        ends: In how many seconds each lease runs out.
+        ttl_s: What it was taken for.
+    """
+    return {name: max(0.0, ttl_s - end_s) for name, end_s in ends.items()}
+
+
+def reconcile_lag_s(
+    ends: Mapping[str, float], clusters: Collection[str], ttl_s: float = LEASE_S
+) -> float | None:
     """How long ago the reconciler that is furthest behind prolonged its lease.
 
     Args:
         ends: In how many seconds each lease runs out.
         clusters: Those that must have a reconciler.
+        ttl_s: What a lease is taken for.
 
     Returns:
         Seconds; `None`: a cluster never had a reconciler.
@@ -58,4 +71,5 @@ def reconcile_lag_s(ends: Mapping[str, float], clusters: Collection[str]) -> flo
     names = [f"cluster:{cluster}" for cluster in clusters]
     if any(name not in ends for name in names):
         return None
-    return max((max(0.0, LEASE_S - ends[name]) for name in names), default=0.0)
+    ages_s = lease_ages_s(ends, ttl_s)
+    return max((ages_s[name] for name in names), default=0.0)

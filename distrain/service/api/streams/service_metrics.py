@@ -1,8 +1,7 @@
 """The service's own metrics for Prometheus: few label values, none of which a caller chooses."""
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -11,20 +10,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What the database tells at a scrape; `None` is left out.
-
-    Attributes:
-        jobs: Those that have not ended, by phase and state.
-    """
-
-    jobs: Mapping[tuple[str, str], int]
-    longest_queued_s: float
-    reconcile_lag_s: float | None
-    events_last: int
 
 
 class ServiceMetrics:
@@ -53,52 +38,26 @@ class ServiceMetrics:
         if not streams:
             self._seconds.labels(route).observe(seconds)
 
-    def text(self, figures: Figures | None, num_streams: int) -> bytes:
+    def text(self, now: Iterable[Metric], num_streams: int) -> bytes:
         """All of it as Prometheus reads it.
 
         Args:
-            figures: `None`: the database does not answer.
+            now: What else there is to tell now.
             num_streams: Streams of events that are open.
         """
-        now = CollectorRegistry()
-        now.register(_Now(figures, num_streams))
-        return generate_latest(self._registry) + generate_latest(now)
+        about = "Streams of events that this process serves"
+        streams = GaugeMetricFamily("distrain_service_streams", about, num_streams)
+        registry = CollectorRegistry()
+        registry.register(_Now([streams, *now]))
+        return generate_latest(self._registry) + generate_latest(registry)
 
 
 class _Now(Collector):
-    def __init__(self, figures: Figures | None, num_streams: int):
-        self._figures, self._num_streams = figures, num_streams
+    def __init__(self, families: Iterable[Metric]):
+        self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        streams = "Streams of events that this process serves"
-        yield GaugeMetricFamily("distrain_service_streams", streams, self._num_streams)
-        up = "Whether the database answers: 1 or 0"
-        figures = self._figures
-        yield GaugeMetricFamily("distrain_service_database_up", up, float(figures is not None))
-        if figures is None:
-            return
-        jobs = GaugeMetricFamily(
-            "distrain_service_jobs",
-            "Jobs that have not ended, by the service's phase and the coordinator's state",
-            labels=("phase", "state"),
-        )
-        for (phase, state), count in figures.jobs.items():
-            jobs.add_metric((phase, state), count)
-        yield jobs
-        yield GaugeMetricFamily(
-            "distrain_service_longest_queued_seconds",
-            "How long the job waits that waits longest in the service's queue",
-            figures.longest_queued_s,
-        )
-        yield GaugeMetricFamily(
-            "distrain_service_last_event", "Number of the last event", figures.events_last
-        )
-        if figures.reconcile_lag_s is not None:
-            yield GaugeMetricFamily(
-                "distrain_service_reconcile_lag_seconds",
-                "How long ago the reconciler that is furthest behind prolonged its lease",
-                figures.reconcile_lag_s,
-            )
+        return self._families
 
 
 class Counting:

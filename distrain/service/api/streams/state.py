@@ -9,9 +9,11 @@ from fastapi import FastAPI
 
 from distrain.errors import Unavailable
 from distrain.service.api.streams.event_feed import EventFeed
+from distrain.service.api.streams.places import Places, certificate_ends_s, folders_of
 from distrain.service.api.streams.readiness import Look
 from distrain.service.api.streams.service_metrics import ServiceMetrics
 from distrain.service.api.streams.watches import Watches
+from distrain.service.settings import Settings
 from distrain.service.values import Principal
 
 Result = TypeVar("Result")
@@ -34,12 +36,15 @@ class Streams:
     Files are read in threads of their own: a filesystem that hangs takes these, and no others.
     """
 
-    def __init__(self, store: Any):
+    def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
         self.logs: Watches[tuple[int, bool]] = Watches()
         self.open: Counter[str] = Counter()
         self.look = Look("distrain-health")
         self.metrics = ServiceMetrics()
+        self.places = Places(folders_of(settings))
+        # Now, not at a scrape: this process goes on with these, even if their files are replaced.
+        self.certificate_ends_s = certificate_ends_s(settings)
         self._threads = CapacityLimiter(_FILE_THREADS)
 
     async def in_file_thread(self, work: Callable[[], Result]) -> Result:

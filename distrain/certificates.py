@@ -1,0 +1,26 @@
+"""When certificates end, as those who watch a process need to know."""
+
+import os
+from pathlib import Path
+
+
+def ends_s(certificate: str | os.PathLike[str]) -> float | None:
+    """When the first certificate of some ends, in unix seconds.
+
+    Args:
+        certificate: A PEM file's path, or PEM text itself.
+
+    Returns:
+        `None` if it cannot be read, or if the library `cryptography` is not there.
+    """
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    try:
+        text = str(certificate)
+        content = text.encode() if "-----BEGIN" in text else Path(text).read_bytes()
+        found = x509.load_pem_x509_certificates(content)
+    except (OSError, ValueError):
+        return None
+    return min(one.not_valid_after_utc.timestamp() for one in found)

@@ -1,0 +1,135 @@
+"""What `/metrics` of a service tells: stable names, right values, and no wait for what hangs."""
+
+import math
+import os
+import threading
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+from live_service import live_service
+from made_certificates import write_certificate
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_names import SERVICE_NAMES
+
+from distrain.certificates import ends_s
+from distrain.service.api.streams import Places
+from distrain.service.settings import ClusterProfile, Listen, TlsFiles
+from distrain.service.store import Webhook
+
+Samples = dict[str, dict[tuple[str, ...], float]]
+
+
+def scrape(url: str) -> Samples:
+    """Values by name, then by the labels' values in the order of their names."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(httpx2.get(f"{url}/metrics").text):
+        for sample in family.samples:
+            if sample.name.startswith("distrain_") and not sample.name.endswith("_created"):
+                labels = tuple(value for _, value in sorted(sample.labels.items()))
+                found.setdefault(sample.name, {})[labels] = sample.value
+                assert set(sample.labels) == SERVICE_NAMES[sample.name]
+    return found
+
+
+def test_names_and_values(tmp_path: Path) -> None:
+    cert_file, key_file, end_s = write_certificate(tmp_path, "service", 10)
+    tls = TlsFiles(cert_file=cert_file, key_file=key_file)
+    clusters = {
+        "far": ClusterProfile(url="http://127.0.0.1:9", run_root=tmp_path, tls=tls),
+        "new": ClusterProfile(url="http://127.0.0.1:9"),
+    }
+    options = {"clusters": clusters, "listen": Listen(tls=tls)}
+    with live_service(tmp_path, options) as live:
+        before = scrape(live.url)
+        assert before["distrain_service_ready"][()] == 0
+        assert before["distrain_service_backup_timestamp_seconds"][()] == 0
+        assert before["distrain_service_cluster_silence_seconds"]["new", "address"] == math.inf
+        assert "distrain_service_reconcile_lag_seconds" not in before
+        good, bad = (live.end(live.job(cluster="far"), end) for end in ("succeeded", "failed"))
+        assert good.finished_at_s
+        assert bad.finished_at_s
+        waits = live.job(cluster="far")
+        for name in clusters:
+            lease = live.store.take_lease(f"cluster:{name}", "test", 15)
+            assert lease is not None
+            state = {"workers": {"total": 4, "usable": 3, "free": 2, "gpus": 0}, "jobs": 1}
+            live.store.put_cluster(lease, state, live.store.now_s() - 100)
+        hook = Webhook("w1", "default", "alice", "https://example.org", (), 0, time.time())
+        live.store.put_webhook(hook)
+        live.store.move_webhook("w1", cursor=0, failures=2, failing_since_s=1.0, error="refused")
+        live.store.backup(tmp_path / "copy.db")
+        found = scrape(live.url)
+        assert waits.id
+        assert found["distrain_service_ready"][()] == 1
+        assert found["distrain_service_jobs_ended_last_hour"] == {("succeeded",): 1, ("failed",): 1}
+        assert found["distrain_service_webhooks"] == {("failing",): 1}
+        silence_s = found["distrain_service_cluster_silence_seconds"]["far", "address"]
+        assert 100 <= silence_s < 400
+        assert found["distrain_service_cluster_jobs"] == {("far",): 1, ("new",): 1}
+        assert found["distrain_service_cluster_workers"]["far", "usable"] == 3
+        assert set(found["distrain_service_lease_age_seconds"]) == {
+            ("cluster:far",), ("cluster:new",), ("publisher",)
+        }  # fmt: skip
+        assert abs(found["distrain_service_backup_timestamp_seconds"][()] - time.time()) < 600
+        assert found["distrain_service_certificate_end_timestamp_seconds"] == {
+            ("listen.tls.cert_file",): end_s, ("clusters.far.tls.cert_file",): end_s
+        }  # fmt: skip
+        places = {("data_dir",), ("clusters.far.run_root",), ("clusters.new.run_root",)}
+        assert set(found["distrain_service_storage_up"]) == places
+        told = os.statvfs(tmp_path)
+        size_bytes = found["distrain_service_storage_size_bytes"]["data_dir",]
+        assert size_bytes == told.f_blocks * told.f_frsize
+        assert 0 < found["distrain_service_storage_free_bytes"]["data_dir",] <= size_bytes
+        assert set(found) == set(SERVICE_NAMES)
+
+
+def test_a_backup_that_was_put_back_is_as_old_as_it_is(tmp_path: Path) -> None:
+    with live_service(tmp_path) as live:
+        live.store.backup(tmp_path / "one.db")
+        noted_s = live.store.backup_s()
+        live.store.backup(tmp_path / "two.db")
+        assert noted_s is not None
+        later_s = live.store.backup_s()
+        assert later_s is not None
+        assert noted_s < later_s
+
+
+def test_a_filesystem_that_hangs_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, asked, real = threading.Event(), [], os.statvfs
+
+    def statvfs(path: Path) -> os.statvfs_result:
+        if path.name == "hangs":
+            asked.append(path)
+            released.wait(60)
+        return real(path)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    (tmp_path / "hangs").mkdir()
+    places = Places({"a": tmp_path / "not" / "yet", "b": tmp_path / "hangs"})
+    try:
+        for _ in range(3):
+            rooms = places.rooms(within_s=0.05)
+            assert rooms["b"] is None
+        assert len(asked) == 1, "a thread for each scrape"
+    finally:
+        released.set()
+    rooms = places.rooms(within_s=60)
+    assert rooms["a"] is not None
+    while rooms["b"] is None:
+        rooms = places.rooms(within_s=60)
+    assert rooms["a"].size_bytes == rooms["b"].size_bytes
+
+
+def test_the_end_of_certificates(tmp_path: Path) -> None:
+    cert_file, key_file, end_s = write_certificate(tmp_path, "one", 3)
+    assert ends_s(cert_file) == ends_s(cert_file.read_text()) == end_s
+    other, _, sooner_s = write_certificate(tmp_path, "two", -1)
+    chain = tmp_path / "chain.pem"
+    chain.write_text(cert_file.read_text() + other.read_text())
+    assert ends_s(chain) == sooner_s
+    assert ends_s(key_file) is None
+    assert ends_s(tmp_path / "absent.pem") is None
