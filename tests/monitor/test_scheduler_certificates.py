@@ -46,3 +46,4 @@ def test_the_scheduler_tells_when_its_certificates_end(tmp_path: Path) -> None:
     ):
         [line] = [li for li in text.splitlines() if f'certificate="{name}"' in li]
         assert float(line.split()[1]) == end_s
+    assert 'dask_scheduler_workers{state="idle"}' in text, "a rule asks for it"

@@ -117,16 +117,15 @@ def _cluster_figures(service: Parts) -> Iterator[ClusterFigures]:
     now_s, told = service.store.now_s(), {row.name: row for row in service.store.clusters()}
     for name, profile in service.settings.clusters.items():
         row = told.get(name)
-        if row is None or row.observed_at_s is None:
-            yield ClusterFigures(name, profile.kind, math.inf)
-            continue
-        workers = row.state.get("workers") or {}
+        state = {} if row is None else row.state
+        heard_s = None if row is None else row.observed_at_s
+        workers = state.get("workers") or {}
         yield ClusterFigures(
             name,
             profile.kind,
-            max(0.0, now_s - row.observed_at_s),
-            {state: workers.get(state, 0) for state in ("total", "usable", "free") if workers},
-            row.state.get("jobs", 0),
+            math.inf if heard_s is None else max(0.0, now_s - heard_s),
+            {one: workers.get(one, 0) for one in ("total", "usable", "free") if workers},
+            state.get("jobs", 0),
         )
 
 
