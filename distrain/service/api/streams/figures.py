@@ -111,7 +111,7 @@ def _of_jobs(figures: Figures) -> Iterator[Metric]:
         "jobs",
         "Jobs that have not ended, by the service's phase and the coordinator's state",
         ("phase", "state"),
-        {labels: count for labels, count in figures.jobs.items()},
+        {(phase, state): count for (phase, state), count in figures.jobs.items()},
     )
     yield _many(
         "jobs_ended_last_hour",
