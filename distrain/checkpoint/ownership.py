@@ -4,13 +4,16 @@ A claim is `run-ID.json`. Each run writes its own file and lists the directory b
 of two runs that begin at once at least one sees the other's, also in an object store, which can
 neither rename nor create exclusively but lists what was written. A claim has no age and names no
 process. It holds for the run's later attempts, also on another host, and a run that was killed
-keeps its directory until somebody removes the claim.
+keeps its directory until somebody removes the claim. One without a checkpoint counts no more once
+the summary in its run's directory says that the run has ended: what submitted the run need not live
+then, nor reach the directory.
 """
 
 import contextlib
 import errno
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 import torch
@@ -20,6 +23,7 @@ from distrain.checkpoint.collectives import fail_together, on_one_line
 from distrain.embeddings import Peers
 from distrain.errors import OutputError, SpecError, Unavailable
 from distrain.events import CheckpointTrouble
+from distrain.run_paths import RunPaths
 from distrain.storage import Folder, open_folder
 
 _PREFIX, _SUFFIX = "run-", ".json"
@@ -70,7 +74,14 @@ def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
         folder.make()
         folder.put(name, (json.dumps(claim) + "\n").encode())
         claims = _claims(folder)
-        if all(run == directory.run for run in claims):
+        others = [run for run in claims if run != directory.run]
+        if not any(numbers_of(name) for name in folder.folders()):
+            over = {run for run in others if _is_over(folder, run)}
+            for run in sorted(over):
+                with contextlib.suppress(OSError):  # another may have removed it
+                    folder.delete(_claim_file(run))
+            others = [run for run in others if run not in over]
+        if not others:
             return
         if not known:
             with contextlib.suppress(OSError):
@@ -134,6 +145,8 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
     """Raise if anybody else is there."""
     found = directory.survey()
     claimed = sorted(run for run in claims if run != directory.run)
+    if not any(numbers_of(name) for name in folder.folders()):
+        claimed = [run for run in claimed if not _is_over(folder, run)]
     saved = {run for run in found.others.values() if run is not None}
     runs = sorted({*claimed, *saved})
     if not runs and not found.others:
@@ -162,6 +175,21 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
         where=where,
         hint=_hint(directory, _run_dir(folder, claim_file), newest),
     )
+
+
+def _is_over(folder: Folder, run: str) -> bool:
+    """Whether the directory of the run that a claim names says that the run has ended."""
+    run_dir = _run_dir(folder, _claim_file(run))
+    if not run_dir or "://" in run_dir:
+        return False
+    paths = RunPaths(Path(run_dir))
+    try:
+        if paths.progress.exists():  # it has been resumed
+            return False
+        told = json.loads(paths.run.read_bytes())
+        return told["job_id"] == run and paths.summary.is_file()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _attempt_and_step(name: str) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from distrain.checkpoint import (
 from distrain.checkpoint.manifest import MANIFEST_FILE, _rendered
 from distrain.embeddings import Peers
 from distrain.errors import DistrainError, OutputError, SpecError
+from distrain.run_paths import RunPaths
 from distrain.storage.folder import _LocalFolder
 
 NAME = "step-0000000001-a1"
@@ -72,6 +73,32 @@ def test_a_claim_alone_keeps_others_out(url: str) -> None:
     with pytest.raises(SpecError, match="the run first, which has written no checkpoint yet") as e:
         check_owner(place_of(url, "second"))
     assert "If that run is over, its claim may be removed" in str(e.value)
+
+
+def test_a_claim_without_checkpoints_ends_with_its_run(url: str, tmp_path: Path) -> None:
+    """As a service's job leaves it: what submitted it may not be able to reach the directory."""
+    paths = RunPaths(tmp_path / "first")
+    paths.root.mkdir()
+    claim_dir(place_of(url, "first"), str(paths.root))
+
+    def refused() -> None:
+        for ask in (check_owner, lambda place: claim_dir(place, "/runs/second")):
+            with pytest.raises(SpecError, match="the run first"):
+                ask(place_of(url, "second"))
+
+    refused()
+    paths.summary.write_text("{}")
+    for told in ('{"job_id": "other"}', "{", "[]"):  # the directory may be another run's by now
+        paths.run.write_text(told)
+        refused()
+    paths.run.write_text('{"job_id": "first"}')
+    paths.progress.write_text("{}")  # it goes on
+    refused()
+    paths.progress.unlink()
+    check_owner(place_of(url, "second"))
+    assert [path.name for path in Path(url).iterdir()] == ["run-first.json"]
+    claim_dir(place_of(url, "second"), "/runs/second")
+    assert [path.name for path in Path(url).iterdir()] == ["run-second.json"]
 
 
 def test_checkpoints_without_a_claim_keep_others_out(url: str) -> None:

@@ -27,6 +27,10 @@ _PASSING = {
 """Troubles of a machine, not of a job: a disk that is full for a while must not end a queue."""
 
 
+LATE_S = 86_400.0
+"""Jobs that ended longer ago are not looked at again."""
+
+
 class Carrier:
     """What one cluster's passes work with.
 
@@ -77,6 +81,17 @@ class Carrier:
             case wanted.FinishRun():
                 return self._finish(effect)
         return None
+
+    def finish_late(self) -> None:
+        """Have finished what an earlier process left of the jobs that ended not long ago."""
+        ended = self._store.ended(self._cluster, self._store.now_s() - LATE_S)
+        columns = ("phase", "state", "reason", "message", "attempt")
+        self._recorder.finish_late(
+            [
+                (job, _last_view(job, {name: getattr(job, name) for name in columns}))
+                for job in ended
+            ]
+        )
 
     def _generation(self) -> int:
         return self._leases.must_hold(self.lease_name).generation

@@ -87,6 +87,7 @@ class ClusterLoop:
             return False
         if lease.generation != self._generation:
             self._memory = Memory(self.name)
+            self._carrier.finish_late()
             self._generation = lease.generation
         self._contact.look(is_needed=self._needed)
         self._carrier.scheduler, self._carrier.trouble = self._contact.client, self._contact.trouble

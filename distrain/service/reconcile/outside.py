@@ -1,6 +1,6 @@
 """What the loop needs of those who write run directories, so that tests may give it another."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from distrain.jobs import JobView
@@ -19,6 +19,9 @@ class Recorder(Protocol):
 
     def finish(self, job: Job, view: JobView) -> bool:
         """Record a last view; whether that is done."""
+
+    def finish_late(self, ended: Sequence[tuple[Job, JobView]]) -> None:
+        """Finish what no process has finished of jobs that have ended."""
 
     def attempts(self, job: Job) -> int:
         """The highest attempt in a run directory."""

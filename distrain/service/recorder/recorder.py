@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,19 @@ class Recorder:
             self._put(run, view, job.first_attempt)
         return run.finished == job.first_attempt
 
+    def finish_late(self, ended: Sequence[tuple[Job, JobView]]) -> None:
+        """Finish the directories of jobs that have ended where no process has; never waits.
+
+        Of a job whose directory could not be written for long the row says that it has ended, and
+        the process that meant to finish the directory may have been killed since.
+
+        Args:
+            ended: Jobs with their last views, as far as their rows tell.
+        """
+        for cluster in sorted({job.cluster for job, _ in ended}):
+            of_cluster = [(job, view) for job, view in ended if job.cluster == cluster]
+            self._pool(cluster).put(partial(self._look_at_ended, of_cluster))
+
     def attempts(self, job: Job, within_s: float = ANSWER_S) -> int:
         """The highest attempt that left anything in a job's run directory; 0: none did.
 
@@ -196,6 +210,25 @@ class Recorder:
             if cluster not in self._pools:
                 self._pools[cluster] = Pool(f"recorder-{cluster}")
             return self._pools[cluster]
+
+    def _look_at_ended(self, ended: Sequence[tuple[Job, JobView]]) -> None:
+        for job, view in ended:
+            # The number that a submission took which never began is above the job's last attempt.
+            first_attempt = min(job.first_attempt, job.attempt + 1)
+            served = ServedRun(Path(job.run_dir), job.id, first_attempt)
+            try:
+                if not served.paths.run.exists() or served.is_finished():
+                    continue
+            except (OSError, DistrainError) as error:
+                log.warning("job %s: whether its run is finished is not known: %s", job.id, error)
+                continue
+            with self._lock:
+                if job.id in self._runs:  # it is being finished, or has been resumed
+                    continue
+            log.info("job %s ended without a summary: it is written now", job.id)
+            # What was lost with the process stands in the reports that the ranks kept.
+            self._put(self._run_of(job), replace(view, missed=1), first_attempt)
+            self.release(job.id)
 
     def _put(self, run: "_Run", view: JobView, first_attempt: int) -> None:
         pool = self._pool(run.cluster)

@@ -79,6 +79,17 @@ class Listing:
             statement = _page(_branches(wanted, now_s), common, limit)
             return [rows.job_of(row) for row in connection.execute(statement)]
 
+    def ended(self, cluster: str, since_s: float, limit: int = 1000) -> list[Job]:
+        """A cluster's jobs that have ended since a moment, the last that ended first."""
+        statement = (
+            select(_jobs)
+            .where(_jobs.c.finished_at_s >= since_s, _jobs.c.cluster == cluster)
+            .order_by(_jobs.c.finished_at_s.desc())
+            .limit(limit)
+        )
+        with self.db.read() as connection:
+            return [rows.job_of(row) for row in connection.execute(statement)]
+
     def alive_counts(self) -> dict[tuple[str, str], int]:
         """How many jobs have not ended, by phase and by the coordinator's state."""
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(

@@ -1,5 +1,6 @@
 """A reconciler with a real database and run directories, and schedulers over HTTP."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ import pytest
 from fake_scheduler import FakeScheduler
 from served_jobs import SPEC
 
+from distrain.errors import OutputError
+from distrain.runs import ServedRun
 from distrain.service.decide import passes, shown
 from distrain.service.reconcile import Reconciler
 from distrain.service.settings import ClusterProfile, Settings
@@ -93,6 +96,49 @@ def service(tmp_path: Path, east: FakeScheduler) -> Iterator[Service]:
     with open_store(settings) as store:
         store.put_project("default", Quota(max_queued_per_user=None))
         yield Service(settings, store)
+
+
+def test_the_summary_of_a_job_that_ended_unrecorded_is_written_after_a_restart(
+    service: Service, east: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "FINISH_WITHIN_S", 0.0)
+    with monkeypatch.context() as broken:
+
+        def full(*_: Any) -> None:
+            raise OutputError("the disk is full")
+
+        broken.setattr(ServedRun, "finish", full)
+        with service.reconciler():
+            job_id = service.submit()
+            until(lambda: service.state(job_id) == "running")
+            east.end(job_id)
+            until(lambda: service.state(job_id) == "succeeded")
+    summary = Path(service.job(job_id).run_dir) / "summary.json"
+    assert not summary.exists()
+    with service.reconciler():
+        until(summary.exists)
+    assert json.loads(summary.read_text())["state"] == "succeeded"
+
+
+def test_the_number_of_an_attempt_without_files_is_not_given_again(
+    service: Service, east: FakeScheduler
+) -> None:
+    """The scheduler restarts a job by itself, is seen doing so, and dies before a file is there."""
+    with service.reconciler():
+        job_id = service.submit()
+        until(lambda: service.state(job_id) == "running")
+        with east._lock:
+            east.jobs[job_id].attempt = 3
+            east._stamp(east.jobs[job_id])
+        until(lambda: service.job(job_id).attempt == 3)
+        run_dir = Path(service.job(job_id).run_dir)
+        assert not (run_dir / "logs").exists()
+        until(lambda: not service.job(job_id).why_pending)
+        for name in ("progress.json", "summary.json"):
+            (run_dir / name).unlink(missing_ok=True)
+        east.reboot()
+        until(lambda: service.job(job_id).first_attempt > 1, "it is handed over again")
+        assert service.job(job_id).first_attempt == 4
 
 
 def test_a_job_is_handed_over_runs_and_ends(service: Service, east: FakeScheduler) -> None:

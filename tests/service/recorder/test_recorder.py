@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,33 @@ def recording(settings: Settings, generation: int | None = 1) -> Iterator[Record
         yield recorder
     finally:
         recorder.close()
+
+
+def test_what_no_process_finished_is_finished_later(config: Settings) -> None:
+    """The row says that a job has ended, and the process that was to write it was killed."""
+    begun, absent, never = (job_in(config, name) for name in ("begun", "absent", "never"))
+    lost = [AttemptStarted(1, 0, 2), record(1, 5)]
+    with recording(config) as recorder:
+        recorder.begin(begun, SPEC, 1)
+        recorder.take(begun, view_of(lost))
+        recorder.begin(never, SPEC, 1)
+        until(lambda: not recorder.waits(begun.id))
+    begun, absent = replace(begun, attempt=1), replace(absent, attempt=1)
+    never = replace(never, first_attempt=2)  # its submission's number is used up
+    end = view_of((), JobState.FAILED, attempt=1, reason="RankDied")
+    cancelled = view_of((), JobState.CANCELLED, attempt=0, reason="Cancelled")
+    with recording(config, 2) as recorder:
+        recorder.finish_late([(begun, end), (absent, end), (never, cancelled)])
+        until(RunPaths(Path(never.run_dir)).summary.exists)
+    told = read_summary(RunPaths(Path(begun.run_dir))) or {}
+    assert (told["state"], told["reason"], told["attempts"]) == ("failed", "RankDied", 1)
+    assert [one.step for one in read_records(RunPaths(Path(begun.run_dir)))] == [5]
+    assert (read_summary(RunPaths(Path(never.run_dir))) or {})["state"] == "cancelled"
+    assert not Path(absent.run_dir).exists()
+    written = RunPaths(Path(begun.run_dir)).summary.stat().st_mtime_ns
+    with recording(config, 3) as recorder:
+        recorder.finish_late([(begun, end), (never, cancelled)])
+    assert RunPaths(Path(begun.run_dir)).summary.stat().st_mtime_ns == written
 
 
 def test_a_job_from_its_beginning_to_its_end(config: Settings) -> None:
