@@ -1,9 +1,6 @@
 """The Training page of a real scheduler, in a real browser, while two ranks train."""
 
 import json
-import re
-import shutil
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import real_nginx
 from browser_tab import Tab
 from dask_world import free_port, wait_for
 
@@ -135,45 +133,28 @@ def test_the_page_behind_a_proxy_with_a_prefix(training: Any, tab: Tab, tmp_path
 @contextmanager
 def nginx_before(server: str, prefix: str, folder: Path) -> Iterator[str]:
     """A reverse proxy that serves a server's pages under a prefix; its URL."""
-    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-    if nginx is None:
-        pytest.skip("there is no nginx on this machine")
     port = free_port()
     config = folder / "nginx.conf"
-    temporary = " ".join(
-        f"{kind}_temp_path {folder}/{kind};"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    config.write_text(
-        re.sub(
-            r"\n\s+",
-            "\n",
-            f"""daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;
-            events {{}}
-            http {{
-              access_log off; {temporary}
-              server {{
-                listen 127.0.0.1:{port};
-                location = /favicon.ico {{ return 204; }}
-                location {prefix} {{
-                  proxy_pass {server}/;
-                  proxy_http_version 1.1;
-                  proxy_set_header Host $http_host;
-                  proxy_set_header Upgrade $http_upgrade;
-                  proxy_set_header Connection "upgrade";
-                }}
-              }}
-            }}""",
-        )
-    )
-    process = subprocess.Popen([nginx, "-p", folder, "-c", config, "-e", folder / "error.log"])
-    try:
-        url = f"http://127.0.0.1:{port}{prefix}"
-        wait_for(lambda: _answers(url + "health"), "nginx answers")
+    text = f"""pid {folder}/nginx.pid;
+        events {{}}
+        http {{
+          access_log off;
+          server {{
+            listen 127.0.0.1:{port};
+            location = /favicon.ico {{ return 204; }}
+            location {prefix} {{
+              proxy_pass {server}/;
+              proxy_http_version 1.1;
+              proxy_set_header Host $http_host;
+              proxy_set_header Upgrade $http_upgrade;
+              proxy_set_header Connection "upgrade";
+            }}
+          }}
+        }}"""
+    config.write_text(real_nginx.below(text, folder))
+    url = f"http://127.0.0.1:{port}{prefix}"
+    with real_nginx.running(config, lambda: _answers(url + "health")):
         yield url
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
 
 
 def _answers(url: str) -> bool:

@@ -1,7 +1,9 @@
 """systemd's unit files, read and carried out without systemd, below a folder instead of `/`."""
 
 import os
+import random
 import shlex
+import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -127,3 +129,15 @@ def words(command: str, environment: Mapping[str, str]) -> list[str]:
         assert "${" not in word, f"nothing gives {word} a value"
         found.append(word)
     return found
+
+
+def fixed_port() -> int:
+    """A port that is free now, and that the kernel gives to nobody who asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 29_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

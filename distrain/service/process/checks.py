@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import ssl
 import tempfile
 import time
 from collections.abc import Iterator
@@ -193,8 +194,8 @@ def _asked(label: str, profile: ClusterProfile, found: Found) -> Check:
 
 
 def _client(profile: ClusterProfile) -> httpx2.Client:
-    tls, make = profile.tls, httpx2.create_ssl_context
-    context = make(verify=str(tls.ca_file)) if tls.ca_file else make()
+    tls = profile.tls
+    context = ssl.create_default_context(cafile=str(tls.ca_file) if tls.ca_file else None)
     if tls.cert_file and tls.key_file:
         context.load_cert_chain(str(tls.cert_file), str(tls.key_file))
     return httpx2.Client(timeout=PROBE_S, verify=context, trust_env=False)
