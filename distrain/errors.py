@@ -25,6 +25,7 @@
     │   └── DatabaseInUse          1    another service has it
     ├── Refused                    1    a scheduler's answer to a service (`service.clusters`)
     ├── ClusterError               69   no cluster, or too few workers
+    │   ├── KubeRefused            69   a Kubernetes API refused a call (`service.clusters`)
     │   └── Unreachable            69   a service's scheduler gave no answer (`service.clusters`)
     ├── JobError                   100  a job started and did not end well
     │   └── JobCancelled           103  a job was stopped on request

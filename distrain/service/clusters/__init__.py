@@ -12,16 +12,19 @@ from distrain.service.clusters.answers import (
     job_from_json,
 )
 from distrain.service.clusters.choosing import make_launcher
-from distrain.service.clusters.launcher import Found, Launcher, LauncherState
+from distrain.service.clusters.kube_api import KubeRefused
+from distrain.service.clusters.launcher import Found, Launcher, LauncherState, Scalable
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 
 __all__ = [
     "Changes",
     "Ended",
     "Found",
+    "KubeRefused",
     "Launcher",
     "LauncherState",
     "Refused",
+    "Scalable",
     "SchedulerClient",
     "SeenJob",
     "SeenPreflight",

@@ -1,7 +1,7 @@
 """What every launcher can do: start a cluster, find it again, end it."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Phase = Literal["absent", "waiting", "starting", "running", "failed"]
 """`waiting`: it stands in another queue, such as Slurm's. `failed`: its last start failed."""
@@ -64,4 +64,30 @@ class Launcher(Protocol):
 
         Raises:
             ClusterError: The place does not answer.
+        """
+
+
+@runtime_checkable
+class Scalable(Launcher, Protocol):
+    """A launcher whose cluster is always there, with as many workers as are wanted.
+
+    Attributes:
+        min_workers: It keeps so many when nobody needs any.
+        max_workers: It never asks for more.
+    """
+
+    min_workers: int
+    max_workers: int
+
+    def start(self, num_workers: int | None = None) -> None:
+        """Have at least so many workers, within the bounds; never fewer than before."""
+
+    def shrink(self) -> bool:
+        """Have `min_workers`; whether there were more. Whoever calls knows that all are idle."""
+
+    def check(self) -> None:
+        """Try whether the number may be set, without an effect.
+
+        Raises:
+            ClusterError: It may not, or the place does not answer.
         """

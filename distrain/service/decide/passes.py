@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distrain.service.decide.admission import admit
+from distrain.service.decide.demand import workers_wanted
 from distrain.service.decide.effects import (
     Accepted,
     Begin,
@@ -73,6 +74,10 @@ class Pass:
 
     Attributes:
         generation: Of the lease; grows when a cancellation takes a newer one.
+        most_workers: Where the service sets the number of workers: the largest.
+        growth: What keeps workers from coming that are asked for, in words.
+        hold: Why no job is handed over for now; "": they are.
+        wanted_workers: How many it should have then; `None` if that was not looked at.
         active: Whether something happened after which another pass should follow at once.
     """
 
@@ -84,6 +89,10 @@ class Pass:
     min_ranks: Mapping[str, int] = field(default_factory=dict)
     starting: bool = False
     max_losses: int = MAX_SCHEDULER_LOSSES
+    most_workers: int | None = None
+    growth: str = ""
+    hold: str = ""
+    wanted_workers: int | None = None
     rows: dict[str, Job] = field(default_factory=dict)
     active: bool = False
 
@@ -166,22 +175,27 @@ class Pass:
     def _admission(self) -> Generator[Effect, Any, tuple[list[Job], dict[str, str]]]:
         waiting = [job for job in self.rows.values() if job.phase is Phase.QUEUED]
         there = [job for job in self.rows.values() if job.phase in _THERE]
-        if not waiting:
+        if not waiting and self.most_workers is None:
             return [], {}
         bound = sorted({job.project for job in waiting if self._has_quota(job.project)})
         everywhere = (yield CountRanks(tuple(bound))) if bound else {}
         here = Counter[str]()
         for job in there:
             here[job.project] += job.num_ranks
-        return admit(
-            waiting,
-            there,
-            self.quotas,
+        elsewhere = {name: max(0, ranks - here[name]) for name, ranks in everywhere.items()}
+        cluster = replace(
             self.memory.cluster(self.generation, starting=self.starting),
-            self.now_s,
-            min_ranks=self.min_ranks,
-            elsewhere={name: max(0, ranks - here[name]) for name, ranks in everywhere.items()},
+            most_workers=self.most_workers,
+            growth=self.growth,
         )
+        told = (waiting, there, self.quotas, cluster, self.now_s)
+        if self.most_workers is not None:
+            self.wanted_workers = workers_wanted(
+                *told, most=self.most_workers, min_ranks=self.min_ranks, elsewhere=elsewhere
+            )
+        if self.hold:
+            return [], {job.id: self.hold for job in waiting}
+        return admit(*told, min_ranks=self.min_ranks, elsewhere=elsewhere)
 
     def _has_quota(self, project: str) -> bool:
         quota = self.quotas.get(project)

@@ -78,6 +78,8 @@ class ClusterNow:
         since_s: Since when it answers, or does not.
         trouble: Why it does not answer, in words.
         starting: Whether somebody starts it.
+        most_workers: Where the service sets the number of workers: the largest.
+        growth: What keeps workers from coming that are asked for, in words.
         generation: Of the reconciler's own lease.
     """
 
@@ -88,6 +90,8 @@ class ClusterNow:
     starting: bool = False
     workers: Workers = Workers()
     generation: int = 0
+    most_workers: int | None = None
+    growth: str = ""
 
     @property
     def answers(self) -> bool:

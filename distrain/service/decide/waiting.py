@@ -21,9 +21,19 @@ def not_answering(cluster: ClusterNow) -> str:
 
 def too_small(job: Job, needs: int, cluster: ClusterNow) -> str:
     """The cluster could not run the job even if it were empty."""
+    most = cluster.most_workers
+    if most is not None and needs > most:
+        return (
+            f"cluster {cluster.name} gets {_workers(most)} at most, and job {job.id} needs {needs}"
+        )
     total, usable = cluster.workers.total, cluster.workers.usable
     bad = f", of which {_count(usable, 'is', 'are')} usable" if usable < total else ""
-    return f"cluster {cluster.name} has {_workers(total)}{bad}, and job {job.id} needs {needs}"
+    growth = f": {cluster.growth}" if cluster.growth else ""
+    if most is not None and not growth:
+        growth = "; more workers are asked for"
+    return (
+        f"cluster {cluster.name} has {_workers(total)}{bad}, and job {job.id} needs {needs}{growth}"
+    )
 
 
 def quota_too_small(job: Job, max_ranks: int) -> str:

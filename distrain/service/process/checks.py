@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 
 from distrain.errors import DistrainError, Unavailable
-from distrain.service.clusters import Found, make_launcher
+from distrain.service.clusters import Found, KubeRefused, Scalable, make_launcher
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, open_store
 
@@ -62,6 +62,7 @@ def check_service(settings: Settings) -> list[Check]:
     for name, profile in settings.clusters.items():
         checks.append(_run_root(name, settings.run_root(name)))
         checks.append(_cluster(name, profile, settings, service_id))
+        checks += _scaled(name, settings, service_id)
     return checks
 
 
@@ -163,6 +164,23 @@ def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id:
     except DistrainError as error:
         return _failed(label, error, Verdict.AWAY)
     return _asked(label, profile, found)
+
+
+def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
+    """Whether the number of workers may be set, where that is the service's business."""
+    launcher, label = make_launcher(name, settings, service_id), f"clusters.{name}.kubernetes"
+    if not isinstance(launcher, Scalable):
+        return
+    try:
+        launcher.check()
+        state = launcher.state()
+    except KubeRefused as error:
+        may_pass = error.status == 429 or error.status >= 500
+        yield _failed(label, error, Verdict.AWAY if may_pass else Verdict.FAIL)
+    except DistrainError as error:
+        yield _failed(label, error, Verdict.AWAY)
+    else:
+        yield Check(label, Verdict.OK, state.detail)
 
 
 def _asked(label: str, profile: ClusterProfile, found: Found) -> Check:

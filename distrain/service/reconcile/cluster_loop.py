@@ -48,6 +48,7 @@ class ClusterLoop:
         self._quotas_s: float | None = None
         self._min_ranks: dict[tuple[str, int], int] = {}
         self._needed = True
+        self._wanted_workers: int | None = None
         self._trouble = ""
 
     def run(self, stop: threading.Event) -> None:
@@ -88,8 +89,10 @@ class ClusterLoop:
         if lease.generation != self._generation:
             self._memory = Memory(self.name)
             self._carrier.finish_late()
+            self._wanted_workers = None
             self._generation = lease.generation
         self._contact.look(is_needed=self._needed)
+        self._scale()
         self._carrier.scheduler, self._carrier.trouble = self._contact.client, self._contact.trouble
         now_s = self._store.now_s()
         one = self._new_pass(now_s)
@@ -97,12 +100,14 @@ class ClusterLoop:
         self._generation = one.generation
         alive = [job for job in one.rows.values() if job.phase is not Phase.FINAL]
         self._needed = bool(alive)
+        if one.wanted_workers is not None:
+            self._wanted_workers = one.wanted_workers
         self._tell(alive, now_s)
         self._look_at_waiting(alive)
         return one.active
 
     def _new_pass(self, now_s: float) -> Pass:
-        clock_s = time.monotonic()
+        clock_s, scaling = time.monotonic(), self._contact.scaling
         if self._quotas_s is None or clock_s - self._quotas_s >= QUOTAS_EVERY_S:
             self._quotas = {project.name: project.quota for project in self._store.projects()}
             self._quotas_s = clock_s
@@ -114,7 +119,20 @@ class ClusterLoop:
             quotas=self._quotas,
             min_ranks={job_id: least for (job_id, _), least in self._min_ranks.items()},
             starting=self._contact.starting,
+            most_workers=self._contact.most_workers,
+            growth=scaling.words if scaling else "",
+            hold=scaling.hold if scaling else "",
         )
+
+    def _scale(self) -> None:
+        """Have workers come or go, as the pass before has found."""
+        scaling, memory = self._contact.scaling, self._memory
+        if scaling is None or self._wanted_workers is None:
+            return
+        there = in_use = None
+        if memory.answers:
+            there, in_use = memory.workers.total, memory.workers.usable - memory.workers.free
+        scaling.look(self._wanted_workers, there=there, in_use=in_use)
 
     def _carry_out(self, one: Pass) -> None:
         steps = one.run()
@@ -141,6 +159,7 @@ class ClusterLoop:
     def _tell(self, alive: list[Job], now_s: float) -> None:
         """Write what the cluster is like, when that has changed, and every few seconds."""
         memory, contact = self._memory, self._contact
+        scaling = contact.scaling
         state = {
             "reachable": memory.answers,
             "since_s": memory.since_s,
@@ -149,11 +168,13 @@ class ClusterLoop:
             "starting": contact.starting,
             "epoch": memory.epoch,
             "workers": asdict(memory.workers) if memory.answers else None,
+            "wanted_workers": self._wanted_workers,
+            "message": (scaling.hold or scaling.words) if scaling else "",
             "jobs": len(alive),
             "pass_s": round(self.pass_s, 3),
             "generation": self._generation,
         }
-        steady = ("reachable", "epoch", "starting", "workers", "trouble")
+        steady = ("reachable", "epoch", "starting", "workers", "trouble", "message")
         same = all(state[name] == self._told.get(name, "") for name in steady)
         if same and now_s - self._told_s < TELL_EVERY_S:
             return

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Callable
 
 from distrain.errors import DistrainError
-from distrain.service.clusters import Found, Launcher, SchedulerClient
+from distrain.service.clusters import Found, Launcher, Scalable, SchedulerClient
 from distrain.service.reconcile.outside import Connect
+from distrain.service.reconcile.scaling import Scaling
 from distrain.service.settings import ClusterProfile
 
 START_EVERY_S = 10.0
@@ -20,6 +21,8 @@ class Contact:
         client: Who asks the scheduler; `None` while there is none.
         trouble: Why there is none, in words.
         starting: Whether the cluster is about to come.
+        scaling: Of the number of its workers, where the service sets that.
+        most_workers: The largest such number.
     """
 
     def __init__(
@@ -38,6 +41,11 @@ class Contact:
         self.client: SchedulerClient | None = None
         self.trouble = ""
         self.starting = False
+        self.scaling: Scaling | None = None
+        self.most_workers: int | None = None
+        if isinstance(launcher, Scalable):
+            self.scaling = Scaling(name, launcher, profile.idle_stop_s, clock)
+            self.most_workers = launcher.max_workers
 
     def look(self, *, is_needed: bool) -> None:
         """Find the scheduler, or have it started if there are jobs for it."""
@@ -45,7 +53,7 @@ class Contact:
             found = self._launcher.find()
             if found is None:
                 self._look_at_launcher(is_needed)
-            elif self._is_idle_too_long(is_needed):
+            elif self.scaling is None and self._is_idle_too_long(is_needed):
                 self._launcher.stop()
                 found, self.trouble = None, "it was idle and has been stopped"
             self._use(found)

@@ -1,0 +1,232 @@
+"""Asks a Kubernetes API: a few calls, in bounded time, with errors that say what to mend."""
+
+import json
+import os
+import random
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx2
+
+from distrain.errors import ClusterError
+from distrain.service.profiles import Kubernetes
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where Kubernetes mounts a pod's service account."""
+
+CONNECT_S = 2.0
+READ_S = 4.0
+WHOLE_S = 8.0
+"""For all calls of one use: a reconciler waits for them."""
+
+_FIRST_PAUSE_S = 0.1
+_MOST_ANSWER_BYTES = 8 * 2**20
+_MOST_WORDS = 1000  # of a refusal
+
+
+class KubeRefused(ClusterError):
+    """The API answered, and did not do it.
+
+    Attributes:
+        status: Of HTTP.
+        of_api: Whether a Kubernetes API said so, with a `Status` object, and nobody before it.
+    """
+
+    status = 0
+    of_api = False
+
+
+class KubeApi:
+    """One use of the API; the token is read for each call, since Kubernetes changes it.
+
+    Args:
+        section: Of the profile.
+        account: The folder of the pod's service account.
+
+    Raises:
+        ClusterError: This is no pod, or a file cannot be read.
+    """
+
+    def __init__(self, section: Kubernetes, account: Path = ACCOUNT):
+        inside = section.api_url is None
+        self.url = _inside_url() if section.api_url is None else section.api_url.rstrip("/")
+        self._token_file = section.token_file or (account / "token" if inside else None)
+        ca_file = section.ca_file or (account / "ca.crt" if inside else None)
+        self.namespace = section.namespace or _text(account / "namespace", "own namespace")
+        self._until_s = time.monotonic() + WHOLE_S
+        self._http = httpx2.Client(
+            base_url=self.url,
+            headers={"Accept": "application/json", "User-Agent": "distrain"},
+            timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
+            verify=self._trust(ca_file),
+            follow_redirects=False,  # or another server gets the token
+            trust_env=False,
+        )
+
+    def __enter__(self) -> "KubeApi":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        """Read an object or a list.
+
+        Raises:
+            KubeRefused: The API refuses.
+            ClusterError: It does not answer.
+        """
+        return self._ask("GET", path, query)
+
+    def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:
+        """Change an object by a JSON merge patch; repeated where it may not have come.
+
+        Raises:
+            KubeRefused: The API refuses; with the status 409, the object has changed.
+            ClusterError: It does not answer: the change may have been made.
+        """
+        return self._ask("PATCH", path, query, json.dumps(patch).encode())
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str], body: bytes | None = None
+    ) -> dict[str, Any]:
+        pause_s, tries_of_token = _FIRST_PAUSE_S, 2  # the file may be changed just now
+        while True:
+            pause_s *= 2
+            wait_s = min(pause_s * random.uniform(0.5, 1.0), READ_S)
+            try:
+                status, answer, asked_s = self._once(method, path, query, body)
+            except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+                trouble, may_pass = self._failed(error), not _cause(error, ssl.SSLError)
+            else:
+                if 200 <= status < 300:
+                    return answer
+                trouble = self._refused(status, answer)
+                tries_of_token -= status == 401
+                may_pass = status == 429 or status >= 500 or (status == 401 and tries_of_token > 0)
+                wait_s = wait_s if asked_s is None else asked_s
+            if not may_pass or time.monotonic() + wait_s >= self._until_s:
+                raise trouble
+            time.sleep(wait_s)
+
+    def _once(
+        self, method: str, path: str, query: Mapping[str, str], body: bytes | None
+    ) -> tuple[int, dict[str, Any], float | None]:
+        """One try: status, document, and how long the server asks to wait."""
+        headers = {} if body is None else {"Content-Type": "application/merge-patch+json"}
+        if self._token_file is not None:
+            headers["Authorization"] = f"Bearer {_text(self._token_file, 'token')}"
+        request: dict[str, Any] = {"params": dict(query), "headers": headers, "content": body}
+        left_s = max(self._until_s - time.monotonic(), 0.1)
+        request["timeout"] = httpx2.Timeout(min(READ_S, left_s), connect=min(CONNECT_S, left_s))
+        with self._http.stream(method, path, **request) as answer:
+            content = bytearray()
+            for chunk in answer.iter_bytes():
+                content += chunk
+                if len(content) > _MOST_ANSWER_BYTES:
+                    raise httpx2.ReadError(f"more than {_MOST_ANSWER_BYTES:,} bytes")
+                if time.monotonic() > self._until_s:
+                    raise httpx2.ReadTimeout(f"no whole answer within {WHOLE_S:g} s")
+            status, document = answer.status_code, _document(bytes(content))
+            if "kind" not in document and status not in (401, 403, 429) and status < 500:
+                raise ClusterError(
+                    f"this is no Kubernetes API: it answers {status} with something else",
+                    where={"api": self.url},
+                    hint="Check kubernetes.api_url.",
+                )
+            return status, document, _seconds(answer.headers.get("Retry-After"))
+
+    def _refused(self, status: int, answer: Mapping[str, Any]) -> KubeRefused:
+        said = str(answer.get("message") or f"it answered {status}")[:_MOST_WORDS]
+        message, hint = f"the Kubernetes API refused: {said}", "Look at the workload."
+        if status == 401:
+            message = f"the Kubernetes API does not accept the token: {said}"
+            hint = "It has ended or is another cluster's: look at kubernetes.token_file."
+        elif status == 429 or status >= 500:
+            message, hint = f"the Kubernetes API cannot answer now: {said}", "It is asked again."
+        where = {"api": self.url, "namespace": self.namespace}
+        refused = KubeRefused(message, where=where, hint=hint)
+        refused.status, refused.of_api = status, answer.get("kind") == "Status"
+        return refused
+
+    def _failed(self, error: Exception) -> ClusterError:
+        if _cause(error, socket.gaierror):
+            words = f"the name of the Kubernetes API cannot be looked up: {error}"
+            hint = "Check kubernetes.api_url, and the pod's DNS."
+        elif _cause(error, ssl.SSLError):
+            words = f"TLS with the Kubernetes API failed: {error}"
+            hint = "kubernetes.ca_file is the certificate of the cluster's authority (ca.crt)."
+        else:
+            words = f"the Kubernetes API does not answer: {str(error) or repr(error)}"
+            hint = "Check kubernetes.api_url, and whether a NetworkPolicy lets the service there."
+        failed = ClusterError(words, where={"api": self.url}, hint=hint)
+        failed.__cause__ = error
+        return failed
+
+    def _trust(self, ca_file: Path | None) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+        except (OSError, ssl.SSLError) as error:
+            raise ClusterError(
+                f"the certificate of the Kubernetes API's authority cannot be used: {error}",
+                where={"ca_file": str(ca_file)},
+                hint="It is a PEM file; in a pod, ca.crt of the mounted service account.",
+            ) from error
+
+
+def _inside_url() -> str:
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ClusterError(
+            "this is no pod of Kubernetes: KUBERNETES_SERVICE_HOST is not set",
+            hint="Name kubernetes.api_url, namespace, token_file and ca_file in the profile.",
+        )
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _text(file: Path, what: str) -> str:
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"cannot read the {what} for the Kubernetes API: {error}",
+            where={"file": str(file)},
+            hint="In a pod, automountServiceAccountToken mounts it; else name it in the profile.",
+        ) from error
+    if not text.isascii() or not text.isprintable() or not text:
+        raise ClusterError(
+            f"the {what} for the Kubernetes API is no line of text", where={"file": str(file)}
+        )
+    return text
+
+
+def _document(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _seconds(header: str | None) -> float | None:
+    return float(header) if header and header.isdecimal() else None
+
+
+def _cause(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """Whether an error comes from another."""
+    while error is not None:
+        if isinstance(error, kind):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
