@@ -22,11 +22,11 @@ demo: $(VENV)/.runtime ## See the whole way on generated data (under 4 minutes o
 # `test-slow` keep two cores busy by themselves.
 # COVERAGE=1 measures which lines of the package the test process itself runs (ranks and other
 # processes are not followed), prints them by file, and takes more than twice as long.
-test: $(VENV)/.dev ## Run the test suite
+test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 	$(BIN)/python $(if $(COVERAGE),-m coverage run -m pytest,-m pytest $(SHARED)) -m "not slow and not chaos" $(ARGS)
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
-test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers ## Run the tests that take minutes
+test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
@@ -82,3 +82,13 @@ $(VENV)/.peers: $(VENV)/bin/python constraints.txt
 	rm -rf $(VENV)/peers
 	$(PIP) install --target $(VENV)/peers --no-deps --constraint constraints.txt $(PEERS) \
 	&& touch $@ || echo "other implementations could not be installed; their tests will be skipped"
+
+# Helm and schemas of Kubernetes, for the tests of the chart, which skip without: 60 MB, and 35 MB
+# for the older helm.
+$(VENV)/.helm: $(VENV)/bin/python tests/support/helm_tools.py
+	$(BIN)/python tests/support/helm_tools.py $(VENV)/helm \
+	&& touch $@ || echo "helm could not be fetched; tests of the chart will be skipped"
+
+$(VENV)/.helm-old: $(VENV)/bin/python tests/support/helm_tools.py
+	$(BIN)/python tests/support/helm_tools.py $(VENV)/helm --old \
+	&& touch $@ || echo "helm 3 could not be fetched; its tests will be skipped"

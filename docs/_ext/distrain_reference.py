@@ -8,6 +8,7 @@
     {distrain-states}        the job's life as a picture and a table
     {distrain-exit-codes}    exit codes and what they mean
     {distrain-settings}      every key of the service's configuration
+    {distrain-helm-values}   every value of the Helm chart
     {distrain-reasons}       why attempts end early, and what to do
     {distrain-service-calls} every call of the job service's API
     {distrain-service-codes} the codes of its errors
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import commands_text
+import helm_values_text
 import records_text
 import service_api_text
 import settings_text
@@ -97,6 +99,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "distrain-spec": spec_text.sections,
         "distrain-commands": commands_text.commands,
         "distrain-settings": settings_text.sections,
+        "distrain-helm-values": helm_values_text.sections,
         "distrain-events": records_text.events,
         "distrain-phases": records_text.phases,
         "distrain-exit-codes": records_text.exit_codes,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 takes a free one.")
 @click.option("--no-cluster", is_flag=True, help="Start no cluster on this machine.")
 @click.option("--stop-clusters", is_flag=True, help="At the end, stop the clusters it started.")
+@click.option("--no-token", is_flag=True, help="Make no token at the first start, nor print one.")
 @json_option("Print where the service is as one JSON document.")
 @click.pass_context
 def command(
@@ -32,6 +33,7 @@ def command(
     port: int | None,
     no_cluster: bool,
     stop_clusters: bool,
+    no_token: bool,
     as_json: bool,
 ) -> None:
     """Run the job service: an HTTP API and a web page, over clusters that it starts or is told of.
@@ -61,7 +63,7 @@ def command(
       distrain serve token create --user alice
     """
     if context.invoked_subcommand is not None:
-        if any((config, data_dir, port, no_cluster, stop_clusters, as_json)):
+        if any((config, data_dir, port, no_cluster, stop_clusters, no_token, as_json)):
             raise click.UsageError(
                 f"Write options after the command: distrain serve {context.invoked_subcommand} ..."
             )
@@ -71,7 +73,7 @@ def command(
     from distrain.service.process import serve
 
     if_interrupted("the service was not started")
-    serve(read, config, _print_serving, stop_clusters=stop_clusters)
+    serve(read, config, _print_serving, stop_clusters=stop_clusters, makes_token=not no_token)
 
 
 @command.command("api")

@@ -48,6 +48,7 @@ def serve(
     on_ready: Callable[[Serving], None],
     *,
     stop_clusters: bool = False,
+    makes_token: bool = True,
 ) -> None:
     """Run the service until SIGTERM or SIGINT.
 
@@ -55,6 +56,8 @@ def serve(
         read: Reads the settings; called again to reload them.
         on_ready: Called once, when all processes have started.
         stop_clusters: End the clusters that the service starts, too.
+        makes_token: Make the first admin's token where no admin has ever had one. Whoever keeps
+            this process's output, as Kubernetes does, would keep the token.
 
     Raises:
         DistrainError: It cannot be started.
@@ -74,7 +77,7 @@ def serve(
             prepare_database(settings)
             with open_store(settings) as store:
                 declare(store, settings)
-                made = first_token(store, settings)
+                made = first_token(store, settings) if makes_token else None
                 serving = Serving(url_of(settings.listen, bound), settings, store.db.where, made)
                 supervisor = Supervisor(
                     store, settings, bound, read, config, lambda: on_ready(serving)

@@ -2,12 +2,16 @@
 
 import json
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from other_user import NOBODY, unprivileged
 
 from distrain.cli.main import cli
 from distrain.errors import InputError
+from distrain.service.process import check_service
 from distrain.service.settings import Settings
 from distrain.service.store import DatabaseInUse, open_store
 
@@ -162,3 +166,28 @@ def test_mistakes(run, tmp_path):
         CliRunner().invoke(
             cli, ["serve", "--port", "1", "check"], standalone_mode=False, catch_exceptions=False
         )
+
+
+def test_secrets_of_root_may_be_read_by_our_group_alone():
+    """As Kubernetes hands them to a pod that is not root's."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make files of root")
+    with tempfile.TemporaryDirectory() as name, unprivileged() as folder:
+        key = Path(name) / "service.key"
+        for mode, verdict in ((0o440, "ok"), (0o444, "fail"), (0o460, "fail")):
+            os.seteuid(0)
+            Path(name).chmod(0o755)
+            key.unlink(missing_ok=True)
+            key.write_text("0" * 64)
+            key.chmod(mode)
+            os.seteuid(NOBODY)
+            checks = check_service(Settings(data_dir=folder, secrets_file=key, clusters={}))
+            [found] = [check for check in checks if check.name == "service key"]
+            assert found.verdict == verdict
+        mine = folder / "service.key"
+        mine.write_text("0" * 64)
+        mine.chmod(0o440)
+        checks = check_service(Settings(data_dir=folder, secrets_file=mine, clusters={}))
+        [found] = [check for check in checks if check.name == "service key"]
+        assert (found.verdict, found.detail) == ("fail", f"others may read {mine}")
+        os.seteuid(0)

@@ -87,6 +87,8 @@ def test_ctrl_c_ends_all_processes_in_order(tmp_path):
         assert serve.lines()[-1]["event"].startswith("ended")
     with serving(tmp_path / "data", "--no-cluster") as serve:
         assert "token" not in serve.told  # it is shown once
+    with serving(tmp_path / "quiet", "--no-cluster", "--no-token") as serve:
+        assert "token" not in serve.told
 
 
 def test_who_waits_for_a_job_is_answered_when_the_service_ends(tmp_path):

@@ -1,0 +1,106 @@
+{{/* Ports of a pod's workers: comm of each, then the nanny's; GPUs' nannies take free ones. */}}
+{{- define "distrain.lastWorkerPort" -}}
+{{- if .Values.workers.gpu.enabled -}}
+{{ add 9009 .Values.workers.gpu.perPod }}
+{{- else -}}
+9001
+{{- end -}}
+{{- end -}}
+
+{{- define "distrain.firstWorkerPort" -}}
+{{ ternary 9010 9000 .Values.workers.gpu.enabled }}
+{{- end -}}
+
+{{- define "distrain.workerCommand" -}}
+{{- $gpu := .Values.workers.gpu -}}
+- dask
+{{- if $gpu.enabled }}
+- cuda
+- worker
+- {{ include "distrain.schedulerAddress" . }}
+- --worker-port={{ include "distrain.firstWorkerPort" . }}:{{ include "distrain.lastWorkerPort" . }}
+{{- else }}
+- worker
+- {{ include "distrain.schedulerAddress" . }}
+- --nworkers=1
+- --worker-port=9000
+- --nanny-port=9001
+{{- end }}
+- --nthreads=1
+# Workers' pages have neither TLS nor a token: they stay in the pod, for the probe.
+- --dashboard-address=127.0.0.1:9002
+- --local-directory=/tmp/dask
+- --death-timeout=300
+{{- end -}}
+
+{{/* The workers' pod, of a StatefulSet or of a DaskCluster. */}}
+{{- define "distrain.workerPod" -}}
+{{- $part := .Values.workers -}}
+{{- $gpus := ternary (dict $part.gpu.resourceName ($part.gpu.perPod | toString)) dict $part.gpu.enabled -}}
+serviceAccountName: {{ include "distrain.fullname" . }}-worker
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with and $part.gpu.enabled $part.gpu.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- include "distrain.podBasics" (dict "root" . "component" "worker" "part" $part) }}
+{{ include "distrain.podSecurity" (dict "root" . "localPorts" true) }}
+containers:
+  - name: worker
+    image: {{ include "distrain.workerImage" . }}
+    imagePullPolicy: {{ .Values.image.pullPolicy }}
+    command: [tini, --]
+    args: {{- include "distrain.workerCommand" . | nindent 6 }}
+    env:
+      - {name: HOME, value: /tmp}
+      # The Dask operator would name an address without TLS.
+      - {name: DASK_SCHEDULER_ADDRESS, value: {{ include "distrain.schedulerAddress" . | quote }}}
+      {{- include "distrain.commEnv" (list . "worker") | trim | nindent 6 }}
+      {{- with .Values.network.interface }}
+      - {name: DISTRAIN_INTERFACE, value: {{ . | quote }}}
+      {{- end }}
+      {{- with .Values.cluster.modelPackages }}
+      - {name: DISTRAIN_MODEL_PACKAGES, value: {{ join "," . | quote }}}
+      {{- end }}
+      {{- include "distrain.ownEnv" $part | trim | nindent 6 }}
+    {{- include "distrain.envFrom" $part | nindent 4 }}
+    ports:
+      - {name: comm, containerPort: {{ include "distrain.firstWorkerPort" . }}, protocol: TCP}
+    {{- $health := dict "command" (list "python" "-c" "import http.client as h; c = h.HTTPConnection('127.0.0.1', 9002, timeout=9); c.request('GET', '/health'); assert c.getresponse().status == 200") }}
+    startupProbe:
+      exec: {{- toYaml $health | nindent 8 }}
+      periodSeconds: 10
+      timeoutSeconds: 10
+      failureThreshold: 60
+    # Its end ends a rank: only a worker that hangs for minutes is ended.
+    livenessProbe:
+      exec: {{- toYaml $health | nindent 8 }}
+      periodSeconds: 60
+      timeoutSeconds: 10
+      failureThreshold: 5
+    resources:
+      requests: {{- merge (dict) $gpus $part.resources.requests | toYaml | nindent 8 }}
+      limits: {{- merge (dict) $gpus $part.resources.limits | toYaml | nindent 8 }}
+    {{- include "distrain.containerSecurity" . | nindent 4 }}
+    volumeMounts:
+      - {name: scratch, mountPath: /tmp}
+      - {name: shm, mountPath: /dev/shm}
+      {{- include "distrain.tlsMount" . | trim | nindent 6 }}
+      {{- include "distrain.fileMounts" . | nindent 6 }}
+volumes:
+  - name: scratch
+    {{- if $part.scratch.storageClass }}
+    ephemeral:
+      volumeClaimTemplate:
+        spec:
+          accessModes: [ReadWriteOnce]
+          storageClassName: {{ $part.scratch.storageClass }}
+          resources: {requests: {storage: {{ $part.scratch.size }}}}
+    {{- else }}
+    emptyDir: {sizeLimit: {{ $part.scratch.size }}}
+    {{- end }}
+  - name: shm
+    emptyDir: {medium: Memory, sizeLimit: {{ $part.shmSize }}}
+  {{- include "distrain.tlsVolume" (list . "worker") | trim | nindent 2 }}
+  {{- include "distrain.fileVolumes" . | nindent 2 }}
+{{- end -}}

@@ -1,0 +1,121 @@
+"""What reaches what, as the NetworkPolicies together say, against the table of docs/security.md."""
+
+import pytest
+from helm_chart import NAMES, pods, rendered
+
+PARTS = ("service", "api", "reconciler", "scheduler", "worker")
+
+
+def allowed(objects, target, port, labels, namespace=None):
+    """Whether a peer with these labels may reach a pod's port."""
+    policies = [
+        each["spec"]
+        for each in objects
+        if each["kind"] == "NetworkPolicy"
+        and "Ingress" in each["spec"]["policyTypes"]
+        and _selects(each["spec"]["podSelector"], pods(objects)[target]["metadata"]["labels"])
+    ]
+    assert policies, f"no policy selects {target}: all may reach it"
+    return any(
+        any(_has(ports, port) for ports in rule["ports"])
+        and any(_is_peer(peer, labels, namespace) for peer in rule["from"])
+        for policy in policies
+        for rule in policy.get("ingress", ())
+    )
+
+
+def _selects(selector, labels):
+    pairs = selector.get("matchLabels", {}).items() <= labels.items()
+    wanted = selector.get("matchExpressions", ())
+    assert all(each["operator"] == "In" for each in wanted)
+    return pairs and all(labels.get(each["key"]) in each["values"] for each in wanted)
+
+
+def _has(ports, port):
+    return ports["port"] <= port <= ports.get("endPort", ports["port"])
+
+
+def _is_peer(peer, labels, namespace):
+    where = peer.get("namespaceSelector", {}).get("matchLabels", {})
+    if where.get("kubernetes.io/metadata.name") != namespace:
+        return False
+    return _selects(peer.get("podSelector", {}), labels)
+
+
+def reached(objects, target, port):
+    """The chart's own components that reach a port."""
+    return {
+        name
+        for name, pod in pods(objects).items()
+        if allowed(objects, target, port, pod["metadata"]["labels"])
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "external"])
+def test_each_port_of_the_table_is_open_to_its_peers_alone(name):
+    objects = rendered(name)
+    first, store = (50000, 30000) if name == "everything" else (40000, 29400)
+    services = {part for part in pods(objects) if part in ("service", "api", "reconciler")}
+    assert reached(objects, "scheduler", 8786) == {"worker"}
+    assert reached(objects, "scheduler", 8787) == services
+    assert reached(objects, "scheduler", store) == {"worker"}  # rendezvous
+    [container] = pods(objects)["worker"]["spec"]["containers"]
+    comm = container["ports"][0]["containerPort"]
+    assert reached(objects, "worker", comm) == {"scheduler", "worker"}
+    assert reached(objects, "worker", first) == {"scheduler", "worker"}  # gloo, NCCL, nannies
+    assert reached(objects, "worker", 9002) == set()  # the worker's HTTP, on loopback
+    assert "--dashboard-address=127.0.0.1:9002" in container["args"]
+    api = next(part for part in ("service", "api") if part in services)
+    assert reached(objects, api, 8686) == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stranger_reaches_nothing(name):
+    objects = rendered(name)
+    for target in pods(objects):
+        for port in (22, 8686, 8786, 8787, 9000, 9001, 9002, 9010, 29400, 30000, 40000, 50000):
+            assert not allowed(objects, target, port, {"app": "stranger"})
+            assert not allowed(objects, target, port, {"app": "stranger"}, "elsewhere")
+
+
+def test_who_else_gets_in_where_values_say_so():
+    objects = rendered("everything")
+    prometheus = {"app.kubernetes.io/name": "prometheus"}
+    assert allowed(objects, "scheduler", 8787, prometheus, "monitoring")
+    assert not allowed(objects, "scheduler", 8786, prometheus, "monitoring")
+    assert allowed(objects, "api", 8686, prometheus, "monitoring")
+    assert allowed(objects, "api", 8686, {}, "ingress-nginx")
+    assert allowed(objects, "api", 8686, {}, "ci")
+    assert not allowed(objects, "reconciler", 8686, {}, "ci")
+    assert allowed(objects, "scheduler", 8786, {"team": "notebooks"})
+    assert not allowed(rendered("minimal"), "service", 8686, prometheus, "monitoring")
+    assert allowed(rendered("operator"), "scheduler", 8786, {}, "dask-operator")
+
+
+def test_ports_that_the_kernel_gives_are_those_of_the_policy():
+    for name in ("minimal", "everything", "operator"):
+        objects = rendered(name)
+        first, last = (50000, 59999) if name == "everything" else (40000, 49999)
+        [sysctl] = pods(objects)["worker"]["spec"]["securityContext"]["sysctls"]
+        assert sysctl == {"name": "net.ipv4.ip_local_port_range", "value": f"{first} {last}"}
+        assert not reached(objects, "worker", first - 1)
+        assert reached(objects, "worker", last)
+        assert not reached(objects, "worker", last + 1)
+
+
+def test_what_goes_out_is_denied_where_values_say_so():
+    objects = rendered("everything")
+    out = [
+        each["spec"]
+        for each in objects
+        if each["kind"] == "NetworkPolicy" and "Egress" in each["spec"]["policyTypes"]
+    ]
+    for name, pod in pods(objects).items():
+        labels = pod["metadata"]["labels"]
+        selecting = [each for each in out if _selects(each["podSelector"], labels)]
+        rules = [rule for each in selecting for rule in each.get("egress", ())]
+        everywhere = [rule for rule in rules if not rule.get("to")]
+        ports = {port["port"] for rule in rules for port in rule.get("ports", ())}
+        assert not everywhere
+        assert ports == ({53, 443} if name in ("scheduler", "worker") else {53, 8787, 5432})
+    assert "Egress" not in str([each for each in rendered("minimal") if "spec" in each])

@@ -1,0 +1,83 @@
+import json
+
+import pytest
+import yaml
+from helm_chart import NAMES, ROOT, faults, find, rendered, run_helm, template
+
+OTHERS = {  # kinds of operators whose schemas no package index has
+    "cert-manager.io/v1": {"Certificate", "Issuer"},
+    "monitoring.coreos.com/v1": {"PrometheusRule", "ServiceMonitor"},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_objects_are_as_kubernetes_wants_them(name):
+    found = []
+    for each in rendered(name):
+        if each["kind"] not in OTHERS.get(each["apiVersion"], ()):
+            found += faults(each)
+    assert not found
+
+
+def test_the_schemas_refuse_what_is_no_field():
+    deployment = find(rendered("minimal"), "Deployment", "-scheduler")
+    deployment["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "Always"
+    assert "imagePullPolice" in str(faults(deployment))
+    cluster = find(rendered("operator"), "DaskCluster")
+    [container] = cluster["spec"]["worker"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    container["resources"]["limits"]["nvidia.com/gpu"] = 1.5
+    assert "nvidia.com/gpu" in str(faults(cluster))
+
+
+def test_wrong_values_are_refused_with_their_places():
+    wrong = {
+        "workers.replicas=many": "/workers/replicas",
+        "workers.replica=3": "'replica'",
+        "workers.gpu.perPod=0": "/workers/gpu/perPod",
+        "service.projects.ads.max_rank=3": "'max_rank'",
+        "mode=cluster": "/mode",
+        "tls.source=none": "/tls/source",
+        "image.digest=latest": "/image/digest",
+        "scheduler.resources.limits.memory=much": "/scheduler/resources/limits/memory",
+        "network.localPorts.first=80": "/network/localPorts/first",
+        "podSecurity.runAsUser=0": "/podSecurity/runAsUser",
+        "clusters.other.token=secret": "'token'",
+    }
+    words = [word for value in wrong for word in ("--set", value)]
+    done = run_helm("template", "r", ".", *words)
+    assert done.returncode != 0
+    assert [place for place in wrong.values() if place not in done.stderr] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("service.replicas=2", "service.replicas: several pods need PostgreSQL"),
+        ("mode=external", "clusters: mode external"),
+        ("tls.source=existing", "tls.existing.worker: name the Secret"),
+        ("network.localPorts.first=60000", "network.localPorts: first is larger"),
+        ("ingress.enabled=true", "ingress.hosts: name one"),
+        ("clusters.main.url=http://a", "clusters.main: the chart's own"),
+    ],
+)
+def test_values_that_exclude_each_other_are_refused(wrong, told):
+    done = run_helm("template", "r", ".", "--set", wrong)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+def test_what_prometheus_operator_knows_comes_by_itself_where_it_is():
+    groups = ("--api-versions", "monitoring.coreos.com/v1/ServiceMonitor")
+    kinds = {each["kind"] for each in template(*groups)}
+    assert "ServiceMonitor" in kinds
+    assert "PrometheusRule" not in kinds
+    assert "ServiceMonitor" not in {each["kind"] for each in rendered("minimal")}
+
+
+def test_alerts_and_dashboard_are_those_of_deploy():
+    objects = rendered("everything")
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/distrain.rules.yml").read_text())
+    assert find(objects, "PrometheusRule")["spec"] == rules
+    dashboard = find(objects, "ConfigMap", "-dashboard")["data"]["distrain.json"]
+    assert json.loads(dashboard) == json.loads((ROOT / "deploy/grafana/distrain.json").read_text())

@@ -1,0 +1,61 @@
+"""What an upgrade may not change: names of claims, and what Kubernetes calls immutable."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from helm_chart import CHART, NAMES, rendered, template
+
+RECORDED = Path(__file__).parent / "immutable-0.1.0.json"
+
+
+def immutable(objects):
+    """The fields that no upgrade may change, by object."""
+    found = {}
+    for each in objects:
+        kind, name, spec = each["kind"], each["metadata"]["name"], each.get("spec", {})
+        keys = {
+            "Deployment": ("selector",),
+            "StatefulSet": (
+                "selector",
+                "serviceName",
+                "volumeClaimTemplates",
+                "podManagementPolicy",
+            ),
+            "PersistentVolumeClaim": ("accessModes", "storageClassName"),
+            "Service": ("clusterIP",),
+            "DaskCluster": (),
+            "RoleBinding": (),
+        }.get(kind)
+        if keys is not None:
+            found[f"{kind}/{name}"] = {key: spec[key] for key in keys if key in spec}
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_upgrades_from_the_first_version(name):
+    """A change of these needs a new major version of the chart, and a way for its users."""
+    assert immutable(rendered(name)) == json.loads(RECORDED.read_text())[name]
+
+
+def test_a_later_version_changes_neither_selectors_nor_claims(tmp_path):
+    later = tmp_path / "distrain"
+    shutil.copytree(CHART, later)
+    text = (later / "Chart.yaml").read_text()
+    (later / "Chart.yaml").write_text(
+        text.replace("version: 0.1.0", "version: 9.9.9").replace('"0.1.0"', '"9.9.9"')
+    )
+    objects = template(chart=later)
+    assert immutable(objects) == immutable(rendered("minimal"))
+    assert "distrain:9.9.9" in str(objects)
+
+
+def test_selectors_of_workloads_do_not_overlap():
+    for name in NAMES:
+        selectors = [
+            tuple(sorted(each["spec"]["selector"]["matchLabels"].items()))
+            for each in rendered(name)
+            if each["kind"] in ("Deployment", "StatefulSet")
+        ]
+        assert len(set(selectors)) == len(selectors)
