@@ -167,20 +167,22 @@ def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
 def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     """Make the database's tables, or bring them to this version; take a backup first.
 
-    `distrain serve` does it at its start. Also writes what the configuration declares.
+    `distrain serve` does it at its start. Also writes what the configuration declares, and notes
+    which key (`secrets_file`) the service's processes have to share.
 
     \b
     Examples:
       distrain serve migrate --config serve.yaml
     """
     settings = read_settings(config, data_dir)
-    from distrain.service.process import declare, make_folder, prepare_database
+    from distrain.service.process import declare, keep_key, make_folder, prepare_database
     from distrain.service.store import open_store
 
     make_folder(settings)
     prepare_database(settings)
     with open_store(settings) as store:
         declare(store, settings)
+        keep_key(store, settings)
         where = store.db.where
     if as_json:
         print_answer(database=where)

@@ -21,13 +21,18 @@ SESSION_S = 12 * 3600.0
 _KEY_BYTES = 32
 
 
+def key_file(settings: Settings) -> Path:
+    """Where the service's key is kept."""
+    return settings.secrets_file or settings.data_dir / "service.key"
+
+
 def service_key(settings: Settings) -> bytes:
     """The key that signs the service's cookies, made where there is none yet.
 
     Raises:
         InputError: Its file cannot be read or made, or is too short for a key.
     """
-    path = settings.secrets_file or settings.data_dir / "service.key"
+    path = key_file(settings)
     try:
         if not path.exists():
             _make_key(path)
@@ -46,6 +51,15 @@ def service_key(settings: Settings) -> bytes:
             hint=f"It has {len(key)} bytes; `openssl rand -hex {_KEY_BYTES}` makes a good one.",
         )
     return key
+
+
+def key_fingerprint(settings: Settings) -> str:
+    """What tells one service's key from another, and nothing of either.
+
+    Raises:
+        InputError: As `service_key`.
+    """
+    return hmac.new(service_key(settings), b"fingerprint", hashlib.sha256).hexdigest()[:32]
 
 
 def _make_key(path: Path) -> None:

@@ -13,7 +13,9 @@ from pathlib import Path
 import httpx2
 
 from distrain.errors import DistrainError, Unavailable
+from distrain.service.access import key_file
 from distrain.service.clusters import Found, KubeRefused, Scalable, make_launcher
+from distrain.service.process.preparing import check_key
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, open_store
 
@@ -55,7 +57,7 @@ def check_service(settings: Settings) -> list[Check]:
     try:
         with open_store(settings, single=False) as store:
             service_id = store.service_id
-            checks += _database(store)
+            checks += [*_database(store), *_key(store, settings)]
     except DistrainError as error:
         away = isinstance(error, Unavailable)
         checks.append(_failed("database", error, Verdict.AWAY if away else Verdict.FAIL))
@@ -99,7 +101,7 @@ def _data_folder(settings: Settings) -> Check:
 
 
 def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
-    key = settings.secrets_file or settings.data_dir / "service.key"
+    key = key_file(settings)
     if settings.secrets_file or key.exists():
         yield "service key", key
     if settings.listen.tls.key_file:
@@ -138,6 +140,15 @@ def _database(store: Store) -> list[Check]:
         )
     )
     return [Check("database", Verdict.OK, f"{store.db.where}, of this version"), clock]
+
+
+def _key(store: Store, settings: Settings) -> Iterator[Check]:
+    if not key_file(settings).exists():
+        return
+    try:
+        check_key(store, settings, keeps=False)
+    except DistrainError as error:
+        yield _failed("key of all processes", error)
 
 
 def _run_root(cluster: str, folder: Path) -> Check:

@@ -17,6 +17,7 @@ from distrain.service.process.listening import bind, url_of
 from distrain.service.process.logs import set_up_logs
 from distrain.service.process.preparing import (
     MadeToken,
+    check_key,
     declare,
     first_token,
     make_folder,
@@ -76,6 +77,7 @@ def serve(
             bound.set_inheritable(False)
             prepare_database(settings)
             with open_store(settings) as store:
+                check_key(store, settings)
                 declare(store, settings)
                 made = first_token(store, settings) if makes_token else None
                 serving = Serving(url_of(settings.listen, bound), settings, store.db.where, made)
@@ -109,6 +111,7 @@ def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
 
     set_up_logs("api")
     make_folder(settings)
+    _check_key(settings)
     with bind(settings.listen) as bound:
         url = url_of(settings.listen, bound)
         run_api(settings, bound, lambda: on_ready(url))
@@ -122,7 +125,13 @@ def reconciler_alone(settings: Settings, on_ready: Callable[[], None]) -> None:
     """
     set_up_logs("reconciler")
     make_folder(settings)
+    _check_key(settings)
     _reconcile(settings, on_ready)
+
+
+def _check_key(settings: Settings) -> None:
+    with open_store(settings, single=False) as store:
+        check_key(store, settings)
 
 
 def supervised_api(descriptor: int) -> None:

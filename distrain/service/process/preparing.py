@@ -4,14 +4,21 @@ import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from distrain.errors import OutputError
-from distrain.service.access import DEFAULT_DAYS, make_token, service_key
+from distrain.errors import InputError, OutputError
+from distrain.service.access import (
+    DEFAULT_DAYS,
+    key_file,
+    key_fingerprint,
+    make_token,
+    service_key,
+)
 from distrain.service.settings import Settings
 from distrain.service.store import Store, Token, migrate
 from distrain.service.values import Quota, Role, Scope
 
 DEFAULT_PROJECT = "default"
 ALL_SCOPES = frozenset(Scope)
+_KEY = "key_fingerprint"
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,38 @@ def prepare_database(settings: Settings) -> None:
         DistrainError: The database cannot be had or changed.
     """
     migrate(settings)
+
+
+def keep_key(store: Store, settings: Settings) -> None:
+    """Note which key the service's processes share from now on."""
+    store.keep_fact(_KEY, key_fingerprint(settings))
+
+
+def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
+    """Refuse to start with another key than the processes on other machines.
+
+    Webhooks that one signs could not be checked with the secret that another told, and each would
+    refuse the other's sessions. A service with SQLite is on one machine, and may change its key.
+
+    Args:
+        keeps: Note a key where none was noted.
+
+    Raises:
+        InputError: The key is another one.
+    """
+    mine, kept = key_fingerprint(settings), store.fact(_KEY)
+    if kept == mine:
+        return
+    if kept is None or not store.db.is_postgres:
+        if keeps:
+            keep_key(store, settings)
+        return
+    raise InputError(
+        "the service's key is not that of its other processes over this database",
+        where={"file": str(key_file(settings)), "database": store.db.where},
+        hint="Copy the file from the machine where the service was set up. Where it was changed on "
+        "purpose: `distrain serve migrate` with the new one, then start all processes anew.",
+    )
 
 
 def declare(store: Store, settings: Settings) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from sqlalchemy import text
+from sqlalchemy import select, text
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from distrain.errors import InputError, OutputError, Unavailable
 from distrain.service.settings import Settings
-from distrain.service.store import copies, migrations
+from distrain.service.store import copies, migrations, tables
 from distrain.service.store.auditing import Auditing
 from distrain.service.store.changing import Changing
 from distrain.service.store.engine import Database, database_url
@@ -63,6 +65,21 @@ class Store(
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def fact(self, name: str) -> str | None:
+        """What is kept of the service as a whole under a name."""
+        facts = tables.facts.c
+        with self.db.read() as connection:
+            found = connection.execute(select(facts.value).where(facts.name == name)).first()
+        return None if found is None else str(found[0])
+
+    def keep_fact(self, name: str, value: str) -> None:
+        """Keep it from now on."""
+        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        new = dialect_insert(tables.facts).values(name=name, value=value)
+        put = new.on_conflict_do_update(index_elements=["name"], set_={"value": value})
+        with self.db.write() as connection:
+            connection.execute(put)
 
     def ping(self) -> None:
         """See that the database answers.

@@ -239,6 +239,7 @@ webhooks = Table(
 )
 
 # `service_id`: which service this is, for schedulers that are asked by several.
+# `key_fingerprint`: of the key with which its processes sign.
 facts = Table(
     "facts",
     metadata,
