@@ -118,6 +118,7 @@ def test_users_and_folders_are_made_as_the_units_want_them(tmp_path: Path):
         assert re.search(f"^{unit(name).last('User')}:", users, re.M)
     runs = (tmp_path / "srv/distrain/runs").stat()
     assert runs.st_mode & 0o7777 == 0o2770
+    assert (tmp_path / "var/lib/distrain").stat().st_mode & 0o7777 == 0o700
     assert (tmp_path / "var/backups/distrain").stat().st_mode & 0o7777 == 0o700
 
 
