@@ -1,6 +1,7 @@
 """`distrain doctor`: checks of this machine and of a cluster."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,18 +10,75 @@ from distrain.cli.options import PATH, connection_options, json_option
 
 @click.command()
 @connection_options("Check this Dask cluster, too.")
+@click.option(
+    "--scheduler-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The same, by the file that `dask scheduler --scheduler-file` wrote.",
+)
+@click.option(
+    "--cluster",
+    "all_workers",
+    is_flag=True,
+    help="Examine every worker of that cluster and the scheduler, and not this machine alone: "
+    "versions, connections between hosts, the folder of runs, clocks, GPUs, memory.",
+)
 @click.option("--run-dir", type=PATH, default=Path("runs"), help="Where runs are to be written.")
-@json_option("Print one JSON list.")
-def command(scheduler: str | None, run_dir: Path, as_json: bool) -> None:
+@click.option(
+    "--run-root",
+    metavar="FOLDER",
+    help="With --cluster: the folder of runs, which all workers are to share.",
+)
+@click.option(
+    "--data", metavar="PATH", help="With --cluster: data that all workers are to see: path, URL."
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="With --cluster: what jobs train on; cpu leaves GPUs out, cuda misses them.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1.0),
+    default=20.0,
+    help="With --cluster: seconds to wait for the answers of each of its steps.",
+)
+@json_option("Print one JSON list; with --cluster one JSON document.")
+def command(
+    scheduler: str | None,
+    scheduler_file: Path | None,
+    all_workers: bool,
+    run_dir: Path,
+    run_root: str | None,
+    data: str | None,
+    device: str,
+    timeout_s: float,
+    as_json: bool,
+) -> None:
     """Check versions, devices, cluster and write access, and say how to mend what is wrong.
 
-    The exit code is 1 if a check fails.
+    The exit code is 1 if a check fails, or if the cluster has a mistake; warnings leave it 0.
 
     \b
     Examples:
       distrain doctor
       distrain doctor --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs
+      distrain doctor --cluster --scheduler tcp://10.0.0.5:8786 --run-root /shared/runs
     """
+    if scheduler_file is not None:
+        scheduler = _address_in(scheduler_file)
+    if all_workers:
+        if scheduler is None:
+            raise click.UsageError("--cluster needs --scheduler or --scheduler-file")
+        failed = _examine(scheduler, run_root or "", data or "", device, timeout_s, as_json)
+    else:
+        failed = _check_here(scheduler, run_dir, as_json)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
     from dataclasses import asdict
 
     from distrain.cli.output import print_json, print_result
@@ -37,5 +95,52 @@ def command(scheduler: str | None, run_dir: Path, as_json: bool) -> None:
             print_result(f"{marks[check.verdict]}  {check.name:22} {check.detail}")
             if check.mend:
                 print_result(f"{'':28} -> {check.mend}")
-    if any(check.verdict is Verdict.FAIL for check in checks):
-        raise click.exceptions.Exit(1)
+    return any(check.verdict is Verdict.FAIL for check in checks)
+
+
+def _examine(
+    scheduler: str, run_root: str, data: str, device: str, timeout_s: float, as_json: bool
+) -> bool:
+    from distrain.cli.output import print_answer, print_remark, print_result, result_console
+    from distrain.cluster import connect
+    from distrain.doctor import examine_cluster, facts_table, report_json, report_lines
+
+    print_remark(f"examining {scheduler}")
+    with connect(scheduler) as client:
+        report = examine_cluster(client, run_root, data, device, timeout_s)
+    if as_json:
+        print_answer(**report_json(report))
+    else:
+        first, *rest = report_lines(report)
+        print_result(first, bold=True)
+        for line in rest:
+            print_result(line)
+        result_console().print(_table(facts_table(report.seen)))
+    return report.mistakes > 0
+
+
+def _table(rows: list[tuple[str, ...]]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    headings, *others = rows
+    for heading in headings:
+        table.add_column(heading)
+    for row in others:
+        table.add_row(*row)
+    return table
+
+
+def _address_in(scheduler_file: Path) -> str:
+    import json
+
+    from distrain.errors import InputError
+
+    try:
+        return str(json.loads(scheduler_file.read_text())["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"the scheduler file names no address: {error}",
+            where={"file": str(scheduler_file)},
+            hint="`dask scheduler --scheduler-file FILE` writes one.",
+        ) from error

@@ -104,20 +104,7 @@ def make_store(
     """
     from torch.distributed import TCPStore
 
-    candidates = ports.beginning_at(first_index) if ports else [0]
-    try:
-        listener = listen_at_one_of(candidates, host)
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:
-            raise
-        listener = listen_at_one_of(candidates, listens_at)
-    if listener is None:
-        raise ClusterError(
-            f"all ports of {PORTS} ({ports}) are taken on the scheduler's host",
-            where={"host": host},
-            hint=f"Each attempt that runs takes one; start the scheduler with a wider {PORTS}. "
-            f"`ss -ltnp` there says who has them.",
-        )
+    listener = listen_for_store(host, listens_at, ports, first_index)
     # The store outlives any rank. It owns the socket from here on. Left to itself, it would listen
     # on all interfaces.
     port = listener.getsockname()[1]
@@ -126,7 +113,32 @@ def make_store(
     )
 
 
-def listen_at_one_of(ports: list[int], host: str) -> socket.socket | None:
+def listen_for_store(
+    host: str, listens_at: str, ports: PortRange | None, first_index: int
+) -> socket.socket:
+    """The listening socket of a store; see `make_store`.
+
+    Raises:
+        ClusterError: All of the ports are taken.
+    """
+    candidates = ports.beginning_at(first_index) if ports else [0]
+    try:
+        listener = _listen_at_one_of(candidates, host)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        listener = _listen_at_one_of(candidates, listens_at)
+    if listener is None:
+        raise ClusterError(
+            f"all ports of {PORTS} ({ports}) are taken on the scheduler's host",
+            where={"host": host},
+            hint=f"Each attempt that runs takes one; start the scheduler with a wider {PORTS}. "
+            f"`ss -ltnp` there says who has them.",
+        )
+    return listener
+
+
+def _listen_at_one_of(ports: list[int], host: str) -> socket.socket | None:
     """A listening socket at the first of the ports that is free; `None` if all are taken."""
     for port in ports:
         try:

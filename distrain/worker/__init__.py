@@ -1,5 +1,6 @@
 """Rank processes on a Dask worker: starts them, passes on their events and output, stops them."""
 
+from distrain.worker.interface import choose_interface, ip_addresses
 from distrain.worker.leaving import NannyLeavePlugin
 from distrain.worker.spec_check import check_spec
 from distrain.worker.supervisor import (
@@ -18,6 +19,8 @@ __all__ = [
     "NannyLeavePlugin",
     "SupervisorPlugin",
     "check_spec",
+    "choose_interface",
+    "ip_addresses",
     "rank_key",
     "supervise",
 ]

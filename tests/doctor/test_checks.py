@@ -1,7 +1,7 @@
 import pytest
 
-from distrain import doctor as checks
 from distrain.doctor import Check, Verdict, check_machine, check_scheduler, check_write_access
+from distrain.doctor import machine as checks
 
 
 def by_name(found):

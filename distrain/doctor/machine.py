@@ -1,4 +1,4 @@
-"""Checks of a machine and of a cluster, each of which says how to mend what it finds."""
+"""Checks of this machine, and whether a cluster answers at all."""
 
 import os
 import platform

@@ -1,0 +1,196 @@
+"""What is known of a cluster's processes, as values that travel as JSON. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+
+class Role(StrEnum):
+    """What a process is in its cluster."""
+
+    SCHEDULER = "scheduler"
+    WORKER = "worker"
+    CLIENT = "this machine"
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A process of the cluster, or the one that asks.
+
+    Attributes:
+        address: As Dask writes it; "" for the one that asks.
+        name: A worker's name, where it has one.
+    """
+
+    role: Role
+    address: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        if self.role is not Role.WORKER:
+            return str(self.role)
+        return f"worker {self.name} ({self.address})" if self.name else f"worker {self.address}"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as the driver names it, in the driver's order."""
+
+    uuid: str
+    name: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a process says of itself and its machine.
+
+    Attributes:
+        network: Equal for processes that share a machine's network: its boot and namespace.
+        versions: By package; "" for one that is not installed.
+        torch_cuda: The version of CUDA that torch was built for; "" for a CPU build.
+        host: The host of the process's Dask address.
+        interface: The network interface that its ranks would use.
+        rank_address: That interface's address, at which gloo listens.
+        interface_trouble: Why there is none.
+        interfaces: The IP addresses of all interfaces.
+        name_addresses: What the machine's own name resolves to.
+        shm_bytes: The size of /dev/shm; 0 where there is none.
+        open_files: How many files the process may open; -1: any number.
+        locked_bytes: How much memory it may lock; -1: all.
+        port_range: The ports that the kernel gives to who asks for any.
+        visible_devices: `CUDA_VISIBLE_DEVICES`; `None` if it is not set.
+        cuda_driver: The newest version of CUDA that the driver can serve.
+        infiniband: Names of InfiniBand devices.
+        rendezvous_ports: `DISTRAIN_RENDEZVOUS_PORTS`.
+        asked_interface: `DISTRAIN_INTERFACE`.
+    """
+
+    hostname: str = ""
+    network: str = ""
+    user: str = ""
+    python: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    torch_cuda: str = ""
+    host: str = ""
+    interface: str = ""
+    rank_address: str = ""
+    interface_trouble: str = ""
+    interfaces: dict[str, list[str]] = field(default_factory=dict)
+    name_addresses: list[str] = field(default_factory=list)
+    shm_bytes: int = 0
+    memory_bytes: int = 0
+    available_bytes: int = 0
+    open_files: int = -1
+    locked_bytes: int = -1
+    port_range: list[int] = field(default_factory=list)
+    gpus: list[Gpu] = field(default_factory=list)
+    visible_devices: str | None = None
+    driver: str = ""
+    cuda_driver: str = ""
+    infiniband: list[str] = field(default_factory=list)
+    rendezvous_ports: str = ""
+    asked_interface: str = ""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Facts":
+        """Read what a process sent; one of another version may send more, or less."""
+        known = {name.name for name in fields(cls)}
+        kept = {name: value for name, value in values.items() if name in known}
+        return cls(**kept | {"gpus": [Gpu(**gpu) for gpu in kept.get("gpus", [])]})
+
+    @property
+    def first_gpu(self) -> str:
+        """The UUID of the GPU that CUDA shows as device 0; "" if it shows none.
+
+        >>> gpus = [Gpu("GPU-a", "H100", 80, 80), Gpu("GPU-b", "H100", 80, 80)]
+        >>> Facts(gpus=gpus).first_gpu, Facts(gpus=gpus, visible_devices="1,0").first_gpu
+        ('GPU-a', 'GPU-b')
+        >>> Facts(gpus=gpus, visible_devices="").first_gpu
+        ''
+        """
+        if self.visible_devices is None:
+            return self.gpus[0].uuid if self.gpus else ""
+        first = self.visible_devices.partition(",")[0].strip()
+        if first.isdigit():
+            return self.gpus[int(first)].uuid if int(first) < len(self.gpus) else ""
+        if first.startswith("MIG-"):
+            return first
+        whole = [gpu.uuid for gpu in self.gpus if first and gpu.uuid.startswith(first)]
+        return whole[0] if whole else ""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A process's clock, against that of the machine that asks: it lies between these bounds."""
+
+    earliest_s: float
+    latest_s: float
+
+
+@dataclass(frozen=True)
+class FolderSeen:
+    """What a process saw of the folder that all are to share.
+
+    Attributes:
+        trouble: Why it could not write there; "" if it could.
+        free_bytes: What is free there.
+        filesystem: Type and source, such as `nfs4 nas:/runs`.
+        missing: The places whose files it did not find.
+    """
+
+    trouble: str = ""
+    free_bytes: int = 0
+    filesystem: str = ""
+    missing: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
+class DataSeen:
+    """What a process saw of the data: files, their size, and a digest of names and sizes."""
+
+    trouble: str = ""
+    num_files: int = 0
+    size_bytes: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Link:
+    """One connection that was tried; `trouble` says how it failed, "" if it did not."""
+
+    source: Place
+    target: Place
+    address: str
+    trouble: str = ""
+    rendezvous: bool = False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that was found out about a cluster.
+
+    Attributes:
+        silent: Why a place gave no answer.
+        deaf: Why a place could not be connected to by others: it could not listen.
+        device: What the ranks are to train on: `auto`, `cpu` or `cuda`.
+        run_root: The folder of runs that was looked at; "" for none.
+    """
+
+    scheduler: str
+    facts: Mapping[Place, Facts]
+    silent: Mapping[Place, str] = field(default_factory=dict)
+    clocks: Mapping[Place, Clock] = field(default_factory=dict)
+    folders: Mapping[Place, FolderSeen] = field(default_factory=dict)
+    data: Mapping[Place, DataSeen] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    deaf: Mapping[Place, str] = field(default_factory=dict)
+    device: str = "auto"
+    run_root: str = ""
+    data_path: str = ""
+
+    def of(self, *roles: Role) -> dict[Place, Facts]:
+        """The facts of places with these roles."""
+        return {place: facts for place, facts in self.facts.items() if place.role in roles}

@@ -1,0 +1,51 @@
+"""What is wrong with a cluster, where, and how to mend it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from distrain.doctor.facts import Place
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    MISTAKE = "mistake"  # jobs fail, or will not do what was asked
+    WARNING = "warning"  # jobs run, and somebody should know
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        check: What was looked at, in a word or two.
+        places: Where it is wrong.
+        fact: What was found.
+        mend: What to do.
+    """
+
+    severity: Severity
+    check: str
+    places: tuple[Place, ...]
+    fact: str
+    mend: str
+
+
+def mistake(check: str, places: tuple[Place, ...], fact: str, mend: str) -> Finding:
+    """A finding that keeps jobs from running, or from running as asked."""
+    return Finding(Severity.MISTAKE, check, places, fact, mend)
+
+
+def warning(check: str, places: tuple[Place, ...], fact: str, mend: str) -> Finding:
+    """A finding with which jobs run."""
+    return Finding(Severity.WARNING, check, places, fact, mend)
+
+
+def by_value(values: Mapping[Place, str]) -> dict[str, tuple[Place, ...]]:
+    """Places by what they have in common, those of most places first."""
+    grouped: dict[str, list[Place]] = {}
+    for place, value in sorted(values.items()):
+        grouped.setdefault(value, []).append(place)
+    most_first = sorted(grouped.items(), key=lambda item: -len(item[1]))
+    return {value: tuple(places) for value, places in most_first}

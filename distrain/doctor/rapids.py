@@ -1,0 +1,20 @@
+"""The check that `rapids doctor` finds by its entry point `rapids_doctor_check`."""
+
+from distrain.doctor.machine import Verdict, check_machine
+
+
+def check_for_rapids(verbose: bool = False, **_: object) -> str:
+    """Distrain and what it needs are installed and fit each other.
+
+    Returns:
+        How many checks were made; with `verbose` what each found.
+
+    Raises:
+        ValueError: A check failed; the message says how to mend it.
+    """
+    checks = list(check_machine())
+    failed = [check for check in checks if check.verdict is Verdict.FAIL]
+    if failed:
+        raise ValueError("; ".join(f"{c.name}: {c.detail}. {c.mend}" for c in failed))
+    details = "\n".join(f"{check.name}: {check.detail}" for check in checks)
+    return details if verbose else f"{len(checks)} checks of distrain passed"

@@ -1,0 +1,74 @@
+"""A report on a cluster as text for people: the verdict first, then what to do, then the facts."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from distrain.doctor.cluster import Report
+from distrain.doctor.facts import Facts, Place, Role, Seen
+from distrain.doctor.findings import Severity
+from distrain.wording import byte_size
+
+_MARKS = {Severity.MISTAKE: "FAIL", Severity.WARNING: "note"}
+
+
+def verdict_line(report: Report) -> str:
+    """How it stands, in a line."""
+    counts = Counter(str(finding.severity) for finding in report.findings)
+    found = ", ".join(_counted(counts[word], word) for word in counts) or "all well"
+    everywhere = {*report.seen.facts, *report.seen.silent}
+    workers = sum(place.role is Role.WORKER for place in everywhere)
+    return f"cluster: {found} on {_counted(workers, 'worker')}"
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """The verdict, and each finding with its places, the fact and how to mend it."""
+    yield verdict_line(report)
+    for finding in report.findings:
+        where = ", ".join(map(str, finding.places))
+        yield f"{_MARKS[finding.severity]}  {finding.check}: {where}"
+        yield f"      {finding.fact}"
+        yield f"   -> {finding.mend}"
+    yield from _not_looked_at(report.seen)
+
+
+def _not_looked_at(seen: Seen) -> Iterator[str]:
+    if not seen.run_root:
+        yield "not checked: whether all workers share a folder of runs; name it with --run-root"
+    hosts = {facts.network for facts in seen.of(Role.WORKER).values()}
+    if len(hosts) == 1:
+        yield "not checked: connections between hosts; all workers are on one"
+
+
+HEADINGS = (
+    "process", "host", "python", "distrain", "torch", "interface", "ranks' address",
+    "clock", "/dev/shm", "free memory", "first GPU", "run root on",
+)  # fmt: skip
+
+
+def facts_table(seen: Seen) -> list[tuple[str, ...]]:
+    """A row of facts for each process, under `HEADINGS`."""
+    return [HEADINGS, *(_row(seen, place, facts) for place, facts in sorted(seen.facts.items()))]
+
+
+def _row(seen: Seen, place: Place, facts: Facts) -> tuple[str, ...]:
+    is_worker = place.role is Role.WORKER
+    clock, folder = seen.clocks.get(place), seen.folders.get(place)
+    offset_s = None if clock is None else (clock.earliest_s + clock.latest_s) / 2
+    return (
+        place.name or place.address if is_worker else str(place.role),
+        facts.hostname,
+        facts.python,
+        facts.versions.get("distrain", ""),
+        facts.versions.get("torch", ""),
+        facts.interface if is_worker else "",
+        facts.rank_address if is_worker else "",
+        "-" if offset_s is None else f"{offset_s:+.2f} s",
+        byte_size(facts.shm_bytes),
+        byte_size(facts.available_bytes),
+        facts.first_gpu or "-",
+        folder.filesystem if folder else "-",
+    )
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")
