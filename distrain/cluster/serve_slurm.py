@@ -1,16 +1,18 @@
 """`srun python -m distrain.cluster.serve_slurm FOLDER`: a Slurm job that is a Dask cluster.
 
 Each task is a worker, with the GPU of its place on the node. The first task has the scheduler
-beside it, and writes `FOLDER/state.json`. SIGUSR1 some time before the time limit, and SIGTERM, are
-passed to the worker as a notice to leave: its ranks save a checkpoint first.
+beside it, and writes `FOLDER/state.json` and `FOLDER/client.env`, which a shell reads to use the
+cluster. Dask's comm asks for a certificate that is made for this cluster, unless Dask's
+configuration names others. SIGUSR1 some time before the time limit, and SIGTERM, are passed to the
+worker as a notice to leave: its ranks save a checkpoint first.
 """
 
 import argparse
 import json
 import os
 import secrets
+import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,14 +21,25 @@ from pathlib import Path
 from typing import Any
 
 from distrain.cluster.dashboard_token import TOKEN_VARIABLE
+from distrain.cluster.job_certificate import (
+    has_certificates,
+    tls_environment,
+    write_certificate,
+    write_private,
+)
 from distrain.cluster.local import count_gpus
+from distrain.cluster.slurm_node import address_of_node, gpu_of, life_of, listening_words
 from distrain.cluster.started import ProcessId, StartedCluster, write_started
+from distrain.errors import ClusterError, DistrainError
 
+CLIENT_FILE = "client.env"
 POLL_S = 0.5
 SCHEDULER_S = 300.0
 """How long the scheduler may take to start, on a shared filesystem that is slow."""
 LEAVE_S = 110.0
 """How long the first task waits for the other workers to leave, before its scheduler ends."""
+_IGNORE_SIGTERM = "distrain.cluster.ignore_sigterm"
+_NOTICES = frozenset({signal.SIGUSR1, signal.SIGTERM})
 
 
 def main(args: list[str] | None = None) -> int:
@@ -35,112 +48,148 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     given = parser.parse_args(args)
-    task = _Task(given.folder, given.device, os.environ)
-    # Slurm signals every process of the job. Only this one takes it as the notice; those that it
-    # starts inherit that they ignore it.
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    return task.run()
+    try:
+        return _Task(given.folder.absolute(), given.device, os.environ).run()
+    except _Left:
+        return 0
+    except DistrainError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+class _Left(Exception):
+    """A notice came before the cluster was there."""
 
 
 class _Task:
     def __init__(self, folder: Path, device: str, environment: Mapping[str, str]):
-        self._folder, self._device, self._environment = folder, device, environment
+        self._folder, self._device, self._environment = folder, device, dict(environment)
         self._job = environment["SLURM_JOB_ID"]
+        self._life = life_of(environment)
         self._rank = int(environment.get("SLURM_PROCID", "0"))
-        self._scheduler_file = folder / f"scheduler-{self._job}.json"
+        self._scheduler_file = folder / f"scheduler-{self._life}.json"
+        self._certificate = folder / f"tls-{self._life}.pem"
+        self._own_certificate = not has_certificates()
+        self._worker: subprocess.Popen[bytes] | None = None
         self._leaving = False
 
     def run(self) -> int:
-        scheduler = self._start_scheduler() if self._rank == 0 else None
-        worker = self._start_worker()
-        for number in (signal.SIGUSR1, signal.SIGTERM):
-            signal.signal(number, lambda *_: self._leave(worker))
+        # Slurm signals every process of a step. Only this one takes that as the notice: those that
+        # it starts inherit that both signals are blocked (Python's multiprocessing unblocks SIGTERM
+        # again, hence the preload), and are asked to end with SIGINT.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _NOTICES)
+        for number in _NOTICES:
+            signal.signal(number, lambda *_: self._leave())
+        started: list[subprocess.Popen[bytes]] = []
         try:
+            scheduler = self._start_scheduler(started) if self._rank == 0 else None
+            self._worker = worker = self._start_worker()
+            started.insert(0, worker)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTICES)
             while worker.poll() is None and (scheduler is None or scheduler.poll() is None):
                 time.sleep(POLL_S)
-            if scheduler is None:
-                (self._folder / f"left-{self._job}-{self._rank}").touch()
-            elif self._leaving:
+            if scheduler is not None and self._leaving:
                 self._wait_for_others()
         finally:
-            for process in (worker, scheduler):
-                if process is not None:
-                    _end(process)
+            for process in started:
+                _end(process)
             if self._rank == 0:
-                self._scheduler_file.unlink(missing_ok=True)
+                self._remove_files()
+            else:
+                (self._folder / f"left-{self._life}-{self._rank}").touch()
         return 0 if self._leaving else (worker.returncode or 0)
 
-    def _leave(self, worker: "subprocess.Popen[bytes]") -> None:
+    def _leave(self) -> None:
+        if not self._leaving and self._worker is not None and self._worker.poll() is None:
+            self._worker.send_signal(signal.SIGINT)
         self._leaving = True
-        if worker.poll() is None:
-            worker.terminate()
 
     def _wait_for_others(self) -> None:
         """Keep the scheduler while workers of other tasks save checkpoints through it."""
         until_s = time.monotonic() + LEAVE_S
-        left = int(self._environment.get("SLURM_NTASKS", "1")) - 1
-        pattern = f"left-{self._job}-*"
-        while time.monotonic() < until_s and len([*self._folder.glob(pattern)]) < left:
+        others = int(self._environment.get("SLURM_NTASKS", "1")) - 1
+        while time.monotonic() < until_s and len(self._left_files()) < others:
             time.sleep(POLL_S)
-        for file in self._folder.glob(pattern):
+
+    def _left_files(self) -> list[Path]:
+        return [*self._folder.glob(f"left-{self._life}-*")]
+
+    def _remove_files(self) -> None:
+        for file in (self._scheduler_file, self._certificate, *self._left_files()):
             file.unlink(missing_ok=True)
 
-    def _start_scheduler(self) -> "subprocess.Popen[bytes]":
+    def _start_scheduler(
+        self, started: "list[subprocess.Popen[bytes]]"
+    ) -> "subprocess.Popen[bytes]":
+        if self._own_certificate:
+            write_certificate(self._certificate)
         token = secrets.token_urlsafe(32)
-        host = socket.gethostname()
+        address = address_of_node(self._environment)
         words = [sys.executable, "-P", "-m", "distributed.cli.dask_scheduler"]
-        words += ["--host", host, "--port", "0", "--dashboard-address", f"{host}:0"]
-        words += ["--preload", "distrain.preload", "--scheduler-file", str(self._scheduler_file)]
-        environment = {**self._environment, TOKEN_VARIABLE: token}
+        words += [*listening_words(self._environment), "--port", "0", "--protocol", "tls"]
+        words += ["--dashboard-address", f"{address}:0"]
+        words += ["--preload", "distrain.preload", "--preload", _IGNORE_SIGTERM]
+        words += ["--scheduler-file", str(self._scheduler_file)]
+        environment = {**self._environment, **self._tls(), TOKEN_VARIABLE: token}
         process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
+        started.append(process)
         told = self._told(process)
+        self._tell(told["address"], f"http://{address}:{told['services']['dashboard']}", token)
+        return process
+
+    def _tell(self, scheduler: str, url: str, token: str) -> None:
+        """Write where the cluster is, for the service and for a shell."""
         me = ProcessId.of(os.getpid())
         assert me is not None  # it runs
-        write_started(
-            self._folder,
-            StartedCluster(
-                me,
-                token,
-                url=f"http://{host}:{told['services']['dashboard']}",
-                scheduler=told["address"],
-                num_workers=int(self._environment.get("SLURM_NTASKS", "1")),
-                slurm_job=self._job,
-            ),
-        )
-        return process
+        num_workers = int(self._environment.get("SLURM_NTASKS", "1"))
+        cluster = StartedCluster(me, token, url, scheduler, num_workers, self._job)
+        variables = {"DISTRAIN_SCHEDULER": scheduler, **self._tls()}
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+        write_private(self._folder / CLIENT_FILE, "".join(lines).encode())
+        write_started(self._folder, cluster)
+
+    def _tls(self) -> dict[str, str]:
+        return tls_environment(self._certificate) if self._own_certificate else {}
 
     def _told(self, scheduler: "subprocess.Popen[bytes] | None" = None) -> dict[str, Any]:
         """What the scheduler's file says, once it is whole."""
         until_s = time.monotonic() + SCHEDULER_S
         while time.monotonic() < until_s and (scheduler is None or scheduler.poll() is None):
+            if signal.sigpending() & _NOTICES:
+                raise _Left
             try:
                 told: dict[str, Any] = json.loads(self._scheduler_file.read_bytes())
                 return told
             except (OSError, ValueError):
                 time.sleep(POLL_S)
-        raise SystemExit(f"the scheduler of {self._scheduler_file} did not start")
+        raise ClusterError(
+            "the cluster's scheduler did not start",
+            where={"job": self._life, "file": self._scheduler_file},
+            hint="Look for its words above, and whether all nodes of the job see that folder.",
+        )
 
     def _start_worker(self) -> "subprocess.Popen[bytes]":
         told = self._told()
-        environment = dict(self._environment)
+        environment = {**self._environment, **self._tls()}
         environment.pop(TOKEN_VARIABLE, None)
         if self._device != "cpu" and count_gpus():
-            # Where tasks share a node's GPUs, Slurm shows all of them to each.
-            shown = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
-            place = int(environment.get("SLURM_LOCALID", "0"))
-            chosen = shown[place % len(shown)] if shown != [""] else str(place)
-            environment["CUDA_VISIBLE_DEVICES"] = chosen
+            environment["CUDA_VISIBLE_DEVICES"] = gpu_of(environment)
         elif self._device == "cuda":
-            raise SystemExit("device is cuda, and this node shows no GPU to the job")
+            raise ClusterError(
+                "device is cuda, and this node shows no GPU to the job",
+                where={"node": address_of_node(environment)},
+                hint="Ask Slurm for GPUs: --gpus-per-node=N; `nvidia-smi` in the job shows them.",
+            )
         words = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", told["address"]]
-        words += ["--nthreads", "1", "--host", socket.gethostname()]
+        words += ["--nthreads", "1", *listening_words(environment)]
         words += ["--dashboard-address", "127.0.0.1:0", "--name", f"{self._job}-{self._rank}"]
+        words += ["--preload-nanny", _IGNORE_SIGTERM]
         return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     if process.poll() is None:
-        process.terminate()
+        process.send_signal(signal.SIGINT)
         try:
             process.wait(LEAVE_S)
         except subprocess.TimeoutExpired:

@@ -14,6 +14,9 @@ _OURS = frozenset(
      "no-requeue", "comment", "chdir", "export")
 )  # fmt: skip
 
+_CPUS = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
+"""Since Slurm 22.05 srun does not take over --cpus-per-task of sbatch: tasks had one CPU each."""
+
 
 def sbatch_script(
     *,
@@ -62,6 +65,7 @@ def sbatch_script(
             *(f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}"
               for name, value in lines.items()),
             "umask 077",
+            _CPUS,
             *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
             f"exec srun --kill-on-bad-exit=1 {shlex.join(program)}",
             "",

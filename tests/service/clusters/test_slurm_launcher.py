@@ -87,6 +87,7 @@ def test_the_script_says_what_the_profile_says():
         "#SBATCH --gpus-per-node=2",
         "#SBATCH --exclusive",
         "umask 077",
+        '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"',
         "export GREETING='it'\"'\"'s'",
         "exec srun --kill-on-bad-exit=1 /venv/bin/python -P -m distrain.cluster.serve_slurm "
         "'/shared/my runs/.clusters/a' --device cuda",
