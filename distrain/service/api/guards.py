@@ -1,5 +1,6 @@
 """What stands before all routes: sizes of bodies, characters of addresses, audit rows."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,8 +16,15 @@ from distrain.service.store import Deed
 CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
+BODY_S = 30.0
+"""How long all of a body may take."""
+
+
 class BodyLimit:
-    """Refuses bodies beyond a size before they are read, or as soon as too much has come."""
+    """Refuses bodies beyond a size before they are read, or as soon as too much has come.
+
+    Also those that do not come: whoever sends no more holds no request for ever.
+    """
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app, self._limit_bytes = app, limit_bytes
@@ -28,11 +36,19 @@ class BodyLimit:
         claimed = dict(scope["headers"]).get(b"content-length", b"0")
         if not claimed.isdigit() or int(claimed) > self._limit_bytes:
             return await self._refusal().response(scope["path"])(scope, receive, send)
-        read_bytes = 0
+        read_bytes, is_whole = 0, False
+        until_s = asyncio.get_running_loop().time() + BODY_S
 
         async def counted() -> Message:
-            nonlocal read_bytes
-            message = await receive()
+            nonlocal read_bytes, is_whole
+            if is_whole:  # what comes then is that the client has gone
+                return await receive()
+            try:
+                async with asyncio.timeout_at(until_s):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
+            is_whole = not message.get("more_body", False)
             read_bytes += len(message.get("body", b""))
             if read_bytes > self._limit_bytes:
                 raise HTTPException(413, self._refusal().detail)  # FastAPI passes this one on

@@ -7,49 +7,17 @@ from contextlib import suppress
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from starlette.types import ASGIApp
 
 from distrain.service.api import make_app
 from distrain.service.page import add_pages
+from distrain.service.process.connections import Connection
 from distrain.service.process.request_log import RequestLog
 from distrain.service.settings import Settings
 from distrain.service.store import open_store
 
 GRACE_S = 5
 """How long requests that are being answered get when the process ends."""
-
-
-class PeerNameProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """Tells applications whose certificate a client has shown, as the ASGI extension `tls` does."""
-
-    def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
-        super().connection_made(transport)
-        name = common_name(transport.get_extra_info("peercert"))
-        if name:
-            self.app: ASGIApp = _told(self.app, name)
-
-
-def common_name(certificate: Any) -> str | None:
-    """The common name of a certificate as `ssl` gives it; `None` where there is none.
-
-    >>> common_name({"subject": ((("commonName", "proxy"),),)})
-    'proxy'
-    """
-    for part in (certificate or {}).get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                return str(value)
-    return None
-
-
-def _told(app: ASGIApp, name: str) -> ASGIApp:
-    async def with_name(scope: Scope, receive: Receive, send: Send) -> None:
-        extensions = {**(scope.get("extensions") or {}), "tls": {"client_cert_name": name}}
-        await app({**scope, "extensions": extensions}, receive, send)
-
-    return with_name
 
 
 class _Server(uvicorn.Server):
@@ -98,7 +66,7 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
             options |= {"ssl_ca_certs": str(tls.ca_file), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     return uvicorn.Config(
         app,
-        http=PeerNameProtocol,
+        http=Connection,
         log_config=None,
         access_log=False,
         proxy_headers=False,  # who the client is decides about sign-on: no header may say it

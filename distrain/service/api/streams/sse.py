@@ -24,7 +24,7 @@ def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
 
 
 class LiveResponse(StreamingResponse):
-    """An answer that goes on while things happen; a client that reads nothing for `send_s` is cut.
+    """An answer that goes on while things happen; a client that reads nothing for `SEND_S` is cut.
 
     `done` is called at its end, whatever that is.
     """
@@ -34,16 +34,15 @@ class LiveResponse(StreamingResponse):
         chunks: AsyncGenerator[bytes],
         headers: Mapping[str, str],
         done: Callable[[], object] = lambda: None,
-        send_s: float = SEND_S,
     ):
         super().__init__(chunks, headers={**headers, **_UNGATHERED})
-        self._chunks, self._send_s, self._done = chunks, send_s, done
+        self._chunks, self._done = chunks, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
 
         async def in_time(message: Message) -> None:
-            await asyncio.wait_for(send(message), self._send_s)
+            await asyncio.wait_for(send(message), SEND_S)
 
         try:
             await super().__call__(scope, receive, in_time)
@@ -59,10 +58,5 @@ class EventStream(LiveResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self,
-        frames: AsyncGenerator[bytes],
-        done: Callable[[], object] = lambda: None,
-        send_s: float = SEND_S,
-    ):
-        super().__init__(frames, {}, done, send_s)
+    def __init__(self, frames: AsyncGenerator[bytes], done: Callable[[], object] = lambda: None):
+        super().__init__(frames, {}, done)

@@ -1,0 +1,171 @@
+"""Clients that take nothing in, or that send requests without an end, at the server of the API."""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from event_streams import stream_of
+from live_service import FAST, LiveService
+from service_store import UNLIMITED
+
+from distrain.service.api import make_app
+from distrain.service.api.streams import sse
+from distrain.service.process import connections
+from distrain.service.process.api_process import _config, _Server
+from distrain.service.settings import Settings
+from distrain.service.store import migrate, open_store
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[LiveService]:
+    """The API as its process serves it, in a thread."""
+    limits = FAST.model_copy(update={"streams_per_token": 100})
+    settings = Settings(data_dir=folder / "data", limits=limits)
+    migrate(settings)
+    ready, bound = threading.Event(), socket.create_server(("127.0.0.1", 0), backlog=512)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # a stream is stuck sooner
+    with open_store(settings) as store:
+        store.put_project("default", UNLIMITED)
+        app = make_app(store, settings)
+
+        def let_go() -> None:
+            app.state.waiting.stop()
+            app.state.streams.stop()
+
+        server = _Server(_config(app, settings), ready.set, let_go)
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        try:
+            assert ready.wait(60)
+            url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+            yield LiveService(url, store, folder, app, server)
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            bound.close()
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    with served(tmp_path_factory.mktemp("slow")) as service:
+        yield service
+
+
+def connected(service: LiveService) -> socket.socket:
+    host, port = service.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def until_closed(one: socket.socket) -> bytes:
+    """All that comes before the other side ends a connection."""
+    came = b""
+    while True:
+        try:
+            piece = one.recv(65536)
+        except ConnectionResetError:
+            return came
+        if not piece:
+            return came
+        came += piece
+
+
+def test_requests_that_do_not_come_to_an_end_are_ended_and_hold_up_nobody(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 0.5)
+    monkeypatch.setattr("distrain.service.api.guards.BODY_S", 0.5)
+    token = service.token("alice").label
+    begun = f"POST /v1/tokens HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
+    body = "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
+    kinds = ["", "GET /v1/me HTT", begun, begun + body]
+    with ExitStack() as stack, service.client() as client:
+        slow = [stack.enter_context(connected(service)) for _ in range(100)]
+        for number, one in enumerate(slow):
+            one.sendall(kinds[number % len(kinds)].encode())
+        assert client.get("/v1/me").status_code == 200
+        again = stack.enter_context(connected(service))  # a second request after a good one
+        again.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert again.recv(100).startswith(b"HTTP/1.1 200")
+        again.sendall(b"GET /livez HTT")
+        for number, one in enumerate(slow):
+            came = until_closed(one)
+            if number % len(kinds) == 3:
+                assert came.startswith(b"HTTP/1.1 400")
+                assert b"the body did not come" in came
+            else:
+                assert came == b""
+        until_closed(again)
+        assert client.get("/v1/me").status_code == 200
+
+
+def test_a_follower_that_reads_nothing_is_cut_and_goes_on_from_its_cursor(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse, "SEND_S", 1.0)
+    job = service.job()
+    service.change(job, state="running", phase="handed_over", attempt=1)
+    first = service.store.last_seq()
+    token = service.token("alice").label
+    path = f"/v1/jobs/{job.id}/events"
+    streams = service.app.state.streams
+    head = f"GET {path}?after={first} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n"
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.settimeout(60)
+        host, port = service.url.removeprefix("http://").split(":")
+        one.connect((host, int(port)))
+        one.sendall(head.encode())
+        until(lambda: sum(streams.open.values()) == 1)
+        told = 0
+        while sum(streams.open.values()):  # until no buffer takes more, and SEND_S after that
+            told += 1
+            service.change(job, message=f"{told} " + "m" * 8000)
+            assert told < 5000
+        came = until_closed(one)
+    assert b"event: end" not in came
+    # A cursor is the id of a whole frame, behind which there is an empty line.
+    whole = came[: came.rindex(b"\n\n")]
+    ids = [int(number) for number in re.findall(rb"^id: (\d+)$", whole, re.M)]
+    assert len(ids) < told
+    service.end(job)
+    with service.client() as client:
+        cursor = ids[-1] if ids else first
+        with stream_of(client, path, after=cursor) as events:
+            ids += [event.id for event in events if event.kind == "job.state"]
+    assert ids == list(range(first + 1, first + told + 2))
+
+
+def test_the_end_of_a_process_waits_for_no_stream_and_no_idle_connection(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        service = stack.enter_context(served(tmp_path))
+        job = service.job()
+        client = stack.enter_context(service.client())
+        path = f"/v1/jobs/{job.id}/events"
+        streams = [stack.enter_context(stream_of(client, path)) for _ in range(50)]
+        for events in streams:
+            next(events)
+        idle = [stack.enter_context(connected(service)) for _ in range(200)]
+        for one in idle:
+            one.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        for one in idle:
+            assert one.recv(1000).startswith(b"HTTP/1.1 200")
+        service.server.should_exit = True  # as SIGTERM's handler does
+        for one in idle:
+            until_closed(one)
+        assert [list(events) for events in streams] == [[]] * 50
+
+
+def until(condition: Any) -> None:
+    end_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
