@@ -201,6 +201,16 @@ class Mistakes:
         except (InputError, OutputError, ClusterError) as error:
             self.found.extend(error.parts or [error])
 
+    def add_json(self, document: Mapping[str, Any], **where: object) -> None:
+        """Keep a mistake that another process told as `to_json`, and where that was."""
+        places = document.get("where")
+        where |= places if isinstance(places, Mapping) else {}
+        hint = document.get("hint")
+        error = InputError(
+            str(document.get("message")), where=where, hint=None if hint is None else str(hint)
+        )
+        self.found.append(error)
+
     def raise_found(self) -> None:
         """Raise what was found, if anything.
 

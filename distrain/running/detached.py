@@ -25,19 +25,27 @@ TAKE_OVER_S = 5.0
 """How often a follower looks whether the command that keeps the run directory has left."""
 
 
-def submit(run: Run, progress: Progress, on_queued: Callable[[], None] = lambda: None) -> None:
+def submit(
+    run: Run,
+    progress: Progress,
+    on_queued: Callable[[], None] = lambda: None,
+    *,
+    checks_on_worker: bool = False,
+) -> None:
     """Check a job, make its run directory, queue it, and leave it to its cluster.
 
     Args:
         run: Must have a scheduler's address, and no sinks: who follows a job feeds those.
         progress: Reports what happens.
         on_queued: Called as soon as the cluster has the job.
+        checks_on_worker: Have a worker look at data and places first: it may not see what this
+            machine sees.
 
     Raises:
         DistrainError: A check failed, or the scheduler does not answer; nothing was submitted.
     """
     from distrain.cluster import ClusterRequest, open_cluster
-    from distrain.submission import JobHandle
+    from distrain.submission import JobHandle, check_on_worker
 
     assert run.scheduler is not None
     checked = run.check()
@@ -45,11 +53,14 @@ def submit(run: Run, progress: Progress, on_queued: Callable[[], None] = lambda:
 
     for note in checked.notes:
         progress.say(f"note: {note}")
-    with (
-        open_cluster(ClusterRequest(run.scheduler)) as client,
-        run.open_recorder() as recorder,
-        ExitStack() as unless_submitted,
-    ):
+    with ExitStack() as open_ones:
+        client = open_ones.enter_context(open_cluster(ClusterRequest(run.scheduler)))
+        if checks_on_worker:
+            progress.say("a worker looks at the data")
+            for note in check_on_worker(client, run.spec):
+                progress.say(f"note of a worker: {note}")
+        recorder = open_ones.enter_context(run.open_recorder())
+        unless_submitted = open_ones.enter_context(ExitStack())
         if run.resumed is None:
             unless_submitted.callback(recorder.forget)
         hand_on(checked.inputs, run.spec, recorder.paths.tables)

@@ -15,15 +15,24 @@ if TYPE_CHECKING:
 
 
 def submit_detached(
-    spec: "JobSpec", scheduler: str, run_dir: Path | None, *, waits: bool = False
+    spec: "JobSpec",
+    scheduler: str,
+    run_dir: Path | None,
+    *,
+    waits: bool = False,
+    checks: bool = False,
 ) -> None:
-    """Submit a new job, and print how to follow it; with `waits`, follow it to its end."""
+    """Submit a new job, and print how to follow it; with `waits`, follow it to its end.
+
+    Args:
+        checks: Have a worker look at the data first.
+    """
     from distrain.run_paths import new_job_id
     from distrain.running import Run
 
     job_id = new_job_id(spec.name)
     root = run_dir or Path("runs") / job_id
-    leave(Run(spec, root, job_id, scheduler, ":0"), waits=waits)
+    leave(Run(spec, root, job_id, scheduler, ":0"), waits=waits, checks=checks)
 
 
 def resume_detached(
@@ -67,7 +76,7 @@ def run_dir_of(job: "Listing") -> Path:
     return root
 
 
-def leave(run: "Run", *, waits: bool) -> None:
+def leave(run: "Run", *, waits: bool, checks: bool = False) -> None:
     """Submit a run, and print how to follow it; with `waits`, follow it to its end."""
     from distrain.cli.output import progress_console
     from distrain.cli.progress_bars import JobProgress
@@ -81,7 +90,12 @@ def leave(run: "Run", *, waits: bool) -> None:
         )
     follow = how_to_follow(run.job_id, run.scheduler)
     progress = JobProgress(progress_console())
-    submit(run, progress, lambda: if_interrupted(f"job {run.job_id} is submitted; {follow}"))
+    submit(
+        run,
+        progress,
+        lambda: if_interrupted(f"job {run.job_id} is submitted; {follow}"),
+        checks_on_worker=checks,
+    )
     root = run.run_dir.absolute()
     if json_wanted() and not waits:
         print_answer(job_id=run.job_id, run_dir=str(root), scheduler=run.scheduler)

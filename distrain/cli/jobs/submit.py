@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 @click.option("--cluster", help="The service's cluster; needed where several can be used.")
 @click.option("--priority", type=int, help="Default: the spec's queue.priority.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="A tag; may be repeated.")
+@click.option(
+    "--check",
+    "checks",
+    is_flag=True,
+    help="First have a worker look at the data; submit nothing that it finds mistakes in.",
+)
 @click.option("--wait", "waits", is_flag=True, help="Return at the job's end, with its exit code.")
 @click.option("--follow", "follows", is_flag=True, help="--wait, and print its progress.")
 @click.option(
@@ -43,6 +49,7 @@ def command(
     cluster: str | None,
     priority: int | None,
     tags: tuple[str, ...],
+    checks: bool,
     waits: bool,
     follows: bool,
     again: bool,
@@ -60,11 +67,17 @@ def command(
     Ctrl-C with --wait or --follow ends this command and leaves the job alone. The exit code is then
     that of the job's end: 0, 100 if it failed, 103 if it was cancelled.
 
+    With --check a worker reads the files' footers and tries places and model before anything is
+    submitted, which takes some seconds; it needs a cluster that runs, with a worker that has room.
+    Without it a file that the workers do not see ends the job's first attempt. The exit code is
+    then 1 for mistakes, 69 if no worker could look.
+
     With --scheduler this is `distrain train --detach`.
 
     \b
     Examples:
       distrain submit job.yaml
+      distrain submit job.yaml --check
       distrain submit job.yaml --set train.epochs=3 --tag team=ads --follow
       distrain submit job.yaml --server https://jobs.example --project ads --json
       distrain submit job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
@@ -83,7 +96,7 @@ def command(
         from distrain.cli.jobs.detached import submit_detached
 
         spec = with_queue(spec, priority, more)
-        submit_detached(spec, place.scheduler, run_dir, waits=waits or follows)
+        submit_detached(spec, place.scheduler, run_dir, waits=waits or follows, checks=checks)
         return
     if run_dir is not None:
         raise click.UsageError("--run-dir is for --scheduler: a service chooses it.")
@@ -91,6 +104,10 @@ def command(
 
     body = submission(spec_document(spec), project, cluster, priority, more)
     with service_at(place.server) as client:
+        if checks:
+            from distrain.cli.jobs.checking import check_data
+
+            check_data(client, body)
         job = _submitted(client, body, again=again)
         finish(client, job, waits=waits, follows=follows, as_json=as_json)
 
