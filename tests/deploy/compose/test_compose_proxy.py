@@ -42,5 +42,7 @@ def test_nginx_takes_what_is_mounted(compose, tmp_path):
     tested = subprocess.run(command, capture_output=True, text=True)
     assert tested.returncode == 0, tested.stderr
     inside = {int(port.split(":")[-1]) for port in compose["services"]["proxy"]["ports"]}
-    listens = {int(port) for text in mounted.values() for port in re.findall(r"listen (\d+) ssl", text)}
+    listens = {
+        int(port) for text in mounted.values() for port in re.findall(r"listen (\d+) ssl", text)
+    }
     assert listens == inside
