@@ -116,7 +116,9 @@ def squeue(folder: Path, words: list[str]) -> None:
 def scancel(folder: Path, words: list[str]) -> None:
     for job in jobs_in(folder):
         if str(job["id"]) in words:
-            if job["state"] == "RUNNING":
+            if "--signal=USR1" in words:
+                os.kill(job["keeper"], signal.SIGUSR1)
+            elif job["state"] == "RUNNING":
                 os.kill(job["keeper"], signal.SIGTERM)
             else:
                 os.kill(job["keeper"], signal.SIGKILL)

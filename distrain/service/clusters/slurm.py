@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from distrain.storage import translated_errors, whole_file
 
 COMMAND_S = 30.0
 """How long Slurm's commands are waited for."""
+
+STOP_S = 60.0
+"""How long workers get to save checkpoints and end."""
+POLL_S = 1.0
 
 _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,RESIZING,REQUEUED,REQUEUE_HOLD"
 
@@ -56,10 +61,20 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """Cancel all jobs of that name."""
+        """Have the cluster leave, its ranks with a checkpoint; cancel what is left after `STOP_S`.
+
+        `scancel` alone would kill the tasks at once: srun does so when it gets SIGTERM.
+        """
         jobs = self._jobs()
-        if jobs:
-            self._run("scancel", *(job.id for job in jobs))
+        if self._found(jobs):
+            self._cancel([job for job in jobs if job.state != "RUNNING"])
+            running = [job.id for job in jobs if job.state == "RUNNING"]
+            self._run("scancel", "--signal=USR1", *running)
+            until_s = time.monotonic() + STOP_S
+            while jobs and time.monotonic() < until_s:
+                time.sleep(POLL_S)
+                jobs = self._jobs()
+        self._cancel(jobs)
 
     def state(self) -> LauncherState:
         """What Slurm says of the job; surplus jobs of the same name are cancelled.
@@ -70,15 +85,17 @@ class SlurmLauncher:
         if not jobs:
             return LauncherState("absent")
         first, *surplus = sorted(jobs, key=lambda job: (job.state != "RUNNING", _number(job.id)))
-        waiting = [job for job in surplus if job.state == "PENDING"]
-        if waiting:
-            self._run("scancel", *(job.id for job in waiting))
+        self._cancel([job for job in surplus if job.state == "PENDING"])
         if first.state == "RUNNING":
             running = self._found([first]) is not None
             return LauncherState(
                 "running" if running else "starting", f"Slurm's job {first.id} runs"
             )
         return LauncherState("waiting", f"Slurm's job {first.id} is {first.state}: {first.why}")
+
+    def _cancel(self, jobs: list[SlurmJob]) -> None:
+        if jobs:
+            self._run("scancel", *(job.id for job in jobs))
 
     def _found(self, jobs: list[SlurmJob]) -> Found | None:
         running = {job.id for job in jobs if job.state == "RUNNING"}

@@ -1,4 +1,4 @@
-"""The service's profile `slurm` on a real Slurm, with two nodes."""
+"""The sbatch template and the service's profile `slurm` on a real Slurm, with two nodes."""
 
 import contextlib
 import json
@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import real_slurm
 from real_slurm import until
+from safetensors.numpy import load_file
 from service_processes import serving
-from small_jobs import small_document, write_prepared
+from small_jobs import run_distrain, small_document, write_prepared
 
+from distrain.run_paths import RunPaths
 from distrain.service.clusters import make_launcher
 from distrain.service.settings import Settings
 
@@ -23,7 +25,9 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[3]
+TEMPLATE = ROOT / "deploy" / "slurm" / "train.sbatch"
 LONG_S = 300.0
+BOTH_NODES = ("--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=2", "--cpus-per-task=1")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +53,65 @@ def no_jobs_left(slurm):
     yield
     slurm.run("scancel", "--user=root")
     until(lambda: not slurm.run("squeue", "--noheader"), "all jobs have ended")
+
+
+def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
+    slurm, prepared, tmp_path, monkeypatch, no_jobs_left
+):
+    slow = tmp_path / "slow"
+    slow.touch()
+    spec = small_document(prepared)
+    spec["model"] = {
+        "kind": "custom",
+        "function": "slow_models:slow_perceptron",
+        "options": {"while_there": str(slow)},
+    }
+    spec["train"] |= {"max_steps": 150, "epochs": 3, "log_every_steps": 1}
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(spec))
+    run, log = RunPaths(tmp_path / "run"), tmp_path / "log"
+    number = slurm.run(
+        "sbatch", "--parsable", *BOTH_NODES, f"--output={log}", TEMPLATE, file, run.root
+    )
+
+    def attempts_that_trained():
+        records = run.metrics.read_text().splitlines() if run.metrics.exists() else []
+        return {json.loads(line)["attempt"] for line in records}
+
+    def has_restarted(times):
+        return slurm.job(number)["Restarts"] == str(times)
+
+    until(lambda: attempts_that_trained() == {1}, f"steps: {log}", LONG_S)
+    # A job of higher priority takes both nodes. Slurm sends SIGTERM and waits for `GraceTime`.
+    slurm.run("sbatch", "--partition=high", "--exclusive", "--nodes=2", "--output=/dev/null",
+              "--wrap=sleep 1")  # fmt: skip
+    until(lambda: has_restarted(1), "the preempted job is requeued", LONG_S)
+    assert [*run.checkpoints.glob("*/manifest.json")]
+    assert "CoordinatorLost" in log.read_text()
+
+    until(lambda: 2 in attempts_that_trained(), "steps of the second start", LONG_S)
+    minutes = 2 + sum(
+        int(part) * scale
+        for part, scale in zip(slurm.job(number)["RunTime"].split(":"), (60, 1), strict=False)
+    )
+    slurm.run("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
+    until(lambda: has_restarted(2), "the notice of the time limit has it requeued", LONG_S)
+    slurm.run("scontrol", "update", f"JobId={number}", "TimeLimit=60")
+    slow.unlink()
+    job = slurm.wait_for(number, "COMPLETED", "FAILED", wait_s=LONG_S)
+    assert job["JobState"] == "COMPLETED", log.read_text()[-5000:]
+    assert run.attempts()[-1] == 3
+    assert not [*tmp_path.glob("run.cluster/*")]  # keys and addresses
+
+    monkeypatch.setenv("PYTHONPATH", slurm.environment["PYTHONPATH"])
+    monkeypatch.setenv("DISTRAIN_MODEL_PACKAGES", "slow_models")
+    done = run_distrain("train", file, "--run-dir", tmp_path / "undisturbed")
+    assert done.returncode == 0, done.stderr
+    weights = load_file(run.model / "weights.safetensors")
+    others = load_file(tmp_path / "undisturbed" / "model" / "weights.safetensors")
+    assert {name: tensor.tobytes() for name, tensor in weights.items()} == {
+        name: tensor.tobytes() for name, tensor in others.items()
+    }
 
 
 def test_each_task_of_a_node_takes_a_gpu_of_its_own(slurm):
@@ -116,6 +179,9 @@ def test_a_starter_killed_between_sbatch_and_its_answer_leaves_one_job(here, tmp
     launcher.stop()
     until(lambda: launcher.state().phase == "absent", "the job has ended")
     assert launcher.find() is None
+    [log] = tmp_path.glob(f"shared/.clusters/*/job-{first}.log")
+    assert "Stopped scheduler" in log.read_text()  # it left by itself
+    assert "CANCELLED" not in log.read_text()
 
 
 def test_the_service_starts_a_cluster_trains_and_releases_it(here, prepared, tmp_path):
