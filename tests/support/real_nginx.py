@@ -32,23 +32,26 @@ def below(config: str, folder: Path) -> str:
 
 def checked(config: Path) -> str:
     """What `nginx -t` says; it ends with `test is successful` where all is well."""
-    words = [find_nginx(), "-t", "-p", config.parent, "-c", config]
+    folder = config.parent
     done = subprocess.run(
-        [*words, "-e", config.parent / "error.log"],
+        [find_nginx(), "-t", "-p", folder, "-c", config, "-e", folder / "error.log"],
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    return done.stderr.strip()
+    said: str = done.stderr
+    return said.strip()
 
 
 @contextmanager
 def running(config: Path, answers: Callable[[], bool]) -> Iterator[None]:
     """Run it in the block, from when it answers on."""
     folder = config.parent
-    words = [find_nginx(), "-p", folder, "-c", config, "-e", folder / "error.log"]
-    process = subprocess.Popen([*words, "-g", "daemon off;"], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [find_nginx(), "-p", folder, "-c", config, "-e", folder / "error.log", "-g", "daemon off;"],
+        stdout=subprocess.DEVNULL,
+    )
     try:
         wait_for(lambda: process.poll() is not None or answers(), "nginx answers")
         assert process.poll() is None, (folder / "error.log").read_text()

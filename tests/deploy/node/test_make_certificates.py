@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from unit_files import DEPLOY
 
 SCRIPT = DEPLOY / "certificates" / "make-certificates"
@@ -38,8 +38,8 @@ def certificate(folder: Path, role: str) -> x509.Certificate:
 
 
 def hosts(folder: Path, role: str) -> set[str]:
-    names = certificate(folder, role).extensions.get_extension_for_oid(
-        ExtensionOID.SUBJECT_ALTERNATIVE_NAME
+    names = certificate(folder, role).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
     )
     return {str(name.value) for name in names.value}
 
