@@ -1,6 +1,7 @@
 """The units for systemd as systemd reads them, and how much they expose."""
 
 import configparser
+import os
 import re
 import shutil
 import subprocess
@@ -154,6 +155,17 @@ def test_free_ports_and_fixed_ones_do_not_meet():
     fixed = [8686, 8786, 8787, *range(9000, 9093), *range(29400, 29500)]
     assert all(not first <= port <= last for port in fixed)
     assert last - first >= 5000
+
+
+def test_the_firewall_knows_the_same_ports():
+    rules = UNITS / "nftables" / "distrain.nft"
+    text = rules.read_text()
+    for ports in ("8686", "8786", "9000-9092", "29400-29499", "40000-49999"):
+        assert re.search(rf"[ ,{{]{ports}[ ,}}]", text), ports
+    sysctl = (UNITS / "sysctl.d/60-distrain.conf").read_text()
+    assert "= 40000 49999" in sysctl
+    if os.getuid() == 0 and (nft := shutil.which("nft", path="/usr/sbin:/usr/bin")):
+        subprocess.run([nft, "--check", "--file", rules], check=True, timeout=60)
 
 
 def test_the_example_configuration_is_one():
