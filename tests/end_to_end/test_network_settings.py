@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from dask_world import DaskWorld, TrainCommand, records, wait_for
-from small_jobs import small_document
+from small_jobs import run_distrain, small_document
 from yaml import safe_dump
 
 
@@ -24,6 +24,7 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(480)
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1; enable IPv6")
 def test_two_ranks_train_over_ipv6(prepared: Path, tmp_path: Path) -> None:
     spec, ports = tmp_path / "job.yaml", "27310-27339"
@@ -41,7 +42,7 @@ def test_two_ranks_train_over_ipv6(prepared: Path, tmp_path: Path) -> None:
             spec, "--scheduler", world.address, "--run-dir", run_dir, *endless, log=tmp_path / "log"
         )
         try:
-            wait_for(lambda: command.ended or records(run_dir), "the first record", 120)
+            wait_for(lambda: command.ended or records(run_dir), "the first record", 240)
             assert not command.ended, command.log.read_text()
             ranks = world.ranks()
             assert len(ranks) == 2
@@ -60,6 +61,14 @@ def test_two_ranks_train_over_ipv6(prepared: Path, tmp_path: Path) -> None:
         finally:
             command.kill()
         assert json.loads((run_dir / "summary.json").read_text())["state"] == "cancelled"
+
+        words = ("--scheduler", world.address, "--run-root", tmp_path, "--device", "cpu")
+        examined = run_distrain("doctor", "--cluster", *words, "--json")
+        report = json.loads(examined.stdout)
+        assert (examined.returncode, report["mistakes"]) == (0, 0), examined.stdout
+        at_scheduler = [link for link in report["connections"] if link["rendezvous"]]
+        assert [link["address"][:9] for link in at_scheduler] == ["[::1]:273"] * 3
+        assert not any(link["trouble"] for link in at_scheduler)
 
 
 @pytest.mark.slow

@@ -116,3 +116,21 @@ def test_a_cluster_that_got_its_certificates_by_options_trains(
         doctor = run_distrain("doctor", *at, *certificate, "--run-dir", tmp_path / "runs", "--json")
         checks = {check["name"]: check["verdict"] for check in json.loads(doctor.stdout)}
         assert checks["scheduler"] == checks["same versions"] == "ok"
+
+        cluster = ("doctor", "--cluster", *at, *certificate, "--device", "cpu", "--json")
+        examined = run_distrain(*cluster, "--run-root", tmp_path)
+        report = json.loads(examined.stdout)
+        assert (examined.returncode, report["mistakes"]) == (0, 0), examined.stdout
+        assert len(report["processes"]) == 4
+        stopped = world.workers()[0]
+        stopped.suspend()
+        try:
+            examined = run_distrain(*cluster, "--timeout", 3)
+        finally:
+            stopped.resume()
+        (finding,) = [
+            f for f in json.loads(examined.stdout)["findings"] if f["severity"] == "mistake"
+        ]
+        assert (examined.returncode, finding["check"]) == (1, "no answer")
+        assert finding["fact"] == "no answer within 3 s"
+        assert finding["places"][0]["role"] == "worker"
