@@ -152,7 +152,7 @@ def terminal(server: Server) -> Iterator[Terminal]:
 
 def check_left(terminal: Terminal, returncode: int) -> None:
     """The command has ended, and the terminal is as it was."""
-    assert terminal.process.wait(timeout=30) == returncode, terminal.text[-2000:]
+    assert terminal.process.wait(timeout=90) == returncode, terminal.text[-2000:]
     assert terminal.mode == terminal.before
     wait_for(lambda: "\x1b[?1049l" in terminal.text, "the screen of before is back")
     assert terminal.text.rindex("\x1b[?25h") > terminal.text.rindex("\x1b[?25l"), "the cursor"

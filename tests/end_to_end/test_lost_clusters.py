@@ -67,7 +67,7 @@ def test_a_worker_that_is_told_to_go_lets_its_rank_save(
             view = job.watch(tell)
         assert view.state is JobState.SUCCEEDED, view.message
         ended = [command for command in world.nannies if command.pid in told_pids]
-        assert [command.wait(timeout=30) for command in ended] in ([], [0], [-signal.SIGTERM])
+        assert [command.wait(timeout=90) for command in ended] in ([], [0], [-signal.SIGTERM])
     assert [restart.reason for restart in view.restarts] == ["Preempted"], view.restarts
     assert re.search("asked to end|told to close", view.restarts[0].message)
     assert [entry.attempt for entry in resumed] == [1, 2]

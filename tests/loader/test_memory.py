@@ -41,7 +41,7 @@ class Held:
 
     def wait_for(self, blocks: int) -> None:
         with self.changed:
-            self.changed.wait_for(lambda: self.most >= blocks, timeout=30)
+            self.changed.wait_for(lambda: self.most >= blocks, timeout=90)
 
     def bytes_in_pools(self) -> int:
         return sum(owner.nbytes for pool in self.pools for owner in pool._idle)

@@ -54,7 +54,7 @@ class Visitor:
         request = Request(f"http://{self.target}{path}")
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
-        with urlopen(request, timeout=30) as answer:
+        with urlopen(request, timeout=90) as answer:
             return json.load(answer)
 
 

@@ -32,7 +32,7 @@ class BareScheduler:
         if token:
             request.add_header("Authorization", f"Bearer {token}")
         try:
-            with urlopen(request, timeout=30) as answer:
+            with urlopen(request, timeout=90) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             with error:
@@ -60,4 +60,4 @@ def bare_scheduler(
                 yield BareScheduler(client, prefix)
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=90)

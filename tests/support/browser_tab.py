@@ -4,6 +4,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
+PATIENCE_S = 90.0
+
+
 class Tab:
     """A tab, through playwright.
 
@@ -19,6 +22,7 @@ class Tab:
     def __init__(self, browser: Any, width: int = 1500, height: int = 1100):
         self.context = browser.new_context(viewport={"width": width, "height": height})
         self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE_S * 1000)  # a page shares a busy machine
         self.troubles: list[str] = []
         self._server = ""
         self.page.on("pageerror", lambda error: self.troubles.append(f"script: {error}"))
@@ -41,7 +45,7 @@ class Tab:
         """The value of an expression in the page."""
         return self.page.evaluate(script)
 
-    def wait_until(self, script: str, timeout_s: float = 30.0) -> None:
+    def wait_until(self, script: str, timeout_s: float = PATIENCE_S) -> None:
         """Return once an expression in the page is true."""
         self.page.wait_for_function(script, timeout=1e3 * timeout_s)
 

@@ -119,7 +119,7 @@ class DaskWorld:
         self.scheduler.kill()
         self.scheduler.wait()
         for nanny in self.nannies:
-            nanny.wait(timeout=30)
+            nanny.wait(timeout=90)
         left = [process for process in family if is_running(process.pid)]
         _, alive = psutil.wait_procs(left, timeout=10)
         assert not alive, f"outlived their scheduler: {[p.cmdline() for p in alive]}"

@@ -54,7 +54,7 @@ class LiveService:
     def client_with(self, token: Token) -> httpx2.Client:
         """A client with that token."""
         headers = {"Authorization": f"Bearer {token.label}"}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=90)
 
     def job(self, **fields: Any) -> Job:
         """A job of alice's, with a run directory."""

@@ -58,4 +58,4 @@ def running(config: Path, answers: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=90)

@@ -42,7 +42,7 @@ def submit(url, token, key):
     end_s = time.monotonic() + 400
     while time.monotonic() < end_s:
         try:
-            answer = httpx2.post(f"{url}/v1/jobs", headers=headers, json={"spec": SPEC}, timeout=30)
+            answer = httpx2.post(f"{url}/v1/jobs", headers=headers, json={"spec": SPEC}, timeout=90)
         except httpx2.HTTPError:
             continue
         if answer.status_code in (200, 201):
