@@ -3,7 +3,6 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-
 PATIENCE_S = 90.0
 
 
