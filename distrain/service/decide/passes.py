@@ -105,6 +105,8 @@ class Pass:
         jobs = yield ReadJobs()
         self.rows = {job.id: job for job in jobs}
         yield from self._ask()
+        if self.memory.answers:
+            yield from self._adopt()
         yield from self._record()
         yield from self._take()
         if not self.memory.answers:
@@ -123,6 +125,21 @@ class Pass:
             self.memory.hear(answer, self.now_s)
             if not answer.more:
                 return
+
+    def _adopt(self) -> Steps:
+        """Take over submissions of ours that are later than their rows.
+
+        Such are there after a database came back from a copy that was made before them.
+        """
+        for job in list(self.rows.values()):
+            seen = self.memory.sightings.get(job.id)
+            if seen is None or seen.service != self.service:
+                continue
+            first = job.first_attempt if job.phase is Phase.QUEUED else job.first_attempt + 1
+            if seen.first_attempt >= first:
+                there = {"phase": Phase.HANDED_OVER, "epoch": self.memory.epoch}
+                columns = there | {"first_attempt": seen.first_attempt, "why_pending": ""}
+                yield from self._commit(Change(job, columns | {"observed_at_s": self.now_s}))
 
     def _record(self) -> Steps:
         fresh, self.memory.fresh = self.memory.fresh, []

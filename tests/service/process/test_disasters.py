@@ -1,0 +1,97 @@
+"""A database that comes back from a copy, and a disk that is full: what becomes of jobs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+
+import httpx2
+import pytest
+from fake_scheduler import FakeScheduler
+from service_processes import serving, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SPEC = {
+    "data": {"train": "/data/train"},
+    "model": {"kind": "mlp"},
+    "resources": {"num_ranks": 4},
+}
+
+
+def config_in(folder, url, run_root):
+    file = folder / "serve.yaml"
+    file.write_text(
+        f"clusters: {{fake: {{url: '{url}', run_root: '{run_root}'}}}}\n"
+        "limits: {submits_per_s: 1000, reads_per_s: 1000}\n"
+    )
+    return ["--config", str(file)]
+
+
+def distrain(*words):
+    done = subprocess.run(
+        [sys.executable, "-m", "distrain", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def submit(client, key):
+    answer = client.post("/v1/jobs", json={"spec": SPEC}, headers={"Idempotency-Key": key})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+def state(client, job_id):
+    answer = client.get(f"/v1/jobs/{job_id}")
+    return answer.json()["state"] if answer.status_code == 200 else None
+
+
+def is_running(fake, job_id):
+    return job_id in fake.jobs and fake.jobs[job_id].state == "running"
+
+
+def leave_traces(run_dir, attempt=1):
+    """What a rank's first words leave in its run directory."""
+    logs = run_dir / "logs" / f"attempt-{attempt}"
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / "rank-0.log").write_text("it begins\n")
+
+
+def test_a_restored_database_takes_up_the_jobs_that_went_on_without_it(tmp_path):
+    with ExitStack() as stack:
+        fake = stack.enter_context(FakeScheduler(num_workers=4, job_s=None))
+        words = config_in(tmp_path, fake.url, tmp_path / "runs")
+        data = tmp_path / "data"
+        copy = tmp_path / "copy.db"
+        with serving(data, *words) as serve, serve.client() as client:
+            token = serve.told["token"]
+            first, second, third, fourth = (submit(client, f"key-{n}") for n in range(4))
+            until(lambda: is_running(fake, first))
+            distrain("serve", "backup", copy, *words, "--data-dir", data)
+            # All of this the copy does not know: four jobs go on, and one comes.
+            for job, follower in ((first, second), (second, third)):
+                fake.end(job)
+                until(lambda follower=follower: is_running(fake, follower))
+            leave_traces(tmp_path / "runs" / "default" / third)
+            late = submit(client, "late")
+            until(lambda: fourth in fake.jobs)
+        shutil.rmtree(data)
+        distrain("serve", "restore", copy, *words, "--data-dir", data)
+        with serving(data, *words) as serve, serve.client(token) as client:
+            until(lambda: state(client, third) == "running")
+            until(lambda: state(client, first) == state(client, second) == "succeeded")
+            assert client.get(f"/v1/jobs/{late}").status_code == 404
+            fake.end(third)
+            until(lambda: state(client, third) == "succeeded")
+            until(lambda: is_running(fake, fourth))
+            fake.end(fourth)
+            until(lambda: state(client, fourth) == "succeeded")
+            until(lambda: late not in fake.jobs or fake.jobs[late].state == "cancelled")
+        assert fake.started == {(job, 1): 1 for job in (first, second, third, fourth)}
