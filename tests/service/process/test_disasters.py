@@ -1,13 +1,11 @@
 """A database that comes back from a copy, and a disk that is full: what becomes of jobs."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 
-import httpx2
 import pytest
 from fake_scheduler import FakeScheduler
 from service_processes import serving, until
@@ -95,3 +93,80 @@ def test_a_restored_database_takes_up_the_jobs_that_went_on_without_it(tmp_path)
             until(lambda: state(client, fourth) == "succeeded")
             until(lambda: late not in fake.jobs or fake.jobs[late].state == "cancelled")
         assert fake.started == {(job, 1): 1 for job in (first, second, third, fourth)}
+
+
+@contextmanager
+def small_disk(folder, size):
+    """A filesystem of its own."""
+    folder.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no mount command here (Debian's mount)")
+    if done.returncode:
+        pytest.skip(f"may not mount a filesystem here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def filled(folder):
+    """No room on a folder's filesystem, in the block."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size_bytes in (2**16, 2**10, 1):  # to the last byte
+            while True:
+                try:
+                    file.write(b"x" * size_bytes)
+                except OSError:
+                    break
+        os.fsync(file.fileno())
+    try:
+        yield
+    finally:
+        ballast.unlink()
+
+
+def test_a_full_disk_refuses_submits_and_what_runs_is_recorded_when_it_has_room(tmp_path):
+    with ExitStack() as stack:
+        data = stack.enter_context(small_disk(tmp_path / "data", "24m"))
+        runs = stack.enter_context(small_disk(tmp_path / "runs", "4m"))
+        fake = stack.enter_context(FakeScheduler(num_workers=8, job_s=None))
+        words = config_in(tmp_path, fake.url, runs)
+        serve = stack.enter_context(serving(data, *words))
+        client = stack.enter_context(serve.client())
+        ran = submit(client, "ran")
+        until(lambda: state(client, ran) == "running")
+        with filled(data):
+            wanted = {"json": {"spec": SPEC}, "headers": {"Idempotency-Key": "later"}}
+            refused = until(
+                lambda: (
+                    answer if (answer := client.post("/v1/jobs", **wanted)).is_error else None
+                )
+            )
+            assert refused.status_code == 503
+            assert "full" in refused.json()["detail"]
+            assert "room" in refused.json()["hint"]
+            assert refused.headers["Retry-After"]
+            assert state(client, ran) in ("running", "unknown")
+            fake.end(ran)
+        until(lambda: state(client, ran) == "succeeded")
+        until(lambda: client.get("/readyz").status_code == 200)
+        assert (runs / "default" / ran / "summary.json").exists()
+        with filled(runs):
+            waits = submit(client, "waits")
+            told = until(
+                lambda: (
+                    job
+                    if "space" in (job := client.get(f"/v1/jobs/{waits}").json())["why_pending"]
+                    else None
+                )
+            )
+            assert told["state"] == "handing_over"
+        until(lambda: state(client, waits) == "running")
+        fake.end(waits)
+        until(lambda: state(client, waits) == "succeeded")
+        assert fake.started == {(ran, 1): 1, (waits, 1): 1}
