@@ -20,6 +20,7 @@ from distrain.service.store import (
     NotThere,
     QuotaExceeded,
     RevisionDiffers,
+    StorageFull,
     Unstorable,
 )
 
@@ -188,6 +189,14 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
 
 def _unavailable(request: Request, error: Exception) -> JSONResponse:
     logging.getLogger("distrain.service.api").error("the database failed: %s", error)
+    if isinstance(error, StorageFull):
+        problem = Problem(
+            "unavailable",
+            "the disk of the service's database is full",
+            hint="Try again later: the service's operator has to make room there.",
+            retry_after_s=30,
+        )
+        return problem.response(request.url.path)
     problem = Problem(
         "unavailable",
         "the service's database does not answer",

@@ -11,6 +11,7 @@ from distrain.service.store.errors import (
     QuotaExceeded,
     RevisionDiffers,
     SchemaDiffers,
+    StorageFull,
     StoreError,
     Unstorable,
 )
@@ -21,6 +22,7 @@ from distrain.service.store.rows import Attempt
 from distrain.service.store.store import Store, migrate, open_store, restore
 
 __all__ = [
+    "StorageFull",
     "Store",
     "migrate",
     "open_store",

@@ -1,11 +1,14 @@
 """What the database refuses, and that it does not answer."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import exc
 
 from distrain.errors import DistrainError, InputError, Unavailable
+
+_POSTGRES_DISK_FULL = "53100"
 
 
 class StoreError(DistrainError):
@@ -73,12 +76,17 @@ class DatabaseInUse(StoreError):
     """A database that another service has."""
 
 
+class StorageFull(Unavailable):
+    """A database whose disk has no room: it can be read, and nothing can be written."""
+
+
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Raise the database's errors as ours; a statement's values stay out of the message.
 
     Raises:
-        Unavailable: It does not answer, waits too long for a lock, is damaged, or its disk is full.
+        StorageFull: Its disk has no room.
+        Unavailable: It does not answer, waits too long for a lock, or is damaged.
         Unstorable: It cannot hold a value.
     """
     try:
@@ -88,6 +96,12 @@ def translated(where: str) -> Iterator[None]:
             f"the database cannot hold a value: {_first_line(error)}", where={"database": where}
         ) from error
     except (exc.TimeoutError, exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
+        if _is_full(error):
+            raise StorageFull(
+                f"the database's disk is full: {_first_line(error)}",
+                where={"database": where},
+                hint="Make room there; nothing needs a new start.",
+            ) from error
         raise Unavailable(
             f"the database does not answer: {_first_line(error)}",
             where={"database": where},
@@ -102,6 +116,13 @@ def translated(where: str) -> Iterator[None]:
             hint="Stop the service, look after the disk, and bring a backup back with "
             "`distrain serve restore`.",
         ) from error
+
+
+def _is_full(error: Exception) -> bool:
+    origin = getattr(error, "orig", None)
+    if isinstance(origin, sqlite3.Error):
+        return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+    return getattr(origin, "sqlstate", None) == _POSTGRES_DISK_FULL
 
 
 def _first_line(error: Exception) -> str:
