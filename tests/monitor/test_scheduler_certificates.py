@@ -46,4 +46,5 @@ def test_the_scheduler_tells_when_its_certificates_end(tmp_path: Path) -> None:
     ):
         [line] = [li for li in text.splitlines() if f'certificate="{name}"' in li]
         assert float(line.split()[1]) == end_s
-    assert 'dask_scheduler_workers{state="idle"}' in text, "a rule asks for it"
+    for name in ('dask_scheduler_workers{state="idle"}', "dask_scheduler_workers_removed_total"):
+        assert name in text, "rules and runbooks ask for it"

@@ -1,0 +1,147 @@
+"""Each alert has its runbook, whose queries are understood; Grafana's files hold together."""
+
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_names import NAMES, SERVICE_NAMES
+
+from distrain.service.settings import Settings
+from distrain.service.store import migrate
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+PAGES = sorted((ROOT / "docs").glob("runbooks-*.md"))
+RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
+DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
+OF_DASK = {"dask_scheduler_workers", "dask_scheduler_workers_removed_total"}
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool (Debian's prometheus)"
+)
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def sections() -> dict[str, tuple[str, str]]:
+    """Page and text by alert."""
+    found = {}
+    for page in PAGES:
+        for text in page.read_text().split("\n## ")[1:]:
+            name = text.partition("\n")[0]
+            assert name not in found
+            found[name] = (page.name, text)
+    return found
+
+
+def blocks(language: str) -> list[str]:
+    text = "\n".join(page.read_text() for page in PAGES)
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def panels() -> Iterator[tuple[Path, dict[str, Any]]]:
+    for path in DASHBOARDS:
+        for panel in json.loads(path.read_text())["panels"]:
+            yield path, panel
+
+
+def dashboard_expressions() -> list[str]:
+    """As Prometheus gets them."""
+    found = [target["expr"] for _, panel in panels() for target in panel.get("targets", [])]
+    return [re.sub(r"\$\w+", ".*", expr.replace("$__rate_interval", "1m")) for expr in found]
+
+
+def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
+    named = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules()}
+    there = {
+        alert: f"docs/{page}#{alert.lower()}" for alert, (page, _) in sections().items()
+    }
+    assert named == there
+
+
+@pytest.mark.parametrize("alert", sorted(sections()))
+def test_a_section_says_who_suffers_what_to_ask_and_when_it_is_over(alert: str) -> None:
+    _, text = sections()[alert]
+    assert "**For users:**" in text
+    assert "```promql\n" in text
+    assert re.search(r"\bOver (when|at)|The alert ends", text)
+
+
+def test_alerts_say_how_bad_where_and_what_to_read() -> None:
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("critical", "warning", "info"), rule["alert"]
+        notes = rule["annotations"]
+        assert set(notes) == {"summary", "description", "runbook_url"}, rule["alert"]
+        assert "$labels.instance" in notes["summary"] + notes["description"], rule["alert"]
+
+
+def test_queries_ask_for_metrics_that_there_are() -> None:
+    asked = "\n".join([*blocks("promql"), *dashboard_expressions()])
+    known = {*NAMES, *SERVICE_NAMES, *OF_DASK}
+    assert set(re.findall(r"\b(?:distrain|dask)_\w+", asked)) <= known
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "expressions", [lambda: blocks("promql"), dashboard_expressions], ids=["runbooks", "dashboards"]
+)
+def test_queries_parse(expressions, tmp_path: Path) -> None:
+    wrapped = [
+        {"record": f"query:{number}", "expr": text} for number, text in enumerate(expressions())
+    ]
+    assert wrapped
+    file = tmp_path / "queries.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": wrapped}]}))
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_sql_of_the_runbooks_is_understood(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    migrate(settings)
+    found = blocks("sql")
+    assert found
+    with sqlite3.connect(settings.database_file) as database:
+        for statement in found:
+            database.execute(statement)
+    database.close()
+
+
+def test_dashboards_take_their_data_source_from_their_variable() -> None:
+    for path, panel in panels():
+        if panel["type"] == "row":
+            continue
+        asks = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+        assert all(one["uid"] == "${datasource}" for one in asks), (path, panel["title"])
+    uids = [json.loads(path.read_text())["uid"] for path in DASHBOARDS]
+    assert len(uids) == len(set(uids)) == 2
+
+
+def test_grafana_is_told_of_its_data_source_and_where_dashboards_lie() -> None:
+    folder = DEPLOY / "grafana" / "provisioning"
+    [source] = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())[
+        "datasources"
+    ]
+    assert (source["type"], source["url"]) == ("prometheus", "${PROMETHEUS_URL}")
+    example = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.example.yml").read_text())
+    scrapes = {one["job_name"]: one["scrape_interval"] for one in example["scrape_configs"]}
+    assert set(scrapes) == {"dask-scheduler", "distrain-service"}
+    assert set(scrapes.values()) == {source["jsonData"]["timeInterval"]}
+    [provider] = yaml.safe_load((folder / "dashboards" / "distrain.yml").read_text())["providers"]
+    assert provider["options"]["path"] == "/var/lib/grafana/dashboards"
