@@ -63,9 +63,7 @@ def dashboard_expressions() -> list[str]:
 
 def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
     named = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules()}
-    there = {
-        alert: f"docs/{page}#{alert.lower()}" for alert, (page, _) in sections().items()
-    }
+    there = {alert: f"docs/{page}#{alert.lower()}" for alert, (page, _) in sections().items()}
     assert named == there
 
 

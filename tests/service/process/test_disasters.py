@@ -143,9 +143,7 @@ def test_a_full_disk_refuses_submits_and_what_runs_is_recorded_when_it_has_room(
         with filled(data):
             wanted = {"json": {"spec": SPEC}, "headers": {"Idempotency-Key": "later"}}
             refused = until(
-                lambda: (
-                    answer if (answer := client.post("/v1/jobs", **wanted)).is_error else None
-                )
+                lambda: answer if (answer := client.post("/v1/jobs", **wanted)).is_error else None
             )
             assert refused.status_code == 503
             assert "full" in refused.json()["detail"]
