@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import json_option
@@ -63,7 +64,9 @@ def command(
       distrain serve token create --user alice
     """
     if context.invoked_subcommand is not None:
-        if any((config, data_dir, port, no_cluster, stop_clusters, no_token, as_json)):
+        # DISTRAIN_SERVE_CONFIG is no word before the command, and all commands read it.
+        told = map(context.get_parameter_source, context.params)
+        if ParameterSource.COMMANDLINE in told:
             raise click.UsageError(
                 f"Write options after the command: distrain serve {context.invoked_subcommand} ..."
             )

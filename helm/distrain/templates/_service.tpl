@@ -158,6 +158,8 @@ command: [tini, --, distrain]
 env:
   - {name: HOME, value: /tmp}
   - {name: DISTRAIN_SERVE_CONFIG, value: /etc/distrain/serve.yaml}
+  # The image names the claim's root, which Kubernetes opens to the group.
+  - {name: DISTRAIN_SERVE_DATA_DIR, value: /var/lib/distrain/serve}
   {{- if include "distrain.hasPostgres" . }}
   - name: DISTRAIN_SERVE_DATABASE_URL
     valueFrom: {secretKeyRef: {name: {{ $part.database.existingSecret }}, key: {{ $part.database.key }}}}

@@ -191,3 +191,10 @@ def test_secrets_of_root_may_be_read_by_our_group_alone():
         [found] = [check for check in checks if check.name == "service key"]
         assert (found.verdict, found.detail) == ("fail", f"others may read {mine}")
         os.seteuid(0)
+
+
+def test_the_variable_for_the_configuration_is_for_all_commands(prepared, tmp_path, monkeypatch):
+    config = tmp_path / "serve.yaml"
+    config.write_text("clusters: {}\n")
+    monkeypatch.setenv("DISTRAIN_SERVE_CONFIG", str(config))
+    assert "database" in prepared("check")

@@ -1,0 +1,93 @@
+"""The chart's pods as processes in networks of their own: a job is trained over TLS."""
+
+import json
+import os
+import shutil
+from contextlib import ExitStack
+
+import networks
+import pytest
+import yaml
+from chart_pods import Network, Pod
+from helm_chart import rendered
+from service_processes import until
+from small_jobs import small_document, write_prepared
+
+pytestmark = pytest.mark.slow
+
+API = "https://r-distrain-api.clicks.svc:8686"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if why := networks.why_not():
+        pytest.skip(why)
+    if not (shutil.which("unshare") and shutil.which("nsenter")):
+        pytest.skip("needs unshare and nsenter, of Debian's util-linux")
+    root = tmp_path_factory.mktemp("chart")
+    objects = rendered("minimal")
+    with ExitStack() as ends:
+        network = Network()
+        ends.callback(network.end)
+        started = {}
+        for number, (name, part) in enumerate(
+            {"scheduler": "scheduler", "service": "service", "a": "worker", "b": "worker"}.items(),
+            start=2,
+        ):
+            pod = Pod(network, number, part, objects, root)
+            ends.callback(pod.end)
+            pod.start()
+            started[name] = pod
+            if name == "scheduler":  # Kubernetes starts workers again that came too early
+                until(lambda pod=pod: pod.answers("startupProbe"), 200)
+        for pod in started.values():
+            until(lambda pod=pod: pod.answers("startupProbe"), 200)
+        yield started
+
+
+def test_pods_are_well(cluster):
+    for pod in cluster.values():
+        assert pod.answers("livenessProbe")
+        if "readinessProbe" in pod.container:
+            until(lambda pod=pod: pod.answers("readinessProbe"), 100)
+
+
+def test_they_listen_where_the_network_policies_let_peers_in(cluster):
+    assert cluster["scheduler"].listening() == {8786, 8787}
+    assert cluster["service"].listening() == {8686}
+    for name in "ab":
+        assert cluster[name].listening() == {9000, 9001}
+
+
+def test_the_service_finds_nothing_to_mend(cluster):
+    done = cluster["service"].run("distrain", "serve", "check", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = {check["name"]: check["verdict"] for check in json.loads(done.stdout)}
+    assert checks["clusters.main"] == "ok"
+
+
+def test_no_token_is_in_the_logs_and_the_notes_make_one(cluster, tmp_path):
+    service = cluster["service"]
+    assert "dtr_" not in service.log.read_text()
+    done = service.run("distrain", "serve", "token", "create", "--user", "operator", "--json")
+    token = json.loads(done.stdout)["token"]
+    ca = str(service.folder / "tls" / "ca.pem")
+    done = service.run("distrain", "login", "--ca-file", ca, API, given=f"{token}\n")
+    assert done.returncode == 0, done.stderr
+    spec = small_document(write_prepared(tmp_path / "data"))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec))
+    done = service.run("distrain", "submit", str(tmp_path / "job.yaml"), "--server", API, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr + cluster["a"].log.read_text()[-2000:]
+    [summary] = (service.folder.parent / "claims" / "r-distrain-runs").rglob("summary.json")
+    assert json.loads(summary.read_text())["num_ranks"] == 2
+
+
+def test_who_has_no_certificate_is_not_let_in(cluster):
+    code = "import sys; from distributed import Client; Client(sys.argv[1], timeout=10)"
+    address = f"{cluster['scheduler'].address}:8786"
+    clear = {name: "" for name in os.environ if name.startswith("DASK_")}
+    words = ["env", *(f"--unset={name}" for name in clear), "python", "-c", code]
+    for scheme in ("tcp", "tls"):
+        done = cluster["service"].run(*words, f"{scheme}://{address}")
+        assert done.returncode != 0
+        assert "Error" in done.stderr
