@@ -48,7 +48,7 @@ def test_a_later_version_changes_neither_selectors_nor_claims(tmp_path):
     )
     objects = template(chart=later)
     assert immutable(objects) == immutable(rendered("minimal"))
-    assert "distrain:9.9.9" in str(objects)
+    assert "distrain:9.9.9-cpu" in str(objects)
 
 
 def test_selectors_of_workloads_do_not_overlap():

@@ -19,8 +19,12 @@ _OWN = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 def _hold(*words: str) -> "subprocess.Popen[bytes]":
     """A process in namespaces of its own, in which a command has been run."""
     *namespaces, script = words
-    script = f"{script} && echo ready && exec sleep infinity"
-    holder = subprocess.Popen(["unshare", *namespaces, "sh", "-c", script], stdout=subprocess.PIPE)
+    script = f"{script} && echo ready && exec cat"  # it ends with this process at the latest
+    holder = subprocess.Popen(
+        ["unshare", *namespaces, "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert holder.stdout is not None
     with holder.stdout as told:
         assert told.readline(), "no namespaces"
@@ -54,8 +58,7 @@ class Network:
 
     def end(self) -> None:
         """Unplug all."""
-        self.holder.kill()
-        self.holder.wait()
+        self.holder.communicate()  # its end of standard input
 
     def _ip(self, *words: str) -> None:
         net = ["nsenter", "--target", str(self.holder.pid), "--net", "ip"]
@@ -148,8 +151,7 @@ class Pod:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        self.holder.kill()
-        self.holder.wait()
+        self.holder.communicate()  # its end of standard input
 
     def _inside(self) -> list[str]:
         return ["nsenter", "--target", str(self.holder.pid), "--net", "--mount"]

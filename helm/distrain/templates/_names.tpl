@@ -64,21 +64,23 @@ statefulset/{{ include "distrain.fullname" . }}-worker
 {{- if $image.digest -}}
 {{ $image.repository }}@{{ $image.digest }}
 {{- else -}}
-{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{ $image.repository }}:{{ $image.tag | default (printf "%s-cpu" .Chart.AppVersion) }}
 {{- end -}}
 {{- end -}}
 
+{{/* With GPUs never the service's image, which lacks what they need. */}}
 {{- define "distrain.workerImage" -}}
 {{- $own := .Values.workers.image -}}
 {{- $repository := $own.repository | default .Values.image.repository -}}
+{{- $isOwn := or $own.repository .Values.workers.gpu.enabled -}}
 {{- if $own.digest -}}
 {{ $repository }}@{{ $own.digest }}
 {{- else if $own.tag -}}
 {{ $repository }}:{{ $own.tag }}
-{{- else if or $own.repository (not .Values.image.digest) -}}
-{{ $repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- else if $isOwn -}}
+{{ $repository }}:{{ .Chart.AppVersion }}-{{ ternary "gpu" "cpu" .Values.workers.gpu.enabled }}
 {{- else -}}
-{{ $repository }}@{{ .Values.image.digest }}
+{{ include "distrain.image" . }}
 {{- end -}}
 {{- end -}}
 
