@@ -379,11 +379,8 @@ def test_options_of_the_other_kind_of_place_are_refused(spec_file: Path) -> None
 
 
 def test_an_unanswered_submission_is_found_by_the_same_command(
-    told: Jobs, spec_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: Jobs, spec_file: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("distrain.client.retries.Retries.for_s", 0.0)
-    monkeypatch.setattr("distrain.client.client.Retries", lambda: _once())
-
     def lose(seen: Seen) -> Reply | None:
         if seen.method == "POST":
             told.before = lambda seen: None
@@ -392,7 +389,7 @@ def test_an_unanswered_submission_is_found_by_the_same_command(
         return None
 
     told.before = lose
-    lost = run("submit", spec_file)
+    lost = run("submit", spec_file, "--no-retry")
     assert isinstance(lost.exception, DistrainError)
     assert lost.exception.exit_code == 69
     assert "submits nothing twice" in str(lost.exception)
@@ -407,12 +404,6 @@ def test_an_unanswered_submission_is_found_by_the_same_command(
     assert "job dlrm-1 was submitted already" in again.stdout
     assert notes(tmp_path) == []
     assert "job dlrm-3 is submitted" in good("submit", spec_file).stdout
-
-
-def _once() -> Any:
-    from distrain.client import Retries
-
-    return Retries(for_s=0.0)
 
 
 def test_a_refused_submission_leaves_no_note(told: Jobs, spec_file: Path, tmp_path: Path) -> None:
