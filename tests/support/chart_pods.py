@@ -80,7 +80,8 @@ class Pod:
         self.folder = root / f"{part}-{number}"
         self.folder.mkdir()
         self._objects, self._claims = objects, root / "claims"
-        self._places = self._make_files()
+        self._places: dict[str, Path] = {}
+        self._make_files()
         hosts = self.folder / "hosts"
         names = {"scheduler": 2, "api": 3}
         hosts.write_text(
@@ -177,10 +178,9 @@ class Pod:
             rf"(?<![\w/])({pattern})(?![\w-])", lambda match: str(self._places[match[1]]), text
         )
 
-    def _make_files(self) -> dict[str, Path]:
-        """Fill the volumes; where each is mounted, and where it lies here."""
+    def _make_files(self) -> None:
+        """Fill the volumes, and note where each is mounted and where it lies here."""
         volumes = {volume["name"]: volume for volume in self.template["spec"]["volumes"]}
-        self._places: dict[str, Path] = {}
         texts = []
         for mount in self.container["volumeMounts"]:
             path = self._volume(volumes[mount["name"]])
@@ -190,9 +190,9 @@ class Pod:
             self._places[mount["mountPath"]] = path
         for path in texts:
             path.write_text(self._here(path.read_text()))
-        return self._places
 
     def _volume(self, volume: dict[str, Any]) -> Path:
+        path: Path
         if "persistentVolumeClaim" in volume:
             path = self._claims / volume["persistentVolumeClaim"]["claimName"]
         else:
