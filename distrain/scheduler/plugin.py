@@ -279,8 +279,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             if not await self.gangs.launch(gang, spec, run_dir, still_wanted, first):
                 self._call_off(gang)  # it was cancelled while the store was opened
         except Exception as error:
-            why = str(error) if isinstance(error, DistrainError) else repr(error)
-            message = f"the coordinator could not launch the gang: {why}"
+            cause = str(error) if isinstance(error, DistrainError) else repr(error)
+            message = f"the coordinator could not launch the gang: {cause}"
             self.tell(LaunchFailed(job_id, attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:

@@ -33,14 +33,14 @@ def test_more_tasks_than_gpus_are_refused(shown, on_node):
 
 
 def test_where_the_processes_of_a_node_listen(monkeypatch):
-    monkeypatch.setattr(slurm_node.socket, "gethostname", lambda: "node7")
-    monkeypatch.setattr(slurm_node.socket, "gethostbyname", lambda _: "127.0.1.1")
+    monkeypatch.setattr("socket.gethostname", lambda: "node7")
+    monkeypatch.setattr("socket.gethostbyname", lambda _: "127.0.1.1")
     assert slurm_node.listening_words({"SLURM_JOB_NUM_NODES": "1"}) == ["--host", "node7"]
     with_ib = {"SLURM_JOB_NUM_NODES": "2", "DISTRAIN_INTERFACE": "ib0"}
     assert slurm_node.listening_words(with_ib) == ["--interface", "ib0"]
     # Other nodes cannot use a name that means loopback, as Debian's installer leaves it.
     assert slurm_node.address_of_node({"SLURM_JOB_NUM_NODES": "2"}) != "node7"
-    monkeypatch.setattr(slurm_node.socket, "gethostbyname", lambda _: "10.0.0.7")
+    monkeypatch.setattr("socket.gethostbyname", lambda _: "10.0.0.7")
     assert slurm_node.address_of_node({"SLURM_JOB_NUM_NODES": "2"}) == "node7"
 
 

@@ -120,15 +120,16 @@ class Slurm:
 
     def wait_for(self, number: str, *states: str, wait_s: float = START_S) -> dict[str, str]:
         """Wait until a job has one of these states."""
-        return until(
+        found: dict[str, str] = until(
             lambda: (job := self.job(number)) and job.get("JobState") in states and job,
             f"job {number} is {' or '.join(states)}, not {self.job(number).get('JobState')}",
             wait_s,
         )
+        return found
 
     def _is_up(self) -> bool:
         for process in self._daemons:
-            assert process.poll() is None, f"{process.args} ended: {self._logs()}"
+            assert process.poll() is None, f"{process.args!r} ended: {self._logs()}"
         done = subprocess.run(
             ["sinfo", "--noheader", "--Node", "--partition=low", "--format=%T"],
             env=self.environment, capture_output=True, text=True, timeout=120, check=False,
