@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 import yaml
@@ -39,6 +40,7 @@ def test_wrong_values_are_refused_with_their_places():
         "mode=cluster": "/mode",
         "tls.source=none": "/tls/source",
         "image.digest=latest": "/image/digest",
+        "fullnameOverride=My_Clicks": "/fullnameOverride",
         "scheduler.resources.limits.memory=much": "/scheduler/resources/limits/memory",
         "network.localPorts.first=80": "/network/localPorts/first",
         "podSecurity.runAsUser=0": "/podSecurity/runAsUser",
@@ -59,6 +61,7 @@ def test_wrong_values_are_refused_with_their_places():
         ("network.localPorts.first=60000", "network.localPorts: first is larger"),
         ("ingress.enabled=true", "ingress.hosts: name one"),
         ("clusters.main.url=http://a", "clusters.main: the chart's own"),
+        ("network.rendezvousPorts.last=40000", "network.rendezvousPorts: they overlap"),
     ],
 )
 def test_values_that_exclude_each_other_are_refused(wrong, told):
@@ -73,6 +76,28 @@ def test_what_prometheus_operator_knows_comes_by_itself_where_it_is():
     assert "ServiceMonitor" in kinds
     assert "PrometheusRule" not in kinds
     assert "ServiceMonitor" not in {each["kind"] for each in rendered("minimal")}
+
+
+def test_alerts_know_the_jobs_of_the_monitors():
+    monitors = [each for each in rendered("everything") if each["kind"] == "ServiceMonitor"]
+    jobs = {
+        rule["replacement"]
+        for each in monitors
+        for rule in each["spec"]["endpoints"][0]["relabelings"]
+        if rule["targetLabel"] == "job"
+    }
+    alerts = (ROOT / "deploy/prometheus/distrain.rules.yml").read_text()
+    named = set(re.findall(r'job="([^"]+)"', alerts))
+    assert named
+    assert named <= jobs
+    assert len(monitors) == len(jobs)
+
+
+def test_an_ingress_speaks_to_the_api_as_the_api_does():
+    for tls, protocol in (("true", "HTTPS"), ("false", "HTTP")):
+        words = ("--set", f"ingress.enabled=true,ingress.hosts={{a.example}},tls.enabled={tls}")
+        notes = find(template(*words), "Ingress")["metadata"]["annotations"]
+        assert notes["nginx.ingress.kubernetes.io/backend-protocol"] == protocol
 
 
 def test_alerts_and_dashboard_are_those_of_deploy():
