@@ -7,7 +7,7 @@ import click
 import pytest
 from distributed.cli.dask_scheduler import main as dask_scheduler
 from distributed.cli.dask_worker import main as dask_worker
-from helm_chart import DASK_CUDA, NAMES, containers, find, pods, rendered
+from helm_chart import DASK_CUDA, NAMES, containers, find, pods, rendered, template
 
 from distrain.cli.main import cli as distrain
 from distrain.service.settings import load_settings
@@ -133,3 +133,10 @@ def test_a_change_of_the_configuration_starts_pods_anew():
         return pods(rendered(name))["service"]["metadata"]["annotations"]["checksum/serve.yaml"]
 
     assert checksum("minimal") != checksum("tls-cert-manager")
+
+
+def test_a_certificate_of_other_names_starts_the_api_anew():
+    plain = pods(rendered("minimal"))
+    other = pods(template("--set", "tls.apiNames={jobs.example.com}"))
+    changed = {part for part, pod in plain.items() if pod["metadata"] != other[part]["metadata"]}
+    assert changed == {"service"}

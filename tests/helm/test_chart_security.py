@@ -21,6 +21,10 @@ def _writable(objects):
     containers(pods(objects)["scheduler"])[0]["securityContext"]["readOnlyRootFilesystem"] = False
 
 
+def _all_gpus(objects):
+    containers(pods(objects)["scheduler"])[0]["env"].pop(1)
+
+
 def _token(objects):
     pods(objects)["scheduler"]["spec"]["automountServiceAccountToken"] = True
 
@@ -60,6 +64,7 @@ def _two(objects):
     [
         (confinement, _root),
         (confinement, _writable),
+        (confinement, _all_gpus),
         (service_accounts, _token),
         (service_accounts, _wide_role),
         (resources, _no_limit),

@@ -25,6 +25,9 @@ def confinement(objects: list[Object]) -> Iterator[str]:
             yield f"{name}: hostPath"
         for each in containers(pod):
             context = each.get("securityContext", {})
+            asks = any("gpu" in key for key in each["resources"].get("limits", ()))
+            if not asks and {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} not in each["env"]:
+                yield f"{name}: {each['name']}: GPUs that it did not request"
             wanted = {
                 "allowPrivilegeEscalation": False,
                 "privileged": False,

@@ -22,6 +22,11 @@
 {{- fail (printf "network.%s: first is larger than last" $range) -}}
 {{- end -}}
 {{- end -}}
+{{- $stores := $values.network.rendezvousPorts -}}
+{{- $local := $values.network.localPorts -}}
+{{- if and $local.set (le (int $stores.first) (int $local.last)) (ge (int $stores.last) (int $local.first)) -}}
+{{- fail "network.rendezvousPorts: they overlap network.localPorts, so that the kernel may give one of them away" -}}
+{{- end -}}
 {{- if and (ne $values.mode "external") (gt (int $values.workers.autoscale.min) (int $values.workers.autoscale.max)) -}}
 {{- fail "workers.autoscale: min is larger than max" -}}
 {{- end -}}

@@ -65,6 +65,10 @@ securityContext:
 {{- $annotations := deepCopy $part.podAnnotations -}}
 {{- if has $component (list "service" "api" "reconciler") -}}
 {{- $_ := set $annotations "checksum/serve.yaml" (include "distrain.serveYaml" $root | sha256sum) -}}
+{{- if and $root.Values.tls.enabled (ne $root.Values.tls.source "existing") -}}
+{{- /* Of other names there is another certificate, which is read at the start alone. */ -}}
+{{- $_ := set $annotations "checksum/names" (include "distrain.certificateNames" (list $root "service") | sha256sum) -}}
+{{- end -}}
 {{- end -}}
 labels:
   {{- include "distrain.selector" (list $root $component) | nindent 2 }}

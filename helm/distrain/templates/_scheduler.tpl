@@ -20,6 +20,8 @@ containers:
       - --preload=distrain.preload
     env:
       - {name: HOME, value: /tmp}
+      # As in the service's pods.
+      - {name: NVIDIA_VISIBLE_DEVICES, value: void}
       - {name: DISTRAIN_RENDEZVOUS_PORTS, value: {{ printf "%d-%d" (int .Values.network.rendezvousPorts.first) (int .Values.network.rendezvousPorts.last) | quote }}}
       - name: DISTRAIN_DASHBOARD_TOKEN
         valueFrom: {secretKeyRef: {name: {{ include "distrain.tokenSecret" . }}, key: token}}

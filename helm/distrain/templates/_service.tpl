@@ -95,6 +95,11 @@ containers:
     {{- if .api }}
     ports:
       - {name: api, containerPort: 8686, protocol: TCP}
+    {{- if include "distrain.hasPostgres" $root }}
+    # New requests come until all nodes know that this pod goes.
+    lifecycle:
+      preStop: {exec: {command: [sleep, "5"]}}
+    {{- end }}
     {{- $scheme := ternary "HTTPS" "HTTP" $root.Values.tls.enabled }}
     startupProbe:
       httpGet: {path: /livez, port: api, scheme: {{ $scheme }}}
@@ -157,6 +162,8 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 command: [tini, --, distrain]
 env:
   - {name: HOME, value: /tmp}
+  # The image for GPUs asks for all of a node's, which a runtime may give though none is requested.
+  - {name: NVIDIA_VISIBLE_DEVICES, value: void}
   - {name: DISTRAIN_SERVE_CONFIG, value: /etc/distrain/serve.yaml}
   # The image names the claim's root, which Kubernetes opens to the group.
   - {name: DISTRAIN_SERVE_DATA_DIR, value: /var/lib/distrain/serve}

@@ -53,6 +53,10 @@ containers:
     args: {{- include "distrain.workerCommand" . | nindent 6 }}
     env:
       - {name: HOME, value: /tmp}
+      {{- if not $part.gpu.enabled }}
+      # As in the service's pods.
+      - {name: NVIDIA_VISIBLE_DEVICES, value: void}
+      {{- end }}
       # The Dask operator would name an address without TLS.
       - {name: DASK_SCHEDULER_ADDRESS, value: {{ include "distrain.schedulerAddress" . | quote }}}
       {{- include "distrain.commEnv" (list . "worker") | trim | nindent 6 }}
