@@ -67,6 +67,10 @@ def test_the_service_and_its_migration(compose, name):
     assert "--config" in answer.output
 
 
+def test_no_token_gets_into_the_log(compose):
+    assert "--no-token" in compose["services"]["service"]["command"]
+
+
 def test_the_configuration_of_the_service(compose, monkeypatch):
     from distrain.service.settings import load_settings
 

@@ -148,6 +148,8 @@ def test_workers_have_shared_memory_and_time_for_a_checkpoint(compose, compose_g
     assert worker["shm_size"] == "2g"
     assert int(worker["stop_grace_period"].rstrip("s")) > 20, "deadlines.stop_grace_s of a job"
     assert compose_gpu["services"]["worker"]["shm_size"]
+    # All GPUs' ranks are in one container.
+    assert compose_gpu["services"]["worker"]["pids_limit"] > worker["pids_limit"]
 
 
 def test_the_gpus_of_the_override(compose_gpu):
