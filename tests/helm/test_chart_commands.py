@@ -105,7 +105,9 @@ def test_the_clusters_that_the_service_gets(tmp_path):
         "address",
         "https://r-distrain-scheduler.clicks.svc:8787",
     )
+    assert main[1].allowed_roots == ("/srv/distrain/runs",)  # none would allow all paths
     scaled = settings_of(rendered("operator"), tmp_path).clusters["main"]
+    assert scaled.idle_stop_s == 900  # without it no worker ever goes
     assert scaled.kind == "kubernetes"
     assert scaled.kubernetes.workload == "daskworkergroup/r-distrain-default"
     assert (scaled.kubernetes.min_workers, scaled.kubernetes.max_workers) == (1, 16)

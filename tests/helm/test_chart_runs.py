@@ -73,11 +73,17 @@ def test_no_token_is_in_the_logs_and_the_notes_make_one(cluster, tmp_path):
     ca = str(service.folder / "tls" / "ca.pem")
     done = service.run("distrain", "login", "--ca-file", ca, API, given=f"{token}\n")
     assert done.returncode == 0, done.stderr
-    spec = small_document(write_prepared(tmp_path / "data"))
+    runs = service.folder.parent / "claims" / "r-distrain-runs"
+    spec = small_document(write_prepared(tmp_path / "data"))  # which no value allows
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec))
+    done = service.run("distrain", "submit", str(tmp_path / "job.yaml"), "--server", API)
+    assert done.returncode != 0
+    assert str(runs) in done.stdout + done.stderr
+    spec = small_document(write_prepared(runs / "data"))
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec))
     done = service.run("distrain", "submit", str(tmp_path / "job.yaml"), "--server", API, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr + cluster["a"].log.read_text()[-2000:]
-    [summary] = (service.folder.parent / "claims" / "r-distrain-runs").rglob("summary.json")
+    [summary] = runs.rglob("summary.json")
     assert json.loads(summary.read_text())["num_ranks"] == 2
 
 

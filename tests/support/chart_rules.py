@@ -72,6 +72,8 @@ def resources(objects: list[Object]) -> Iterator[str]:
                 yield f"{name}: {each['name']}: requests"
             if "memory" not in asked.get("limits", ()):
                 yield f"{name}: {each['name']}: limits"
+            if "readyz" in str(each.get("readinessProbe")):
+                yield f"{name}: what all pods share takes them all from their Service"
             if each["name"] not in WITHOUT_PROBES and "livenessProbe" not in each:
                 yield f"{name}: {each['name']}: no livenessProbe"
         for volume in pod["spec"]["volumes"]:

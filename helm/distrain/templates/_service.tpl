@@ -43,11 +43,13 @@ tls: {ca_file: /etc/distrain/tls/ca.pem}
 {{- end }}
 token_file: /etc/distrain/token/token
 run_root: {{ .Values.runs.mountPath }}
-allowed_roots: {{ toJson ($roots | default list) }}
+# Never empty, which would allow every path.
+allowed_roots: {{ toJson ($roots | default (list .Values.runs.mountPath)) }}
 model_packages: {{ toJson .Values.cluster.modelPackages }}
 projects: {{ toJson .Values.cluster.projects }}
 max_priority: {{ .Values.cluster.maxPriority }}
 {{- if .Values.workers.autoscale.enabled }}
+idle_stop_s: {{ .Values.workers.autoscale.idleSeconds }}
 kubernetes:
   workload: {{ include "distrain.workload" . }}
   min_workers: {{ .Values.workers.autoscale.min }}
@@ -105,8 +107,9 @@ containers:
       httpGet: {path: /livez, port: api, scheme: {{ $scheme }}}
       periodSeconds: 5
       failureThreshold: 60
+    # Not /readyz: a database or a reconciler that is away is so for all pods, and their 503 says what fails.
     readinessProbe:
-      httpGet: {path: /readyz, port: api, scheme: {{ $scheme }}}
+      httpGet: {path: /livez, port: api, scheme: {{ $scheme }}}
       periodSeconds: 10
       timeoutSeconds: 5
     livenessProbe:
