@@ -86,7 +86,7 @@ def test_alerts_know_the_jobs_of_the_monitors():
         for rule in each["spec"]["endpoints"][0]["relabelings"]
         if rule["targetLabel"] == "job"
     }
-    alerts = (ROOT / "deploy/prometheus/distrain.rules.yml").read_text()
+    alerts = "".join(file.read_text() for file in (ROOT / "deploy/prometheus").glob("*.rules.yml"))
     named = set(re.findall(r'job="([^"]+)"', alerts))
     assert named
     assert named <= jobs
@@ -100,9 +100,16 @@ def test_an_ingress_speaks_to_the_api_as_the_api_does():
         assert notes["nginx.ingress.kubernetes.io/backend-protocol"] == protocol
 
 
-def test_alerts_and_dashboard_are_those_of_deploy():
+def test_alerts_and_dashboards_are_those_of_deploy():
     objects = rendered("everything")
-    rules = yaml.safe_load((ROOT / "deploy/prometheus/distrain.rules.yml").read_text())
-    assert find(objects, "PrometheusRule")["spec"] == rules
-    dashboard = find(objects, "ConfigMap", "-dashboard")["data"]["distrain.json"]
-    assert json.loads(dashboard) == json.loads((ROOT / "deploy/grafana/distrain.json").read_text())
+    groups = [
+        group
+        for name in ("distrain.rules.yml", "distrain-service.rules.yml")
+        for group in yaml.safe_load((ROOT / "deploy/prometheus" / name).read_text())["groups"]
+    ]
+    assert find(objects, "PrometheusRule")["spec"] == {"groups": groups}
+    dashboards = find(objects, "ConfigMap", "-dashboard")["data"]
+    shipped = {file.name: file for file in (ROOT / "deploy/grafana").glob("*.json")}
+    assert dashboards.keys() == shipped.keys()
+    for name, file in shipped.items():
+        assert json.loads(dashboards[name]) == json.loads(file.read_text())
