@@ -114,7 +114,7 @@ class KubeApi:
                 trouble = self._refused(status, answer)
                 tries_of_token -= status == 401
                 may_pass = status == 429 or status >= 500 or (status == 401 and tries_of_token > 0)
-                wait_s = wait_s if asked_s is None else asked_s
+                wait_s = max(wait_s, asked_s or 0.0)  # 0 would ask without a pause
             if not may_pass or time.monotonic() + wait_s >= self._until_s:
                 raise trouble
             time.sleep(wait_s)

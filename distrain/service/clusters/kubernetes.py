@@ -49,8 +49,11 @@ class KubernetesLauncher:
         self.shrink()
 
     def shrink(self) -> bool:
-        """Have `min_workers`; whether there were more. Whoever calls knows that all are idle."""
-        return self._scale(lambda now: min(now, self.min_workers))
+        """Have `min_workers`; whether there were more. Whoever calls knows that all are idle.
+
+        A change whose answer was lost counts as made: workers may be ending.
+        """
+        return self._scale(lambda now: min(now, self.min_workers), lost_counts=True)
 
     def state(self) -> LauncherState:
         """How many workers are wanted and ready and, where that may be seen, why not all are."""
@@ -76,24 +79,36 @@ class KubernetesLauncher:
             now = self._read(api)
             self._patch(api, {"spec": {"replicas": _whole(now, "spec")}}, dryRun="All")
 
-    def _scale(self, new: Callable[[int], int]) -> bool:
-        """Set a number that follows from the present one; whether it is another."""
+    def _scale(self, new: Callable[[int], int], *, lost_counts: bool = False) -> bool:
+        """Set a number that follows from the present one; whether it is another.
+
+        Args:
+            lost_counts: Take a change for made if nobody tells; else that is an error.
+        """
+        tried = False
         with KubeApi(self._section, self._account) as api:
             for tries_left in reversed(range(_TRIES)):
                 before = self._read(api)
                 now = _whole(before, "spec")
                 if new(now) == now:
-                    break
+                    break  # perhaps by a try of ours whose answer was lost
                 # As it was seen, or not at all: two may scale at once.
                 as_seen = {"resourceVersion": before["metadata"].get("resourceVersion")}
+                tried = True
                 try:
                     self._patch(api, {"metadata": as_seen, "spec": {"replicas": new(now)}})
                 except KubeRefused as refused:
+                    if refused.status >= 500 and lost_counts:
+                        return True
                     if refused.status != 409 or not tries_left:
                         raise
+                except ClusterError:
+                    if not lost_counts:
+                        raise
+                    return True
                 else:
                     return True
-        return False
+        return tried
 
     def _read(self, api: KubeApi) -> dict[str, Any]:
         try:

@@ -119,6 +119,29 @@ def test_two_that_grow_and_one_that_shrinks_lose_nothing(kube, tmp_path):
     assert workers.replicas == 7
 
 
+def test_a_shrink_whose_answer_was_lost_is_told_as_made(kube, tmp_path):
+    launcher, workers = launcher_of(kube, tmp_path), kube.workers()
+    workers.replicas = 4
+    kube.faults.extend([None, "lose"])
+    assert launcher.shrink()
+    assert workers.replicas == 0
+    assert [status for method, _, status in kube.asked if method == "PATCH"] == [200, 409]
+
+
+@pytest.mark.parametrize("fault", ["close", "lose", 503])
+def test_a_shrink_that_may_have_been_made_is_told_as_made(kube, tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(kube_api, "WHOLE_S", 0.3)
+    launcher = launcher_of(kube, tmp_path)
+    kube.workers().replicas = 4
+    kube.faults.extend([None, *[fault] * 1000])
+    assert launcher.shrink()
+    kube.faults.clear()
+    kube.workers().replicas = 4
+    kube.faults.extend([403])
+    with pytest.raises(KubeRefused):
+        launcher.shrink()
+
+
 @pytest.mark.parametrize("fault", ["close", "lose", 503, 500, 429])
 def test_a_call_that_fails_for_now_is_made_again(kube, tmp_path, fault):
     kube.faults.extend([fault, None, fault])
