@@ -80,6 +80,20 @@ def is_ipv6(address: str) -> bool:
     return isinstance(_parsed(address), ipaddress.IPv6Address)
 
 
+def speaks_ipv6(interface: str | None, address: str) -> bool:
+    """Whether ranks meet over IPv6: the worker's address is such a one, and the interface has any.
+
+    Args:
+        interface: As `choose_interface` gives it.
+        address: The worker's own.
+    """
+    if not is_ipv6(address):
+        return False
+    if interface in (None, interface_of(address)):
+        return True
+    return any(is_ipv6(ip) for ip in ip_addresses().get(interface or "", ()))
+
+
 def _is_link_local(address: str) -> bool:
     return is_ipv6(address) and ipaddress.ip_address(address.partition("%")[0]).is_link_local
 

@@ -13,7 +13,7 @@ from distributed.comm.addressing import get_address_host
 from distrain.errors import ClusterError
 from distrain.events import RankExited, RankFailed, to_json
 from distrain.jobs import Assignment, Reason
-from distrain.worker.interface import choose_interface, is_ipv6
+from distrain.worker.interface import choose_interface, speaks_ipv6
 from distrain.worker.leaving import LEAVE_RPC, RANKS_RPC, DeferredSigterm
 from distrain.worker.rank_process import RankProcess
 
@@ -97,7 +97,7 @@ async def supervise(assignment_text: str) -> int:
         report(to_json(RankFailed(rank, Reason.INVALID_SPEC, f"rank {rank}: {error}")))
         report(to_json(RankExited(rank, 1, stopped=False)))
         return 1
-    process = RankProcess(assignment, report, interface=interface, ipv6=is_ipv6(host))
+    process = RankProcess(assignment, report, interface=interface, ipv6=speaks_ipv6(interface, host))
     key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
     plugin.running[key] = process
     if key in plugin.stopped_early:

@@ -7,7 +7,7 @@ import pytest
 
 from distrain.errors import ClusterError
 from distrain.spec import parse_spec
-from distrain.worker.interface import choose_interface, interface_of, ip_addresses
+from distrain.worker.interface import choose_interface, interface_of, ip_addresses, speaks_ipv6
 from distrain.worker.rank_process import _environment
 
 SPEC = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}})
@@ -21,6 +21,7 @@ def two_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
         "lo": [address(2, "127.0.0.1"), address(10, "::1")],
         "eth1": [address(2, "10.0.0.6"), address(10, "fd00::6"), address(10, "fe80::1%eth1")],
+        "eth2": [address(2, "10.1.0.6")],
         "ib0": [address(10, "fe80::2%ib0"), address(17, "02:fc:00:00:00:01")],
     }
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
@@ -40,6 +41,14 @@ def test_the_environment_names_another(two_interfaces: None) -> None:
     assert ip_addresses()["eth1"] == ["10.0.0.6", "fd00::6"]
 
 
+def test_ipv6_is_asked_for_only_where_the_interface_has_it(two_interfaces: None) -> None:
+    assert speaks_ipv6("eth1", "fd00::6")
+    assert speaks_ipv6("eth1", "fe80::1")
+    assert speaks_ipv6(None, "fd00::7")
+    assert not speaks_ipv6("eth1", "10.0.0.6")
+    assert not speaks_ipv6("eth2", "fd00::6")  # named by the environment
+
+
 @pytest.mark.parametrize(
     ("name", "why"), [("eth9", "is no interface of this host"), ("ib0", "has no IP address")]
 )
@@ -47,7 +56,7 @@ def test_one_that_cannot_serve_is_refused(two_interfaces: None, name: str, why: 
     with pytest.raises(ClusterError) as caught:
         choose_interface("10.0.0.6", {"DISTRAIN_INTERFACE": name})
     assert caught.value.message == f"DISTRAIN_INTERFACE is '{name}', which {why}"
-    listed = "lo (127.0.0.1, ::1), eth1 (10.0.0.6, fd00::6), ib0 (no address)"
+    listed = "lo (127.0.0.1, ::1), eth1 (10.0.0.6, fd00::6), eth2 (10.1.0.6), ib0 (no address)"
     assert caught.value.where["interfaces"] == listed
     assert caught.value.where["host"]
     assert "DISTRAIN_INTERFACE" in (caught.value.hint or "")

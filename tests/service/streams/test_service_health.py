@@ -1,5 +1,6 @@
 """Health that does not lie: what answers while the database is gone."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ import pytest
 from live_service import LiveService, live_service
 
 from distrain.errors import Unavailable
-from distrain.service.api.streams import reconcile_lag_s
+from distrain.service.api.streams import NoAnswer, reconcile_lag_s
+from distrain.service.api.streams.readiness import Look, lag_limit_s
 from distrain.service.values import Role
 
 
@@ -83,6 +85,44 @@ def test_the_lag_is_that_of_the_cluster_furthest_behind() -> None:
     assert reconcile_lag_s({}, []) == 0
     assert reconcile_lag_s({"cluster:a": 14.0}, ["a", "b"]) is None
     assert reconcile_lag_s({"cluster:a": 14.0, "cluster:b": 40.0}, ["a", "b"]) == 1
+
+
+def test_leases_that_are_renewed_rarely_are_no_lag() -> None:
+    assert lag_limit_s(15.0) == 30
+    assert lag_limit_s(3.0) == 30
+    assert lag_limit_s(120.0) == 240
+
+
+def test_two_who_ask_at_once_are_both_answered() -> None:
+    look, begun, go_on = Look("test-look"), threading.Event(), threading.Event()
+
+    def first() -> str:
+        begun.set()
+        go_on.wait(60)
+        return "first"
+
+    async def story() -> list[str]:
+        one = asyncio.create_task(look.result(first, 60))
+        await asyncio.to_thread(begun.wait, 60)
+        others = [asyncio.create_task(look.result(lambda: "other", 60)) for _ in range(2)]
+        await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.gather(one, *others)
+
+    assert asyncio.run(story()) == ["first", "other", "other"]
+
+
+def test_a_call_that_hangs_since_long_is_not_waited_for() -> None:
+    look, released = Look("test-look"), threading.Event()
+
+    async def story() -> None:
+        for _ in range(3):
+            with pytest.raises(NoAnswer):
+                await look.result(lambda: released.wait(60), 0.05)
+        released.set()
+        assert await look.result(lambda: "back", 60) == "back"
+
+    asyncio.run(story())
 
 
 @pytest.mark.slow

@@ -17,11 +17,11 @@ from distrain.service.api.dependencies import Parts, Service, caller_now
 from distrain.service.api.documents import Answer
 from distrain.service.api.streams import (
     DATABASE_S,
-    LAG_S,
     ClusterFigures,
     Figures,
     NoAnswer,
     Streams,
+    lag_limit_s,
     lease_ages_s,
     of_database,
     of_places,
@@ -85,10 +85,11 @@ async def _failed(streams: Streams, service: Parts) -> dict[str, str]:
         return {"database": f"it does not answer within {DATABASE_S:g} s"}
     except DistrainError as error:
         return {"database": error.message}
-    lag_s = reconcile_lag_s(ends, service.settings.clusters, service.settings.leases.ttl_s)
+    ttl_s = service.settings.leases.ttl_s
+    lag_s = reconcile_lag_s(ends, service.settings.clusters, ttl_s)
     if lag_s is None:
         return {"reconcile": "a cluster never had a reconciler"}
-    if lag_s >= LAG_S:
+    if lag_s >= lag_limit_s(ttl_s):
         return {"reconcile": f"the last word of a reconciler is {lag_s:.0f} s old"}
     return {}
 
@@ -104,7 +105,7 @@ def _figures(service: Parts) -> Figures:
         store.longest_queued_s(),
         lag_s,
         store.last_seq(),
-        ready=lag_s is not None and lag_s < LAG_S,
+        ready=lag_s is not None and lag_s < lag_limit_s(ttl_s),
         ended=store.ended_counts(_HOUR_S),
         lease_ages_s=lease_ages_s({n: end_s for n, end_s in ends.items() if n in ours}, ttl_s),
         clusters=tuple(_cluster_figures(service)),

@@ -22,9 +22,9 @@ from distrain.service.api.streams.job_logs import (
 from distrain.service.api.streams.places import Places, certificate_ends_s, folders_of
 from distrain.service.api.streams.readiness import (
     DATABASE_S,
-    LAG_S,
     NoAnswer,
     lease_ages_s,
+    lag_limit_s,
     reconcile_lag_s,
 )
 from distrain.service.api.streams.service_metrics import Counting
@@ -37,13 +37,13 @@ __all__ = [
     "Counting",
     "DATABASE_S",
     "Figures",
-    "LAG_S",
     "NoAnswer",
     "certificate_ends_s",
     "folders_of",
     "lease_ages_s",
     "of_database",
     "of_places",
+    "lag_limit_s",
     "reconcile_lag_s",
     "EventFeed",
     "EventStream",

@@ -23,23 +23,33 @@ class Look:
     def __init__(self, name: str):
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._running: asyncio.Future[object] | None = None
+        self._began_s = 0.0
 
     async def result(self, work: Callable[[], Result], within_s: float) -> Result:
-        """What it returns; a call that hangs since earlier counts as hanging at once.
+        """What it returns, after others who ask now; one that hangs since earlier is not waited for.
 
         Raises:
             NoAnswer: It takes longer, or an earlier one still hangs.
         """
-        if self._running is not None and not self._running.done():
-            raise NoAnswer
         loop = asyncio.get_running_loop()
+        until_s = loop.time() + within_s
+        while self._running is not None and not self._running.done():
+            if loop.time() >= min(until_s, self._began_s + within_s):
+                raise NoAnswer
+            await asyncio.wait({self._running}, timeout=until_s - loop.time())
+        self._began_s = loop.time()
         running = loop.run_in_executor(self._threads, work)
         self._running = running  # type: ignore[assignment]  # a future of any result
         running.add_done_callback(lambda future: future.cancelled() or future.exception())
         try:
-            return await asyncio.wait_for(asyncio.shield(running), within_s)
+            return await asyncio.wait_for(asyncio.shield(running), until_s - loop.time())
         except TimeoutError:
             raise NoAnswer from None
+
+
+def lag_limit_s(ttl_s: float = LEASE_S) -> float:
+    """From what lag on a reconciler counts as gone; one that renews in time is far below."""
+    return max(LAG_S, 2 * ttl_s)
 
 
 def lease_ages_s(ends: Mapping[str, float], ttl_s: float = LEASE_S) -> dict[str, float]:
