@@ -124,8 +124,11 @@ class _Examination:
         """Remove what this left in the cluster."""
         files, self._files = self._files, {}
         listeners, self._listeners = self._listeners, []
+        # Who is silent may have written before: others remove that, since the folder is shared.
+        left = [name for place, name in files.items() if place in self._silent]
+        names = {place: [name, *left] for place, name in files.items()}
         await asyncio.gather(
-            self._ask_all(files, folders.remove_file, lambda p: (self._run_root, files[p])),
+            self._ask_all(files, folders.remove_files, lambda p: (self._run_root, names[p])),
             self._ask_all(listeners, links.stop_listening, lambda p: (self._key,)),
         )
 

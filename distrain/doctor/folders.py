@@ -26,9 +26,9 @@ async def find_files(folder: str, names: list[str]) -> list[str]:
     return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
 
 
-async def remove_file(folder: str, name: str) -> None:
-    """Remove the file that `leave_file` wrote."""
-    await in_thread(lambda: Path(folder, name).unlink(missing_ok=True))
+async def remove_files(folder: str, names: list[str]) -> None:
+    """Remove the files that `leave_file` wrote, here or elsewhere, as far as that may be."""
+    await in_thread(lambda: [_remove(Path(folder, name)) for name in names])
 
 
 async def look_at_data(path: str) -> dict[str, Any]:
@@ -50,6 +50,11 @@ def _leave(folder: Path, name: str) -> dict[str, Any]:
         with contextlib.suppress(OSError):  # half a file on a disk that is full
             (folder / name).unlink(missing_ok=True)
     return seen
+
+
+def _remove(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink(missing_ok=True)
 
 
 def _is_there(folder: str, name: str) -> bool:

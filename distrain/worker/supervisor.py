@@ -97,7 +97,9 @@ async def supervise(assignment_text: str) -> int:
         report(to_json(RankFailed(rank, Reason.INVALID_SPEC, f"rank {rank}: {error}")))
         report(to_json(RankExited(rank, 1, stopped=False)))
         return 1
-    process = RankProcess(assignment, report, interface=interface, ipv6=speaks_ipv6(interface, host))
+    process = RankProcess(
+        assignment, report, interface=interface, ipv6=speaks_ipv6(interface, host)
+    )
     key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
     plugin.running[key] = process
     if key in plugin.stopped_early:

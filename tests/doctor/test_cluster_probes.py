@@ -84,8 +84,8 @@ def test_a_file_is_left_found_and_removed(tmp_path: Path) -> None:
         assert left["free_bytes"] > 0
         assert left["filesystem"]
         assert await folders.find_files(str(tmp_path), ["a", "b"]) == ["a"]
-        await folders.remove_file(str(tmp_path), "a")
-        await folders.remove_file(str(tmp_path), "a")
+        await folders.remove_files(str(tmp_path), ["b", "a"])
+        await folders.remove_files(str(tmp_path), ["a"])
         assert list(tmp_path.iterdir()) == []
         gone = await folders.leave_file(str(tmp_path / "gone"), "a")
         assert gone["trouble"] == "No such file or directory"
@@ -117,6 +117,22 @@ def test_the_command_examines_a_cluster_and_leaves_nothing(tmp_path: Path) -> No
     assert "not checked: connections between hosts; all workers are on one" in lines
     assert [line.split()[0] for line in lines[-4:-1]] == ["process", "scheduler", "this"]
     assert [path.name for path in tmp_path.iterdir()] == ["scheduler.json"]
+
+
+def test_the_file_of_a_worker_that_fell_silent_is_removed_by_others(tmp_path: Path) -> None:
+    from distrain.doctor.cluster import _Examination
+
+    worker = "tcp://10.0.0.6:1"
+    info = {"address": "tcp://10.0.0.5:8786", "workers": {worker: {}}}
+    examination = _Examination(None, info, 20.0)
+    (silent,) = examination.workers
+    examination._run_root = str(tmp_path)
+    examination._files = {examination.here: "here", silent: "silent"}
+    examination._silent[silent] = "no answer within 20 s"
+    for name in ("here", "silent", "of another"):
+        (tmp_path / name).write_text(name)
+    asyncio.run(examination._clean_up())
+    assert [path.name for path in tmp_path.iterdir()] == ["of another"]
 
 
 def test_a_scheduler_file_without_address_is_named(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class Look:
         self._began_s = 0.0
 
     async def result(self, work: Callable[[], Result], within_s: float) -> Result:
-        """What it returns, after others who ask now; one that hangs since earlier is not waited for.
+        """What it returns, after others who ask now; a call that hangs long is not waited for.
 
         Raises:
             NoAnswer: It takes longer, or an earlier one still hangs.
