@@ -28,7 +28,7 @@ async def find_files(folder: str, names: list[str]) -> list[str]:
 
 async def remove_files(folder: str, names: list[str]) -> None:
     """Remove the files that `leave_file` wrote, here or elsewhere, as far as that may be."""
-    await in_thread(lambda: [_remove(Path(folder, name)) for name in names])
+    await in_thread(lambda: _remove([Path(folder, name) for name in names]))
 
 
 async def look_at_data(path: str) -> dict[str, Any]:
@@ -52,9 +52,10 @@ def _leave(folder: Path, name: str) -> dict[str, Any]:
     return seen
 
 
-def _remove(file: Path) -> None:
-    with contextlib.suppress(OSError):
-        file.unlink(missing_ok=True)
+def _remove(files: list[Path]) -> None:
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
 def _is_there(folder: str, name: str) -> bool:

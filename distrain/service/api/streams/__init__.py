@@ -23,8 +23,8 @@ from distrain.service.api.streams.places import Places, certificate_ends_s, fold
 from distrain.service.api.streams.readiness import (
     DATABASE_S,
     NoAnswer,
-    lease_ages_s,
     lag_limit_s,
+    lease_ages_s,
     reconcile_lag_s,
 )
 from distrain.service.api.streams.service_metrics import Counting
