@@ -28,7 +28,7 @@ def backup(config: Path | None, data_dir: Path | None, file: Path, as_json: bool
         store.backup(file)
     if as_json:
         print_answer(file=str(file))
-    print_result(f"the database is in {file}")
+    print_result(f"the database of the service in {settings.data_dir} is in {file}")
 
 
 @click.command("restore")
@@ -52,6 +52,7 @@ def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: boo
     before = put_back(settings, file)
     if as_json:
         print_answer(file=str(file), before=str(before) if before else None)
-    print_result(f"{file} is the database")
+    # Without --config it is the folder of whoever calls, which a service of systemd does not use.
+    print_result(f"{file} is the database of the service in {settings.data_dir}")
     if before:
         print_result(f"the one that was there before is {before}")

@@ -153,6 +153,12 @@ def test_what_cannot_be_put_back_changes_nothing(prepared, tmp_path):
     assert "ads" in prepared("project", "list", "--json")
 
 
+def test_a_copy_that_is_put_back_says_of_which_service(prepared, tmp_path):
+    copy = tmp_path / "copy.db"
+    assert str(tmp_path / "data") in prepared("backup", copy)
+    assert str(tmp_path / "data") in prepared("restore", copy)
+
+
 def test_mistakes(run, tmp_path):
     config = tmp_path / "serve.yaml"
     config.write_text("listen: {host: 0.0.0.0}")
