@@ -9,6 +9,7 @@ import click
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_json, print_result
 from distrain.cli.service.given import note_change, open_database, read_settings, settings_options
+from distrain.errors import InputError
 
 NO_LIMIT = "none"
 _LIMITS = ("max_ranks", "max_queued", "max_queued_per_user")
@@ -116,6 +117,12 @@ def member(
     settings = read_settings(config, data_dir)
     from distrain.service.process import Role
 
+    declared = settings.projects.get(name)
+    if declared is not None and user in declared.members:
+        raise InputError(
+            f"the configuration gives {user} a role in project {name}",
+            hint="Change it in serve.yaml, and reload the service.",
+        )
     with open_database(settings) as store:
         if role == "none":
             store.remove_member(name, user)

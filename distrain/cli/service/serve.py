@@ -1,5 +1,6 @@
 """`distrain serve`: the job service, its processes, and what its operator does without it."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,7 +220,7 @@ def _print_serving(serving: "Serving") -> None:
         print_facts({"token": made.text}, 14)
         print_warning(
             f"That is {made.user}'s token; it is shown this once. "
-            "Another: distrain serve token create --user NAME"
+            f"Another: distrain serve token create --user NAME{_same_database()}"
         )
     if click.get_current_context().params["as_json"]:
         shown = {"token": made.text, "user": made.user} if made else {}
@@ -230,6 +231,15 @@ def _print_serving(serving: "Serving") -> None:
             clusters=clusters,
             **shown,
         )
+
+
+def _same_database() -> str:
+    """The options with which another command finds this service's database."""
+    given = click.get_current_context().params
+    names = {"config": "--config", "data_dir": "--data-dir"}
+    return "".join(
+        f" {name} {shlex.quote(str(given[key]))}" for key, name in names.items() if given.get(key)
+    )
 
 
 def _print_place(**facts: str) -> None:

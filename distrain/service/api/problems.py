@@ -120,9 +120,9 @@ def too_many_streams(most: int) -> Problem:
     )
 
 
-def not_found(what: str) -> Problem:
+def not_found(what: str, hint: str | None = None) -> Problem:
     """The answer for what is not there and for what the caller may not see: they look the same."""
-    return Problem("not_found", f"no {what}, or you may not see it")
+    return Problem("not_found", f"no {what}, or you may not see it", hint=hint)
 
 
 def register(app: FastAPI) -> None:

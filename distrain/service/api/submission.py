@@ -191,7 +191,9 @@ def quota_for(service: Parts, caller: Principal, action: Action, project: str) -
     may_see = caller.is_admin or project in caller.roles
     known = service.store.project(project) if may_see else None
     if known is None:
-        raise not_found(f"project {project!r}")
+        yours = ", ".join(sorted(caller.roles))
+        hint = f"Name one of your projects: {yours}." if yours else None
+        raise not_found(f"project {project!r}", hint)
     allow(caller, action, project, caller.user)
     return known.quota
 

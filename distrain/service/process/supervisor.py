@@ -156,7 +156,7 @@ class Supervisor:
         # The API ends first, so that nobody is told of what is not done. A second signal means now.
         for child in self._children:
             child.end(END_S, self._is_impatient)
-        _log.info("ended; clusters and their jobs go on")
+        _log.info("the API and the reconciler have ended")
 
     def _is_impatient(self) -> bool:
         while not self._events.empty():

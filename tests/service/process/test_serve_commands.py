@@ -88,6 +88,9 @@ def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
         assert store.users() == {"alice": False, "bob": True}
     with pytest.raises(Exception, match="the configuration declares this project"):
         run("project", "set", "ads", "--max-ranks", 100)
+    with pytest.raises(Exception, match="gives bob a role in project ads"):
+        run("project", "member", "ads", "bob", "operator", "--config", config)
+    run("project", "member", "ads", "carol", "viewer", "--config", config)
 
 
 def test_check_says_what_to_mend(prepared, tmp_path):

@@ -59,10 +59,14 @@ def check(db: Database) -> None:
     if revision == head():
         return
     _refuse_later(db, revision)
+    if revision is None:
+        raise SchemaDiffers(
+            "the database has no tables yet",
+            where={"database": db.where},
+            hint="`distrain serve migrate` makes them, and so does `distrain serve` at its start.",
+        )
     raise SchemaDiffers(
-        "the database has no tables yet"
-        if revision is None
-        else f"the database's tables are of an earlier version (revision {revision})",
+        f"the database's tables are of an earlier version (revision {revision})",
         where={"database": db.where},
         hint="Run `distrain serve migrate`; copy the database before, with "
         "`distrain serve backup` or pg_dump.",
