@@ -143,6 +143,7 @@ def test_a_server_that_hangs_loses_its_cluster_and_does_no_harm_when_it_comes_ba
         environment = {"DISTRAIN_SERVE_DATABASE_URL": database.url()}
         fake = stack.enter_context(FakeScheduler(num_workers=4, job_s=0.2))
         terms = "leases: {ttl_s: 4, renew_s: 1, margin_s: 0.5}\n"
+        terms += f"secrets_file: {tmp_path / 'service.key'}\n"  # both are one service
         config = str(config_in(tmp_path, fake.url, terms))
         one, two = (
             stack.enter_context(
