@@ -212,7 +212,7 @@ class TrainSpec(Section):
     )
     dense_sync: Literal["flat", "ddp"] = Field(
         "flat",
-        description="How ranks add up dense gradients: `flat`: one all-reduce beside the "
+        description="How ranks add up dense gradients: `flat`: in buckets, beside backward and the "
         "embeddings' exchange; `ddp`: torch's DistributedDataParallel.",
     )
     cuda_graph: bool = Field(

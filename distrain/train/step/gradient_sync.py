@@ -1,4 +1,4 @@
-"""How the ranks' dense gradients are added up: one flat all-reduce, or torch's own way.
+"""How the ranks' dense gradients are added up: pieces of one flat vector, or torch's own way.
 
 Either way all ranks begin with rank 0's parameters and buffers, and end a step with the same sums,
 and the same buffers, bit by bit.
@@ -6,6 +6,7 @@ and the same buffers, bit by bit.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from inspect import signature
 from itertools import accumulate
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from distrain.train.step.buckets import GradientBuckets
 from distrain.train.step.clipping import total_sq_norm
 from distrain.train.timing import PEERS, waiting
 
@@ -56,31 +58,40 @@ class GradientSync:
 
 
 class FlatSync(GradientSync):
-    """All gradients in one vector, added up by one all-reduce while the caller does other work."""
+    """All gradients in one vector, added up in buckets, which begin during the backward pass."""
 
     def __init__(self, module: nn.Module, num_ranks: int, group: dist.ProcessGroup | None = None):
         self.forward = module
         self.flat = FlatParameters(module)
         self.parameters = (self.flat.vector,)
-        self._num_ranks = num_ranks
-        self._group = group
-        self._work: dist.Work | None = None
         super().__init__(module, num_ranks, group)
+        self.buckets: GradientBuckets | None = None
         if num_ranks > 1:
             dist.broadcast(self.flat.vector.data, group=group, group_src=0)
+            self.buckets = GradientBuckets(
+                self.flat.grads,
+                self.flat.parameters,
+                self.flat.starts,
+                partial(dist.all_reduce, group=group, async_op=True),
+            )
+
+    def slice(self, last: bool) -> AbstractContextManager[None]:
+        """The last slice's backward pass begins the sums of what it has done with."""
+        if last and self.buckets is not None:
+            self.buckets.arm()
+        return super().slice(last)
 
     def start(self) -> None:
-        """Begin the all-reduce."""
-        if self._num_ranks > 1:
-            self._work = dist.all_reduce(self.flat.grads, group=self._group, async_op=True)
+        """Begin what the backward pass has not begun."""
+        if self.buckets is not None:
+            self.buckets.start()
         super().start()
 
     def finish(self) -> None:
-        """Wait for it; on a GPU only its stream waits, not the host."""
-        if self._work is not None:
+        """Wait for the sums; on a GPU only its stream waits, not the host."""
+        if self.buckets is not None:
             with waiting(PEERS):
-                self._work.wait()
-            self._work = None
+                self.buckets.finish()
         super().finish()
 
 
@@ -128,7 +139,7 @@ class FlatParameters:
     """All trainable parameters of a module in one vector, their gradients in a second one.
 
     The module's parameters and their `.grad` become views, and autograd adds to a gradient that is
-    there in place. So one all-reduce exchanges all gradients, one kernel updates all parameters,
+    there in place. So gradients are exchanged where they lie, one kernel updates all parameters,
     and one fills all gradients with zeros. The gaps between parameters hold zeros in both vectors,
     and no optimizer moves a zero that has a gradient of zero.
 
@@ -140,6 +151,8 @@ class FlatParameters:
 
     Attributes:
         vector: `[size]`, the parameters; its `.grad` is the vector of gradients, `[size]`.
+        parameters: The module's, in the order in which they lie in it.
+        starts: Where each of them begins.
 
     >>> layer = nn.Linear(2, 1)
     >>> flat = FlatParameters(layer)
@@ -154,6 +167,7 @@ class FlatParameters:
             raise ValueError(f"one vector needs parameters of one device and dtype, not {kinds}")
         device, dtype = kinds.pop()
         *starts, size = accumulate((_padded(p.numel()) for p in parameters), initial=0)
+        self.parameters, self.starts = tuple(parameters), tuple(starts)
         values = torch.zeros(size, dtype=dtype, device=device)
         self.grads = torch.zeros_like(values)
         for parameter, start in zip(parameters, starts, strict=True):

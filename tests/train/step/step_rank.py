@@ -12,6 +12,7 @@ from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
+from distrain.train.step import buckets
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -140,4 +141,5 @@ def results(rank, num_ranks):
 
 
 if __name__ == "__main__":
+    buckets.LEAST_BYTES = 256  # so that the small models' gradients travel in several
     run_gangs(Path(sys.argv[1]), SHARES, results)
