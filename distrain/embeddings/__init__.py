@@ -15,12 +15,13 @@ from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.embeddings.columns import Combiner, TableColumn, first_of_tables
 from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.host_memory import empty
-from distrain.embeddings.peers import Peers
+from distrain.embeddings.peers import Arriving, Peers
 from distrain.embeddings.route import Route, Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.embeddings.store import PLACEMENTS, Store
 
 __all__ = [
+    "Arriving",
     "CanonicalTensor",
     "Combiner",
     "EmbeddingCollection",

@@ -1,6 +1,6 @@
 """All embedding tables of a model, and the five verbs of a training step on them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -254,7 +254,6 @@ class EmbeddingCollection(nn.Module):
             sums.append(total)
         return tuple(sums)
 
-    @torch.no_grad()
     def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
         """Add the ranks' sums, in rank order; collective where ranks share the tables.
 
@@ -264,10 +263,27 @@ class EmbeddingCollection(nn.Module):
             For each store the rows to update on this rank and their gradients: of all touched rows
             if it is replicated, of those that live here if it is row-wise.
         """
-        return tuple(
-            TouchedRows(*store.exchange(own_sums, own))
+        return self.begin_exchange(route, sums)()
+
+    @torch.no_grad()
+    def begin_exchange(
+        self, route: Route, sums: Sequence[Tensor]
+    ) -> Callable[[], tuple[TouchedRows, ...]]:
+        """Begin an `exchange`; returns what ends it and gives its result.
+
+        The caller may do other work meanwhile, other collective operations too. Its place in their
+        order is here: the end waits, and calls none.
+        """
+        ends = [
+            store.begin_exchange(own_sums, own)
             for store, own, own_sums in zip(self.stores, route.stores, sums, strict=True)
-        )
+        ]
+
+        @torch.no_grad()
+        def finish() -> tuple[TouchedRows, ...]:
+            return tuple(TouchedRows(*end()) for end in ends)
+
+        return finish
 
     def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
         """The embeddings of a batch: `route`, `fetch` and `expand` in one."""

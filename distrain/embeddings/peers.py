@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,6 +61,36 @@ class Peers:
         )
         return received
 
+    def begin_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> "Arriving":
+        """Begin an `exchange_rows`; `arrived` ends it."""
+        received = rows.new_empty(sum(receive), *rows.shape[1:])
+        sent = rows.contiguous()
+        work = dist.all_to_all_single(
+            received, sent, list(receive), list(send), group=self.group, async_op=True
+        )
+        return Arriving(received, sent, work)
+
+    def begin_gather(self, rows: Tensor, most: int) -> "Arriving":
+        """Begin to gather every rank's rows, each filled up to `most`; `arrived` ends it.
+
+        `[num_ranks, most, ...]`.
+        """
+        sent = _padded(rows, most).contiguous()
+        received = rows.new_empty(self.num_ranks, most, *rows.shape[1:])
+        work = None
+        if most:
+            work = dist.all_gather(list(received), sent, group=self.group, async_op=True)
+        return Arriving(received, sent, work)
+
+    def arrived(self, arriving: "Arriving") -> Tensor:
+        """Wait for rows that are on their way; on a GPU only its stream waits, not the host.
+
+        No collective operation: other ranks may not have asked yet.
+        """
+        if arriving.work is not None:
+            arriving.work.wait()
+        return arriving.received
+
     def add_up(self, values: Tensor) -> Tensor:
         """The sum over the ranks, in rank order, so that all ranks get the same bits."""
         if self.num_ranks == 1:
@@ -83,6 +114,14 @@ class Peers:
         out = rows.new_empty(self.num_ranks, *rows.shape)
         dist.all_gather(list(out), rows.contiguous(), group=self.group)
         return out
+
+
+class Arriving(NamedTuple):
+    """Rows on their way between the ranks; neither tensor may be touched until `Peers.arrived`."""
+
+    received: Tensor
+    sent: Tensor
+    work: dist.Work | None
 
 
 def _padded(rows: Tensor, length: int) -> Tensor:

@@ -5,6 +5,7 @@ gradients, add them in rank order, and make the same update. A rank with u disti
 sends `(W-1) * u * (R + 4)` bytes, its ids included.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -65,11 +66,23 @@ def fetch(weight: Tensor, route: ReplicatedRoute, peers: Peers) -> Tensor:
     return kernels.gather(weight, route.keys)
 
 
-def exchange(sums: Tensor, route: ReplicatedRoute, peers: Peers) -> tuple[Tensor, Tensor]:
-    """Add the ranks' sums `[u, dim]` in rank order: the rows to update `[v]`, and `[v, dim]`."""
+def begin_exchange(
+    sums: Tensor, route: ReplicatedRoute, peers: Peers
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Begin to bring the ranks' sums `[u, dim]` together; returns what adds them in rank order.
+
+    That gives the rows to update `[v]`, and their sums `[v, dim]`.
+    """
     if peers.num_ranks == 1:
-        return route.touched, sums
-    parts = peers.gather_rows(sums, [len(own) for own in route.inverse])
-    total = sums.new_zeros(len(route.touched), sums.shape[1])
-    add_parts(parts, route.inverse, total)
-    return route.touched, total
+        return lambda: (route.touched, sums)
+    lengths = [len(own) for own in route.inverse]
+    arriving = peers.begin_gather(sums, max(lengths))
+
+    def finish() -> tuple[Tensor, Tensor]:
+        gathered = peers.arrived(arriving)
+        parts = [rows[:length] for rows, length in zip(gathered, lengths, strict=True)]
+        total = sums.new_zeros(len(route.touched), sums.shape[1])
+        add_parts(parts, route.inverse, total)
+        return route.touched, total
+
+    return finish

@@ -7,6 +7,7 @@ rank order and update. A rank with u distinct rows of R bytes sends about
 `(W-1)/W * u * (2R + 4)` bytes: ids, rows that others asked for, sums.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -106,12 +107,19 @@ def fetch(weight: Tensor, route: RowWiseRoute, peers: Peers) -> Tensor:
     return kernels.gather(arrived, route.arrival)
 
 
-def exchange(sums: Tensor, route: RowWiseRoute, peers: Peers) -> tuple[Tensor, Tensor]:
-    """Bring the sums `[u, dim]` to the rows' owners, which add them in rank order; collective.
+def begin_exchange(
+    sums: Tensor, route: RowWiseRoute, peers: Peers
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Begin to bring the sums `[u, dim]` to the rows' owners; returns what adds them in rank order.
 
-    Returns the rows of the own weight to update `[v]`, and their sums over all ranks `[v, dim]`.
+    That gives the rows of the own weight to update `[v]`, and their sums `[v, dim]`.
     """
-    arrived = peers.exchange_rows(kernels.gather(sums, route.by_owner), route.asked, route.wanted)
-    total = sums.new_zeros(len(route.touched), sums.shape[1])
-    add_parts(torch.split(arrived, list(route.wanted)), route.inverse, total)
-    return route.touched, total
+    arriving = peers.begin_rows(kernels.gather(sums, route.by_owner), route.asked, route.wanted)
+
+    def finish() -> tuple[Tensor, Tensor]:
+        arrived = peers.arrived(arriving)
+        total = sums.new_zeros(len(route.touched), sums.shape[1])
+        add_parts(torch.split(arrived, list(route.wanted)), route.inverse, total)
+        return route.touched, total
+
+    return finish

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
 
@@ -200,15 +200,26 @@ class Store:
                 sums,
             )
 
-    def exchange(self, sums: Tensor, route: StoreRoute) -> tuple[Tensor, Tensor]:
-        """The rows to update on this rank `[v]`, and their gradients `[v, dim]`."""
+    def begin_exchange(
+        self, sums: Tensor, route: StoreRoute
+    ) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Begin to add the ranks' sums up; returns what ends that.
+
+        Its result: the rows to update on this rank `[v]`, and their gradients `[v, dim]`.
+        """
         if isinstance(route.rows, row_wise.RowWiseRoute):
-            touched, grads = row_wise.exchange(sums, route.rows, self.peers)
+            end = row_wise.begin_exchange(sums, route.rows, self.peers)
         else:
-            touched, grads = replicated.exchange(sums, route.rows, self.peers)
-        if self.cache is not None:
-            touched = self.cache.places(touched)
-            self.cache.changed(touched)
+            end = replicated.begin_exchange(sums, route.rows, self.peers)
+        return end if self.cache is None else partial(self._in_cache, end, self.cache)
+
+    @staticmethod
+    def _in_cache(
+        end: Callable[[], tuple[Tensor, Tensor]], cache: RowCache
+    ) -> tuple[Tensor, Tensor]:
+        touched, grads = end()
+        touched = cache.places(touched)
+        cache.changed(touched)
         return touched, grads
 
     @cached_property

@@ -48,6 +48,11 @@ class CountingPeers:
         assert list(map(len, arrived)) == list(receive)
         return torch.cat(arrived)
 
+    begin_rows = exchange_rows
+
+    def arrived(self, rows):
+        return rows
+
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
 @pytest.mark.parametrize("dim", [4, 7])
@@ -63,7 +68,7 @@ def test_what_it_says_is_what_it_hands_over(num_ranks, dim):
         route = row_wise.make_route(grouping, STARTS, peers)
         weight = torch.zeros(row_wise.num_local_rows(80, peers), dim)
         rows = row_wise.fetch(weight, route, peers)
-        row_wise.exchange(torch.ones_like(rows), route, peers)
+        row_wise.begin_exchange(torch.ones_like(rows), route, peers)()
         told[rank] = (route.sent_bytes(4 * dim), peers.sent_bytes)
 
     running = [threading.Thread(target=step, args=(rank,)) for rank in range(num_ranks)]

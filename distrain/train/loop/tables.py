@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.embeddings import Arriving, EmbeddingCollection, Peers, TableColumn
 from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ranks
 from distrain.models import TableFactory
 from distrain.schema import Schema
@@ -29,6 +29,11 @@ class WaitTrackingPeers(Peers):
         """See `Peers`."""
         with waiting(PEERS):
             return super().exchange_rows(rows, send, receive)
+
+    def arrived(self, arriving: Arriving) -> Tensor:
+        """See `Peers`."""
+        with waiting(PEERS):
+            return super().arrived(arriving)
 
     def count_up(self, counts: Tensor) -> Tensor:
         """See `Peers`."""

@@ -86,7 +86,8 @@ class GradientBuckets:
                 while self.begun < len(self._pieces) and not self._missing[self.begun]:
                     self._begin_next()
 
-        parameter.register_post_accumulate_grad_hook(has_come)
+        # torch has not annotated it.
+        parameter.register_post_accumulate_grad_hook(has_come)  # type: ignore[no-untyped-call]
 
     def _begin_next(self) -> None:
         work = self._all_reduce(self._pieces[self.begun])

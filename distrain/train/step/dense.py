@@ -14,6 +14,7 @@ from distrain.errors import ModelError, SpecError
 from distrain.optimizers import optimizer_facts
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train.step.gradient_sync import DdpSync, FlatSync, GradientSync
+from distrain.train.step.split_backward import SplitBackward
 
 # A compilation takes half a minute or so, so it is for numbers of rows that come again and again.
 # A rank's batches differ by a few rows where the lanes do not divide the global batch.
@@ -28,6 +29,7 @@ class DenseTraining:
 
         zero_grad()
             with slice(last): forward(embedded, continuous), ..., backward(loss)
+        backward_rest()
         start_sync()
         ...                     # other work, which the exchange overlaps
         finish_sync()           # gradients are now the sums over the ranks
@@ -37,6 +39,10 @@ class DenseTraining:
     Gradients are *added up* over the ranks, so a rank's loss is its share of the global loss: the
     sum of its rows' losses divided by the rows of all ranks. No factor of the number of ranks
     appears anywhere.
+
+    Where `splits`, the last backward pass may be parted (`SplitBackward`): the leaves have their
+    gradients after `backward`, the parameters after `backward_rest`, which begins their exchange
+    layer by layer. What the caller exchanges between the two goes first, on every rank.
 
     The optimizer's fused kernels, the flat vectors and the precision follow `train`; see
     `docs/spec.md`. Making one is a collective operation: all ranks begin with rank 0's parameters.
@@ -59,12 +65,15 @@ class DenseTraining:
         self._precision = train.precision
         self._device = next(module.parameters()).device
         self._compiled = train.compile
+        self._rest: SplitBackward | None = None
         forward = DenseForward(module, train.precision, train.compile)
         self.sync: GradientSync
         if train.dense_sync == "ddp" and num_ranks > 1:
             self.sync = DdpSync(forward, train.micro_batches, group)
         else:
             self.sync = FlatSync(forward, num_ranks, group)
+        # A compiled backward pass is one node of the graph.
+        self.splits = num_ranks > 1 and train.dense_sync == "flat" and not train.compile
         self.optimizer = DenseOptimizer(self.sync.parameters, train.optimizer)
         self.zero_grad()
 
@@ -82,10 +91,26 @@ class DenseTraining:
             logits: Tensor = self.sync.forward(embedded, continuous)
         return logits
 
-    def backward(self, loss: Tensor) -> None:
-        """Add this slice's gradients to the parameters' and set those of the leaves."""
+    def backward(self, loss: Tensor, leaves: Sequence[Tensor] | None = None) -> None:
+        """Add this slice's gradients to the parameters' and set those of the leaves.
+
+        Args:
+            leaves: If given, only theirs; `backward_rest` then does the parameters'.
+        """
         with arithmetic(self._precision, self._device), compiler_errors(self._compiled):
-            torch.autograd.backward(loss)
+            if leaves is None:
+                torch.autograd.backward(loss)
+                return
+            self._rest = SplitBackward(loss, leaves, self.sync.trained)
+            self._rest.to_leaves()
+
+    def backward_rest(self) -> None:
+        """Do what the last `backward` left."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            with arithmetic(self._precision, self._device):
+                self.sync.arm()
+                rest.to_parameters()
 
     def start_sync(self) -> None:
         """Begin to add the ranks' gradients up; every rank calls it in every step."""

@@ -32,10 +32,12 @@ class GradientSync:
     Attributes:
         forward: The module to call.
         parameters: What the optimizer updates, with gradients that stay where they are.
+        trained: The module's parameters that have gradients.
     """
 
     forward: nn.Module
     parameters: Sequence[nn.Parameter]
+    trained: Sequence[nn.Parameter]
 
     def __init__(self, module: nn.Module, num_ranks: int, group: dist.ProcessGroup | None):
         self._buffers = BufferSync(module, num_ranks, group)
@@ -43,6 +45,9 @@ class GradientSync:
     def slice(self, last: bool) -> AbstractContextManager[None]:
         """Around forward and backward of one slice of a step's rows."""
         return nullcontext()
+
+    def arm(self) -> None:
+        """Let the coming backward pass, the step's last one, begin the sums of what it has done."""
 
     def start(self) -> None:
         """Begin to add up, after the step's last backward pass."""
@@ -64,6 +69,7 @@ class FlatSync(GradientSync):
         self.forward = module
         self.flat = FlatParameters(module)
         self.parameters = (self.flat.vector,)
+        self.trained = self.flat.parameters
         super().__init__(module, num_ranks, group)
         self.buckets: GradientBuckets | None = None
         if num_ranks > 1:
@@ -75,11 +81,10 @@ class FlatSync(GradientSync):
                 partial(dist.all_reduce, group=group, async_op=True),
             )
 
-    def slice(self, last: bool) -> AbstractContextManager[None]:
-        """The last slice's backward pass begins the sums of what it has done with."""
-        if last and self.buckets is not None:
+    def arm(self) -> None:
+        """See `GradientSync`."""
+        if self.buckets is not None:
             self.buckets.arm()
-        return super().slice(last)
 
     def start(self) -> None:
         """Begin what the backward pass has not begun."""
@@ -109,7 +114,7 @@ class DdpSync(GradientSync):
             **_NO_BUFFERS,
         )
         self._ddp.register_comm_hook(group, _sum_over_ranks)
-        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.parameters = self.trained = [p for p in module.parameters() if p.requires_grad]
         super().__init__(module, dist.get_world_size(group), group)
 
     def slice(self, last: bool) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
 """One training step: look up, run the dense part, exchange, update."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -68,22 +68,35 @@ class TrainStep:
             self.dense.zero_grad()
             if route is None:
                 route = tables.route(*self.model.table_ids(batch))
-            logits, loss_sum, sums = self._forward_backward(batch, route, global_rows)
+            logits, loss_sum, finish = self._forward_backward(batch, route, global_rows)
         with clock.phase("exchange"):
-            touched = tables.exchange(route, sums)
+            touched = finish()
+        if self._clip_grad_norm is None:  # rows need not wait for the dense gradients
+            self._update_rows(touched, lr, 1.0, clock)
+        with clock.phase("exchange"):
             self.dense.finish_sync()
+        scale = None
+        if self._clip_grad_norm is not None:
+            with clock.phase("optimizer"):
+                scale = self._scale(touched, self._clip_grad_norm)
+            self._update_rows(touched, lr, scale, clock)
         with clock.phase("optimizer"):
-            scale = self._scale(touched)
-            self.sparse_optimizer.apply(touched, lr, scale=1.0 if scale is None else scale)
             self.dense.step(lr, scale)
         return logits, loss_sum
 
+    def _update_rows(
+        self, touched: Sequence[TouchedRows], lr: float, scale: float | Tensor, clock: PhaseClock
+    ) -> None:
+        with clock.phase("optimizer"):
+            self.sparse_optimizer.apply(touched, lr, scale=scale)
+
     def _forward_backward(
         self, batch: Batch, route: Route, global_rows: int
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Logits, the sum of losses, and this rank's sums of embedding gradients.
+    ) -> tuple[Tensor, Tensor, Callable[[], tuple[TouchedRows, ...]]]:
+        """Logits, the sum of losses, and what ends the exchange of the embeddings' gradients.
 
-        The exchange of dense gradients has begun when it returns.
+        That exchange and the one of dense gradients have begun when it returns: in one order on all
+        ranks, whatever their batches.
         """
         tables = self.model.embeddings
         rows = tables.fetch(route)
@@ -95,12 +108,17 @@ class TrainStep:
             leaves = self._one_slice(batch, route, rows, part, global_rows, logits, losses)
             sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
         leaves = self._one_slice(batch, route, rows, last, global_rows, logits, losses, last=True)
-        # Adding up rows takes a while, in which the dense gradients are on their way.
-        self.dense.start_sync()
+        if not self.dense.splits:
+            self.dense.start_sync()
         sums = tables.collect(route, [leaf.grad for leaf in leaves], last, sums)
+        finish = tables.begin_exchange(route, sums)
+        if self.dense.splits:
+            # Rows are on their way while this makes the parameters' gradients.
+            self.dense.backward_rest()
+            self.dense.start_sync()
         if len(logits) == 1:
-            return logits[0], losses[0], sums
-        return torch.cat(logits), torch.stack(losses).sum(), sums
+            return logits[0], losses[0], finish
+        return torch.cat(logits), torch.stack(losses).sum(), finish
 
     def _one_slice(
         self,
@@ -119,15 +137,14 @@ class TrainStep:
         with self.dense.slice(last):
             output = self.dense.forward(embedded, few.continuous)
             loss = task.loss(output, few)
-            self.dense.backward(loss / global_rows)
+            splits = last and self.dense.splits
+            self.dense.backward(loss / global_rows, embedded if splits else None)
         logits.append(task.logits(output.detach()))
         losses.append(loss.detach())
         return embedded
 
-    def _scale(self, touched: Sequence[TouchedRows]) -> Tensor | None:
-        """The factor on all gradients that clips their norm, on the device; `None` for 1."""
-        if self._clip_grad_norm is None:
-            return None
+    def _scale(self, touched: Sequence[TouchedRows], max_norm: float) -> Tensor:
+        """The factor on all gradients that clips their norm, on the device."""
         sq_norm, tables = self.dense.grad_sq_norm(), self.model.embeddings
         whole: list[Tensor] = []
         shared: list[Tensor] = []
@@ -138,7 +155,7 @@ class TrainStep:
             sq_norm = sq_norm + rows_sq_norm(whole)
         if shared:
             sq_norm = sq_norm + tables.peers.add_up(rows_sq_norm(shared))
-        return clip_scale(sq_norm, self._clip_grad_norm)
+        return clip_scale(sq_norm, max_norm)
 
 
 def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOptimizer:

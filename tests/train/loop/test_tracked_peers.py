@@ -34,3 +34,22 @@ def test_a_rank_in_a_collective_operation_waits_for_its_peers(
     OPERATIONS[name](WaitTrackingPeers(0, 2))
     assert waits == [PEERS]
     assert wait_of(threading.get_ident()) == ""
+
+
+@pytest.mark.parametrize("gathers", [True, False])
+def test_it_waits_for_rows_on_their_way_only_when_it_asks_for_them(
+    gathers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[str] = []
+
+    class Work:
+        def wait(self) -> None:
+            waits.append(wait_of(threading.get_ident()))
+
+    for operation in ("all_gather", "all_to_all_single"):
+        monkeypatch.setattr(dist, operation, lambda *_, **__: Work())
+    peers = WaitTrackingPeers(0, 2)
+    arriving = peers.begin_gather(ROWS, 2) if gathers else peers.begin_rows(ROWS, [1, 1], [1, 1])
+    assert waits == []
+    assert len(peers.arrived(arriving)) == 2
+    assert waits == [PEERS]

@@ -100,12 +100,15 @@ def test_slices_give_what_the_whole_batch_gives(slices, kind):
 
 
 @pytest.mark.parametrize("slices", [1, 3])
-def test_a_step_exchanges_and_updates_once(slices, monkeypatch):
+@pytest.mark.parametrize("splits", [False, True])
+def test_a_step_exchanges_and_updates_once(slices, splits, monkeypatch):
     step = make_step(micro_batches=slices)
+    step.dense.splits = splits  # as with several ranks
     calls = []
     for owner, name in (
         (step.model.embeddings, "fetch"),
-        (step.model.embeddings, "exchange"),
+        (step.model.embeddings, "begin_exchange"),
+        (step.dense, "backward_rest"),
         (step.dense, "start_sync"),
         (step.dense, "finish_sync"),
         (step.dense, "step"),
@@ -115,7 +118,19 @@ def test_a_step_exchanges_and_updates_once(slices, monkeypatch):
             owner, name, lambda *a, _n=name, _v=verb, **k: calls.append(_n) or _v(*a, **k)
         )
     train(step, batches(count=1))
-    assert calls == ["fetch", "start_sync", "exchange", "finish_sync", "step"]
+    begun = ["start_sync", "begin_exchange"]
+    if splits:  # rows first, while the parameters' gradients are made
+        begun = ["begin_exchange", "backward_rest", "start_sync"]
+    assert calls == ["fetch", *begun, "finish_sync", "step"]
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_a_backward_pass_in_halves_changes_no_bit(slices):
+    steps = [make_step(micro_batches=slices) for _ in range(2)]
+    steps[1].dense.splits = True
+    (one, told), (other, told_too) = (train(step, batches(count=3)) for step in steps)
+    assert all(map(torch.equal, one, other))
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(told, told_too, strict=True))
 
 
 def test_a_step_without_rows_changes_nothing_and_returns_nothing():

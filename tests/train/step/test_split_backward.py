@@ -1,0 +1,103 @@
+"""The two halves of a backward pass: the bits of one pass, and leaves before parameters."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch_checks import one_torch_thread
+
+from distrain.models.blocks.functional import linear_over
+from distrain.train.step.split_backward import SplitBackward
+
+
+class Tied(nn.Module):
+    """Uses one weight twice: `cut`, as tensors of their own, or as it is."""
+
+    def __init__(self, cut):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8) / 3)
+        self.cut = cut
+
+    def forward(self, leaf, _):
+        half = functional.linear(leaf, self.weight) if self.cut else leaf @ self.weight
+        return half.relu() @ self.weight.t() if self.cut else half.relu() @ self.weight
+
+
+class Joined(nn.Module):
+    """A tower for the numbers, whose output meets the leaf; a first layer cut for parts."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.bottom = nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True))
+        self.first = nn.Linear(16 + 3, 8)
+        self.norm = norm
+        self.top = nn.Sequential(nn.ReLU(inplace=True), nn.Dropout(0.2), nn.Linear(8, 1))
+        self.unused = nn.Parameter(torch.ones(2))
+
+    def forward(self, leaf, numbers):
+        below = self.bottom(numbers)
+        joined = linear_over(self.first, [leaf, numbers, leaf * below])
+        return self.top(self.norm(joined))
+
+
+NETWORKS = {
+    "plain": lambda: Joined(nn.Identity()),
+    "batch norm": lambda: Joined(nn.BatchNorm1d(8)),
+    "layer norm": lambda: Joined(nn.LayerNorm(8)),
+    "one weight, cut": lambda: Tied(cut=True),
+    "one weight, as it is": lambda: Tied(cut=False),
+    "the leaf unused": lambda: nn.Bilinear(8, 3, 1),
+}
+
+
+def gradients(network, split, rows, dtype):
+    """Gradients of a leaf and of parameters, and which parameters had theirs before the rest."""
+    torch.manual_seed(1)
+    leaf = torch.randn(rows, 8).requires_grad_()
+    numbers = torch.randn(rows, 3)
+    for parameter in network.parameters():
+        parameter.grad = torch.full_like(parameter, 0.5)
+    given = leaf.detach() if isinstance(network, nn.Bilinear) else leaf
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        loss = network(given, numbers).float().square().sum()
+    if split:
+        backward = SplitBackward(loss, [leaf], network.parameters())
+        backward.to_leaves()
+        early = [not torch.equal(p.grad, torch.full_like(p, 0.5)) for p in network.parameters()]
+        assert any(early) == (not backward.parts)
+        backward.to_parameters()
+    else:
+        loss.backward()
+    return [leaf.grad, *(p.grad for p in network.parameters())]
+
+
+@pytest.mark.parametrize("rows", [64, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_two_halves_give_the_bits_of_one_pass(name, dtype, rows):
+    with one_torch_thread():
+        torch.manual_seed(0)
+        network = NETWORKS[name]()
+        whole = gradients(network, False, rows, dtype)
+        halves = gradients(network, True, rows, dtype)
+    for one, other in zip(whole, halves, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["plain", "batch norm", "layer norm"])
+def test_usual_networks_are_parted(name):
+    network = NETWORKS[name]()
+    leaf = torch.ones(4, 8, requires_grad=True)
+    loss = network(leaf, torch.ones(4, 3)).sum()
+    assert SplitBackward(loss, [leaf], network.parameters()).parts
+
+
+def test_no_rows_give_zeros():
+    network = NETWORKS["plain"]()
+    leaf = torch.ones(0, 8, requires_grad=True)
+    backward = SplitBackward(network(leaf, torch.ones(0, 3)).sum(), [leaf], network.parameters())
+    backward.to_leaves()
+    backward.to_parameters()
+    assert leaf.grad.shape == (0, 8)
+    assert not network.first.weight.grad.any()
