@@ -1,6 +1,7 @@
 """Names of runs and of the files in a run directory."""
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -115,8 +116,17 @@ class RunPaths:
     def attempts(self) -> tuple[int, ...]:
         """The attempts that left logs or hashes, the oldest first."""
         names = [path.name for folder in (self.logs, self.audits) for path in _inside(folder)]
-        numbers = {name.removeprefix(_ATTEMPT) for name in names if name.startswith(_ATTEMPT)}
-        return tuple(sorted(int(number) for number in numbers if number.isdecimal()))
+        return attempts_of(names)
+
+
+def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
+    """The attempts that some folders are of, by their names, the oldest first.
+
+    >>> attempts_of(["attempt-2", "attempt-1", "other"])
+    (1, 2)
+    """
+    numbers = {name.removeprefix(_ATTEMPT) for name in names if name.startswith(_ATTEMPT)}
+    return tuple(sorted(int(number) for number in numbers if number.isdecimal()))
 
 
 def of_all_ranks(file: Path) -> dict[int, Path]:

@@ -5,6 +5,7 @@ from distrain.runs.history import History
 from distrain.runs.locks import RunInUse
 from distrain.runs.log_bytes import (
     BeyondLog,
+    LogFiles,
     LogSlice,
     log_extent,
     log_modified_s,
@@ -32,16 +33,26 @@ from distrain.runs.run_file import (
     read_summary,
     untrained,
 )
-from distrain.runs.run_folder import FileInRun, NotInRun, RunFolder
+from distrain.runs.run_folder import DescriptorReader, FileInRun, FileReader, NotInRun, RunFolder
 from distrain.runs.served import NotOurs, ServedRun, last_attempt
 from distrain.runs.status import RunStatus, read_status
+from distrain.runs.stored import (
+    StoredFolder,
+    StoredRun,
+    fetch_run,
+    open_run_folder,
+    put_pictures,
+)
 from distrain.runs.summary import Summary, summarise
 
 __all__ = [
     "BROKEN_OFF",
     "BeyondLog",
+    "DescriptorReader",
     "FileInRun",
+    "FileReader",
     "History",
+    "LogFiles",
     "LogSlice",
     "LoggedError",
     "NotOurs",
@@ -57,9 +68,12 @@ __all__ = [
     "RunStatus",
     "ServedRun",
     "ServiceMark",
+    "StoredFolder",
+    "StoredRun",
     "Summary",
     "check_new_run",
     "differences",
+    "fetch_run",
     "find_logs",
     "first_error",
     "last_attempt",
@@ -67,6 +81,8 @@ __all__ = [
     "log_modified_s",
     "log_pieces",
     "open_run",
+    "open_run_folder",
+    "put_pictures",
     "read_log",
     "read_log_slice",
     "read_log_tail",

@@ -6,11 +6,12 @@ was written anew is noticed.
 """
 
 import json
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from distrain.runs.run_folder import FileReader
 
 _LONGEST_BYTES = 64 * 2**20
 _CHECKED_BYTES = 4096
@@ -34,11 +35,11 @@ class NewRecords:
     damaged: int = 0
 
 
-def read_new_records(file: int | None, since: str | None, limit_bytes: int) -> NewRecords:
+def read_new_records(file: FileReader | None, since: str | None, limit_bytes: int) -> NewRecords:
     """Read whole lines, up to a limit, or one line that is longer.
 
     Args:
-        file: A descriptor of the file; `None`: there is none yet.
+        file: The file; `None`: there is none yet.
         since: The cursor that came with the last call; `None` reads from the beginning.
         limit_bytes: What is read at once.
 
@@ -49,7 +50,7 @@ def read_new_records(file: int | None, since: str | None, limit_bytes: int) -> N
     known = _parsed(since) if since is not None else None
     if file is None:
         return NewRecords((), _cursor(0, 0, 0), known is None or known[1] > 0, more=False)
-    number, size = os.fstat(file).st_ino, os.fstat(file).st_size
+    number, size = file.number, file.size_bytes
     start = known[1] if known is not None and _holds(file, number, known) else 0
     restart = known is None or start != known[1]
     lines = _whole_lines(file, start, limit_bytes, size)
@@ -61,9 +62,9 @@ def read_new_records(file: int | None, since: str | None, limit_bytes: int) -> N
     return NewRecords(records, cursor, restart, more, len(found) - len(records))
 
 
-def _whole_lines(file: int, start: int, limit_bytes: int, size: int) -> bytes:
+def _whole_lines(file: FileReader, start: int, limit_bytes: int, size: int) -> bytes:
     while True:
-        data = os.pread(file, limit_bytes, start)
+        data = file.pread(limit_bytes, start)
         whole = data[: data.rfind(b"\n") + 1]
         if whole or start + limit_bytes >= size:
             return whole
@@ -80,13 +81,13 @@ def _record(line: bytes) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _holds(file: int, number: int, known: tuple[int, int, int]) -> bool:
+def _holds(file: FileReader, number: int, known: tuple[int, int, int]) -> bool:
     return known[0] in (0, number) and _checksum(file, known[1]) == known[2]
 
 
-def _checksum(file: int, end: int) -> int:
+def _checksum(file: FileReader, end: int) -> int:
     begin = max(0, end - _CHECKED_BYTES)
-    data = os.pread(file, end - begin, begin) if end else b""
+    data = file.pread(end - begin, begin) if end else b""
     return zlib.crc32(data) if len(data) == end - begin else -1
 
 

@@ -11,12 +11,33 @@ does not decide which other files are read.
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from distrain.run_paths import first_byte_of_part, log_end, unnumbered_parts
+
+
+class LogFiles(Protocol):
+    """The files of one rank's log where they are not files of this machine."""
+
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the log's files, by their names."""
+
+    def read(self, name: str, first: int, num_bytes: int) -> bytes:
+        """Bytes of a file, fewer where it ends; a `FileNotFoundError` if it is gone."""
+
+    def modified_s(self, name: str) -> float:
+        """When a file was written, in unix time."""
+
+    def close(self) -> None:
+        """Let go of them."""
+
+
+Folder = int | LogFiles
+"""A descriptor of the log's folder, or the log's files elsewhere."""
 
 _TRIES = 20  # how often a log is looked at whose parts go away meanwhile
 _END_BYTES = 32
@@ -65,43 +86,47 @@ class BeyondLog(ValueError):
         super().__init__(f"byte {offset:,} is beyond the log's end, {end:,}")
 
 
-def log_pieces(folder: int, log_name: str) -> list[Piece]:
+def log_pieces(folder: Folder, log_name: str) -> list[Piece]:
     """The pieces of a log in order; empty if there is no such log.
 
     Args:
-        folder: A descriptor of the log's folder.
+        folder: A descriptor of the log's folder, or the files elsewhere.
         log_name: The name of its file there, `rank-0.log`, say.
 
     Raises:
         OSError: The folder cannot be read, or a piece is no plain file.
     """
+    sizes = None if isinstance(folder, int) else folder.sizes()
     found = {}
-    for name in os.listdir(folder):
+    for name in os.listdir(folder) if isinstance(folder, int) else sizes or ():
         first = 0 if name == log_name else first_byte_of_part(name, log_name)
-        if first is not None and (size := _size(folder, name)) is not None:
+        if first is not None and (size := _size(folder, name, sizes)) is not None:
             found[first] = Piece(name, first, first + size)
     pieces = [found[first] for first in sorted(found)]
     for name in unnumbered_parts(log_name):
-        if pieces and (size := _size(folder, name)) is not None:
+        if pieces and (size := _size(folder, name, sizes)) is not None:
             pieces.append(Piece(name, pieces[-1].end, pieces[-1].end + size))
     return pieces
 
 
-def log_extent(folder: int, log_name: str) -> tuple[int, bool]:
+def log_extent(folder: Folder, log_name: str) -> tuple[int, bool]:
     """Where a log ends, as far as it is known, and whether it is closed."""
     _, end, is_closed = _look(folder, log_name)
     return end, is_closed
 
 
-def log_modified_s(folder: int, log_name: str) -> float | None:
+def log_modified_s(folder: Folder, log_name: str) -> float | None:
     """When something was last written to a log, in unix time; `None` if there is none."""
     pieces = log_pieces(folder, log_name)
     with suppress(FileNotFoundError, IndexError):
-        return os.stat(pieces[-1].name, dir_fd=folder, follow_symlinks=False).st_mtime
+        last = pieces[-1].name
+        if not isinstance(folder, int):
+            return folder.modified_s(last)
+        return os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime
     return None
 
 
-def read_log_slice(folder: int, log_name: str, offset: int, limit: int) -> LogSlice:
+def read_log_slice(folder: Folder, log_name: str, offset: int, limit: int) -> LogSlice:
     """Read up to `limit` bytes from a byte on, up to the next gap.
 
     If the byte itself is in a gap, the slice begins behind it. No bytes: there are none yet, or no
@@ -119,7 +144,7 @@ def read_log_slice(folder: int, log_name: str, offset: int, limit: int) -> LogSl
     return _slice(folder, log_name, offset, limit)
 
 
-def read_log_tail(folder: int, log_name: str, limit: int, lines: int | None = None) -> LogSlice:
+def read_log_tail(folder: Folder, log_name: str, limit: int, lines: int | None = None) -> LogSlice:
     """Read the last `limit` bytes, or the last lines within them; notes tell of gaps.
 
     Raises:
@@ -152,7 +177,7 @@ def what_was_left_out(num_bytes: int) -> bytes:
     return f"\n[... distrain left out {num_bytes:,} bytes here ...]\n".encode()
 
 
-def _slice(folder: int, log_name: str, offset: int, limit: int) -> LogSlice:
+def _slice(folder: Folder, log_name: str, offset: int, limit: int) -> LogSlice:
     pieces, end, is_closed = _look(folder, log_name)
     if offset > end:
         raise BeyondLog(offset, end)
@@ -163,7 +188,7 @@ def _slice(folder: int, log_name: str, offset: int, limit: int) -> LogSlice:
     return LogSlice(data, first, first + len(data), end, is_closed, gaps)
 
 
-def _tail(folder: int, log_name: str, limit: int, lines: int | None) -> LogSlice:
+def _tail(folder: Folder, log_name: str, limit: int, lines: int | None) -> LogSlice:
     pieces, end, is_closed = _look(folder, log_name)
     found: list[bytes] = []
     gaps: list[tuple[int, int]] = []
@@ -195,14 +220,14 @@ def _last_lines(data: bytes, wanted: int, *, at_end: bool) -> tuple[int, int]:
     return at + 1, 0
 
 
-def _look(folder: int, log_name: str) -> tuple[Sequence[Piece], int, bool]:
+def _look(folder: Folder, log_name: str) -> tuple[Sequence[Piece], int, bool]:
     closed_at = _closed_at(folder, log_name)  # first: what is there then is all there will be
     pieces = log_pieces(folder, log_name)
     end = max(pieces[-1].end if pieces else 0, closed_at or 0)
     return pieces, end, closed_at is not None
 
 
-def _closed_at(folder: int, log_name: str) -> int | None:
+def _closed_at(folder: Folder, log_name: str) -> int | None:
     name = log_end(Path(log_name)).name
     try:
         text = _read(folder, Piece(name, 0, _END_BYTES), 0, _END_BYTES)
@@ -211,7 +236,9 @@ def _closed_at(folder: int, log_name: str) -> int | None:
     return int(text) if text.strip().isdigit() else None
 
 
-def _size(folder: int, name: str) -> int | None:
+def _size(folder: Folder, name: str, sizes: Mapping[str, int] | None) -> int | None:
+    if not isinstance(folder, int):
+        return (sizes or {}).get(name)
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -219,7 +246,9 @@ def _size(folder: int, name: str) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
-def _read(folder: int, piece: Piece, first: int, num_bytes: int) -> bytes:
+def _read(folder: Folder, piece: Piece, first: int, num_bytes: int) -> bytes:
+    if not isinstance(folder, int):
+        return folder.read(piece.name, first - piece.first, num_bytes)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.open(piece.name, flags, dir_fd=folder)
     try:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from distrain.run_paths import RunPaths
 
@@ -30,6 +31,55 @@ class FileInRun:
 
 class NotInRun(LookupError):
     """There is no such plain file or folder in a run directory."""
+
+
+class FileReader(Protocol):
+    """A file of a run directory, open for reading."""
+
+    @property
+    def name(self) -> str:
+        """Relative to the run directory."""
+
+    @property
+    def size_bytes(self) -> int:
+        """As it was when it was opened."""
+
+    @property
+    def modified_s(self) -> float:
+        """When it was written, in unix time."""
+
+    @property
+    def etag(self) -> str:
+        """Another one where anything in it has changed."""
+
+    @property
+    def number(self) -> int:
+        """Another one where it was written anew."""
+
+    def pread(self, num_bytes: int, first: int) -> bytes:
+        """Bytes from a place on; fewer where it ends."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class DescriptorReader:
+    """A plain file that is open, as it was then: what is appended later is not part of it."""
+
+    def __init__(self, descriptor: int, name: str = ""):
+        found = os.fstat(descriptor)
+        self.descriptor, self.name = descriptor, name
+        self.size_bytes, self.modified_s = found.st_size, found.st_mtime
+        self.number = found.st_ino
+        self.etag = f'"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"'
+
+    def pread(self, num_bytes: int, first: int) -> bytes:
+        """Bytes from a place on; fewer where it ends."""
+        return os.pread(self.descriptor, num_bytes, first)
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self.descriptor)
 
 
 class RunFolder:
@@ -66,7 +116,7 @@ class RunFolder:
             NotInRun: There is no such file, or a link is on the way.
             OSError: It cannot be opened.
         """
-        *folders, last = _parts(name)
+        *folders, last = parts_of(name)
         folder = self._open_folder(folders)
         try:
             file = _opened(last, _FILE, folder)
@@ -77,11 +127,15 @@ class RunFolder:
             raise NotInRun(name)
         return file
 
+    def open(self, name: str) -> DescriptorReader:
+        """The same as a reader."""
+        return DescriptorReader(self.open_file(name), name)
+
     def open_folder(self, name: str) -> int:
         """The same of a folder."""
-        return self._open_folder(_parts(name))
+        return self._open_folder(parts_of(name))
 
-    def log_folder(self, rank: int, attempt: int) -> tuple[int, str]:
+    def log_files(self, rank: int, attempt: int) -> tuple[int, str]:
         """The folder of a rank's log, which the caller closes, and the log's name there.
 
         Raises:
@@ -105,7 +159,7 @@ class RunFolder:
         Raises:
             NotInRun: There is no such folder.
         """
-        parts = _parts(below) if below else []
+        parts = parts_of(below) if below else []
         folder = self._open_folder(parts)
         try:
             yield from _files(folder, "".join(part + "/" for part in parts), after)
@@ -155,7 +209,8 @@ def _inside(folder: int, name: str, path: str, after: str) -> Iterator[FileInRun
         os.close(inner)
 
 
-def _parts(name: str) -> list[str]:
+def parts_of(name: str) -> list[str]:
+    """The parts of a relative name; raises `NotInRun` if it is none, or leads elsewhere."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(parts) > _DEPTH:
         raise NotInRun(name)

@@ -128,6 +128,23 @@ class ServedRun:
         attempts = (read_summary(self.paths) or {}).get("attempts") or 0
         return attempts >= self.first_attempt - 1  # one that was cancelled in the queue had none
 
+    def has_begun(self) -> bool:
+        """Whether there is a run."""
+        return self.paths.run.exists()
+
+    def has_report(self) -> bool:
+        """Whether its report was drawn."""
+        return self.paths.report.exists()
+
+    def has_unrecorded_attempts(self) -> bool:
+        """Whether this submission follows others, and has recorded no attempt of its own yet."""
+        status = read_status(self.paths) or {}
+        return self.first_attempt > 1 and (status.get("attempts") or 0) < self.first_attempt
+
+    def last_attempt(self) -> int:
+        """The highest attempt that left anything in the directory; 0: none did."""
+        return last_attempt(self.paths)
+
     def forget(self) -> None:
         """Take nothing for granted: the files are read before the next write."""
         self._seen, self._end = (), None
@@ -229,7 +246,7 @@ class ServedRun:
     def _merge(self, view: JobView, mark: ServiceMark) -> None:
         """Merge a view with what the files hold, and write `metrics.jsonl` anew if it differs."""
         history = History(read_records(self.paths), self._resumed)
-        if view.missed or self._has_unrecorded_attempts():
+        if view.missed or self.has_unrecorded_attempts():
             history.complete(replay_reports(self.paths))
         history.add(view.progress)
         path = self.paths.metrics
@@ -245,11 +262,6 @@ class ServedRun:
             steps[record.split] = max(record.step, steps.get(record.split, -1))
         known = [*history.resumed, *(record.attempt for record in history.records)]
         self._end = _End.of(path, max(known, default=0), steps)
-
-    def _has_unrecorded_attempts(self) -> bool:
-        """Whether this submission follows others, and has recorded no attempt of its own yet."""
-        status = read_status(self.paths) or {}
-        return self.first_attempt > 1 and (status.get("attempts") or 0) < self.first_attempt
 
     # How it stands.
 
@@ -328,9 +340,13 @@ class _End:
 
 def last_attempt(paths: RunPaths) -> int:
     """The highest attempt that left anything in a run directory; 0: none did."""
+    return max(0, told_attempts(paths), *paths.attempts())
+
+
+def told_attempts(paths: RunPaths) -> int:
+    """The highest attempt that status or summary tell of."""
     found = (read_status(paths) or {}, read_summary(paths) or {})
-    told = [document.get("attempts") or 0 for document in found]
-    return max(0, *told, *paths.attempts())
+    return max(document.get("attempts") or 0 for document in found)
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:

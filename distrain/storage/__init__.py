@@ -9,6 +9,12 @@ from distrain.storage.folder import (
 )
 from distrain.storage.identity import file_identity, size_as_version, version_in
 from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.objects import (
+    Changed,
+    Objects,
+    StoredObject,
+    has_conditional_writes,
+)
 from distrain.storage.outputs import (
     check_free,
     check_place,
@@ -27,17 +33,21 @@ from distrain.storage.retrying import (
 from distrain.storage.urls import check_url, is_remote, without_secrets
 
 __all__ = [
+    "Changed",
     "FileReader",
     "FileWriter",
     "Folder",
     "InputFile",
+    "Objects",
     "PAGE_BYTES",
+    "StoredObject",
     "check_free",
     "check_place",
     "check_url",
     "check_writable",
     "file_identity",
     "first_line",
+    "has_conditional_writes",
     "is_remote",
     "is_retrying",
     "is_transient",

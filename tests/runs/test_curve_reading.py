@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.runs import NewRecords, read_new_records
+from distrain.runs import DescriptorReader, NewRecords, read_new_records
 
 
 def read(path: Path, since: str | None, limit: int = 2**20) -> NewRecords:
     if not path.exists():
         return read_new_records(None, since, limit)
-    file = os.open(path, os.O_RDONLY)
+    file = DescriptorReader(os.open(path, os.O_RDONLY))
     try:
         return read_new_records(file, since, limit)
     finally:
-        os.close(file)
+        file.close()
 
 
 actions = st.lists(st.integers(-6, 6).filter(bool), max_size=12)

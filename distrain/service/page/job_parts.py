@@ -1,6 +1,5 @@
 """What a job's page shows of its run directory: curves, time by phase, ranks, files."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -12,7 +11,7 @@ from markupsafe import Markup
 
 from distrain.jobs import Record, record_from_json
 from distrain.run_paths import RunPaths
-from distrain.runs import NotInRun, RunFolder, read_new_records
+from distrain.runs import NotInRun, open_run_folder, read_new_records
 from distrain.service.page.curves import Line, by_step, draw
 from distrain.wording import count, number, percent
 
@@ -60,12 +59,12 @@ def records_of(run_dir: str) -> list[Record]:
     Whoever trains writes the folder: links, pipes and files without end must not hold up the page.
     """
     try:
-        with RunFolder(Path(run_dir)) as folder:
-            file = folder.open_file(RunPaths(Path()).metrics.name)
+        with open_run_folder(run_dir) as folder:
+            file = folder.open(RunPaths(Path()).metrics.name)
         try:
             found = read_new_records(file, None, _READ_BYTES)
         finally:
-            os.close(file)
+            file.close()
         return [record_from_json(record) for record in found.records]
     except (NotInRun, OSError, TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return []
@@ -120,7 +119,7 @@ class File:
 def files_of(run_dir: str) -> list[File]:
     """The files of a run that people look for first, then its logs, at most `MOST_FILES`."""
     try:
-        with RunFolder(Path(run_dir)) as folder:
+        with open_run_folder(run_dir) as folder:
             found = [File(f.name, f.size_bytes) for f in islice(folder.files(), _LOOKED_AT)]
     except (NotInRun, OSError):
         return []

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections import deque
 from contextlib import suppress
-from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +25,12 @@ class Pictures:
     def __init__(self, limit_s: float = DRAW_S):
         self._limit_s = limit_s
         self._changed = threading.Condition()
-        self._waiting: deque[Path] = deque()
+        self._waiting: deque[str] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def draw(self, root: Path) -> None:
+    def draw(self, root: str) -> None:
         """Have a run drawn after those that wait; never waits."""
         with self._changed:
             if self._closed or root in self._waiting:
@@ -64,8 +63,8 @@ class Pictures:
             except OSError as error:
                 log.warning("cannot draw %s: %s", root, error)
 
-    def _draw(self, root: Path) -> None:
-        command = [sys.executable, "-m", "distrain", "report", str(root), "--curves"]
+    def _draw(self, root: str) -> None:
+        command = [sys.executable, "-m", "distrain", "report", root, "--curves"]
         with self._changed:
             if self._closed:
                 return

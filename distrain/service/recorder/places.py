@@ -12,21 +12,25 @@ from pathlib import Path
 from distrain.errors import OutputError
 from distrain.run_paths import RunPaths
 from distrain.service.settings import Settings
-from distrain.storage import translated_errors
+from distrain.storage import has_conditional_writes, is_remote, translated_errors
 
 log = logging.getLogger(__name__)
 
 _DAY_S = 86_400.0
 _REMOVED = ".removed-"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def check_place_of(root: Path) -> None:
-    """Refuse a run directory that is no absolute path on this machine."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(root)) or not root.is_absolute():
+def check_place_of(place: str) -> None:
+    """Refuse a run directory that is neither an absolute path nor in a usable object store."""
+    if has_conditional_writes(place):
+        return
+    if is_remote(place) or _URL.match(place) or not Path(place).is_absolute():
         raise OutputError(
-            "a run directory must be an absolute path, and cannot be a URL",
-            where={"path": str(root)},
-            hint="Set run_root of the cluster to a folder that the service and all workers share.",
+            "a run directory must be an absolute path, or begin with s3://",
+            where={"path": place},
+            hint="Set run_root of the cluster to a folder that the service and all workers share, "
+            "or to s3://BUCKET/PATH.",
         )
 
 
@@ -63,7 +67,8 @@ def remove_old_runs(
     """Remove the directories of jobs that ended `retention.run_dirs_days` ago, and yield them.
 
     Only directories `RUN_ROOT/PROJECT/JOB` with a summary are removed; symbolic links are not
-    followed. What cannot be removed is left for the next time, and logged.
+    followed. Object stores have rules of their own for that. What cannot be removed is left for
+    the next time, and logged.
 
     Args:
         may_go: By a job's id, whether the database has it as ended, or no more.
@@ -71,8 +76,9 @@ def remove_old_runs(
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:
         return
-    for run_root in sorted({settings.run_root(name) for name in settings.clusters}):
-        for folder in _runs_in(run_root):
+    roots = {settings.run_root(name) for name in settings.clusters}
+    for run_root in sorted(root for root in roots if not is_remote(root)):
+        for folder in _runs_in(Path(run_root)):
             if folder.name.startswith(_REMOVED):  # by a process that was killed
                 shutil.rmtree(folder, ignore_errors=True)
             elif _ended_before(folder, now_s - keep_s) and may_go(folder.name):

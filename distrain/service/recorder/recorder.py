@@ -10,8 +10,8 @@ from typing import Any
 
 from distrain.errors import DistrainError, OutputError
 from distrain.jobs import JobView
-from distrain.run_paths import RunPaths
-from distrain.runs import NotOurs, ServedRun, ServiceMark, last_attempt
+from distrain.runs import NotOurs, ServedRun, ServiceMark, StoredRun
+from distrain.service.recorder.copies import Copies
 from distrain.service.recorder.mailbox import joined
 from distrain.service.recorder.pictures import Pictures
 from distrain.service.recorder.places import check_place_of, make_folder
@@ -19,6 +19,7 @@ from distrain.service.recorder.pool import Pool
 from distrain.service.settings import Settings
 from distrain.service.values import Job
 from distrain.spec import parse_spec
+from distrain.storage import is_remote
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ ANSWER_S = 10.0
 
 CLOSE_S = 5.0
 """How long `close` waits for what is being written."""
+
+STORE_PAUSE_S = 1.0
+"""How long views of a job are collected before an object store is asked to take them."""
 
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -61,6 +65,7 @@ class Recorder:
         self._pools: dict[str, Pool] = {}
         self._runs: dict[str, _Run] = {}
         self._pictures = Pictures()
+        self._copies = Copies(settings.data_dir)
         self._closed = False
 
     def begin(
@@ -89,19 +94,19 @@ class Recorder:
         mark = ServiceMark(self._service, generation)
 
         def make() -> None:
-            make_folder(run.root, self._settings.run_root(job.cluster))
+            if not is_remote(run.place):
+                make_folder(Path(run.place), Path(self._settings.run_root(job.cluster)))
             if not run.writing.acquire(timeout=within_s):
                 return  # nobody waits for this any more
             try:
-                if run.served.first_attempt != job.first_attempt:
+                if run.served is not None and run.served.first_attempt != job.first_attempt:
                     self._write_waiting(run, mark)
-                run.serve(job.first_attempt)
-                run.served.begin(parsed, mark)
+                run.serve(job.first_attempt, self._served).begin(parsed, mark)
             finally:
                 run.writing.release()
 
-        check_place_of(run.root)
-        self._pool(job.cluster).call(make, within_s, str(run.root))
+        check_place_of(run.place)
+        self._pool(job.cluster).call(make, within_s, run.place)
 
     def take(self, job: Job, view: JobView) -> None:
         """Record what is new in a view of a job; the views of a job follow each other.
@@ -143,19 +148,18 @@ class Recorder:
             Unavailable: Its filesystem does not answer.
             OutputError: It cannot be read.
         """
-        paths = RunPaths(Path(job.run_dir))
 
         def look() -> int:
             try:
-                return last_attempt(paths)
+                return self._served(job.run_dir, job.id, job.first_attempt).last_attempt()
             except OSError as error:
                 raise OutputError(
                     f"cannot be read: {error.strerror}",
-                    where={"path": str(paths.root)},
+                    where={"path": job.run_dir},
                     hint="Let the service's user read what the workers' user writes.",
                 ) from None
 
-        found = int(self._pool(job.cluster).call(look, within_s, str(paths.root)))
+        found = int(self._pool(job.cluster).call(look, within_s, job.run_dir))
         with self._lock:
             run = self._runs.get(job.id)
             waits = run.waiting if run is not None else None
@@ -191,6 +195,7 @@ class Recorder:
             if not pool.close(within_s):
                 log.warning("a filesystem hangs: some records are not written")
         self._pictures.close()
+        self._copies.close()
 
     # Inside.
 
@@ -198,12 +203,16 @@ class Recorder:
         with self._lock:
             run = self._runs.get(job.id)
             if run is None:
-                root = Path(job.run_dir)
-                served = ServedRun(root, job.id, job.first_attempt)
-                run = _Run(root, job.cluster, served, job.first_attempt)
+                run = _Run(job.id, job.run_dir, job.cluster, job.first_attempt)
                 self._runs[job.id] = run
             run.released = False
             return run
+
+    def _served(self, place: str, job_id: str, first_attempt: int) -> ServedRun | StoredRun:
+        """Who writes a run directory, by where that lies; an object store may be asked."""
+        if is_remote(place):
+            return StoredRun(place, self._copies.new(), job_id, first_attempt)
+        return ServedRun(Path(place), job_id, first_attempt)
 
     def _pool(self, cluster: str) -> Pool:
         with self._lock:
@@ -215,9 +224,9 @@ class Recorder:
         for job, view in ended:
             # The number that a submission took which never began is above the job's last attempt.
             first_attempt = min(job.first_attempt, job.attempt + 1)
-            served = ServedRun(Path(job.run_dir), job.id, first_attempt)
             try:
-                if not served.paths.run.exists() or served.is_finished():
+                served = self._served(job.run_dir, job.id, first_attempt)
+                if not served.has_begun() or served.is_finished():
                     continue
             except (OSError, DistrainError) as error:
                 log.warning("job %s: whether its run is finished is not known: %s", job.id, error)
@@ -240,7 +249,8 @@ class Recorder:
             if run.scheduled:
                 return
             run.scheduled = True
-        pool.put(lambda: self._write(run))
+        waits_s = STORE_PAUSE_S if is_remote(run.place) and not view.state.is_final else 0.0
+        pool.put(lambda: self._write(run), waits_s)
 
     def _write(self, run: "_Run") -> None:
         """Write what waits of a run; in a pool's thread."""
@@ -256,7 +266,7 @@ class Recorder:
             except DistrainError as caught:
                 error = caught
             except Exception as caught:
-                log.exception("cannot record %s", run.served.job_id)
+                log.exception("cannot record %s", run.job_id)
                 error = OutputError(f"{type(caught).__name__}: {caught}")
         self._after(run, view if not written else None, error)
 
@@ -267,43 +277,44 @@ class Recorder:
             return False
         mark = ServiceMark(self._service, generation)
         with run.writing:
-            run.serve(run.first_attempt)
-            self._record(run, view, mark)
+            self._record(run, run.serve(run.first_attempt, self._served), view, mark)
         return True
 
     def _write_waiting(self, run: "_Run", mark: ServiceMark) -> None:
         """Write what waits of an earlier submission, before another begins."""
         with self._lock:
             view, run.waiting = run.waiting, None
-        if view is not None:
+        if view is not None and run.served is not None:
             try:
-                self._record(run, view, mark)
+                self._record(run, run.served, view, mark)
             except BaseException:
                 with self._lock:
                     run.waiting = view if run.waiting is None else joined(view, run.waiting)
                 raise
 
-    def _record(self, run: "_Run", view: JobView, mark: ServiceMark) -> None:
+    def _record(
+        self, run: "_Run", served: ServedRun | StoredRun, view: JobView, mark: ServiceMark
+    ) -> None:
         if not view.state.is_final:
             # One that waited while another process had the lease, and finished the run, is late.
-            if not run.served.is_finished():
-                run.served.add(view, mark)
+            if not served.is_finished():
+                served.add(view, mark)
             return
-        if not run.served.paths.run.exists():  # it ended before it began, or somebody removed it
-            log.warning("job %s ended without a run directory: %s", view.job_id, run.root)
-            run.finished = run.served.first_attempt
+        if not served.has_begun():  # it ended before it began, or somebody removed it
+            log.warning("job %s ended without a run directory: %s", view.job_id, run.place)
+            run.finished = served.first_attempt
             return
-        if not run.served.is_finished():
-            run.served.finish(view, mark)
-        run.finished = run.served.first_attempt
-        if not RunPaths(run.root).report.exists():
-            self._pictures.draw(run.root)
+        if not served.is_finished():
+            served.finish(view, mark)
+        run.finished = served.first_attempt
+        if not served.has_report():
+            self._pictures.draw(run.place)
 
     def _after(self, run: "_Run", unwritten: JobView | None, error: DistrainError | None) -> None:
         """Note how it went, and have what waits written: now, or after a while."""
         delay_s = 0.0
         if error is not None and str(error) != run.problem:
-            log.warning("job %s: %s", run.served.job_id, error)
+            log.warning("job %s: %s", run.job_id, error)
         with self._lock:
             run.problem = None if error is None else str(error)
             if unwritten is not None:
@@ -315,7 +326,7 @@ class Recorder:
                 run.failures = 0
             run.scheduled = run.waiting is not None
             if run.released and not run.scheduled:
-                self._runs.pop(run.served.job_id, None)
+                self._runs.pop(run.job_id, None)
         if run.scheduled:
             self._pool(run.cluster).put(lambda: self._write(run), delay_s)
 
@@ -324,10 +335,11 @@ class Recorder:
 class _Run:
     """What is known of a run in this process."""
 
-    root: Path
+    job_id: str
+    place: str
     cluster: str
-    served: ServedRun
     first_attempt: int = 1  # of the view that waits
+    served: ServedRun | StoredRun | None = None  # `None`: nothing was written yet
     writing: threading.Lock = field(default_factory=threading.Lock)
     waiting: JobView | None = None
     scheduled: bool = False
@@ -336,8 +348,13 @@ class _Run:
     finished: int | None = None  # the first attempt of the submission whose summary is written
     released: bool = False
 
-    def serve(self, first_attempt: int) -> None:
-        """Write about the submission with this first attempt from now on."""
-        if self.served.first_attempt != first_attempt:
-            self.served = ServedRun(self.root, self.served.job_id, first_attempt)
-            self.finished = None
+    def serve(
+        self, first_attempt: int, served: Callable[[str, str, int], ServedRun | StoredRun]
+    ) -> ServedRun | StoredRun:
+        """Who writes about the submission with this first attempt from now on."""
+        if self.served is None or self.served.first_attempt != first_attempt:
+            if self.served is not None:
+                self.served.forget()
+                self.finished = None
+            self.served = served(self.place, self.job_id, first_attempt)
+        return self.served

@@ -112,7 +112,7 @@ def test_drawing_that_takes_too_long_is_ended(
 ) -> None:
     root = run_in(tmp_path, "clicks-1")
     pictures = Pictures(limit_s=0.01)
-    pictures.draw(root)
+    pictures.draw(str(root))
     deadline_s = time.monotonic() + 60
     while "was ended" not in caplog.text:
         assert time.monotonic() < deadline_s

@@ -234,7 +234,7 @@ def test_a_hung_directory_holds_up_nobody_else(
             answers.wait(60)
         return last_attempt(paths)
 
-    monkeypatch.setattr("distrain.service.recorder.recorder.last_attempt", hang)
+    monkeypatch.setattr("distrain.runs.served.last_attempt", hang)
     with recording(config) as recorder:
         for job in (hung, near, far):
             recorder.begin(job, SPEC, 1)

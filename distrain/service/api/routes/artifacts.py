@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -70,7 +69,7 @@ async def job_artifacts(
     """The files of a job: model, checkpoints, logs, reports. Links are left out."""
     require(caller, Action.SEE_JOB)
     job = await run_in_threadpool(seen_job, service.store, caller, job_id)
-    work = partial(list_files, Path(job.run_dir), below.strip("/"), after, limit)
+    work = partial(list_files, job.run_dir, below.strip("/"), after, limit)
     try:
         found, more = await streams_of(request.app).in_file_thread(work)
     except NotInRun as error:
@@ -104,7 +103,7 @@ async def job_artifact(
     job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     streams = streams_of(request.app)
     try:
-        file = await streams.in_file_thread(partial(open_artifact, Path(job.run_dir), path))
+        file = await streams.in_file_thread(partial(open_artifact, job.run_dir, path))
     except NotInRun as error:
         raise not_found(f"file {path!r} of job {job_id!r}") from error
     try:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -192,7 +191,7 @@ async def _read(streams: Streams, work: partial[LogPart]) -> LogPart:
 
 def _place(job: Job, attempt: int | None, rank: int) -> LogPlace:
     known = max(job.attempt, job.first_attempt)
-    place = LogPlace(Path(job.run_dir), attempt or last_attempt(job), rank)
+    place = LogPlace(job.run_dir, attempt or last_attempt(job), rank)
     if (rank >= job.num_ranks or place.attempt > known) and not exists(place):
         raise not_found(f"log of attempt {place.attempt}, rank {rank}")
     return place

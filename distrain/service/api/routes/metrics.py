@@ -1,6 +1,5 @@
 """`/v1/jobs/{id}/metrics`: the records of training and validation."""
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from distrain.run_paths import RunPaths
-from distrain.runs import NewRecords, NotInRun, RunFolder, read_new_records
+from distrain.runs import NewRecords, NotInRun, open_run_folder, read_new_records
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Service, require, seen_job
@@ -49,7 +48,7 @@ async def job_metrics(
     """The records of a job's training and validation, or those since a cursor."""
     require(caller, Action.SEE_JOB)
     job = await run_in_threadpool(seen_job, service.store, caller, job_id)
-    work = partial(_read, Path(job.run_dir), since)
+    work = partial(_read, job.run_dir, since)
     try:
         found = await streams_of(request.app).in_file_thread(work)
     except ValueError as error:
@@ -63,13 +62,13 @@ async def job_metrics(
     )
 
 
-def _read(run_dir: Path, since: str | None) -> NewRecords:
+def _read(run_dir: str, since: str | None) -> NewRecords:
     try:
-        with RunFolder(run_dir) as folder:
-            file = folder.open_file(RunPaths(Path()).metrics.name)
+        with open_run_folder(run_dir) as folder:
+            file = folder.open(RunPaths(Path()).metrics.name)
     except NotInRun:
         return read_new_records(None, since, _READ_BYTES)
     try:
         return read_new_records(file, since, _READ_BYTES)
     finally:
-        os.close(file)
+        file.close()

@@ -1,17 +1,16 @@
 """Files of a run directory for the API: pages of names, and bytes of one file."""
 
 import mimetypes
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
 
-from distrain.runs import FileInRun, RunFolder
+from distrain.runs import FileInRun, FileReader, open_run_folder
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 CHUNK_BYTES = 2**20
@@ -31,29 +30,35 @@ _SHOWN: Final = {
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A plain file that is open, as it was then: what is appended later is not part of it."""
+    """A file that is open, as it was then: what is appended later is not part of it."""
 
-    descriptor: int
-    name: str
-    size_bytes: int
-    modified_s: float
-    etag: str
+    file: FileReader
+
+    @property
+    def etag(self) -> str:
+        """Another one where anything has changed."""
+        return self.file.etag
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+        return self.file.size_bytes
 
     def close(self) -> None:
         """Close it."""
-        os.close(self.descriptor)
+        self.file.close()
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers that describe it."""
-        last = PurePosixPath(self.name)
+        last = PurePosixPath(self.file.name)
         shown = _SHOWN.get(last.suffix)
         kind = "inline" if shown else "attachment"
         guessed = mimetypes.guess_type(last.name)[0] or "application/octet-stream"
         return {
             "Content-Type": shown or guessed,
             "Content-Disposition": f"{kind}; filename*=UTF-8''{quote(last.name, safe='')}",
-            "Last-Modified": formatdate(self.modified_s, usegmt=True),
+            "Last-Modified": formatdate(self.file.modified_s, usegmt=True),
             "ETag": self.etag,
             "Accept-Ranges": "bytes",
         }
@@ -62,37 +67,34 @@ class OpenFile:
         """Bytes from `first` up to `end`; fewer only if the file was cut meanwhile."""
         while first < end:
             size = min(CHUNK_BYTES, end - first)
-            data = await in_thread(partial(os.pread, self.descriptor, size, first))
+            data = await in_thread(partial(self.file.pread, size, first))
             if not data:
                 return  # shorter than promised: the client sees that the answer broke off
             first += len(data)
             yield data
 
 
-def list_files(run_dir: Path, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
+def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
     """A page of names, and whether there are more.
 
     Raises:
         NotInRun: There is no such folder.
         OSError: It cannot be read.
     """
-    with RunFolder(run_dir) as folder:
+    with open_run_folder(run_dir) as folder:
         found = list(islice(folder.files(below, after), limit + 1))
     return found[:limit], len(found) > limit
 
 
-def open_artifact(run_dir: Path, name: str) -> OpenFile:
+def open_artifact(run_dir: str, name: str) -> OpenFile:
     """Open a file; the caller closes it.
 
     Raises:
         NotInRun: There is no such file.
         OSError: It cannot be opened.
     """
-    with RunFolder(run_dir) as folder:
-        descriptor = folder.open_file(name)
-    found = os.fstat(descriptor)
-    etag = f'"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"'
-    return OpenFile(descriptor, name, found.st_size, found.st_mtime, etag)
+    with open_run_folder(run_dir) as folder:
+        return OpenFile(folder.open(name))
 
 
 def is_named(header: str | None, etag: str) -> bool:

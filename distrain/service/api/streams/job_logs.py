@@ -4,14 +4,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from distrain.runs import (
+    LogFiles,
     LogSlice,
     NotInRun,
-    RunFolder,
     log_extent,
     log_modified_s,
+    open_run_folder,
     read_log_slice,
     read_log_tail,
 )
@@ -25,7 +25,7 @@ QUIET_S = 15.0
 class LogPlace:
     """Whose log: files stay where the ranks write them."""
 
-    run_dir: Path
+    run_dir: str
     attempt: int
     rank: int
 
@@ -47,7 +47,7 @@ def last_attempt(job: Job) -> int:
     if job.attempt:
         return job.attempt
     try:
-        with RunFolder(Path(job.run_dir)) as folder:
+        with open_run_folder(job.run_dir) as folder:
             attempts = folder.attempts()
     except NotInRun:
         attempts = ()
@@ -99,17 +99,17 @@ def read_tail(place: LogPlace, lines: int, limit: int, job: Job, now_s: float) -
 
 
 @contextmanager
-def _opened(place: LogPlace) -> Iterator[tuple[int, str]]:
-    with RunFolder(place.run_dir) as run:
-        folder, name = run.log_folder(place.rank, place.attempt)
+def _opened(place: LogPlace) -> Iterator[tuple[int | LogFiles, str]]:
+    with open_run_folder(place.run_dir) as run:
+        folder, name = run.log_files(place.rank, place.attempt)
     try:
         yield folder, name
     finally:
-        os.close(folder)
+        os.close(folder) if isinstance(folder, int) else folder.close()
 
 
 def _is_complete(
-    found: LogSlice, folder: int, name: str, place: LogPlace, job: Job, now_s: float
+    found: LogSlice, folder: int | LogFiles, name: str, place: LogPlace, job: Job, now_s: float
 ) -> bool:
     if found.is_closed or found.next < found.end:
         return found.is_last

@@ -1,0 +1,206 @@
+"""A run directory in an object store, for reading."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from distrain.run_paths import RunPaths, attempts_of
+from distrain.runs.run_folder import FileInRun, NotInRun, parts_of
+from distrain.runs.stored.record import RECORD, RecordedFile, RunRecord, Segment, loads
+from distrain.storage import Objects
+
+RECORDS = "records/"
+"""Where segments lie."""
+
+_TRIES = 5  # how often it is looked at while files are written anew
+_HELD_BYTES = 2**20
+
+
+class StoredFolder:
+    """A run directory in an object store, as `RunFolder` is one on a filesystem.
+
+    Raises:
+        OSError: The store cannot be used.
+    """
+
+    def __init__(self, url: str):
+        self.objects = Objects(url)
+
+    def __enter__(self) -> "StoredFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def record(self) -> RunRecord | None:
+        """What the service has recorded; `None`: nothing yet."""
+        try:
+            return loads(self.objects.read(RECORD)[0], self.objects.url)
+        except FileNotFoundError:
+            return None
+
+    def open(self, name: str) -> "RecordedReader | ObjectReader":
+        """A file, by its relative name.
+
+        Raises:
+            NotInRun: There is no such file.
+            OSError: The store does not answer.
+        """
+        name = "/".join(parts_of(name))
+        record = self.record()
+        if record is not None and name in record.files:
+            return RecordedReader(self, name, record.files[name])
+        if _is_own(name):
+            raise NotInRun(name)
+        try:
+            found = self.objects.find(name)
+        except FileNotFoundError as error:
+            raise NotInRun(name) from error
+        etag = f'"{found.version.strip(chr(34))}"'
+        return ObjectReader(self.objects, name, found.size_bytes, found.modified_s, etag)
+
+    def read(self, name: str) -> bytes:
+        """A whole file; errors as `open`."""
+        file = self.open(name)
+        return file.pread(file.size_bytes, 0)
+
+    def attempts(self) -> tuple[int, ...]:
+        """The attempts that left logs or hashes, the oldest first."""
+        names = [*self.objects.folders("logs/"), *self.objects.folders("audit/")]
+        return attempts_of(names)
+
+    def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
+        """All files in order of their names; errors and arguments as `RunFolder.files`."""
+        prefix = "/".join(parts_of(below)) + "/" if below else ""
+        record = self.record()
+        recorded = sorted(record.files.items()) if record is not None and not prefix else []
+        waiting = [FileInRun(n, f.size_bytes, f.modified_s) for n, f in recorded if n > after]
+        empty = True
+        for found in self.objects.find_all(prefix, after):
+            empty = False
+            if _is_own(found.name):
+                continue
+            while waiting and waiting[0].name < found.name:
+                yield waiting.pop(0)
+            if not (waiting and waiting[0].name == found.name):
+                yield FileInRun(found.name, found.size_bytes, found.modified_s)
+        yield from waiting
+        if empty and prefix and not after:
+            raise NotInRun(below)
+
+    def log_files(self, rank: int, attempt: int) -> "tuple[StoredLogFiles, str]":
+        """The files of an attempt's logs, and the name of a rank's log among them."""
+        log = RunPaths(Path()).log(rank, attempt)
+        return StoredLogFiles(self.objects, f"{log.parent.as_posix()}/", log.name), log.name
+
+
+@dataclass(frozen=True)
+class ObjectReader:
+    """An object, as it was when it was found."""
+
+    objects: Objects
+    name: str
+    size_bytes: int
+    modified_s: float
+    etag: str
+    number: int = 0
+
+    def pread(self, num_bytes: int, first: int) -> bytes:
+        """Bytes from a place on; fewer where it ends."""
+        return self.objects.read_range(self.name, first, min(num_bytes, self.size_bytes - first))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class RecordedReader:
+    """A file of the recorder, as it was when it was opened.
+
+    If it is written as one meanwhile, its old segments are gone, and the new one is read.
+    """
+
+    def __init__(self, folder: StoredFolder, name: str, file: RecordedFile):
+        self._folder, self._file = folder, file
+        self.name = name
+        self.size_bytes, self.modified_s = file.size_bytes, file.modified_s
+        self.number = file.line
+        self.etag = f'"{file.line:x}-{file.size_bytes:x}-{file.modified_s:.6f}"'
+
+    def pread(self, num_bytes: int, first: int) -> bytes:
+        """Bytes from a place on; fewer where it ends, or was written anew.
+
+        Raises:
+            OSError: The store does not answer.
+        """
+        num_bytes = min(num_bytes, self.size_bytes - first)
+        for _ in range(_TRIES):
+            try:
+                return self._read(num_bytes, first)
+            except FileNotFoundError:
+                record = self._folder.record()
+                known = record.files.get(self.name) if record is not None else None
+                if known is None or known.line != self._file.line:
+                    return b""
+                self._file = known
+        return self._read(num_bytes, first)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _read(self, num_bytes: int, first: int) -> bytes:
+        found, at, end = [], 0, first + num_bytes
+        for segment in self._file.segments:
+            begin, until = max(first, at), min(end, at + segment.size_bytes)
+            if begin < until:
+                found.append(_of_segment(self._folder.objects, segment, begin - at, until - begin))
+            at += segment.size_bytes
+        text = self._file.text.encode()
+        found.append(text[max(0, first - at) : max(0, end - at)])
+        return b"".join(found)
+
+
+def _of_segment(objects: Objects, segment: Segment, first: int, num_bytes: int) -> bytes:
+    if segment.size_bytes > _HELD_BYTES:
+        return objects.read_range(segment.name, first, num_bytes)
+    return _whole(objects.url, segment.name)[first : first + num_bytes]
+
+
+@lru_cache(maxsize=64)
+def _whole(url: str, name: str) -> bytes:
+    """A segment, which never changes: those read last are held."""
+    return Objects(url).read(name)[0]
+
+
+class StoredLogFiles:
+    """The files of one rank's log, for `distrain.runs.log_bytes`."""
+
+    def __init__(self, objects: Objects, prefix: str, log_name: str):
+        self._objects, self._prefix, self._log_name = objects, prefix, log_name
+
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the log's files, by their names."""
+        found = self._objects.find_all(self._prefix + self._log_name)
+        return {each.name.removeprefix(self._prefix): each.size_bytes for each in found}
+
+    def read(self, name: str, first: int, num_bytes: int) -> bytes:
+        """Bytes of a file.
+
+        Raises:
+            FileNotFoundError: It is gone.
+        """
+        return self._objects.read_range(self._prefix + name, first, num_bytes)
+
+    def modified_s(self, name: str) -> float:
+        """When a file was written."""
+        return self._objects.find(self._prefix + name).modified_s
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _is_own(name: str) -> bool:
+    return name == RECORD or name.startswith(RECORDS)

@@ -1,0 +1,116 @@
+"""Writes `record.json` under a lease's generation: each write replaces the one that was seen."""
+
+import errno
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from distrain.errors import OutputError, Unavailable
+from distrain.runs.run_file import ServiceMark
+from distrain.runs.stored.record import RECORD, RecordedFile, RunRecord, loads
+from distrain.storage import Changed, Objects, first_line, is_transient
+
+_TRIES = 5
+_HINT = "Check the bucket, the credentials of the service, and that its server answers."
+
+
+class Superseded(Exception):
+    """The run is written by another now; the text says by whom."""
+
+
+class Foreign(Exception):
+    """The place holds something that is not this job's, or not this service's."""
+
+
+class Publisher:
+    """The record of one run; one thread at a time.
+
+    Attributes:
+        record: As it was seen or written last; `None`: there is none, or nobody has looked.
+    """
+
+    def __init__(self, objects: Objects, job_id: str):
+        self._objects = objects
+        self._job_id = job_id
+        self._version = ""
+        self.record: RunRecord | None = None
+
+    def look(self) -> RunRecord | None:
+        """The record that is there."""
+        try:
+            data, self._version = self._objects.read(RECORD)
+        except FileNotFoundError:
+            self.record, self._version = None, ""
+        else:
+            self.record = loads(data, self._objects.url)
+        return self.record
+
+    def claim(self, mark: ServiceMark) -> RunRecord | None:
+        """Write the generation, if there is a record: no earlier one can write any more.
+
+        Raises:
+            Superseded, Foreign: It is another's.
+            OSError: The store does not take it.
+        """
+        for _ in range(_TRIES):
+            found = self.look()
+            if found is None:
+                return None
+            self._check(found, mark)
+            if found.service == mark:
+                return found
+            try:
+                return self._write(replace(found, service=mark))
+            except Changed:
+                continue
+        raise OSError(errno.EBUSY, "others write the run's record all the time")
+
+    def publish(self, files: Mapping[str, RecordedFile], mark: ServiceMark) -> RunRecord:
+        """Write the files' new state, with all of it or nothing; errors as `claim`."""
+        before = self.record or RunRecord(self._job_id, mark)
+        try:
+            return self._write(replace(before, service=mark, files=dict(files)))
+        except Changed:
+            found = self.look()
+            if found is not None:
+                self._check(found, mark)
+            raise Superseded("another process of the service writes the run") from None
+
+    def _write(self, record: RunRecord) -> RunRecord:
+        record = replace(record, number=record.number + 1, writer=uuid.uuid4().hex)
+        data = record.dumps()
+        try:
+            if self._version:
+                self._version = self._objects.replace(RECORD, data, self._version)
+            else:
+                self._version = self._objects.create(RECORD, data)
+        except Changed:
+            found = self.look()
+            if found is None or found.writer != record.writer:
+                raise
+        self.record = record
+        return record
+
+    def _check(self, found: RunRecord, mark: ServiceMark) -> None:
+        if found.job_id != self._job_id:
+            raise Foreign(f"the directory holds the run of another job, {found.job_id}")
+        if found.service.id != mark.id:
+            raise Foreign(f"another service keeps the run, {found.service.id}")
+        if found.service.generation > mark.generation:
+            raise Superseded(
+                "a newer holder of the lease writes the run: generation "
+                f"{found.service.generation}, this one has {mark.generation}"
+            )
+
+
+@contextmanager
+def store_errors(url: str) -> Iterator[None]:
+    """Errors of the store as ours: `Unavailable` for what may pass, `OutputError` for the rest."""
+    try:
+        yield
+    except OSError as error:
+        passing = is_transient(error)
+        kind = Unavailable if passing else OutputError
+        text = f"the object store {'does not answer' if passing else 'refuses'}"
+        raise kind(f"{text}: {first_line(error)}", where={"url": url}, hint=_HINT) from error

@@ -1,0 +1,88 @@
+"""`record.json`: all that is true about a run directory in an object store. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from distrain.errors import InputError
+from distrain.runs.run_file import ServiceMark
+
+RECORD = "record.json"
+TAIL_BYTES = 2**16
+"""Of records that stand in `record.json` itself; more become a segment."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """An object that holds some bytes of a file, and never changes."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class RecordedFile:
+    """A file: the bytes of its segments, and a text behind them.
+
+    Attributes:
+        line: Grows when the file is written anew instead of longer.
+    """
+
+    text: str
+    modified_s: float
+    segments: tuple[Segment, ...] = ()
+    line: int = 1
+
+    @property
+    def size_bytes(self) -> int:
+        """All of it."""
+        return self.in_segments_bytes + len(self.text.encode())
+
+    @property
+    def in_segments_bytes(self) -> int:
+        """Those before the text."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def says_the_same(self, other: "RecordedFile | None") -> bool:
+        """Whether another has the same content, whenever it was written."""
+        return other is not None and replace(other, modified_s=self.modified_s) == self
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What `record.json` holds.
+
+    Attributes:
+        service: Whose it is, and how late a lease wrote it: no earlier one can write any more.
+        number: Grows with every write.
+        writer: The write itself: who is told that another came first looks whether it was this.
+        files: By their names in the run directory.
+    """
+
+    job_id: str
+    service: ServiceMark
+    number: int = 0
+    writer: str = ""
+    files: Mapping[str, RecordedFile] = field(default_factory=dict)
+
+    def dumps(self) -> bytes:
+        """As bytes."""
+        return (json.dumps(asdict(self)) + "\n").encode()
+
+
+_RECORD = TypeAdapter(RunRecord)
+
+
+def loads(data: bytes, place: str) -> RunRecord:
+    """The inverse of `RunRecord.dumps`.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        return _RECORD.validate_json(data)
+    except ValidationError as error:
+        what = f"not a {RECORD}: {error.errors()[0]['msg']}"
+        raise InputError(what, where={"path": f"{place}/{RECORD}"}) from None

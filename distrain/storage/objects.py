@@ -1,0 +1,196 @@
+"""Objects whose writes depend on what is there: S3's `If-None-Match` and `If-Match`.
+
+A folder has neither renames nor appends. An object is made once, or replaced only by who has seen
+its last version; so two processes that do not know each other cannot overwrite each other's work.
+"""
+
+import contextlib
+import errno
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from distrain.errors import InputError
+from distrain.storage.urls import check_url
+
+_SCHEMES = ("s3", "s3a")
+_REFUSED = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"}
+_T = TypeVar("_T")
+
+
+class Changed(Exception):
+    """An object is not the one that was seen: another process has written it since."""
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object by its name, relative to the folder."""
+
+    name: str
+    size_bytes: int
+    modified_s: float
+    version: str
+
+
+def has_conditional_writes(url: str) -> bool:
+    """Whether `Objects` can be used there.
+
+    >>> has_conditional_writes("s3://bucket/runs"), has_conditional_writes("gs://bucket/runs")
+    (True, False)
+    """
+    return url.partition("://")[0].lower() in _SCHEMES
+
+
+class Objects:
+    """The objects below a URL.
+
+    Every failure is an `OSError`; `FileNotFoundError` means that an object is missing. The library
+    tries again by itself where a server is overloaded or does not answer. So a conditional write
+    may be told that it came too late by its own earlier try: whoever is told so looks.
+
+    Raises:
+        DataError: The URL holds a password, or names no bucket.
+        InputError: That store is not known to have conditional writes.
+        OSError: The package for it is not installed.
+    """
+
+    def __init__(self, url: str):
+        check_url(url)
+        if not has_conditional_writes(url):
+            raise InputError(
+                "this storage is not known to have conditional writes",
+                where={"url": url},
+                hint="Use a folder, or an object store that speaks S3: s3://BUCKET/PATH.",
+            )
+        self.url = url.rstrip("/")
+        self._bucket, _, prefix = self.url.partition("://")[2].partition("/")
+        self._prefix = prefix + "/" if prefix else ""
+        with _only_os_errors():
+            from fsspec.core import url_to_fs
+
+            self._filesystem = url_to_fs(self.url)[0]
+
+    def read(self, name: str) -> tuple[bytes, str]:
+        """A whole small object, and its version."""
+        return self._get(name, {})
+
+    def read_range(self, name: str, first: int, num_bytes: int) -> bytes:
+        """Some bytes of an object; fewer where it ends."""
+        if num_bytes <= 0:
+            return b""
+        try:
+            return self._get(name, {"Range": f"bytes={first}-{first + num_bytes - 1}"})[0]
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if _code(error) in ("InvalidRange", "416"):  # it begins behind the end
+                return b""
+            raise
+
+    def find(self, name: str) -> StoredObject:
+        """What is known of an object without its content."""
+        found = self._call("head_object", Key=self._prefix + name)
+        modified_s = found["LastModified"].timestamp()
+        return StoredObject(name, int(found["ContentLength"]), modified_s, str(found["ETag"]))
+
+    def create(self, name: str, content: bytes) -> str:
+        """Make an object; returns its version.
+
+        Raises:
+            Changed: There is one already.
+        """
+        return self._put(name, content, IfNoneMatch="*")
+
+    def replace(self, name: str, content: bytes, version: str) -> str:
+        """Replace an object that has this version; returns the new one.
+
+        Raises:
+            Changed: It has another, or is gone.
+        """
+        return self._put(name, content, IfMatch=version)
+
+    def put(self, name: str, content: bytes) -> str:
+        """Write an object whatever is there; for those that one process alone writes."""
+        return self._put(name, content)
+
+    def delete(self, name: str) -> None:
+        """Remove an object; nothing happens if it is missing."""
+        self._call("delete_object", Key=self._prefix + name)
+
+    def find_all(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
+        """All objects whose names begin so, in order of their names, behind a name."""
+        start = {"StartAfter": self._prefix + after} if after else {}
+        while True:
+            page = self._call("list_objects_v2", Prefix=self._prefix + prefix, **start)
+            for found in page.get("Contents", ()):
+                name = str(found["Key"]).removeprefix(self._prefix)
+                modified_s = found["LastModified"].timestamp()
+                yield StoredObject(name, int(found["Size"]), modified_s, str(found["ETag"]))
+            if not page.get("IsTruncated"):
+                return
+            start = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names up to the next `/` behind a prefix."""
+        found, start = [], dict[str, str]()
+        while True:
+            page = self._call(
+                "list_objects_v2", Prefix=self._prefix + prefix, Delimiter="/", **start
+            )
+            found += [each["Prefix"] for each in page.get("CommonPrefixes", ())]
+            if not page.get("IsTruncated"):
+                break
+            start = {"ContinuationToken": page["NextContinuationToken"]}
+        return [name.removeprefix(self._prefix + prefix).rstrip("/") for name in found]
+
+    def _get(self, name: str, wanted: dict[str, str]) -> tuple[bytes, str]:
+        async def get() -> tuple[bytes, str]:
+            answer = await self._filesystem._call_s3(
+                "get_object", Bucket=self._bucket, Key=self._prefix + name, **wanted
+            )
+            async with answer["Body"] as body:
+                return await body.read(), str(answer["ETag"])
+
+        return self._run(get)
+
+    def _put(self, name: str, content: bytes, **condition: str) -> str:
+        try:
+            answer = self._call("put_object", Key=self._prefix + name, Body=content, **condition)
+        except OSError as error:
+            if condition and (_code(error) in _REFUSED or isinstance(error, FileExistsError)):
+                raise Changed(f"{self.url}/{name}") from error
+            raise
+        return str(answer["ETag"])
+
+    def _call(self, method: str, **arguments: Any) -> Any:
+        return self._run(
+            lambda: self._filesystem._call_s3(method, Bucket=self._bucket, **arguments)
+        )
+
+    def _run(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        from fsspec.asyn import sync
+
+        with _only_os_errors():
+            found: _T = sync(self._filesystem.loop, call)
+            return found
+
+
+@contextlib.contextmanager
+def _only_os_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:  # botocore's own, or a package that is missing
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
+
+
+def _code(error: BaseException) -> str:
+    """The store's code for an error, of its answer."""
+    link: BaseException | None = error
+    while link is not None:
+        answer = getattr(link, "response", None)
+        if isinstance(answer, dict):
+            return str(answer.get("Error", {}).get("Code", ""))
+        link = link.__cause__
+    return ""
