@@ -89,20 +89,20 @@ def update_padded(
         segments = Segments(keys, keys, keys, keys, len(weight))
         on_triton.add_and_update(rule, weight, state, grads, None, segments, rates)
         return
-    is_row = (keys < len(weight)).unsqueeze(1)
-    # Padding repeats the first row's update: both write the same bits, so their order is free, and
-    # no row is needed to write waste to. Where there is padding only, the old values are written.
-    keys = torch.where(is_row[:, 0], keys, keys[:1]).clamp(max=len(weight) - 1)
-    grads = torch.where(is_row, grads, grads[:1]) * rates.scale
+    # No more rows than the weight has are touched, and they come first.
+    keys, grads = keys[: len(weight)], grads[: len(weight)]
+    is_row = keys < len(weight)
+    keys = _with_spare_rows(keys, is_row, len(weight))
     old = [values.index_select(0, keys) for values in state]
     rows = kernels_torch.gather(weight, keys)
-    new_rows, *new = _updated(rule, rows, old, grads, rates.rate)
+    new_rows, *new = _updated(rule, rows, old, grads * rates.scale, rates.rate)
     for values, before, after in zip(state, old, new, strict=True):
-        has_row = is_row[:1] if before.dim() == 2 else is_row[:1, 0]
+        has_row = is_row.unsqueeze(1) if before.dim() == 2 else is_row
         values.index_copy_(0, keys, torch.where(has_row, after, before))
     if weight.dtype == torch.bfloat16:
         new_rows = round_to_bfloat16(new_rows, rates.seed, keys)
-    weight.index_copy_(0, keys, torch.where(is_row[:1], new_rows, rows).to(weight.dtype))
+    new_rows = torch.where(is_row.unsqueeze(1), new_rows, rows)
+    weight.index_copy_(0, keys, new_rows.to(weight.dtype))
 
 
 def sum_and_update(
@@ -119,6 +119,24 @@ def sum_and_update(
         on_triton.add_and_update(rule, weight, state, rows, sources, segments, rates)
         return
     update_padded(rule, weight, state, segments.keys, sum_segments(rows, sources, segments), rates)
+
+
+def _with_spare_rows(keys: Tensor, is_row: Tensor, num_rows: int) -> Tensor:
+    """The keys, each padding replaced by another row that is not among them.
+
+    What is written there is what it held. Were padding to repeat one row, CUDA's deterministic
+    kernels would write its copies one after another.
+
+    >>> keys = torch.tensor([1, 2, 5, 6, 6])
+    >>> _with_spare_rows(keys, keys < 6, 6).tolist()
+    [1, 2, 5, 0, 3]
+    """
+    place = torch.arange(len(keys), device=keys.device)
+    # How many rows before each key are spare; rising, for the keys are.
+    spare_before = torch.where(is_row, keys - place, num_rows)
+    number = place - is_row.sum()
+    spare = number + torch.searchsorted(spare_before, number, right=True)
+    return torch.where(is_row, keys, spare)
 
 
 def _updated(

@@ -80,12 +80,10 @@ def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
 
 def places_of(marks: Tensor, count: int) -> Tensor:
     """Where the first `count` marks are, `[count]`, int64; past the last of them the length."""
-    places = torch.arange(len(marks), device=marks.device)
-    number = torch.cumsum(marks, 0) - 1
-    # One place more takes what nobody asked for.
-    wanted = torch.where(marks, number, count).clamp(max=count)
-    found = torch.full((count + 1,), len(marks), dtype=torch.int64, device=marks.device)
-    return found.index_copy_(0, wanted, places)[:count]
+    # Marks are looked for, not written to their numbers: all places without a mark would be written
+    # to one spare index, and CUDA's deterministic kernels write equal indices one after another.
+    numbers = torch.arange(1, count + 1, device=marks.device)
+    return torch.searchsorted(torch.cumsum(marks, 0), numbers)
 
 
 def pieces_of(

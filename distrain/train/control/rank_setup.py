@@ -39,7 +39,7 @@ def choose_device(resources: ResourcesSpec) -> torch.device:
 
 
 def seed_everything(seed: int, rank: int, device: torch.device) -> None:
-    """Seed every generator, and have torch refuse what is not reproducible on a GPU.
+    """Seed every generator, and have cuBLAS add up in one order.
 
     Each rank draws numbers of its own: it drops out other units than its peers. Initial parameters
     do not come from here.
@@ -50,11 +50,9 @@ def seed_everything(seed: int, rank: int, device: torch.device) -> None:
     np.random.seed(own)
     torch.manual_seed(int(own))
     if device.type == "cuda":
-        # cuBLAS reads it when its first handle is made.
+        # cuBLAS reads it when its first handle is made. Which operations torch must take in their
+        # deterministic form, the dense part of the step says.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        # That would also fill every new tensor first; ours are written whole before they are read.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from distrain.errors import ModelError, SpecError
 from distrain.optimizers import optimizer_facts
 from distrain.spec import OptimizerSpec, TrainSpec
+from distrain.train.step.determinism import deterministic
 from distrain.train.step.gradient_sync import DdpSync, FlatSync, GradientSync
 from distrain.train.step.split_backward import SplitBackward
 
@@ -87,7 +88,7 @@ class DenseTraining:
         Raises:
             ModelError: torch could not compile the module.
         """
-        with arithmetic(self._precision, self._device), compiler_errors(self._compiled):
+        with self._dense_part():
             logits: Tensor = self.sync.forward(embedded, continuous)
         return logits
 
@@ -97,7 +98,7 @@ class DenseTraining:
         Args:
             leaves: If given, only theirs; `backward_rest` then does the parameters'.
         """
-        with arithmetic(self._precision, self._device), compiler_errors(self._compiled):
+        with self._dense_part():
             if leaves is None:
                 torch.autograd.backward(loss)
                 return
@@ -108,9 +109,18 @@ class DenseTraining:
         """Do what the last `backward` left."""
         rest, self._rest = self._rest, None
         if rest is not None:
-            with arithmetic(self._precision, self._device):
+            with self._dense_part():
                 self.sync.arm()
                 rest.to_parameters()
+
+    @contextmanager
+    def _dense_part(self) -> Iterator[None]:
+        with (
+            deterministic(self._device),
+            arithmetic(self._precision, self._device),
+            compiler_errors(self._compiled),
+        ):
+            yield
 
     def start_sync(self) -> None:
         """Begin to add the ranks' gradients up; every rank calls it in every step."""

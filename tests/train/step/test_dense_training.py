@@ -1,5 +1,8 @@
 """The dense part of a step, in one process."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from click_models import mlp_network
@@ -12,6 +15,7 @@ from torch_checks import one_torch_thread
 from distrain.errors import ModelError, SpecError
 from distrain.optimizers import OPTIMIZERS, OptimizerFacts
 from distrain.spec import OptimizerSpec, TrainSpec
+from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
 from distrain.train.step.dense import DenseForward, DenseTraining, arithmetic, check_precision
 from distrain.train.step.gradient_sync import FlatParameters
@@ -276,3 +280,30 @@ def test_a_compiled_dense_part_equals_the_eager_one():
         results[compiled] = [logits.detach(), *(p.detach() for p in dense.sync.parameters)]
     for eager, ours in zip(results[False], results[True], strict=True):
         torch.testing.assert_close(eager, ours, rtol=1e-4, atol=1e-5)
+
+
+def test_torchs_deterministic_switch_holds_inside_the_dense_part_only(monkeypatch):
+    class Watched(nn.Linear):
+        def forward(self, embedded, continuous):
+            seen.append(torch.are_deterministic_algorithms_enabled())
+            return super().forward(continuous).squeeze(1)
+
+    seen = []
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with one_torch_thread(), torch.random.fork_rng(devices=[]):
+        states = random.getstate(), np.random.get_state()
+        seed_everything(0, 0, torch.device("cuda"))
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        dense = DenseTraining(Watched(3, 1), TrainSpec())
+        dense._device = torch.device("cuda")  # all that the switch looks at
+        assert not torch.are_deterministic_algorithms_enabled()
+        logits = dense.forward((), torch.ones(2, 3))
+        logits.register_hook(
+            lambda _: seen.append(torch.are_deterministic_algorithms_enabled()) or None
+        )
+        assert not torch.are_deterministic_algorithms_enabled()
+        dense.backward(logits.sum())
+    assert seen == [True, True]
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
