@@ -18,8 +18,7 @@ help: ## Show what can be made
 demo: $(VENV)/.runtime ## See the whole way on generated data (under 4 minutes on 2 cores)
 	$(BIN)/distrain demo --overwrite
 
-# Two processes share the tests, a file each: many tests wait, for processes and files. Those of
-# `test-slow` keep two cores busy by themselves.
+# Two processes share the tests, a file each: many tests wait, for processes and files.
 # COVERAGE=1 measures which lines of the package the test process itself runs (ranks and other
 # processes are not followed), prints them by file, and takes more than twice as long.
 test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
@@ -27,7 +26,7 @@ test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
 test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that take minutes
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) -m slow $(ARGS)
 
 chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
 	$(BIN)/python -m pytest -m chaos $(ARGS)

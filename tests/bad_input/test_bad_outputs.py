@@ -91,6 +91,7 @@ def test_a_model_too_large_for_the_disk_ends_the_job(
     assert (summary["state"], summary["reason"]) == ("failed", "OutputError")
 
 
+@pytest.mark.slow
 def test_a_rank_on_a_cluster_with_a_full_disk(tiny_disk: Path, job: Path) -> None:
     run = tiny_disk / "run"
     done = run_distrain("train", job, "--run-dir", run, *BIG_MODEL, *DASK)

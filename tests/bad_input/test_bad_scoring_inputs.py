@@ -77,6 +77,7 @@ def test_evaluate_itself(prepared: Path, model: Path) -> None:
     assert_one_screen(done, 1, file, "row group: 1", "column: label", "'label' is 0.5")
 
 
+@pytest.mark.slow
 def test_predict_itself_on_its_own_workers(prepared: Path, model: Path) -> None:
     file = prepared / "valid" / "part-0.parquet"
     changed("I3", float("nan"))(file)

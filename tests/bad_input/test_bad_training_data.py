@@ -75,6 +75,7 @@ def test_the_command_itself_tells_of_a_bad_row_without_a_traceback(
     assert_failed_run(run)
 
 
+@pytest.mark.slow
 def test_a_rank_on_a_cluster_tells_of_a_bad_row(prepared: Path, job: Path) -> None:
     file = prepared / "train" / "part-0.parquet"
     changed("I3", float("nan"))(file)

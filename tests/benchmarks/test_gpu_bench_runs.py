@@ -34,6 +34,7 @@ def lives(pid):
     return state != "Z"
 
 
+@pytest.mark.slow
 def test_a_command_that_is_stopped_takes_its_children_with_it(tmp_path):
     script = "trap '' TERM; sleep 600 & echo $!; echo so far >&2; wait"
     done = commands.run(["sh", "-c", script], 1.0, tmp_path, tmp_path, os.environ)
@@ -139,6 +140,7 @@ def test_what_was_done_before_an_interruption_is_kept(runner, monkeypatch):
     assert "Not finished" in (runner[1] / "gpu.md").read_text()
 
 
+@pytest.mark.slow
 def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(runner, tmp_path):
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (tmp_path / "test_here.py").write_text(
@@ -168,6 +170,7 @@ def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(runner, t
     assert told["conclusion"]["failed_tests_alone"] == {"passed": 2, "failed": 1}
 
 
+@pytest.mark.slow
 def test_a_file_that_a_warning_kept_from_being_imported_runs_whole(runner, tmp_path):
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (tmp_path / "test_here.py").write_text(

@@ -122,6 +122,7 @@ def test_failures_restarts_tags_and_specs_are_seen(url: str, tab: Tab) -> None:
     assert tab.page.locator(".slick-row").count() == 11
 
 
+@pytest.mark.slow
 def test_a_job_that_is_not_there_and_two_that_are(url: str, tab: Tab) -> None:
     tab.open(url + "/distrain?job=nosuch")
     tab.page.get_by_text("No job nosuch is known here.").wait_for()

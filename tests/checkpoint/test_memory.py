@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_tables_are_held_twice_only_where_training_goes_on_meanwhile(memory_folder):
     script = Path(__file__).with_name("memory_use.py")
     ran = subprocess.run(

@@ -70,8 +70,15 @@ def end(words: list[object], out: Path, number: signal.Signals) -> subprocess.Co
         ("synth --rows 4G", signal.SIGINT, INTERRUPTED),
         ("synth --rows 4G --quiet", signal.SIGTERM, TERMINATED),
         ("pack {many}/data", signal.SIGINT, INTERRUPTED),
-        ("prep {many}/raw --workers 1", signal.SIGINT, INTERRUPTED),
-        ("predict {many}/model {many}/data --workers 1", signal.SIGINT, INTERRUPTED),
+        pytest.param(
+            "prep {many}/raw --workers 1", signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "predict {many}/model {many}/data --workers 1",
+            signal.SIGINT,
+            INTERRUPTED,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_output_that_was_begun_is_gone_and_one_line_says_so(

@@ -5,10 +5,12 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pytest
 from small_jobs import distrain_command, small_document, write_prepared
 from yaml import safe_dump
 
 
+@pytest.mark.slow
 def test_train_piped_to_head_trains_to_its_end(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(safe_dump(small_document(write_prepared(tmp_path / "data"))))

@@ -56,3 +56,10 @@ def sources():
     files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     kept = [file for file in files if "_build" not in file.parts]
     return {file.relative_to(ROOT): file.read_text(encoding="utf-8") for file in kept}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark slow what needs the built pages; `make check` builds them too."""
+    for item in items:
+        if "pages" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)

@@ -142,6 +142,7 @@ def test_cancelling_stops_the_ranks(cluster: Client, prepared: Path, tmp_path: P
     assert not any(is_running(pid) for pid in pids if pid)
 
 
+@pytest.mark.slow
 def test_a_job_cancelled_while_it_starts_leaves_nothing_and_blocks_nobody(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_gang_larger_than_the_cluster_says_what_it_waits_for(
     assert "needs 6 workers, the cluster has 4" in (view.message or "")
 
 
+@pytest.mark.slow
 def test_gangs_submitted_at_once_run_one_after_the_other(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
@@ -226,6 +228,7 @@ def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path, to_all: bo
     assert not alive
 
 
+@pytest.mark.slow
 def test_relative_paths_are_those_of_who_submits(
     cluster: Client, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

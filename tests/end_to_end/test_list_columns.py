@@ -109,6 +109,7 @@ def test_the_signal_is_in_the_lists(
 
 
 @pytest.mark.parametrize("placement", ["replicated", "row_wise"])
+@pytest.mark.slow
 def test_two_ranks_reach_the_same(
     clicks: Path, tmp_path: Path, inline: tuple[Path, float], cluster: Client, placement: str
 ) -> None:

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
 from small_jobs import run_distrain
 from yaml import safe_dump
 
 ROWS, VALID_ROWS, VALID_CLICKS = 7_500, 2_000, 59
 
 
+@pytest.mark.slow
 def test_real_clicks_are_prepared_trained_and_scored(shared_data: Path, tmp_path: Path) -> None:
     raw = next((shared_data / "criteo").glob("*.tsv.gz"))
     done = run_distrain(

@@ -119,6 +119,7 @@ def check_same(
     assert weights(root) == expected
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
     cluster: Client,
     prepared: Path,
@@ -186,6 +187,7 @@ def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
     assert steps == sorted(set(steps))
 
 
+@pytest.mark.slow
 def test_a_job_whose_restarts_are_used_up_fails_and_says_so(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +207,7 @@ def test_a_job_whose_restarts_are_used_up_fails_and_says_so(
     assert "no restart is left" in (view.message or "")
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_does_not_hold_up_the_end_of_its_job(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:

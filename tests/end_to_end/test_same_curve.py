@@ -44,6 +44,7 @@ def curve(records: list[Record]) -> list[tuple[int, int, float | None]]:
         pytest.param("mlp", "sgd", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_one_two_and_four_ranks_follow_the_same_loss_curve(
     cluster: Client, prepared: Path, tmp_path: Path, kind: str, optimizer: str
 ) -> None:
@@ -100,6 +101,7 @@ def test_inline_equals_one_rank_on_a_cluster(
     ]
 
 
+@pytest.mark.slow
 def test_a_rank_without_rows_in_the_last_step_keeps_step(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:

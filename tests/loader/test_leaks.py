@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["not slow", "slow"])
 def test_loaders_leave_nothing_behind(which: str) -> None:
     leaks = Path(__file__).with_name("leaks.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, leaks]

@@ -75,6 +75,7 @@ def test_panels_do_not_overlap(path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian's prometheus)")
+@pytest.mark.slow
 def test_alerts_fire_when_they_should_and_only_then() -> None:
     for command in (
         ["check", "rules", *RULES],

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import resource, sys
 from distrain.synth import SynthRequest, generate
@@ -14,6 +16,7 @@ def peak_kib(out, chunks):
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path):
     few, many = peak_kib(tmp_path / "few", 2), peak_kib(tmp_path / "many", 8)
     # Six more chunks hold about 200 MiB of features and 100 MiB of text.

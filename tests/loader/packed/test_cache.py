@@ -271,6 +271,7 @@ print(now.hits, now.evictions)
 """
 
 
+@pytest.mark.slow
 def test_processes_share_a_cache_that_is_too_small(groups, source, tmp_path):
     bound = int(2.5 * entry_bytes(groups, tmp_path))
     support = Path(__file__).resolve().parents[2] / "support"

@@ -47,6 +47,7 @@ def waits_for(whom: str) -> Any:
     return lambda beat: beat["waiting_for"] == whom and beat["step"] > 0
 
 
+@pytest.mark.slow
 def test_a_gang_whose_reader_is_stuck(
     prepared: Path, tmp_path: Path, ranks: list[HeldRank]
 ) -> None:
