@@ -97,7 +97,7 @@ class Router:
         union = None
         if peers.num_ranks > 1:
             sent = own.keys.to(self._starts.dtype)
-            every = torch.cat(peers.gather_rows(sent, [self.capacity] * peers.num_ranks))
+            every = peers.gather_padded(sent, self.capacity)
             union = segments_of(every, self._capacity(peers.num_ranks), self._store.num_rows)
         return FixedStoreRoute(keys, own, rows * num_columns + columns, union)
 
@@ -274,8 +274,7 @@ class FixedTables:
 
     def _all(self, rows: Tensor) -> Tensor:
         """All ranks' rows, rank after rank."""
-        peers = self.tables.peers
-        return torch.cat(peers.gather_rows(rows, [len(rows)] * peers.num_ranks))
+        return self.tables.peers.gather_padded(rows, len(rows))
 
     def _state(self, number: int) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self.tables.weights[number], self._state_tensors[number]

@@ -28,6 +28,25 @@ class Peers:
         """
         return self._all_gather(counts).cpu()
 
+    def exchange_counts(self, counts: Tensor) -> Tensor:
+        """What each rank counted for this one, `[num_ranks, ...]`, on the CPU; waits for a GPU.
+
+        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks: what this rank counted for
+        each. A rank sends each count to the one rank that needs it, whatever their number.
+        """
+        received = torch.empty_like(counts)
+        self._all_to_all(received, counts.contiguous())
+        return received.cpu()
+
+    def gather_padded(self, rows: Tensor, most: int) -> Tensor:
+        """Every rank's rows in one tensor `[num_ranks * most, ...]`, each rank's zeros after them.
+
+        `most` is the largest number of rows that a rank has.
+        """
+        if most == 0:
+            return rows
+        return self._all_gather(_padded(rows, most)).flatten(0, 1)
+
     def gather_rows(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor]:
         """Every rank's rows: `[lengths[r], ...]` for each rank r, of one type and inner shape."""
         most = max(lengths)
@@ -56,9 +75,7 @@ class Peers:
         `rows` is `[sum(send), ...]` and the result `[sum(receive), ...]`, both in rank order.
         """
         received = rows.new_empty(sum(receive), *rows.shape[1:])
-        dist.all_to_all_single(
-            received, rows.contiguous(), list(receive), list(send), group=self.group
-        )
+        self._all_to_all(received, rows.contiguous(), list(receive), list(send))
         return received
 
     def begin_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> "Arriving":
@@ -79,7 +96,8 @@ class Peers:
         received = rows.new_empty(self.num_ranks, most, *rows.shape[1:])
         work = None
         if most:
-            work = dist.all_gather(list(received), sent, group=self.group, async_op=True)
+            flat = received.view(-1)
+            work = all_gather_flat(flat, sent.view(-1), self.group, async_op=True)
         return Arriving(received, sent, work)
 
     def arrived(self, arriving: "Arriving") -> Tensor:
@@ -112,8 +130,30 @@ class Peers:
         if self.num_ranks == 1:
             return rows.unsqueeze(0)
         out = rows.new_empty(self.num_ranks, *rows.shape)
-        dist.all_gather(list(out), rows.contiguous(), group=self.group)
+        all_gather_flat(out.view(-1), rows.reshape(-1), self.group)
         return out
+
+    def _all_to_all(
+        self,
+        received: Tensor,
+        rows: Tensor,
+        receive: list[int] | None = None,
+        send: list[int] | None = None,
+    ) -> None:
+        dist.all_to_all_single(received, rows, receive, send, group=self.group)
+
+
+def all_gather_flat(
+    out: Tensor, values: Tensor, group: dist.ProcessGroup | None, *, async_op: bool = False
+) -> dist.Work | None:
+    """Gather values `[n]` of every rank into one tensor `[ranks * n]`; collective.
+
+    NCCL writes into it directly, where a list of tensors would take a copy.
+    """
+    # torch 2.13 renamed it, and warns of the old name.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    work: dist.Work | None = gather(out, values, group=group, async_op=async_op)
+    return work
 
 
 class Arriving(NamedTuple):

@@ -2,17 +2,17 @@
 
 A rank finds every row at home. After the backward pass the ranks gather each other's sums of
 gradients, add them in rank order, and make the same update. A rank with u distinct rows of R bytes
-sends `(W-1) * u * (R + 4)` bytes, its ids included.
+sends `(W-1) * u * (R + 4)` bytes, its ids included; all send as many rows as the rank with most.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
-from distrain.embeddings.kernels import Grouping, add_parts, keys_of, part_segments
+from distrain.embeddings.kernels import Grouping, add_rows, keys_of, part_segments
 from distrain.embeddings.peers import Peers
 
 
@@ -23,19 +23,21 @@ class ReplicatedRoute:
     Attributes:
         keys: `[u]`, int64: the rows of the weight that this rank looks up.
         touched: `[v]`, int64: those that any rank looks up.
-        inverse: For each rank `[u of that rank]`, int32: where its rows stand in `touched`. Empty
-            for a rank alone.
+        inverse: `[ranks * most]`, int32: where each rank's rows stand in `touched`, rank after rank;
+            those that fill up stand one past its end. `None` for a rank alone.
+        most: The largest u of a rank, to which those of the others are filled up.
     """
 
     keys: Tensor
     touched: Tensor
-    inverse: tuple[Tensor, ...] = ()
+    inverse: Tensor | None = None
+    most: int = 0
+    others: int = 0
     sent_ids_bytes: int = 0
 
     def sent_bytes(self, row_bytes: int) -> int:
         """Bytes that this rank sends in the step, for rows of `row_bytes`."""
-        others = max(0, len(self.inverse) - 1)
-        return self.sent_ids_bytes + others * len(self.keys) * row_bytes
+        return self.sent_ids_bytes + self.others * self.most * row_bytes
 
     @property
     def num_updated(self) -> int:
@@ -53,12 +55,29 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRo
         return ReplicatedRoute(keys, keys)
     counts = peers.gather_counts(grouping.counts.to(keys.device))  # [ranks, columns]
     lengths = counts.sum(1).tolist()
-    ids = peers.gather_rows(grouping.ids, lengths)
-    union = kernels.unique(torch.cat(ids), *part_segments(counts))
-    sent = (peers.num_ranks - 1) * (8 * counts.shape[1] + 4 * len(keys))
-    return ReplicatedRoute(
-        keys, keys_of(union, starts), tuple(torch.split(union.inverse, lengths)), sent
-    )
+    most, others = max(lengths), peers.num_ranks - 1
+    ids, inverse_places = peers.gather_padded(grouping.ids, most), None
+    if most > min(lengths):
+        inverse_places = padded_places(lengths, most).to(ids.device)
+        ids = ids[inverse_places]
+    union = kernels.unique(ids, *part_segments(counts))
+    touched, inverse = keys_of(union, starts), union.inverse
+    if inverse_places is not None:
+        inverse = inverse.new_full((peers.num_ranks * most,), len(touched))
+        inverse[inverse_places] = union.inverse
+    sent = others * (8 * counts.shape[1] + 4 * most)
+    return ReplicatedRoute(keys, touched, inverse, most, others, sent)
+
+
+def padded_places(lengths: Sequence[int], most: int) -> Tensor:
+    """Where the rows of parts are in which each is filled up to `most`: `[sum(lengths)]`, int64.
+
+    >>> padded_places([2, 0, 1], 2).tolist()
+    [0, 1, 4]
+    """
+    place = torch.arange(most)
+    parts = torch.tensor(lengths).unsqueeze(1)
+    return (place < parts).flatten().nonzero().squeeze(1)
 
 
 def fetch(weight: Tensor, route: ReplicatedRoute, peers: Peers) -> Tensor:
@@ -73,16 +92,16 @@ def begin_exchange(
 
     That gives the rows to update `[v]`, and their sums `[v, dim]`.
     """
-    if peers.num_ranks == 1:
+    inverse = route.inverse
+    if inverse is None:
         return lambda: (route.touched, sums)
-    lengths = [len(own) for own in route.inverse]
-    arriving = peers.begin_gather(sums, max(lengths))
+    arriving = peers.begin_gather(sums, route.most)
 
     def finish() -> tuple[Tensor, Tensor]:
-        gathered = peers.arrived(arriving)
-        parts = [rows[:length] for rows, length in zip(gathered, lengths, strict=True)]
-        total = sums.new_zeros(len(route.touched), sums.shape[1])
-        add_parts(parts, route.inverse, total)
-        return route.touched, total
+        gathered = peers.arrived(arriving).flatten(0, 1)
+        count = len(route.touched)
+        total = sums.new_zeros(count + 1, sums.shape[1])  # one more takes what fills up
+        add_rows(gathered, inverse, total)
+        return route.touched, total[:count]
 
     return finish

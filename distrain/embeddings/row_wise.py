@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
-from distrain.embeddings.kernels import Grouping, add_parts, keys_of, part_segments
+from distrain.embeddings.kernels import Grouping, add_rows, keys_of, part_segments
 from distrain.embeddings.peers import Peers
 
 
@@ -31,7 +31,7 @@ class RowWiseRoute:
             for rank 0 first.
         wanted: How many rows each rank asks of this one.
         touched: `[v]`, int64: the distinct ones among them.
-        inverse: For each rank, int32: where the rows it asked for stand in `touched`.
+        inverse: `[sum of wanted]`, int32: where each requested row stands in `touched`.
         sent_ids_bytes: What this rank sent to make the route.
     """
 
@@ -41,7 +41,7 @@ class RowWiseRoute:
     requested: Tensor
     wanted: tuple[int, ...]
     touched: Tensor
-    inverse: tuple[Tensor, ...]
+    inverse: Tensor
     rank: int
     sent_ids_bytes: int
 
@@ -76,9 +76,9 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
     by_owner = torch.argsort(owners, stable=True)
     columns = torch.arange(num_columns).repeat_interleave(grouping.counts).to(keys.device)
     asked = torch.bincount(owners * num_columns + columns, minlength=num_ranks * num_columns)
-    all_asked = peers.gather_counts(asked.view(num_ranks, num_columns))  # [asker, owner, column]
-    wanted = all_asked[:, peers.rank]
-    send = all_asked[peers.rank].sum(1).tolist()
+    asked = asked.view(num_ranks, num_columns)  # [owner, column]
+    wanted = peers.exchange_counts(asked)  # [asker, column]
+    send = asked.sum(1).tolist()
     receive = wanted.sum(1).tolist()
     # Rows of the owner's weight fit into int32, whatever the number of keys.
     local = torch.div(keys[by_owner], num_ranks, rounding_mode="floor").int()
@@ -94,9 +94,9 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
         requested=requested.long(),
         wanted=tuple(receive),
         touched=union.ids.long(),
-        inverse=tuple(torch.split(union.inverse, receive)),
+        inverse=union.inverse,
         rank=peers.rank,
-        sent_ids_bytes=4 * away + 8 * (num_ranks - 1) * num_ranks * num_columns,
+        sent_ids_bytes=4 * away + 8 * (num_ranks - 1) * num_columns,
     )
 
 
@@ -119,7 +119,7 @@ def begin_exchange(
     def finish() -> tuple[Tensor, Tensor]:
         arrived = peers.arrived(arriving)
         total = sums.new_zeros(len(route.touched), sums.shape[1])
-        add_parts(torch.split(arrived, list(route.wanted)), route.inverse, total)
+        add_rows(arrived, route.inverse, total)
         return route.touched, total
 
     return finish

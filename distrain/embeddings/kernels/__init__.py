@@ -2,7 +2,7 @@
 
 from distrain.embeddings.kernels.dispatch import (
     Grouping,
-    add_parts,
+    add_rows,
     collect,
     draw,
     expand,
@@ -23,7 +23,7 @@ __all__ = [
     "Rates",
     "Rule",
     "Segments",
-    "add_parts",
+    "add_rows",
     "collect",
     "draw",
     "expand",

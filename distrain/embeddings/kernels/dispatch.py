@@ -160,12 +160,15 @@ def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
         out.copy_(drawn)
 
 
-def add_parts(parts: Sequence[Tensor], inverse: Sequence[Tensor], total: Tensor) -> None:
-    """Add each part's rows to the rows of `total` at its inverse indices, part after part."""
-    place = torch.zeros(1, dtype=torch.int64)
-    for rows, own in zip(parts, inverse, strict=True):
-        if len(own):
-            collect(rows.unsqueeze(1), own.unsqueeze(0), place, total)
+def add_rows(rows: Tensor, inverse: Tensor, total: Tensor) -> None:
+    """Add rows `[n, dim]` to those of `total` at their inverse indices `[n]`, in their order.
+
+    The rows of many ranks, one rank after another, so add up in the order of the ranks, in as many
+    operations as those of one rank.
+    """
+    if len(rows):
+        place = torch.zeros(1, dtype=torch.int64)
+        collect(rows.unsqueeze(1), inverse.unsqueeze(0), place, total)
 
 
 def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from distrain.embeddings.peers import all_gather_flat
 from distrain.embeddings.sharding.costs import Costs
 
 _SMALL_BYTES = 64
@@ -45,7 +46,7 @@ def least_over_ranks(value: int, group: dist.ProcessGroup | None, device: torch.
 
 
 def _all_gather(block: Tensor, num_ranks: int, group: dist.ProcessGroup | None) -> None:
-    dist.all_gather(list(block.new_empty(num_ranks, len(block))), block, group=group)
+    all_gather_flat(block.new_empty(num_ranks * len(block)), block, group)
 
 
 def _all_to_all(block: Tensor, num_ranks: int, group: dist.ProcessGroup | None) -> None:

@@ -25,11 +25,6 @@ class WaitTrackingPeers(Peers):
         with waiting(PEERS):
             return super().gather_rows_at_first(rows, lengths)
 
-    def exchange_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """See `Peers`."""
-        with waiting(PEERS):
-            return super().exchange_rows(rows, send, receive)
-
     def arrived(self, arriving: Arriving) -> Tensor:
         """See `Peers`."""
         with waiting(PEERS):
@@ -45,6 +40,16 @@ class WaitTrackingPeers(Peers):
             return super()._all_gather(rows)
         with waiting(PEERS):
             return super()._all_gather(rows)
+
+    def _all_to_all(
+        self,
+        received: Tensor,
+        rows: Tensor,
+        receive: list[int] | None = None,
+        send: list[int] | None = None,
+    ) -> None:
+        with waiting(PEERS):
+            super()._all_to_all(received, rows, receive, send)
 
 
 STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

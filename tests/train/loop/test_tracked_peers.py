@@ -13,6 +13,8 @@ ROWS = torch.zeros(2, 3)
 OPERATIONS = {
     "gather_rows": lambda peers: peers.gather_rows(ROWS, [2, 2]),
     "gather_counts": lambda peers: peers.gather_counts(torch.tensor([1])),
+    "exchange_counts": lambda peers: peers.exchange_counts(torch.tensor([1, 2])),
+    "gather_padded": lambda peers: peers.gather_padded(ROWS, 2),
     "gather_rows_at_first": lambda peers: peers.gather_rows_at_first(ROWS, [2, 2]),
     "exchange_rows": lambda peers: peers.exchange_rows(ROWS, [1, 1], [1, 1]),
     "add_up": lambda peers: peers.add_up(ROWS),
@@ -29,8 +31,8 @@ def test_a_rank_in_a_collective_operation_waits_for_its_peers(
     def note(*_: object, **__: object) -> None:
         waits.append(wait_of(threading.get_ident()))
 
-    for operation in ("all_gather", "all_reduce", "all_to_all_single", "gather"):
-        monkeypatch.setattr(dist, operation, note)
+    for operation in ("all_gather_single", "all_reduce", "all_to_all_single", "gather"):
+        monkeypatch.setattr(dist, operation, note, raising=False)
     OPERATIONS[name](WaitTrackingPeers(0, 2))
     assert waits == [PEERS]
     assert wait_of(threading.get_ident()) == ""
