@@ -23,7 +23,7 @@ class ReplicatedRoute:
     Attributes:
         keys: `[u]`, int64: the rows of the weight that this rank looks up.
         touched: `[v]`, int64: those that any rank looks up.
-        inverse: `[ranks * most]`, int32: where each rank's rows stand in `touched`, rank after rank;
+        inverse: `[ranks * most]`, int32: where each rank's rows stand in `touched`, rank by rank;
             those that fill up stand one past its end. `None` for a rank alone.
         most: The largest u of a rank, to which those of the others are filled up.
     """
