@@ -7,7 +7,9 @@ way to the other ranks while the rest is done. The operations are those of one p
 results have the same bits.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,32 +43,41 @@ class SplitBackward:
         self._leaves = list(leaves)
         self._parameters = list(parameters)
         self._given: dict[Node, tuple[Tensor, ...]] = {}
-        graph = _Graph(loss, self._leaves)
-        self.parts = graph.parts()
-        """Whether the graph can be parted; else `to_leaves` does all, and the rest nothing."""
-        self._sides = graph.sides if self.parts else {}
-        self._waiting = graph.last_givers() if self.parts else {}
+        self._found: dict[_Place, Tensor] = {}
+        self._graph = _Graph(loss, self._leaves)
+        self.parts = self._graph.reaches
+        """Whether the graph leads to a leaf; else `to_leaves` does all, and the rest nothing."""
 
     def to_leaves(self) -> None:
         """Set the leaves' gradients."""
         if not self.parts:
             torch.autograd.backward(self._loss)
             return
-        hooks = [node.register_prehook(self._taker(node)) for node in self._sides]
-        torch.autograd.backward(self._loss, inputs=self._leaves, retain_graph=True)
+        shared = self._graph.shared
+        hooks = [node.register_prehook(self._taker(node)) for node in self._graph.own]
+        ends: list[Any] = [*self._leaves, *(GradientEdge(*place) for place in shared)]
+        made = torch.autograd.grad(
+            self._loss,
+            ends,
+            retain_graph=True,
+            allow_unused=True,
+        )
         for hook in hooks:
             hook.remove()
+        for leaf, grad in zip(self._leaves, made, strict=False):
+            leaf.grad = grad if leaf.grad is None or grad is None else leaf.grad + grad
+        self._take(shared, made[len(self._leaves) :])
 
     def to_parameters(self) -> None:
         """Add to the parameters' gradients, the last layers' first."""
-        found: dict[_Place, Tensor] = {}
-        open_nodes = set(self._given)
+        if not self.parts:
+            return
+        together = self._graph.together()
+        self._accumulate(together)
         while self._given:
             node = next(iter(self._given))
-            found |= self._of_sides(node, self._given.pop(node))
-            open_nodes.discard(node)
-            ready = [p for p in found if not self._waiting[p] & open_nodes]
-            self._accumulate({place: found.pop(place) for place in ready})
+            self._take(*self._of_sides(node, self._given.pop(node)))
+            self._accumulate(together)
 
     def _taker(self, node: Node) -> Callable[[tuple[Tensor, ...]], None]:
         def take(grads: tuple[Tensor, ...]) -> None:
@@ -74,77 +85,112 @@ class SplitBackward:
 
         return take
 
-    def _of_sides(self, node: Node, given: Sequence[Tensor]) -> dict[_Place, Tensor]:
-        """What the node gives to its side inputs."""
+    def _take(self, places: Sequence[_Place], grads: Sequence[Tensor | None]) -> None:
+        self._found |= {p: g for p, g in zip(places, grads, strict=True) if g is not None}
+
+    def _of_sides(
+        self, node: Node, given: Sequence[Tensor | None]
+    ) -> tuple[Sequence[_Place], Sequence[Tensor | None]]:
+        """What the node gives to the sides that are its own."""
+        places = self._graph.own[node]
         there = [(GradientEdge(node, i), grad) for i, grad in enumerate(given) if grad is not None]
         if not there:
-            return {}
+            return places, [None] * len(places)
         outputs, grads = zip(*there, strict=True)
-        places = self._sides[node]
         inputs = [GradientEdge(*place) for place in places]
-        made = torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
-        return {p: grad for p, grad in zip(places, made, strict=True) if grad is not None}
+        return places, torch.autograd.grad(
+            outputs, inputs, grads, retain_graph=True, allow_unused=True
+        )
 
-    def _accumulate(self, grads: dict[_Place, Tensor]) -> None:
-        if grads:
-            torch.autograd.backward(
-                [GradientEdge(*place) for place in grads],
-                list(grads.values()),
-                inputs=self._parameters,
-                retain_graph=True,
-            )
+    def _accumulate(self, together: Sequence[tuple[set[_Place], set[Node]]]) -> None:
+        """Go on from the sides whose nodes have all given, to the parameters."""
+        for places, givers in together:
+            ready = [place for place in self._found if place in places]
+            if ready and not givers & self._given.keys():
+                torch.autograd.backward(
+                    [GradientEdge(*place) for place in ready],
+                    [self._found.pop(place) for place in ready],
+                    inputs=self._parameters,
+                    retain_graph=True,
+                )
 
 
 class _Graph:
-    """The nodes between a loss and some leaves, and what hangs at them.
+    """The nodes between a loss and some leaves, and the sides that hang at them.
+
+    A side is an input, of a node on a way to a leaf, that is on none. One that several nodes have,
+    or that another side leads to, cannot be asked of one node: such as what a tower makes of
+    numbers, which meets each embedding. It is taken as one more leaf, whose gradient is there once
+    all have given.
 
     Attributes:
-        sides: Of each node on a way to a leaf, its inputs that are on none.
+        own: Of each node the sides that are its alone.
+        shared: The sides that are taken as leaves.
+        reaches: Whether the loss leads to a leaf.
     """
 
     def __init__(self, loss: Tensor, leaves: Sequence[Tensor]):
         root = get_gradient_edge(loss).node
-        ends = {get_gradient_edge(leaf).node for leaf in leaves}
         self._order = list(_post_order(root))  # inputs first
-        self._on_way = set(ends)
-        self.sides: dict[Node, list[_Place]] = {}
+        leaf_nodes = {get_gradient_edge(leaf).node for leaf in leaves} & set(self._order)
+        self.reaches = bool(leaf_nodes)
+        ends: set[Node] = set()
+        while True:
+            ends, on_way = self._leading_to(leaf_nodes | ends)
+            sides = self._sides(ends, on_way)
+            found = {place: _below(place[0]) for places in sides.values() for place in places}
+            givers = Counter(place[0] for places in sides.values() for place in set(places))
+            covered = [_below(end) - {end} for end in ends - leaf_nodes]
+            covered += [below - {place[0]} for place, below in found.items()]
+            bad = {n for n, count in givers.items() if count > 1 or any(n in c for c in covered)}
+            if not bad:
+                break
+            ends |= bad
+        taken = ends - leaf_nodes
+        places = (place for node in self._order if node in on_way for place in _inputs(node))
+        self.shared = list(dict.fromkeys(place for place in places if place[0] in taken))
+        self.own = {node: list(dict.fromkeys(places)) for node, places in sides.items() if places}
+        self._reach = found | {place: _below(place[0]) for place in self.shared}
+
+    def _leading_to(self, ends: set[Node]) -> tuple[set[Node], set[Node]]:
+        """The ends that lead to no other one, and all nodes on a way to any."""
+        on_way, last = set(ends), set()
         for node in self._order:
-            if any(below in self._on_way for below, _ in _inputs(node)):
-                self._on_way.add(node)
-        for node in self._on_way - ends:
-            places = [place for place in _inputs(node) if place[0] not in self._on_way]
-            if places:
-                self.sides[node] = places
+            if any(below in on_way for below, _ in _inputs(node)):
+                on_way.add(node)
+            elif node in ends:
+                last.add(node)
+        return last, on_way
 
-    def parts(self) -> bool:
-        """Whether each side is one node's alone, and no side leads to another one.
-
-        A parameter that two layers use as it is makes them one: neither could be asked alone. A
-        loss that leads to no leaf has only sides.
-        """
-        if self._order[-1] not in self._on_way:
-            return False
-        heads = [place for places in self.sides.values() for place in places]
-        nodes = {node for node, _ in heads}
-        if len(nodes) < len(heads):
-            return False
-        return not any(nodes & (set(_post_order(node)) - {node}) for node in nodes)
-
-    def last_givers(self) -> dict[_Place, set[Node]]:
-        """For each side, the nodes whose sides meet with it: they are added up in one pass."""
-        reached = {
-            place: frozenset(_post_order(place[0]))
-            for places in self.sides.values()
-            for place in places
-        }
+    def _sides(self, ends: set[Node], on_way: set[Node]) -> dict[Node, list[_Place]]:
         return {
-            place: {
-                node
-                for node, places in self.sides.items()
-                if any(below & reached[other] for other in places)
-            }
-            for place, below in reached.items()
+            node: [place for place in _inputs(node) if place[0] not in on_way]
+            for node in self._order
+            if node in on_way and node not in ends
         }
+
+    def together(self) -> list[tuple[set[_Place], set[Node]]]:
+        """Sides that meet, directly or through others, and the nodes whose own they are.
+
+        From them one pass goes on: so each parameter gets its gradient at once.
+        """
+        made: list[tuple[set[_Place], set[Node]]] = []
+        giver = {place: node for node, places in self.own.items() for place in places}
+        for place, below in self._reach.items():
+            places, reached = {place}, set(below)
+            apart = []
+            for others, others_reach in made:
+                if others_reach & reached:
+                    places |= others
+                    reached |= others_reach
+                else:
+                    apart.append((others, others_reach))
+            made = [*apart, (places, reached)]
+        return [(places, {giver[p] for p in places if p in giver}) for places, _ in made]
+
+
+def _below(node: Node) -> frozenset[Node]:
+    return frozenset(_post_order(node))
 
 
 def _inputs(node: Node) -> list[_Place]:

@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from click_models import network as network_of
 from torch import nn
 from torch.nn import functional
 from torch_checks import one_torch_thread
 
+from distrain.models.blocks import DLRMBlock
 from distrain.models.blocks.functional import linear_over
+from distrain.models.shapes import Column, Columns, Group
 from distrain.train.step.split_backward import SplitBackward
 
 
@@ -24,7 +27,7 @@ class Tied(nn.Module):
 
 
 class Joined(nn.Module):
-    """A tower for the numbers, whose output meets the leaf; a first layer cut for parts."""
+    """A tower for the numbers, which meets the leaf in two ways; a first layer cut for parts."""
 
     def __init__(self, norm):
         super().__init__()
@@ -36,7 +39,7 @@ class Joined(nn.Module):
 
     def forward(self, leaf, numbers):
         below = self.bottom(numbers)
-        joined = linear_over(self.first, [leaf, numbers, leaf * below])
+        joined = linear_over(self.first, [leaf, numbers, leaf * (below + below.sum())])
         return self.top(self.norm(joined))
 
 
@@ -85,12 +88,34 @@ def test_two_halves_give_the_bits_of_one_pass(name, dtype, rows):
         assert one is None or torch.equal(one, other)
 
 
-@pytest.mark.parametrize("name", ["plain", "batch norm", "layer norm"])
-def test_usual_networks_are_parted(name):
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "the leaf unused"])
+def test_each_parameter_gets_its_gradient_once(name):
     network = NETWORKS[name]()
     leaf = torch.ones(4, 8, requires_grad=True)
     loss = network(leaf, torch.ones(4, 3)).sum()
-    assert SplitBackward(loss, [leaf], network.parameters()).parts
+    came = []
+    for which, parameter in network.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, which=which: came.append(which))
+    backward = SplitBackward(loss, [leaf], network.parameters())
+    assert backward.parts
+    backward.to_leaves()
+    assert came == []
+    backward.to_parameters()
+    assert sorted(came) == sorted(n for n, _ in network.named_parameters() if n != "unused")
+
+
+def test_a_tower_beside_the_embeddings_waits_for_them():
+    model = DLRMBlock([8, 4], [8])
+    shape = Columns((Group(4, (Column("a"), Column("b"))),), (Column("x"), Column("y")))
+    net = network_of(shape, model)
+    leaf = torch.randn(16, 2, 4, requires_grad=True)
+    backward = SplitBackward(net((leaf,), torch.randn(16, 2)).sum(), [leaf], net.parameters())
+    before = {name: p.grad for name, p in net.named_parameters()}
+    backward.to_leaves()
+    assert leaf.grad is not None
+    assert all(p.grad is before[name] is None for name, p in net.named_parameters())
+    backward.to_parameters()
+    assert all(p.grad is not None for p in net.parameters())
 
 
 def test_no_rows_give_zeros():
