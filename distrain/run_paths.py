@@ -16,11 +16,28 @@ _PART = ".from-"
 class RunPaths:
     """Paths of one run's files; no other module spells these names.
 
+    Attributes:
+        root: The run directory; of a run in an object store, a folder of this process for what it
+            writes.
+        store: The URL of a run directory in an object store; "" for one on a filesystem.
+
     >>> RunPaths(Path("runs/a")).log(rank=1, attempt=2).as_posix()
     'runs/a/logs/attempt-2/rank-1.log'
     """
 
     root: Path
+    store: str = ""
+
+    @property
+    def place(self) -> str:
+        """The run directory as others know it."""
+        return self.store or str(self.root)
+
+    def place_of(self, path: Path) -> str:
+        """A file or folder of the run as others know it."""
+        if not self.store:
+            return str(path)
+        return f"{self.store}/{path.relative_to(self.root).as_posix()}"
 
     @property
     def spec(self) -> Path:

@@ -53,9 +53,10 @@ class Assignment:
     Attributes:
         attempt: From 1; events carry it.
         spec: The job spec as JSON values.
-        run_dir: The run directory, on a filesystem that every worker sees.
+        run_dir: The run directory, on a filesystem that every worker sees, or its URL.
         rendezvous: Where the peers meet; `None` for a single rank without peers.
         first_attempt: The first attempt of this submission: above 1 for a run that is resumed.
+        files_dir: A folder of the worker for this rank's files, where `run_dir` is a URL.
     """
 
     job_id: str
@@ -65,6 +66,7 @@ class Assignment:
     run_dir: str
     rendezvous: Rendezvous | None = None
     first_attempt: int = 1
+    files_dir: str = ""
 
     @property
     def job_spec(self) -> JobSpec:
@@ -74,6 +76,8 @@ class Assignment:
     @property
     def paths(self) -> RunPaths:
         """The run directory's names."""
+        if self.files_dir:
+            return RunPaths(Path(self.files_dir), self.run_dir)
         return RunPaths(Path(self.run_dir))
 
     def dumps(self) -> str:

@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from distrain.errors import DistrainError
+from distrain.storage import check_url, has_conditional_writes
+
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
@@ -149,9 +152,10 @@ class ClusterProfile(Section):
     token_file: Path | None = Field(
         None, description="A file with the scheduler's token (DISTRAIN_DASHBOARD_TOKEN there)."
     )
-    run_root: Path | None = Field(
+    run_root: Path | str | None = Field(
         None,
-        description="Run directories go to RUN_ROOT/PROJECT/JOB; workers and service must see it.",
+        description="Run directories go to RUN_ROOT/PROJECT/JOB: a folder that workers and service "
+        "see under the same path, or s3://BUCKET/PATH.",
     )
     allowed_roots: tuple[str, ...] = Field(
         (), description="Paths and URL prefixes that specs may name; empty: any absolute one."
@@ -172,6 +176,27 @@ class ClusterProfile(Section):
     slurm: dict[str, str] = Field({}, description="Options of sbatch, such as partition, time.")
     kubernetes: Kubernetes | None = None
 
+    def _check_run_root(self) -> None:
+        root = str(self.run_root or "")
+        if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", root):
+            return
+        if not has_conditional_writes(root):
+            raise ValueError(
+                f"run_root {root}: of URLs, run directories can lie at s3:// alone: other stores "
+                "are not known to have conditional writes"
+            )
+        try:
+            check_url(root)
+        except DistrainError as error:
+            raise ValueError(f"run_root: {error.message}") from None
+        if not root.removeprefix("s3://").strip("/"):
+            raise ValueError(f"run_root {root} names no bucket: write s3://BUCKET/PATH")
+        if self.kind == "slurm":
+            raise ValueError(
+                f"run_root {root}: with the kind `slurm` it must be on a shared filesystem, since "
+                "the job's scheduler writes there where it is"
+            )
+
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
         has_url = self.kind in ("address", "kubernetes")
@@ -179,11 +204,7 @@ class ClusterProfile(Section):
             raise ValueError(f"a cluster of the kind `{self.kind}` needs its url")
         if not has_url and self.url:
             raise ValueError(f"the service starts a cluster of the kind `{self.kind}`: no url")
-        if self.run_root and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(self.run_root)):
-            raise ValueError(
-                f"run_root {self.run_root}: run directories cannot lie at a URL: name a folder of "
-                "a filesystem that the service and all workers share"
-            )
+        self._check_run_root()
         if self.url:
             parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:

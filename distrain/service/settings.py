@@ -22,6 +22,7 @@ from distrain.service.profiles import (
     TlsFiles,
     is_loopback,
 )
+from distrain.storage import is_remote
 
 __all__ = [
     "NAME_PATTERN",
@@ -183,8 +184,15 @@ class Settings(BaseSettings):
     )
 
     def run_root(self, cluster: str) -> Path:
-        """Where the runs of a cluster go."""
-        return self.clusters[cluster].run_root or self.data_dir / "runs"
+        """Where the runs of a cluster go, if that is no URL."""
+        return Path(self.run_place(cluster))
+
+    def run_place(self, cluster: str) -> str:
+        """Where the runs of a cluster go: a path or a URL."""
+        root = self.clusters[cluster].run_root
+        if isinstance(root, str) and is_remote(root):
+            return root.rstrip("/")
+        return str(Path(root) if root else self.data_dir / "runs")
 
     @model_validator(mode="after")
     def _signs_on_safely(self) -> Self:

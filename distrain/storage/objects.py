@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from distrain.errors import InputError
 from distrain.storage.urls import check_url
 
-_SCHEMES = ("s3", "s3a")
+_SCHEMES = ("s3",)
 _REFUSED = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"}
 _T = TypeVar("_T")
 

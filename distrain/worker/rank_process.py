@@ -37,6 +37,9 @@ DRAIN_S = 2.0
 """How long pipes are read after the process has ended, in case a child of it holds them open; and
 how long its reports are being written then."""
 
+SETTLE_S = 10.0
+"""How long an object store may take a rank's last files before its end is reported."""
+
 OPEN_S = 10.0
 """How long a log's opening is waited for; the rank starts then, and its log waits."""
 
@@ -57,6 +60,8 @@ class RankProcess:
         program: The command line, to which its event pipe and this process's id are added.
         interface: The network interface for talking to its peers; `None` leaves that to gloo.
         ipv6: Whether peers reach this host at an IPv6 address.
+        settle: Brings what was written to where others look for it; called in a thread before the
+            rank's end is reported.
     """
 
     def __init__(
@@ -66,7 +71,9 @@ class RankProcess:
         program: Sequence[str] = RANK_PROGRAM,
         interface: str | None = None,
         ipv6: bool = False,
+        settle: Callable[[], object] | None = None,
     ):
+        self._settle = settle
         self.assignment = assignment
         self._program = program
         self._interface, self._ipv6 = interface, ipv6
@@ -165,6 +172,9 @@ class RankProcess:
             printed.close()
         self._close_files(log)
         await self._writer.done(DRAIN_S)  # or a command that hears of the end looks too early
+        if self._settle is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(self._settle), SETTLE_S)
         self._report_lost_reports()
         self._report_event(RankExited(self._rank, exit_code, self._stopped, log.last_words))
         return exit_code

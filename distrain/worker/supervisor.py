@@ -4,7 +4,9 @@ A rank is a subprocess, not a thread of the Dask worker: a thread cannot be kill
 one default process group per process, and NCCL's watchdog ends the process it runs in.
 """
 
+import asyncio
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker
@@ -13,11 +15,16 @@ from distributed.comm.addressing import get_address_host
 from distrain.errors import ClusterError
 from distrain.events import RankExited, RankFailed, to_json
 from distrain.jobs import Assignment, Reason
+from distrain.storage import is_remote
+from distrain.worker.carrier import Carrier, files_dir
 from distrain.worker.interface import choose_interface, speaks_ipv6
 from distrain.worker.leaving import LEAVE_RPC, RANKS_RPC, DeferredSigterm
 from distrain.worker.rank_process import RankProcess
 
 EVENT_OP = "distrain-event"
+CARRIED_S = 30.0
+"""How long a rank's last files may take on their way to an object store."""
+
 LEAVING_OP = "distrain-leaving"
 COMMAND_OP = "distrain-command"
 
@@ -97,8 +104,21 @@ async def supervise(assignment_text: str) -> int:
         report(to_json(RankFailed(rank, Reason.INVALID_SPEC, f"rank {rank}: {error}")))
         report(to_json(RankExited(rank, 1, stopped=False)))
         return 1
+    carrier = None
+    try:
+        if is_remote(assignment.run_dir):
+            assignment, carrier = _carried(assignment, worker.local_directory)
+    except OSError as error:
+        text = f"rank {rank}: cannot write on its worker: {error}"
+        report(to_json(RankFailed(rank, Reason.OUTPUT_ERROR, text)))
+        report(to_json(RankExited(rank, 1, stopped=False)))
+        return 1
     process = RankProcess(
-        assignment, report, interface=interface, ipv6=speaks_ipv6(interface, host)
+        assignment,
+        report,
+        interface=interface,
+        ipv6=speaks_ipv6(interface, host),
+        settle=None if carrier is None else carrier.settle,
     )
     key = rank_key(assignment.job_id, assignment.attempt, assignment.world.rank)
     plugin.running[key] = process
@@ -108,6 +128,18 @@ async def supervise(assignment_text: str) -> int:
         return await process.run()
     finally:
         del plugin.running[key]
+        if carrier is not None:
+            await asyncio.to_thread(carrier.close, CARRIED_S)
+
+
+def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, Carrier]:
+    """An assignment with a folder of this worker, and who carries that to the object store."""
+    rank, attempt = assignment.world.rank, assignment.attempt
+    folder = files_dir(local_directory, assignment.job_id, attempt, rank)
+    assignment = replace(assignment, files_dir=str(folder))
+    carrier = Carrier(assignment.paths, rank, attempt)
+    carrier.start()
+    return assignment, carrier
 
 
 def rank_key(job_id: str, attempt: int, rank: int) -> str:

@@ -1,15 +1,17 @@
 """`distrain report`: one HTML page about a run, or about a job of a service."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
 from distrain.cli.jobs import READ_S, at, server_of_run, server_option, service_at
 from distrain.cli.options import PATH, json_option
+from distrain.storage import is_remote
 
 
 @click.command()
-@click.argument("run", metavar="RUN_OR_JOB", type=PATH)
+@click.argument("run", metavar="RUN_OR_JOB")
 @click.option(
     "--out",
     metavar="FILE.html",
@@ -24,7 +26,7 @@ from distrain.cli.options import PATH, json_option
 @server_option
 @json_option("Print the paths of what was written as JSON.")
 def command(
-    run: Path,
+    run: str,
     out: Path | None,
     with_pngs: bool,
     with_curves: bool,
@@ -38,6 +40,7 @@ def command(
 
     What is no run directory on this machine is taken as a job of a service, if one is known: its
     id, or its beginning. The service draws a job's report at its end; this command fetches it.
+    Of a run directory at a URL, as a service records it in a bucket, the report goes there, too.
 
     \b
     Examples:
@@ -47,21 +50,45 @@ def command(
     """
     from distrain.cli.output import print_answer, print_result
 
-    if address := server_of_run(run, server):
+    if is_remote(run):
+        if with_pngs:
+            raise click.UsageError("--png is for a run directory on this machine.")
+        written = _drawn_in_store(run, out, with_curves=with_curves)
+    elif address := server_of_run(Path(run), server):
         if with_pngs or with_curves:
             raise click.UsageError("--png and --curves are for a run directory.")
-        written = [_fetched(address, str(run), out)]
+        written = [str(_fetched(address, run, out))]
     else:
         from distrain.report import write_curves, write_report
         from distrain.run_paths import RunPaths
 
-        written = write_report(run, out or RunPaths(run).report, with_pngs=with_pngs)
+        root = Path(run)
+        files = write_report(root, out or RunPaths(root).report, with_pngs=with_pngs)
         if with_curves:
-            written += write_curves(run)
+            files += write_curves(root)
+        written = [str(path) for path in files]
     if as_json:
-        print_answer(files=[str(path) for path in written])
+        print_answer(files=written)
     for path in written:
         print_result(path)
+
+
+def _drawn_in_store(url: str, out: Path | None, *, with_curves: bool) -> list[str]:
+    """Draw a run of a bucket here, and put what was drawn beside it."""
+    from distrain.report import write_curves, write_report
+    from distrain.run_paths import RunPaths
+    from distrain.runs import fetch_run, put_pictures
+
+    with TemporaryDirectory(prefix="distrain-report-") as folder:
+        root = fetch_run(url, Path(folder))
+        drawn = write_report(root, out or RunPaths(root).report, with_pngs=False)
+        if with_curves:
+            drawn += write_curves(root)
+        put_pictures(root, url)
+        return [
+            f"{url.rstrip('/')}/{path.name}" if path.is_relative_to(root) else str(path)
+            for path in drawn
+        ]
 
 
 def _fetched(server: str, word: str, out: Path | None) -> Path:

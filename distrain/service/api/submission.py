@@ -117,7 +117,7 @@ def new_job(
         cluster=cluster,
         priority=priority,
         num_ranks=spec.resources.num_ranks,
-        run_dir=str(settings.run_root(cluster) / project / job_id),
+        run_dir=f"{settings.run_place(cluster)}/{project}/{job_id}",
         spec=spec.model_dump(mode="json"),
         tags=tags,
         parent=parent,
@@ -164,7 +164,7 @@ def judge_for(
     settings: Settings, cluster: str, project: str, document: Mapping[str, Any]
 ) -> Judged:
     """Hold a spec against the limits and the profile of a cluster."""
-    profile, root = settings.clusters[cluster], str(settings.run_root(cluster))
+    profile, root = settings.clusters[cluster], settings.run_place(cluster)
     closed = (str(settings.data_dir),)  # keys, tokens and the database: workers may read them
     return judge(document, settings.limits, profile, run_root=root, project=project, closed=closed)
 

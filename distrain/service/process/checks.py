@@ -5,7 +5,8 @@ import shutil
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ from distrain.service.clusters import Found, KubeRefused, Scalable, make_launche
 from distrain.service.process.preparing import check_key
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, open_store
+from distrain.storage import Changed, Objects, first_line, is_remote
 
 PROBE_S = 5.0
 MOST_SKEW_S = 2.0
@@ -62,7 +64,7 @@ def check_service(settings: Settings) -> list[Check]:
         away = isinstance(error, Unavailable)
         checks.append(_failed("database", error, Verdict.AWAY if away else Verdict.FAIL))
     for name, profile in settings.clusters.items():
-        checks.append(_run_root(name, settings.run_root(name)))
+        checks.append(_run_root(name, settings.run_place(name)))
         checks.append(_cluster(name, profile, settings, service_id))
         checks += _scaled(name, settings, service_id)
     return checks
@@ -151,8 +153,11 @@ def _key(store: Store, settings: Settings) -> Iterator[Check]:
         yield _failed("key of all processes", error)
 
 
-def _run_root(cluster: str, folder: Path) -> Check:
+def _run_root(cluster: str, place: str) -> Check:
     name = f"clusters.{cluster}.run_root"
+    if is_remote(place):
+        return _bucket(name, place)
+    folder = Path(place)
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     try:
         with tempfile.TemporaryFile(dir=nearest):
@@ -162,6 +167,35 @@ def _run_root(cluster: str, folder: Path) -> Check:
             name, Verdict.FAIL, f"{folder}: {error.strerror}", "Let the service's user write there."
         )
     return Check(name, Verdict.OK, str(folder))
+
+
+def _bucket(name: str, url: str) -> Check:
+    """Whether objects can be written there, and refuses a write whose condition does not hold."""
+    probe = f".distrain-check-{uuid.uuid4().hex}"
+    hint = "Check the bucket, and the credentials in the service's environment (AWS_...)."
+    try:
+        objects = Objects(url)
+        version = objects.create(probe, b"1")
+        try:
+            refused = [_refuses(lambda: objects.create(probe, b"2"))]
+            objects.replace(probe, b"3", version)
+            refused.append(_refuses(lambda: objects.replace(probe, b"4", version)))
+        finally:
+            objects.delete(probe)
+    except (OSError, DistrainError) as error:
+        return Check(name, Verdict.FAIL, f"{url}: {first_line(error)}", hint)
+    if not all(refused):
+        hint = "Use a store with conditional writes: If-None-Match and If-Match of PutObject."
+        return Check(name, Verdict.FAIL, f"{url}: conditions of writes are ignored", hint)
+    return Check(name, Verdict.OK, url)
+
+
+def _refuses(write: Callable[[], object]) -> bool:
+    try:
+        write()
+    except Changed:
+        return True
+    return False
 
 
 def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id: str) -> Check:

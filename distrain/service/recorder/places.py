@@ -76,7 +76,7 @@ def remove_old_runs(
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:
         return
-    roots = {settings.run_root(name) for name in settings.clusters}
+    roots = {settings.run_place(name) for name in settings.clusters}
     for run_root in sorted(root for root in roots if not is_remote(root)):
         for folder in _runs_in(Path(run_root)):
             if folder.name.startswith(_REMOVED):  # by a process that was killed

@@ -95,7 +95,7 @@ class Recorder:
 
         def make() -> None:
             if not is_remote(run.place):
-                make_folder(Path(run.place), Path(self._settings.run_root(job.cluster)))
+                make_folder(Path(run.place), self._settings.run_root(job.cluster))
             if not run.writing.acquire(timeout=within_s):
                 return  # nobody waits for this any more
             try:

@@ -93,7 +93,7 @@ def _claim(job: Job, directory: CheckpointDir) -> None:
     # A later attempt of a job that trained already goes on training where it can no longer save.
     report = job.report if job.attempt > job.first_attempt else None
     with waiting(READER):
-        claim_together(directory, str(job.paths.root), peers, job.device, report)
+        claim_together(directory, job.paths.place, peers, job.device, report)
 
 
 def _make(

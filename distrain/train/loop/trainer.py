@@ -31,7 +31,7 @@ from distrain.train.loop.evaluation import evaluate_over_ranks
 from distrain.train.loop.rank_events import RankEvents
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.set_up import set_up
-from distrain.train.saving import is_over
+from distrain.train.saving import is_over, put_model
 from distrain.train.step import NonFiniteLoss
 from distrain.train.timing import PEERS, PhaseClock, device_clock, waiting
 from distrain.world import World
@@ -233,8 +233,10 @@ class Trainer:
                 replace=again,
                 after_slab=self.control.activity.count_slab,
             )
+            if self.world.rank == 0 and self.paths.store:
+                put_model(self.paths, self.control.activity.count_slab)
         if self.world.rank == 0:
-            self.report(ModelSaved(0, str(self.paths.model), model_step))
+            self.report(ModelSaved(0, self.paths.place_of(self.paths.model), model_step))
         with self.clock.phase("checkpoint"):
             self.checkpoints.wait()
             self._close()

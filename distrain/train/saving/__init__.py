@@ -4,6 +4,7 @@ from distrain.train.saving.checkpoint_model import open_model
 from distrain.train.saving.checkpoints import Checkpoints, Start, checkpoint_dir, likely_start
 from distrain.train.saving.early_stopping import Validations, is_over
 from distrain.train.saving.resume_check import check_resumable
+from distrain.train.saving.stored_model import put_model
 
 __all__ = [
     "Checkpoints",
@@ -14,4 +15,5 @@ __all__ = [
     "is_over",
     "likely_start",
     "open_model",
+    "put_model",
 ]

@@ -50,7 +50,7 @@ class Start:
 def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str, *, resumed: bool) -> CheckpointDir:
     """Where a job's checkpoints lie; its id is the run's, "" for a rank that belongs to none."""
     url = spec.checkpoint.dir
-    url = str(paths.checkpoints) if url is None else url.replace("{run_id}", job_id)
+    url = paths.place_of(paths.checkpoints) if url is None else url.replace("{run_id}", job_id)
     return CheckpointDir(url, job_id or None, resumed=resumed)
 
 

@@ -122,5 +122,10 @@ def test_drawing_that_takes_too_long_is_ended(
 
 
 def test_a_run_root_at_a_url_is_refused() -> None:
-    with pytest.raises(ValueError, match="run directories cannot lie at a URL"):
-        ClusterProfile(url="http://127.0.0.1:8787", run_root=Path("s3://bucket/runs"))
+    url = "http://127.0.0.1:8787"
+    for root in ("gs://bucket/runs", Path("s3://bucket/runs"), "s3:///", "s3://KEY:SECRET@b/runs"):
+        with pytest.raises(ValueError, match="run_root"):
+            ClusterProfile(url=url, run_root=root)
+    with pytest.raises(ValueError, match="shared filesystem"):
+        ClusterProfile(kind="slurm", run_root="s3://bucket/runs")
+    assert ClusterProfile(url=url, run_root="s3://bucket/runs").run_root == "s3://bucket/runs"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distrain.certificates import ends_s
 from distrain.service.settings import Settings, TlsFiles
+from distrain.storage import is_remote
 
 WAIT_S = 1.0
 
@@ -66,7 +67,11 @@ class Places:
 
 def folders_of(settings: Settings) -> dict[str, Path]:
     """The folders that the service writes, by the keys of the configuration."""
-    roots = {f"clusters.{name}.run_root": settings.run_root(name) for name in settings.clusters}
+    roots = {
+        f"clusters.{name}.run_root": settings.run_root(name)
+        for name in settings.clusters
+        if not is_remote(settings.run_place(name))
+    }
     return {"data_dir": settings.data_dir, **roots}
 
 
