@@ -77,7 +77,7 @@ class DenseTraining:
         # the host to part the graph may be more than the exchange takes.
         on_cpu = self._device.type == "cpu"
         self.splits = num_ranks > 1 and train.dense_sync == "flat" and on_cpu and not train.compile
-        self.optimizer = DenseOptimizer(self.sync.parameters, train.optimizer)
+        self.optimizer = DenseOptimizer(self.sync.parameters, train.optimizer, train.cuda_graph)
         self.zero_grad()
 
     def slice(self, last: bool) -> AbstractContextManager[None]:
@@ -218,18 +218,20 @@ class DenseOptimizer:
 
     Args:
         parameters: With gradients that stay where they are; all on one device.
+        captured: Whether a graph shall hold the step, if it can.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], spec: OptimizerSpec):
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], spec: OptimizerSpec, captured: bool = False
+    ):
         self.parameters = list(parameters)
         first = self.parameters[0]
         fused = _has_fused(spec, first)
         self._lr: Tensor | None = None
         if fused and first.device.type == "cuda":
             self._lr = torch.full((), spec.lr, dtype=torch.float32, device=first.device)
-        self.torch_optimizer = _make(
-            self.parameters, spec, spec.lr if self._lr is None else self._lr, fused
-        )
+        lr = spec.lr if self._lr is None else self._lr
+        self.torch_optimizer = _make(self.parameters, spec, lr, fused, captured)
 
     @property
     def capturable(self) -> bool:
@@ -262,15 +264,26 @@ class DenseOptimizer:
 
 
 def _make(
-    parameters: Sequence[nn.Parameter], spec: OptimizerSpec, lr: float | Tensor, fused: bool
+    parameters: Sequence[nn.Parameter],
+    spec: OptimizerSpec,
+    lr: float | Tensor,
+    fused: bool,
+    captured: bool = False,
 ) -> Optimizer:
     facts = optimizer_facts(spec.kind)
     given = {name: getattr(spec, name) for name in facts.dense_options}
     options = {**facts.dense_options, **{n: v for n, v in given.items() if v is not None}}
     make: Callable[..., Optimizer] = getattr(torch.optim, facts.dense_class)
-    if "fused" in signature(make).parameters:  # not every optimizer of torch has the choice
+    choices = signature(make).parameters
+    if "fused" in choices:  # not every optimizer of torch has the choice
         options["fused"] = fused
-    return make(parameters, lr=lr, **options)
+    # Adam refuses to be captured without it. The fused kernel is the same one.
+    if "capturable" in choices and captured and isinstance(lr, Tensor):
+        options["capturable"] = True
+    optimizer = make(parameters, lr=lr, **options)
+    # torch would warn that steps before the capture are not captured.
+    optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
+    return optimizer
 
 
 def _has_fused(spec: OptimizerSpec, like: nn.Parameter) -> bool:
@@ -317,13 +330,23 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
         yield
         return
     matmul = torch.backends.cuda.matmul
-    # torch before 2.9 has a plain switch; later ones refuse a mixture of both.
-    name, value = ("fp32_precision", "tf32")
-    if not hasattr(matmul, name):
-        name, value = ("allow_tf32", True)  # type: ignore[assignment]
-    before = getattr(matmul, name)
+    name, value, before = _tf32_switch()
     setattr(matmul, name, value)
     try:
         yield
     finally:
         setattr(matmul, name, before)
+
+
+def _tf32_switch() -> tuple[str, object, object]:
+    """The attribute of `torch.backends.cuda.matmul` to set, its value for TF32, and today's.
+
+    torch 2.9 brought `fp32_precision` beside `allow_tf32`. Setting the old one sets both, so both
+    can be read then, and torch's compiler reads both. After the new one was set, reading the old
+    one is an error: who has done so must go on with the new one.
+    """
+    matmul = torch.backends.cuda.matmul
+    try:
+        return "allow_tf32", True, matmul.allow_tf32
+    except (RuntimeError, AttributeError):
+        return "fp32_precision", "tf32", matmul.fp32_precision

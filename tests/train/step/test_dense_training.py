@@ -1,6 +1,7 @@
 """The dense part of a step, in one process."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,13 @@ from distrain.optimizers import OPTIMIZERS, OptimizerFacts
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
-from distrain.train.step.dense import DenseForward, DenseTraining, arithmetic, check_precision
+from distrain.train.step.dense import (
+    DenseForward,
+    DenseTraining,
+    _make,
+    arithmetic,
+    check_precision,
+)
 from distrain.train.step.gradient_sync import FlatParameters
 
 BETAS, EPS, WEIGHT_DECAY = (0.8, 0.95), 1e-7, 0.3
@@ -197,11 +204,15 @@ def test_tf32_holds_inside_the_dense_part_only():
     def products():
         return torch.backends.cuda.matmul.fp32_precision
 
+    torch.backends.cuda.matmul.allow_tf32 = False
     before = products()
     with arithmetic("fp32", torch.device("cuda")):
         assert products() == before
     with arithmetic("tf32", torch.device("cuda")):
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+        # Which torch's compiler reads beside the other; a mixture of both would be an error here.
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cuda.matmul.allow_tf32
     assert products() == before
 
     def fail():
@@ -211,6 +222,25 @@ def test_tf32_holds_inside_the_dense_part_only():
     with pytest.raises(KeyError):
         fail()
     assert products() == before
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.optim.Optimizer, "_accelerator_graph_capture_health_check"),
+    reason="this torch names the check otherwise",
+)
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_a_fused_optimizer_on_a_gpu_lets_itself_be_captured(kind, monkeypatch):
+    # As on a GPU, where the learning rate is a tensor.
+    parameter, lr = nn.Parameter(torch.zeros(3)), torch.tensor(0.1)
+    ours = _make([parameter], optimizer_spec(kind), lr, True, captured=True)
+    stream = SimpleNamespace(is_capturing=lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda: stream)
+    # What torch's Adam asks itself first in each step; it raises where a capture would fail.
+    ours._accelerator_graph_capture_health_check()
+    plain = TORCH[kind]([parameter])
+    with pytest.raises(RuntimeError, match="capturable is False"):
+        plain._accelerator_graph_capture_health_check()
 
 
 class FakeCompiler:
