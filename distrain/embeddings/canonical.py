@@ -115,8 +115,9 @@ class CanonicalTensor:
     def _gather(self, parts: Sequence[_Part], everywhere: bool) -> list[Tensor] | None:
         """What each rank holds of the parts, part after part, as bytes `[rows, row bytes]`."""
         own = [part.values[part.store.local_part(part.keys)[0]] for part in parts]
-        # As bytes, since a backend may not know the type.
+        # As bytes, since a backend may not know the type; what is on the host may travel by NCCL.
         flat = torch.cat([o.reshape(len(o), math.prod(self.shape[1:])) for o in own])
+        flat = flat.to(self.peers.device)
         lengths = [
             sum(_length(_of_rank(part.store, rank).local_part(part.keys)[0]) for part in parts)
             for rank in range(self.peers.num_ranks)

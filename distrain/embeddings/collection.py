@@ -213,7 +213,11 @@ class EmbeddingCollection(nn.Module):
         bounded, num_rows = _bounded(part, route.num_rows)
         with torch.no_grad():
             embedded = tuple(
-                self._lend((num_rows, len(group), self.columns[group[0]].dim), rows[0])
+                self._lend(
+                    (num_rows, len(group), self.columns[group[0]].dim),
+                    values_dtype(rows[0]),
+                    rows[0].device,
+                )
                 for group in self.groups
             )
             for store, own, values in zip(self.stores, route.stores, rows, strict=True):
@@ -245,9 +249,12 @@ class EmbeddingCollection(nn.Module):
         sums = []
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             grad = grads[self._group_of(store)]
-            shape = (own.num_distinct, store.dim)
+            shape, dtype = (own.num_distinct, store.dim), values_dtype(self.weights[number])
+            # Beside the batch: the weight of host-cached tables lies on the host.
             total = (
-                self._lend(shape, self.weights[number]).zero_() if into is None else into[number]
+                self._lend(shape, dtype, own.inverse.device).zero_()
+                if into is None
+                else into[number]
             )
             if grad is not None:
                 store.collect(grad, own, bounded, total)
@@ -359,11 +366,10 @@ class EmbeddingCollection(nn.Module):
         first = (store.flat + store.lists)[0]
         return next(n for n, group in enumerate(self.groups) if first in group)
 
-    def _lend(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        dtype = values_dtype(like)
-        if like.device.type == "cpu":
+    def _lend(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        if device.type == "cpu":
             return self._memory.lend(shape, dtype)
-        return torch.empty(shape, dtype=dtype, device=like.device)
+        return torch.empty(shape, dtype=dtype, device=device)
 
 
 def values_dtype(weight: Tensor) -> torch.dtype:

@@ -21,6 +21,13 @@ class Peers:
     num_ranks: int = 1
     group: dist.ProcessGroup | None = None
 
+    @property
+    def device(self) -> torch.device:
+        """Where tensors that travel must lie: on this process's GPU for NCCL, else on the host."""
+        if self.num_ranks > 1 and dist.get_backend(self.group) == "nccl":
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cpu")
+
     def gather_counts(self, counts: Tensor) -> Tensor:
         """Every rank's counts, `[num_ranks, *counts.shape]`, on the CPU; this waits for a GPU.
 

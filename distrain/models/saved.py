@@ -99,7 +99,7 @@ def save_model(
     tensors = model_tensors(model)
     tables = model.embeddings
     collective = any(not isinstance(t, Tensor) and t.shared for t in tensors.values())
-    with OneWriter(tables.peers, tables.weights[0].device, collective=collective) as writer:
+    with OneWriter(tables.peers, tables.peers.device, collective=collective) as writer:
         if not writer.writes:
             write_tensors(None, tensors, writer, after_slab)
             return

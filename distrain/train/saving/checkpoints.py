@@ -81,7 +81,7 @@ class Checkpoints:
             self.step.dense.optimizer.torch_optimizer,
         )
         self._peers = tables.peers
-        self._device = tables.weights[0].device
+        self._device = self._state.device
         self._writer = CheckpointWriter(
             self.directory,
             self._state,
