@@ -24,8 +24,19 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
     dim = weight.shape[1]
     rows, width = _block(dim)
     if keys.numel():
-        triton_programs.lookup[(num_columns, triton.cdiv(num_rows, rows))](
-            weight, keys, places, out, num_rows, out.shape[1], dim, keys.stride(0), rows, width
+        # A grid's first axis has 2^31 - 1 programs at most, the others 65,535.
+        triton_programs.lookup[(triton.cdiv(num_rows, rows) * num_columns,)](
+            weight,
+            keys,
+            places,
+            out,
+            num_columns,
+            num_rows,
+            out.shape[1],
+            dim,
+            keys.stride(0),
+            rows,
+            width,
         )
 
 

@@ -20,6 +20,7 @@ def lookup(
     keys,
     places,
     out,
+    num_columns,
     num_rows,
     num_places,
     dim,
@@ -29,8 +30,8 @@ def lookup(
 ) -> Any:
     """See `fixed.lookup`; a program copies a column's values of some rows."""
     # Neighbouring programs write neighbouring columns of the same rows.
-    column = tl.program_id(0)
-    rows = (tl.program_id(1) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    column = tl.program_id(0) % num_columns
+    rows = (tl.program_id(0) // num_columns * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     values = tl.arange(0, WIDTH)
     is_row = rows < num_rows
     mask = is_row[:, None] & (values < dim)[None, :]
