@@ -60,7 +60,8 @@ class GpuBackend:
 
     All work goes onto the loader's side stream. So a batch is written after its memory was
     allocated and before the event that the consumer's stream waits for, whichever threads write it.
-    cuDF uses at most `memory_fraction` of the GPU's memory.
+    cuDF uses at most `memory_fraction` of the GPU's memory. An epoch has a backend of its own, and
+    `footers` holds what those of a loader have parsed.
     """
 
     num_lists = 0
@@ -73,6 +74,7 @@ class GpuBackend:
         stats: StatsRecorder,
         memory_fraction: float,
         retry_s: float = 0.0,
+        footers: dict[str, CudfFooter] | None = None,
     ):
         self._columns = tuple(columns)
         self._layout = BatchLayout.of(columns)
@@ -81,7 +83,7 @@ class GpuBackend:
         self._stats = stats
         self._retry_s = retry_s
         set_up_pool(device, memory_fraction)
-        self._reader = CudfReader(columns, streams.side)
+        self._reader = CudfReader(columns, streams.side, footers)
         with streams.beside():
             self._filler = TorchFiller(columns, device)
 
@@ -121,16 +123,24 @@ class CudfReader:
     """Reads row groups into device memory, from any thread whose current GPU is the stream's.
 
     The tensors that it returns are valid on this stream only.
+
+    Args:
+        footers: Those that were parsed, by file, for readers of the same columns to share.
     """
 
-    def __init__(self, columns: Sequence[WantedColumn], stream: torch.cuda.Stream):
+    def __init__(
+        self,
+        columns: Sequence[WantedColumn],
+        stream: torch.cuda.Stream,
+        footers: dict[str, CudfFooter] | None = None,
+    ):
         # pylibcudf has no type stubs where it is not installed, and so none for a type check here.
         self._plc: Any = importlib.import_module("pylibcudf")
         type_ids = self._plc.TypeId
         self._types = {getattr(type_ids, name): kind for name, kind in _TORCH_TYPES.items()}
         self._columns = tuple(columns)
         self._stream = _StreamHandle(stream)
-        self._footers: dict[str, _CudfFooter] = {}
+        self._footers: dict[str, CudfFooter] = {} if footers is None else footers
 
     def read(self, group: RowGroup) -> list[Tensor]:
         """The wanted columns of a row group, each `[rows]`, of its type in the file.
@@ -161,7 +171,7 @@ class CudfReader:
         source = self._plc.io.SourceInfo([group.file])
         if group.file not in self._footers:
             names = {column.name for column in self._columns}
-            self._footers[group.file] = _CudfFooter(self._plc, source, names)
+            self._footers[group.file] = CudfFooter(self._plc, source, names)
         options = (
             parquet.ParquetReaderOptions.builder(source)
             .use_pandas_metadata(False)  # it would add index columns
@@ -193,7 +203,7 @@ class CudfReader:
         return signed_bits(cells).masked_fill(is_null, column.fill_null).view(cells.dtype)
 
 
-class _CudfFooter:
+class CudfFooter:
     """A file's footer, parsed once: it describes all columns of all row groups."""
 
     def __init__(self, plc: Any, source: Any, names: set[str]):

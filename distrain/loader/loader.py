@@ -24,6 +24,7 @@ from distrain.loader.delivery import (
     thread_set_up,
 )
 from distrain.loader.filling import BatchLayout, BlockPool, epoch_chunks, list_limits
+from distrain.loader.gpu_backend import CudfFooter
 from distrain.loader.memory import LoaderMemory, memory_of
 from distrain.loader.options import (
     CacheOptions,
@@ -158,6 +159,7 @@ class Loader(IterableDataset[Any]):
         if not retry_s >= 0:
             raise SpecError(f"retry_s is {retry_s}, not 0 or more")
         self._retry_s = retry_s
+        self._footers: dict[str, CudfFooter] = {}  # that cuDF parsed, for all epochs
         self._list_limits = list_limits(dataset.columns, max_list_length)
         self._transforms = tuple(transforms)
         self._begin = (0, 0)  # epoch and step of the next `iter`
@@ -251,6 +253,7 @@ class Loader(IterableDataset[Any]):
                 gpu_memory_fraction=self._gpu_memory_fraction,
                 retry_s=self._retry_s,
                 list_limits=self._list_limits,
+                footers=self._footers,
             ),
             delivery=new_delivery(self._streams, self._transforms),
             set_up_thread=self._set_up_thread,

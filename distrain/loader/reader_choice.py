@@ -17,7 +17,7 @@ from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import Backend, CudaStreams, StatsRecorder
 from distrain.loader.filling import BlockPool
-from distrain.loader.gpu_backend import GpuBackend
+from distrain.loader.gpu_backend import CudfFooter, GpuBackend
 from distrain.loader.options import CacheOptions
 from distrain.loader.packed import CachingReader, PackedReader, check_flat, is_packed
 from distrain.loader.reading import (
@@ -34,7 +34,7 @@ READERS = ("auto", "arrow", "packed", "cudf")
 
 _HINTS = {
     "packed": "`distrain pack` writes files for it; reader 'auto' takes what serves the table.",
-    "cudf": "It decodes on the GPU that batches go to; reader 'auto' takes what serves the table.",
+    "cudf": "It decodes on the GPU that batches go to; 'auto' takes another one.",
 }
 
 _READERS_OF_FOOTERS = 16
@@ -67,20 +67,20 @@ def choose_reader(
     if wish not in READERS:
         raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(READERS)}.")
     against = {
-        "packed": _why_not_packed(table, columns),
-        "cudf": _why_not_cudf(table, columns, device_type, has_cache),
-        "arrow": None,
+        "packed": lambda: _why_not_packed(table, columns),
+        "cudf": lambda: _why_not_cudf(table, columns, device_type, has_cache),
+        "arrow": lambda: None,
     }
     if wish != "auto":
-        reason = against[wish]
+        reason = against[wish]()
         if reason:
             raise SpecError(f"reader {wish!r} cannot serve this table: {reason}", hint=_HINTS[wish])
         return ReaderChoice(wish, "asked for")
-    if against["packed"] is None:
+    why_not_packed = against["packed"]()
+    if why_not_packed is None:
         return ReaderChoice("packed", "all files are in the fast layout")
-    if against["cudf"] is None:
-        return ReaderChoice("cudf", "batches go to a GPU and cuDF is installed")
-    return ReaderChoice("arrow", f"{against['packed']}; {against['cudf']}")
+    # "cudf" has not run on a GPU yet: only who names it gets it.
+    return ReaderChoice("arrow", why_not_packed)
 
 
 def _why_not_packed(table: Table, columns: Sequence[WantedColumn]) -> str | None:
@@ -167,10 +167,13 @@ def new_backend(
     gpu_memory_fraction: float,
     retry_s: float,
     list_limits: Mapping[str, int],
+    footers: dict[str, CudfFooter] | None = None,
 ) -> Backend:
     """The backend that loads a dataset's row groups; that of `cudf` has its own reader."""
     if name == "cudf":
         assert device is not None
         assert streams is not None
-        return GpuBackend(dataset.columns, device, streams, stats, gpu_memory_fraction, retry_s)
+        return GpuBackend(
+            dataset.columns, device, streams, stats, gpu_memory_fraction, retry_s, footers
+        )
     return CpuBackend(dataset.columns, reader.lease(), pool, stats, list_limits)

@@ -18,7 +18,7 @@ from streams_on_cpu import CpuStreams
 
 from distrain.batch import Batch
 from distrain.errors import DataError, SpecError
-from distrain.loader import Dataset, Loader
+from distrain.loader import Dataset, Loader, gpu_backend
 from distrain.loader.delivery.transfer import DeviceDelivery
 from distrain.loader.gpu_backend import GpuBackend, null_rows, set_up_pool
 from distrain.loader.reader_choice import choose_reader
@@ -34,8 +34,9 @@ def with_cudf(monkeypatch: pytest.MonkeyPatch) -> CpuStreams:
     """Loaders read with `GpuBackend`, on a device that the host plays."""
     streams = CpuStreams()
 
-    def backend(_: str, __: Any, dataset: Dataset, ___: Any, stats: Any, **____: Any) -> Any:
-        return GpuBackend(dataset.columns, torch.device("cpu"), streams, stats, 0.1)  # type: ignore[arg-type]
+    def backend(_: str, __: Any, dataset: Dataset, ___: Any, stats: Any, **more: Any) -> Any:
+        cpu, footers = torch.device("cpu"), more["footers"]
+        return GpuBackend(dataset.columns, cpu, streams, stats, 0.1, footers=footers)  # type: ignore[arg-type]
 
     def delivery(_: Any, transforms: Any) -> DeviceDelivery:
         return DeviceDelivery(streams, transforms)
@@ -85,6 +86,25 @@ def test_batches_are_those_of_arrow(
         loader = Loader(dataset, **options)
         assert_same(list(loader), batches_by_arrow(dataset, **options))
     assert with_cudf.copies == [], "rows did not pass through the host"
+
+
+@pytest.mark.usefixtures("with_cudf")
+def test_a_footer_is_parsed_once_for_all_epochs(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[Any] = []
+
+    class Counted(gpu_backend.CudfFooter):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            parsed.append(args)
+
+    monkeypatch.setattr(gpu_backend, "CudfFooter", Counted)
+    loader = Loader(Dataset(write_table(SIZES), schema), batch_size=16, decode_threads=1)
+    for epoch in range(3):
+        with loader.epoch(epoch) as batches:
+            assert len(list(batches)) == loader.num_steps
+    assert len(parsed) == len(SIZES)
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "uint32", "int64", "uint64", "float64", "bool"])
@@ -253,22 +273,18 @@ def columns(schema: Schema) -> tuple[WantedColumn, ...]:
 
 
 @pytest.mark.usefixtures("installed")
-def test_auto_takes_cudf_for_a_gpu_alone(table: Table, columns: tuple[WantedColumn, ...]) -> None:
-    assert choose_reader("auto", table, columns, "cuda").name == "cudf"
+def test_cudf_must_be_asked_for(table: Table, columns: tuple[WantedColumn, ...]) -> None:
+    assert choose_reader("auto", table, columns, "cuda").name == "arrow"
     assert choose_reader("cudf", table, columns, "cuda").name == "cudf"
     assert choose_reader("auto", table, columns, "cpu").name == "arrow"
-    cached = choose_reader("auto", table, columns, "cuda", has_cache=True)
-    assert cached.name == "arrow"
-    assert "cache" in cached.reason
+    with pytest.raises(SpecError, match="the cache keeps what Arrow decodes"):
+        choose_reader("cudf", table, columns, "cuda", has_cache=True)
 
 
-def test_without_cudf_auto_takes_arrow(
+def test_without_cudf_it_is_refused(
     table: Table, columns: tuple[WantedColumn, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    choice = choose_reader("auto", table, columns, "cuda")
-    assert choice.name == "arrow"
-    assert "cuDF is not installed" in choice.reason
     with pytest.raises(SpecError, match="cuDF is not installed"):
         choose_reader("cudf", table, columns, "cuda")
 
@@ -278,9 +294,8 @@ def test_what_cudf_reads_differently_is_left_to_arrow(
     write_table: Any, schema: Schema, columns: tuple[WantedColumn, ...]
 ) -> None:
     table = read_footers(write_table(SIZES, I2=np.ones(185, np.float16)), schema)
-    choice = choose_reader("auto", table, columns, "cuda")
-    assert choice.name == "arrow"
-    assert "column 'I2' holds halffloat, which is not known to be the same" in choice.reason
+    with pytest.raises(SpecError, match="'I2' holds halffloat, which is not known to be the same"):
+        choose_reader("cudf", table, columns, "cuda")
     lists = (*columns, WantedColumn("L", "id", is_list=True))
     dots = (*columns, WantedColumn("user.id", "id"))
     choose = partial(choose_reader, "cudf", device_type="cuda")
