@@ -2,7 +2,7 @@
 
 from distrain.cluster.connect import connect
 from distrain.cluster.dashboard_token import TOKEN_VARIABLE, token_of_environment
-from distrain.cluster.local import count_gpus, local_cluster
+from distrain.cluster.local import count_gpus, device_of_workers, local_cluster
 from distrain.cluster.sources import ClusterRequest, WorkerSource, check_cluster, open_cluster
 from distrain.cluster.started import (
     STATE_FILE,
@@ -23,6 +23,7 @@ __all__ = [
     "check_cluster",
     "connect",
     "count_gpus",
+    "device_of_workers",
     "local_cluster",
     "only_one",
     "open_cluster",

@@ -1,6 +1,7 @@
 """A cluster on this machine: one worker process per rank, one GPU each where there are GPUs."""
 
 import ctypes
+import importlib.util
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,6 +75,15 @@ def check_gpus(num_workers: int, device: str) -> int:
             hint="Lower resources.num_ranks, set resources.device to cpu, or use --scheduler.",
         )
     return gpus
+
+
+def device_of_workers(num_workers: int) -> str:
+    """What each worker of a local cluster can have of its own: `cuda`, or else `cpu`.
+
+    Workers without GPUs of their own would all take the first one.
+    """
+    has_cuda_workers = importlib.util.find_spec("dask_cuda") is not None
+    return "cuda" if has_cuda_workers and count_gpus() >= num_workers else "cpu"
 
 
 def count_gpus() -> int:

@@ -32,6 +32,7 @@ class PredictRequest:
         keep: Columns to copy over from the input.
         batch_rows: Rows scored at once.
         overwrite: Whether `out` may be replaced.
+        device: `auto` takes the first GPU that a worker sees, `cpu` none.
     """
 
     model_dir: Path | str
@@ -40,6 +41,7 @@ class PredictRequest:
     keep: tuple[str, ...] = ()
     batch_rows: int = 65536
     overwrite: bool = False
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def predict(
                 partial.absolute() / target,
                 request.keep,
                 request.batch_rows,
+                request.device,
                 pure=False,
             )
             for file, target in zip(files, targets, strict=True)
@@ -125,13 +128,18 @@ SCORE_COLUMN = "probability"
 
 
 def score_file(
-    model_dir: str, source: str, target: Path, keep: tuple[str, ...], batch_rows: int
+    model_dir: str,
+    source: str,
+    target: Path,
+    keep: tuple[str, ...],
+    batch_rows: int,
+    device: str = "auto",
 ) -> int:
     """Write the columns of `keep`, then `probability` (float32), for each row of a file, in order.
 
     Returns the number of rows.
     """
-    saved, device = _model(model_dir, _version(model_dir))
+    saved, on = _model(model_dir, _version(model_dir), device)
     dataset = Dataset(source, saved.schema, need_label=False)
     loader = Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none", decode_threads=1)
     kept = side_columns([source], keep, batch_rows)
@@ -141,7 +149,7 @@ def score_file(
             with loader.epoch(0) as batches:
                 for batch in batches:
                     with torch.no_grad():
-                        probability = torch.sigmoid(saved.model(batch.to(device))).cpu().numpy()
+                        probability = torch.sigmoid(saved.model(batch.to(on))).cpu().numpy()
                     rows = _scored_rows(next(kept, None), probability)
                     writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
                     writer.write_table(rows)
@@ -163,12 +171,14 @@ def _version(model_dir: str) -> tuple[int, int, int] | None:
 
 
 @lru_cache(maxsize=1)
-def _model(model_dir: str, version: tuple[int, int, int] | None) -> tuple[SavedModel, torch.device]:
+def _model(
+    model_dir: str, version: tuple[int, int, int] | None, device: str
+) -> tuple[SavedModel, torch.device]:
     """The model on the worker's GPU, where it has one; kept for the worker's next file."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     saved = open_model(model_dir)
-    saved.model.to(device).eval()
-    return saved, device
+    saved.model.to(on).eval()
+    return saved, on
 
 
 def _scored_rows(kept: pa.RecordBatch | None, probability: np.ndarray) -> pa.Table:

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from distrain.cluster import ClusterRequest, check_cluster, open_cluster, sources
+from distrain.cluster import (
+    ClusterRequest,
+    check_cluster,
+    device_of_workers,
+    local,
+    open_cluster,
+    sources,
+)
 from distrain.errors import ClusterError
 
 
@@ -55,3 +62,15 @@ def test_a_command_says_which_cluster_it_opens() -> None:
 
     assert opening(ClusterRequest("tcp://10.0.0.1:8786")) == "connecting to tcp://10.0.0.1:8786"
     assert opening(ClusterRequest(num_workers=4)) == "starting the cluster"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "has_dask_cuda", "device"),
+    [(2, True, "cuda"), (1, True, "cpu"), (2, False, "cpu"), (0, True, "cpu")],
+)
+def test_workers_have_a_gpu_each_or_none(gpus, has_dask_cuda, device, monkeypatch):
+    monkeypatch.setattr(local, "count_gpus", lambda: gpus)
+    monkeypatch.setattr(
+        local.importlib.util, "find_spec", lambda _: object() if has_dask_cuda else None
+    )
+    assert device_of_workers(2) == device

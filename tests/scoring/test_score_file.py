@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from small_jobs import CARDINALITIES, draw_rows
 
 from distrain.models import build_model, save_model
@@ -31,3 +32,15 @@ def test_a_model_written_anew_in_the_same_folder_is_used(tmp_path: Path) -> None
     shutil.rmtree(used)
     shutil.copytree(models[1], used)
     assert scores(used) == expected
+
+
+def test_a_file_is_scored_on_the_device_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    source, folder = tmp_path / "rows.parquet", tmp_path / "model"
+    pq.write_table(draw_rows(20, seed=1), source)
+    save_model(folder, build_model(schema, spec, seed=0), spec, schema)
+    # A worker of a local cluster without GPUs of its own, on a machine with one.
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert score_file(str(folder), str(source), tmp_path / "out", (), 20, "cpu") == 20

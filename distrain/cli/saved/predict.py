@@ -49,13 +49,15 @@ def command(
     from distrain.cli.interrupts import if_interrupted
     from distrain.cli.output import print_answer, print_result, progress_console
     from distrain.cli.progress_bars import WorkProgress
-    from distrain.cluster import ClusterRequest, open_cluster
+    from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
     from distrain.scoring import PredictRequest, check_request, predict
 
-    request = PredictRequest(folder, data, out, keep, batch_size, overwrite)
+    # On a scheduler's workers each task takes the GPU that its worker sees.
+    device = device_of_workers(workers) if scheduler is None else "auto"
+    request = PredictRequest(folder, data, out, keep, batch_size, overwrite, device)
     check_request(request)  # starting workers takes seconds; a mistyped path should not
     if_interrupted(f"nothing was written to {out}")
-    cluster = open_cluster(ClusterRequest(scheduler, workers))
+    cluster = open_cluster(ClusterRequest(scheduler, workers, device=device))
     with cluster as client, WorkProgress(progress_console()) as progress:
         result = predict(
             request,
