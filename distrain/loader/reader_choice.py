@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -66,7 +66,7 @@ def choose_reader(
     """Choose the reader of a table for a wish from `READERS` and batches on `"cpu"` or `"cuda"`."""
     if wish not in READERS:
         raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(READERS)}.")
-    against = {
+    against: dict[str, Callable[[], str | None]] = {
         "packed": lambda: _why_not_packed(table, columns),
         "cudf": lambda: _why_not_cudf(table, columns, device_type, has_cache),
         "arrow": lambda: None,

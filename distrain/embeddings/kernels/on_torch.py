@@ -21,9 +21,7 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
     """See `kernels.unique`; returns the fields of `Grouping`."""
     device = ids.device
     num_columns = len(counts)
-    lengths = counts.flatten()
-    places = _ranges(offsets.flatten(), lengths).to(device)
-    columns = torch.arange(num_columns).repeat_interleave(counts.sum(1)).to(device)
+    places, columns = _places_and_columns(device, offsets, counts)
     keys = columns << 32 | ids[places].long()
     in_order, order = torch.sort(keys, stable=True)
     is_first = torch.ones_like(in_order, dtype=torch.bool)
@@ -178,7 +176,47 @@ def sqrt(x: Tensor) -> Tensor:
     return x.sqrt()
 
 
-def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """`starts[i] .. starts[i]+lengths[i]-1` for each i, one after another."""
-    before = torch.cumsum(lengths, 0) - lengths
-    return torch.arange(int(lengths.sum())) + (starts - before).repeat_interleave(lengths)
+def _places_and_columns(
+    device: torch.device, offsets: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Where each column's ids lie, one after another, and to which column each belongs.
+
+    Both are as long as the ids, so they are made on the device, and kept where the batch's size
+    alone makes them: where all columns, one id per row, are equally long.
+    """
+    lengths = counts[counts > 0]
+    if len(lengths) and bool((lengths == lengths[0]).all()):
+        shape, at, long = tuple(counts.shape), offsets.flatten().tolist(), counts.flatten().tolist()
+        return _kept_places(device, shape, tuple(at), tuple(long))
+    return _make_places(device, offsets, counts)
+
+
+@lru_cache(maxsize=16)
+def _kept_places(
+    device: torch.device, shape: tuple[int, ...], offsets: tuple[int, ...], counts: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    at, long = torch.tensor(offsets, dtype=torch.int64), torch.tensor(counts, dtype=torch.int64)
+    made = _make_places(device, at.view(shape), long.view(shape))
+    if device.type == "cuda":  # whoever finds them may work on another stream
+        torch.cuda.current_stream(device).synchronize()
+    return made
+
+
+def _make_places(device: torch.device, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    num_columns, num_segments = counts.shape
+    lengths = counts.flatten()
+    total = int(lengths.sum())
+    shifts = offsets.flatten() - (torch.cumsum(lengths, 0) - lengths)
+    columns = torch.arange(num_columns).repeat_interleave(num_segments)
+    lengths, shifts, columns = _to(device, torch.stack([lengths, shifts, columns]))
+    # With the size given, the device is not asked for it.
+    places = torch.arange(total, device=device)
+    places += shifts.repeat_interleave(lengths, output_size=total)
+    return places, columns.repeat_interleave(lengths, output_size=total)
+
+
+def _to(device: torch.device, values: Tensor) -> Tensor:
+    """A small tensor of the host on a device; the host does not wait for the copy."""
+    if device.type == "cuda":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)

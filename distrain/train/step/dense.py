@@ -282,7 +282,7 @@ def _make(
         options["capturable"] = True
     optimizer = make(parameters, lr=lr, **options)
     # torch would warn that steps before the capture are not captured.
-    optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
+    optimizer._warned_capturable_if_run_uncaptured = True
     return optimizer
 
 
