@@ -33,7 +33,7 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
     with DaskWorld(tmp_path, 2, preload=preload) as world:
         address = world.address
         with connect(address) as client:
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=120)
             plugins = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
             assert (PLUGIN_NAME in plugins) == preload
         losses = []
@@ -62,7 +62,7 @@ def test_a_killed_dask_worker_ends_the_gang_and_its_rank(prepared: Path, tmp_pat
     once = "restart={max_rank_failures: 0, max_worker_losses: 0}"
     spec = make_spec(prepared, "train.max_steps=1000000", "train.epochs=1000000", once)
     with DaskWorld(tmp_path, 2, preload=False) as world, connect(world.address) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
         job = JobHandle(client, "job")
         job.submit(spec, tmp_path / "run")
         views: list[JobView] = []

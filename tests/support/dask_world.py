@@ -18,7 +18,7 @@ DASK = (sys.executable, "-m", "dask")
 RANK = "distrain.train.rank"
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
     """Return once a condition holds.
 
     Raises:
@@ -90,10 +90,21 @@ class DaskWorld:
             "--dashboard-address", self._dashboard, *self.tls, *self.preload,
             wrapper=self.scheduler_wrapper,
         )  # fmt: skip
+        if not self.scheduler_wrapper:  # one in a namespace cannot be reached from here
+            # A client waits 15 s for it, which is too short where many processes start at once.
+            wait_for(self._listens, "the scheduler listens", 120)
         self.nannies = [
             self.start_worker(f"w{number}", self.wrappers[number])
             for number in range(self.num_workers)
         ]
+
+    def _listens(self) -> bool:
+        assert self.scheduler.poll() is None, (self.folder / "dask.log").read_text()
+        try:
+            socket.create_connection((self.host.strip("[]"), self.port), 5).close()
+        except OSError:
+            return False
+        return True
 
     def start_worker(self, name: str, wrapper: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """One more worker; it waits until it finds the scheduler."""
