@@ -7,11 +7,12 @@ from datetime import timedelta
 import numpy as np
 import torch
 from torch import distributed as dist
-from torch.distributed import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore
 
 from distrain.errors import DataError, SpecError
 from distrain.jobs import Assignment
 from distrain.spec import ResourcesSpec
+from distrain.world import World
 
 COLLECTIVES = "DISTRAIN_COLLECTIVES"
 """The environment variable that has GPUs' ranks talk through gloo."""
@@ -60,6 +61,9 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
 
     Args:
         timeout_s: Longest wait for a peer, now and in each collective operation.
+
+    Raises:
+        SpecError: Ranks that talk through NCCL have the same GPU.
     """
     meeting = assignment.rendezvous
     if meeting is None:
@@ -67,14 +71,45 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
     backend = choose_backend(device)
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
+    own = PrefixStore(meeting.prefix, store)
+    if backend == "nccl":
+        gpu = str(torch.cuda.get_device_properties(device).uuid)
+        check_own_gpu(PrefixStore("gpus", own), assignment.world, gpu, timeout)
     dist.init_process_group(
         backend,
-        store=PrefixStore(meeting.prefix, store),
+        store=own,
         rank=assignment.world.rank,
         world_size=assignment.world.num_ranks,
         timeout=timeout,
         device_id=device if backend == "nccl" else None,
     )
+
+
+def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> None:
+    """Raise on every rank if two have the same GPU, which NCCL refuses in words of its own.
+
+    Workers that were started by `dask worker` see all GPUs of their host, and so each takes the
+    first one.
+
+    Raises:
+        SpecError: Naming the ranks that share this rank's or the first GPU that is shared.
+    """
+    keys = [str(rank) for rank in range(world.num_ranks)]
+    store.set(keys[world.rank], gpu)
+    store.wait(keys, timeout)
+    ranks_of: dict[str, list[int]] = {}
+    for rank, other in enumerate(store.multi_get(keys)):
+        ranks_of.setdefault(other.decode(), []).append(rank)
+    shared = {other: ranks for other, ranks in ranks_of.items() if len(ranks) > 1}
+    if shared:
+        other = gpu if gpu in shared else next(iter(shared))
+        raise SpecError(
+            f"ranks {shared[other]} have the same GPU",
+            where={"rank": world.rank, "GPU": other},
+            hint="Start the workers with `dask cuda worker`, which shows each a GPU of its own "
+            "first; `dask worker` shows each all of them. By hand, give each another "
+            f"CUDA_VISIBLE_DEVICES, or set {COLLECTIVES}=gloo to share one.",
+        )
 
 
 def choose_backend(device: torch.device) -> str:
