@@ -49,6 +49,21 @@ def test_gpu_follows_the_cpu(prepared: Path, tmp_path: Path, kind: str) -> None:
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-4)
 
 
+def test_host_cached_tables_follow_those_on_the_cpu(prepared: Path, tmp_path: Path) -> None:
+    losses = {}
+    for device in ("cpu", "cuda"):
+        overrides = (
+            "model={kind: mlp, embedding_dim: 4}",
+            f"resources.device={device}",
+            "embeddings.placement=host_cached",
+            "train.optimizer={kind: adam, lr: 0.01}",
+        )
+        _, records = train_inline(prepared, tmp_path / device, *overrides)
+        losses[device] = [record.loss for record in records]
+        assert (tmp_path / device / "model").is_dir()
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
 def test_two_gpu_runs_are_bit_identical(prepared: Path, tmp_path: Path, optimizer: str) -> None:
     weights = []

@@ -98,8 +98,8 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
     store.set(keys[world.rank], gpu)
     store.wait(keys, timeout)
     ranks_of: dict[str, list[int]] = {}
-    for rank, other in enumerate(store.multi_get(keys)):
-        ranks_of.setdefault(other.decode(), []).append(rank)
+    for rank, told in enumerate(store.multi_get(keys)):
+        ranks_of.setdefault(told.decode(), []).append(rank)
     shared = {other: ranks for other, ranks in ranks_of.items() if len(ranks) > 1}
     if shared:
         other = gpu if gpu in shared else next(iter(shared))
