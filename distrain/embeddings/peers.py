@@ -14,12 +14,14 @@ class Peers:
     """A rank among those that share the tables. `Peers()` is a rank alone.
 
     Each method is a collective operation: every rank calls it, in the same order. `group` is their
-    process group; `None` is the default one.
+    process group; `None` is the default one. If its backend moves the host's memory only, as gloo
+    does, `on_host` makes gathers and exchanges of a device's values go through the host.
     """
 
     rank: int = 0
     num_ranks: int = 1
     group: dist.ProcessGroup | None = None
+    on_host: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -136,9 +138,10 @@ class Peers:
     def _all_gather(self, rows: Tensor) -> Tensor:
         if self.num_ranks == 1:
             return rows.unsqueeze(0)
-        out = rows.new_empty(self.num_ranks, *rows.shape)
-        all_gather_flat(out.view(-1), rows.reshape(-1), self.group)
-        return out
+        sent = rows.cpu() if self.on_host else rows
+        out = sent.new_empty(self.num_ranks, *rows.shape)
+        all_gather_flat(out.view(-1), sent.reshape(-1), self.group)
+        return out.to(rows.device)
 
     def _all_to_all(
         self,
@@ -147,7 +150,12 @@ class Peers:
         receive: list[int] | None = None,
         send: list[int] | None = None,
     ) -> None:
-        dist.all_to_all_single(received, rows, receive, send, group=self.group)
+        if not self.on_host:
+            dist.all_to_all_single(received, rows, receive, send, group=self.group)
+            return
+        arrived = torch.empty_like(received, device="cpu")
+        dist.all_to_all_single(arrived, rows.cpu(), receive, send, group=self.group)
+        received.copy_(arrived)
 
 
 def all_gather_flat(

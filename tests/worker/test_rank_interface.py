@@ -74,3 +74,12 @@ def test_it_reaches_gloo_and_nccl_unless_the_user_named_theirs(
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib")
     env = _environment(SPEC, "eth1", ipv6=False)
     assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("eth1", "ib")
+
+
+def test_kernels_of_communicators_have_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NCCL_LAUNCH_ORDER_IMPLICIT", "CUDA_MODULE_LOADING"):
+        monkeypatch.delenv(name, raising=False)
+    env = _environment(SPEC, None, ipv6=False)
+    assert (env["NCCL_LAUNCH_ORDER_IMPLICIT"], env["CUDA_MODULE_LOADING"]) == ("1", "EAGER")
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
+    assert _environment(SPEC, None, ipv6=False)["CUDA_MODULE_LOADING"] == "LAZY"

@@ -144,7 +144,9 @@ def routed_batches(
     """A job's batches with their routes; a collective operation where ranks share the tables.
 
     If routes are made ahead, `route_peers` of the tables get a process group of their own:
-    collective operations of two threads in one group would be taken for each other.
+    collective operations of two threads in one group would be taken for each other. It is one of
+    gloo on GPUs too, for which ids are copied: the kernels of two NCCL communicators that two
+    threads issue have no common order on the ranks, and may wait for each other for ever.
 
     Args:
         spec: Its `train.route_ahead` says how many finished routes may wait; 0 makes them in the
@@ -155,8 +157,10 @@ def routed_batches(
     if not spec.train.route_ahead:
         return RoutesInTurn(batches, model, device)
     if model.embeddings.peers.num_ranks > 1:
-        group = dist.new_group(timeout=timedelta(seconds=spec.deadlines.collective_s))
-        model.embeddings.route_peers = replace(model.embeddings.peers, group=group)
+        timeout = timedelta(seconds=spec.deadlines.collective_s)
+        group = dist.new_group(backend="gloo", timeout=timeout)
+        own = replace(model.embeddings.peers, group=group, on_host=True)
+        model.embeddings.route_peers = own
     return RoutesAhead(batches, model, device, spec.train.route_ahead)
 
 
