@@ -1,5 +1,6 @@
 """Which place serves a request for workers, and what it takes to add one."""
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,7 +71,5 @@ def test_a_command_says_which_cluster_it_opens() -> None:
 )
 def test_workers_have_a_gpu_each_or_none(gpus, has_dask_cuda, device, monkeypatch):
     monkeypatch.setattr(local, "count_gpus", lambda: gpus)
-    monkeypatch.setattr(
-        local.importlib.util, "find_spec", lambda _: object() if has_dask_cuda else None
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object() if has_dask_cuda else None)
     assert device_of_workers(2) == device

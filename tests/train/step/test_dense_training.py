@@ -314,7 +314,7 @@ def test_a_compiled_dense_part_equals_the_eager_one():
 
 def test_torchs_deterministic_switch_holds_inside_the_dense_part_only(monkeypatch):
     class Watched(nn.Linear):
-        def forward(self, embedded, continuous):
+        def forward(self, embedded, continuous):  # type: ignore[override]
             seen.append(torch.are_deterministic_algorithms_enabled())
             return super().forward(continuous).squeeze(1)
 
@@ -336,4 +336,4 @@ def test_torchs_deterministic_switch_holds_inside_the_dense_part_only(monkeypatc
         dense.backward(logits.sum())
     assert seen == [True, True]
     assert not torch.are_deterministic_algorithms_enabled()
-    assert torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
