@@ -14,6 +14,7 @@ A rank serves whole lanes, neighbours on the line, so the global batch of a step
 rank order) is the same for every number of ranks that divides the lanes.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -111,7 +112,7 @@ class EpochPlan:
             raise SpecError(
                 f"{num_ranks} ranks cannot share {self.lanes} lanes evenly",
                 hint=f"With {self.lanes} lanes, num_ranks may be {', '.join(allowed)}; "
-                "or choose a number of lanes that num_ranks divides.",
+                f"or choose {math.lcm(24, max(num_ranks, 1))} lanes.",
             )
         if not 0 <= rank < num_ranks:
             raise ValueError(f"rank {rank} is not in 0..{num_ranks - 1}")

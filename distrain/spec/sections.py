@@ -3,7 +3,9 @@
 Field descriptions are what `docs/spec.md` and the published JSON Schema show.
 """
 
-from typing import Literal
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,6 +30,28 @@ def _check_url(url: str) -> None:
         check_url(url)
     except DataError as error:  # pydantic collects ValueErrors
         raise ValueError(f"{error.message} ({error.hint})") from None
+
+
+LANES = 24
+"""Lanes of a job whose number of ranks divides it."""
+MOST_LANES = 65536
+
+
+def lanes_for(num_ranks: int) -> int:
+    """The smallest multiple of 24 that a number of ranks divides.
+
+    >>> [lanes_for(ranks) for ranks in (1, 8, 16, 128)]
+    [24, 24, 48, 384]
+    """
+    return math.lcm(LANES, num_ranks)
+
+
+_NUMBER = ("type", "exclusiveMinimum", "maximum")
+
+
+def _or_auto(schema: dict[str, Any]) -> None:
+    number = {key: schema.pop(key) for key in list(schema) if key in _NUMBER}
+    schema.update(anyOf=[number, {"const": "auto"}], default="auto")
 
 
 ValidationMetric = Literal["auc", "log_loss", "normalised_entropy"]
@@ -229,16 +253,27 @@ class TrainSpec(Section):
     )
     seed: Whole = Field(0, ge=0, lt=2**63, description="Seeds parameters and row order.")
     lanes: Whole = Field(
-        24,
+        LANES,
         gt=0,
-        le=65536,
-        description="Virtual shards of the data; the number of ranks must divide it.",
+        le=MOST_LANES,
+        description="Virtual shards of the data; the number of ranks must divide it. `auto`: the "
+        "smallest multiple of 24 that `resources.num_ranks` divides, which a job spec holds from "
+        "then on.",
+        json_schema_extra=_or_auto,
     )
     log_every_steps: PositiveInt = Field(10, description="Steps between two progress reports.")
     audit: bool = Field(
         False,
         description="Whether ranks write down a hash of each row they train, for `distrain audit`.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _auto_is_unset(cls, values: Any) -> Any:
+        # What is not set is chosen by the job spec, which knows the number of ranks.
+        if isinstance(values, Mapping) and values.get("lanes") == "auto":
+            return {key: value for key, value in values.items() if key != "lanes"}
+        return values
 
 
 class EvaluateSpec(Section):
@@ -446,13 +481,34 @@ class JobSpec(Section):
         return tuple(n for n in numbers if self.train.lanes % n == 0)
 
     @model_validator(mode="after")
+    def _lanes_chosen(self) -> "JobSpec":
+        """Write down the lanes that `auto` stands for: a later number of ranks keeps them."""
+        ranks = self.resources.num_ranks
+        lanes = lanes_for(ranks)
+        if "lanes" in self.train.model_fields_set or lanes == LANES:
+            return self
+        if lanes > MOST_LANES:
+            fits = MOST_LANES // ranks * ranks
+            raise ValueError(
+                f"resources.num_ranks {ranks} needs {lanes} lanes, but {MOST_LANES} are the most"
+                + (f"; set train.lanes to {fits}" if fits else "")
+            )
+        # A validator of a frozen model; what is unset stays out of short documents, but not this.
+        self.__dict__["train"] = self.train.model_copy(update={"lanes": lanes})
+        self.__pydantic_fields_set__.add("train")
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> "JobSpec":
         ranks, lanes = self.resources.num_ranks, self.train.lanes
         if lanes % ranks:
             allowed = [n for n in range(1, lanes + 1) if lanes % n == 0]
+            needed = lanes_for(ranks)
             raise ValueError(
                 f"resources.num_ranks {ranks} does not divide train.lanes {lanes}; "
                 f"with {lanes} lanes it may be {', '.join(map(str, allowed))}"
+                + (f"; a new run with {ranks} ranks takes train.lanes {needed} (or auto)")
+                * (needed <= MOST_LANES)
             )
         fewest = self.resources.min_ranks
         if fewest is not None and fewest > ranks:

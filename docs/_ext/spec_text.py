@@ -76,6 +76,10 @@ def _name(name: str, field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    if callable(field.json_schema_extra):  # its schema has a default of its own
+        schema: dict[str, Any] = {}
+        field.json_schema_extra(schema)
+        return code(schema["default"])
     value = field.get_default(call_default_factory=True)
     if value is PydanticUndefined:
         return "required"

@@ -1,13 +1,16 @@
 """What a job spec accepts, and how it tells what it does not."""
 
 import json
+from itertools import count
 
 import pydantic
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from distrain.errors import SpecError
-from distrain.spec import DlrmSpec, JobSpec, MlpSpec, load_spec, parse_spec
+from distrain.spec import DlrmSpec, JobSpec, MlpSpec, TrainSpec, load_spec, parse_spec
 
 SMALLEST = {"data": {"train": "day_0"}, "model": {"kind": "mlp"}}
 
@@ -227,18 +230,43 @@ def test_all_mistakes_are_told_at_once(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 8, 12, 24])
-def test_ranks_that_divide_the_lanes_are_fine(ranks):
-    assert parse_spec(SMALLEST, [f"resources.num_ranks={ranks}"]).resources.num_ranks == ranks
+@settings(max_examples=40, deadline=None)
+@given(ranks=st.integers(1, 2730), named=st.booleans())
+def test_auto_lanes_are_the_smallest_multiple_of_24_that_the_ranks_divide(ranks, named):
+    auto = ["train.lanes=auto"] if named else []
+    spec = parse_spec(SMALLEST, [f"resources.num_ranks={ranks}", *auto])
+    fits = (lanes for lanes in count(24, 24) if lanes % ranks == 0)
+    assert spec.train.lanes == next(fits)
+    assert spec == parse_spec(SMALLEST, [f"resources.num_ranks={ranks}"])
+    for short in (False, True):
+        assert parse_spec(spec.model_dump(mode="json", exclude_unset=short)) == spec
 
 
-def test_ranks_that_do_not_divide_the_lanes_are_told_with_those_that_do():
-    assert refusal(SMALLEST, "resources.num_ranks=5") == (
-        "resources.num_ranks 5 does not divide train.lanes 24; "
-        "with 24 lanes it may be 1, 2, 3, 4, 6, 8, 12, 24"
+def test_a_written_number_of_lanes_stays_with_another_number_of_ranks():
+    written = parse_spec(SMALLEST, ["resources.num_ranks=16"]).model_dump(mode="json")
+    assert written["train"]["lanes"] == 48
+    assert parse_spec(written, ["resources.num_ranks=8"]).train.lanes == 48
+    assert parse_spec(written, ["resources.min_ranks=4"]).allowed_ranks == (16, 12, 8, 6, 4)
+    assert "train.lanes 48" in refusal(written, "resources.num_ranks=32")
+
+
+def test_lanes_that_the_ranks_do_not_divide_are_refused_with_the_number_to_use():
+    assert refusal(SMALLEST, "resources.num_ranks=5", "train.lanes=24") == (
+        "resources.num_ranks 5 does not divide train.lanes 24; with 24 lanes it may be "
+        "1, 2, 3, 4, 6, 8, 12, 24; a new run with 5 ranks takes train.lanes 120 (or auto)"
     )
     assert "may be 1, 7" in refusal(SMALLEST, "resources.num_ranks=2", "train.lanes=7")
     assert "may be 1, 2" in refusal(SMALLEST, "resources.num_ranks=65535", "train.lanes=65536")
+    assert "set train.lanes to 65535" in refusal(SMALLEST, "resources.num_ranks=65535")
+    assert refusal(SMALLEST, "resources.num_ranks=70001").endswith("but 65536 are the most")
+    assert "train.lanes" in refusal(SMALLEST, "train.lanes=many")
+
+
+def test_the_schema_and_a_section_of_its_own_take_auto():
+    lanes = JobSpec.model_json_schema()["$defs"]["TrainSpec"]["properties"]["lanes"]
+    assert lanes["default"] == "auto"
+    assert {"const": "auto"} in lanes["anyOf"]
+    assert TrainSpec(lanes="auto") == TrainSpec()
 
 
 def test_a_job_may_have_to_do_with_fewer_ranks_that_divide_the_lanes():
