@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FASTAI = Path(sys.prefix) / "fastai"
 ROWS, VALID_ROWS, CLICK_RATE = 100_000, 25_000, 0.25
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def run(script: str, work: Path, **environment: str) -> dict[str, Any]:
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=580,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -15,7 +15,7 @@ from distrain.optimizers import optimizer_facts
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train.step.determinism import deterministic
 from distrain.train.step.gradient_sync import DdpSync, FlatSync, GradientSync
-from distrain.train.step.split_backward import SplitBackward
+from distrain.train.step.split_backward import SplitBackward, can_part
 
 # A compilation takes half a minute or so, so it is for numbers of rows that come again and again.
 # A rank's batches differ by a few rows where the lanes do not divide the global batch.
@@ -43,7 +43,8 @@ class DenseTraining:
 
     Where `splits`, the last backward pass may be parted (`SplitBackward`): the leaves have their
     gradients after `backward`, the parameters after `backward_rest`, which begins their exchange
-    layer by layer. What the caller exchanges between the two goes first, on every rank.
+    layer by layer. What the caller exchanges between the two goes first, on every rank. A module
+    that cannot be parted (`can_part`) has all gradients after `backward`; the order stays.
 
     The optimizer's fused kernels, the flat vectors and the precision follow `train`; see
     `docs/spec.md`. Making one is a collective operation: all ranks begin with rank 0's parameters.
@@ -66,6 +67,7 @@ class DenseTraining:
         self._precision = train.precision
         self._device = next(module.parameters()).device
         self._compiled = train.compile
+        self._module = module
         self._rest: SplitBackward | None = None
         forward = DenseForward(module, train.precision, train.compile)
         self.sync: GradientSync
@@ -103,7 +105,8 @@ class DenseTraining:
             leaves: If given, only theirs; `backward_rest` then does the parameters'.
         """
         with self._dense_part():
-            if leaves is None:
+            # Asked each time: a hook may come later, on one rank alone.
+            if leaves is None or not can_part(self._module):
                 torch.autograd.backward(loss)
                 return
             self._rest = SplitBackward(loss, leaves, self.sync.trained)

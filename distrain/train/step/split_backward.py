@@ -19,6 +19,26 @@ _Place = tuple[Node, int]
 """A node of the graph, and which of its inputs."""
 
 
+def can_part(module: nn.Module) -> bool:
+    """Whether a module is made of torch's and distrain's layers alone, without hooks.
+
+    Both halves pass through the same nodes. A hook, a checkpoint or an autograd function of
+    somebody else's layer would run in both, which may count twice, change a gradient twice, or
+    compute a whole forward pass again for each layer.
+
+    >>> can_part(nn.Linear(2, 1))
+    True
+    """
+    return not any(
+        not type(layer).__module__.startswith(("torch.nn.", "distrain."))
+        or layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        for layer in module.modules()
+    )
+
+
 class SplitBackward:
     """The backward pass of one loss to leaves, and after that to parameters.
 

@@ -10,7 +10,7 @@ from torch_checks import one_torch_thread
 from distrain.models.blocks import DLRMBlock
 from distrain.models.blocks.functional import linear_over
 from distrain.models.shapes import Column, Columns, Group
-from distrain.train.step.split_backward import SplitBackward
+from distrain.train.step.split_backward import SplitBackward, can_part
 
 
 class Tied(nn.Module):
@@ -126,3 +126,19 @@ def test_no_rows_give_zeros():
     backward.to_parameters()
     assert leaf.grad.shape == (0, 8)
     assert not network.first.weight.grad.any()
+
+
+def test_layers_of_others_and_hooked_ones_are_not_parted():
+    assert can_part(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    assert not can_part(nn.Sequential(Tied(cut=True)))
+    for kind in (
+        "forward_hook",
+        "forward_pre_hook",
+        "full_backward_hook",
+        "full_backward_pre_hook",
+    ):
+        layer = nn.Linear(2, 2)
+        handle = getattr(layer, f"register_{kind}")(lambda *_: None)
+        assert not can_part(nn.Sequential(layer))
+        handle.remove()
+        assert can_part(nn.Sequential(layer))
