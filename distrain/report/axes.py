@@ -21,6 +21,8 @@ PHASE_COLOURS = {
 }
 _MOST_POINTS = 2000
 """Points of a curve at most; a page has no room for more."""
+_FREE = "center right"
+"""Where curves of losses and of AUCs leave room; matplotlib's search for it warns if it takes 1 s."""
 
 Along = Callable[[Record], float]
 
@@ -61,7 +63,7 @@ def draw_metric(
             high = [v + b for v, b in zip(values, bounds, strict=True)]
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_ylabel(label)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc=_FREE)
 
 
 def fit_range(
@@ -91,7 +93,7 @@ def fit_range(
                 color=OUTSIDE_COLOUR, marker=mark, linestyle="", markersize=6, clip_on=False,
                 label=f"outside, as far as {furthest(value for _, value in beyond):.3g}",
             )  # fmt: skip
-            axes.legend(frameon=False)
+            axes.legend(frameon=False, loc=_FREE)
 
 
 def draw_line(
