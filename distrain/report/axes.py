@@ -22,7 +22,7 @@ PHASE_COLOURS = {
 _MOST_POINTS = 2000
 """Points of a curve at most; a page has no room for more."""
 _FREE = "center right"
-"""Where curves of losses and of AUCs leave room; matplotlib's search for it warns if it takes 1 s."""
+"""Where losses and AUCs leave room. To search for it, as matplotlib does, may take a second."""
 
 Along = Callable[[Record], float]
 
