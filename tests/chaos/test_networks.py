@@ -15,7 +15,7 @@ WHY_NOT = networks.why_not()
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
 ]
 

@@ -38,9 +38,9 @@ def cluster(tmp_path_factory):
             pod.start()
             started[name] = pod
             if name == "scheduler":  # Kubernetes starts workers again that came too early
-                until(lambda pod=pod: pod.answers("startupProbe"), 200)
+                until(lambda pod=pod: pod.answers("startupProbe"), 280)
         for pod in started.values():
-            until(lambda pod=pod: pod.answers("startupProbe"), 200)
+            until(lambda pod=pod: pod.answers("startupProbe"), 280)
         yield started
 
 

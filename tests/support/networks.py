@@ -1,8 +1,11 @@
 """Hosts with a network of their own on one machine: Linux network namespaces on a bridge."""
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 from types import TracebackType
 
 SUBNET = "10.213.57"
@@ -14,12 +17,13 @@ def why_not() -> str | None:
         return "needs root, to make network namespaces"
     if shutil.which("ip") is None:
         return "needs `ip`, of Debian's iproute2"
+    probe = f"dprobe{os.getpid()}"  # another process may ask at the same time
     made = subprocess.run(
-        ["ip", "link", "add", "distrainprobe", "type", "bridge"], capture_output=True, check=False
+        ["ip", "link", "add", probe, "type", "bridge"], capture_output=True, check=False
     )
     if made.returncode:
         return f"this kernel makes no bridges: {made.stderr.decode().strip()}"
-    ip("link", "del", "distrainprobe")
+    ip("link", "del", probe)
     return None
 
 
@@ -30,6 +34,8 @@ def ip(*words: str) -> None:
 
 class Hosts:
     """Two hosts, and this one, which reaches both through a bridge.
+
+    Names and addresses are fixed: of processes that share the tests, one has them at a time.
 
     Attributes:
         here: This host's address.
@@ -43,6 +49,8 @@ class Hosts:
         self.wrappers = [["ip", "netns", "exec", name] for name in self.names]
 
     def __enter__(self) -> "Hosts":
+        self._lock = (Path(tempfile.gettempdir()) / f"distrain-hosts-{os.getuid()}.lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._remove()
         ip("link", "add", "distrain-br", "type", "bridge")
         ip("addr", "add", f"{self.here}/24", "dev", "distrain-br")
@@ -69,6 +77,7 @@ class Hosts:
         traceback: TracebackType | None,
     ) -> None:
         self._remove()
+        self._lock.close()
 
     def cut_off(self, host: int) -> None:
         """Pull a host's cable."""
