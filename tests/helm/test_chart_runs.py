@@ -12,7 +12,7 @@ from helm_chart import rendered
 from service_processes import until
 from small_jobs import small_document, write_prepared
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 API = "https://r-distrain-api.clicks.svc:8686"
 
