@@ -363,7 +363,7 @@ def test_what_a_rank_started_ends_with_it_and_holds_up_nothing(
     rank = Rank(tmp_path, script)
     assert run(rank) == 0  # `run` does not wait for as long as the child lives
     (child,) = [event["pid"] for event in rank.told if event["kind"] == "child"]
-    _, alive = psutil.wait_procs([p for p in [_process(child)] if p], timeout=5)
+    _, alive = psutil.wait_procs([p for p in [_process(child)] if p], timeout=60)
     assert not alive
     assert not is_running(child)
 
