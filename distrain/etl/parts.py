@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.storage import open_input, translated_errors
+from distrain.storage import open_input, partial_name, translated_errors
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def write_parquet(table: pa.Table, path: Path, **settings: Any) -> None:
     The folder is not made: when a run was given up, its tasks still on their way must not bring its
     folder back.
     """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    partial = partial_name(path)
     with translated_errors(path):
         try:
             pq.write_table(table, partial, **settings)

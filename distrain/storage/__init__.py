@@ -30,6 +30,7 @@ from distrain.storage.retrying import (
     stop_retrying_when,
     with_retries,
 )
+from distrain.storage.unfinished import partial_name
 from distrain.storage.urls import check_url, is_remote, without_secrets
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "list_inputs",
     "open_folder",
     "open_input",
+    "partial_name",
     "size_as_version",
     "stop_retrying_when",
     "translated_errors",

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from distrain.storage.outputs import partial_name, sync_path
+from distrain.storage.outputs import sync_path
+from distrain.storage.unfinished import partial_name
 from distrain.storage.urls import check_url, is_remote
 
 

@@ -1,7 +1,8 @@
 """Outputs that appear whole or not at all.
 
 Everything is written under a temporary name beside its final one, synced, and renamed. A reader
-never sees half a file; a crash leaves at most a `.NAME.partial-*` to delete.
+never sees half a file; a crash leaves at most a `.NAME.partial-*`, which the next one who makes
+the folder removes.
 """
 
 import contextlib
@@ -14,6 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from distrain.errors import OutputError
+from distrain.storage.unfinished import (
+    make_locked,
+    partial_name,
+    refuse_if_being_made,
+    remove_left,
+    remove_unfinished_files,
+    replaced_name,
+)
 from distrain.storage.urls import is_remote
 
 _HINTS = {
@@ -82,16 +91,24 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     another name before it is removed, so that tasks which are still writing into it cannot make new
     files there.
 
+    What killed processes left of such a folder is removed, and so are the unfinished files of
+    killed tasks in this one.
+
     Raises:
-        OutputError: `path` exists and `replace` is false, or is not a folder, or writing failed.
+        OutputError: `path` exists and `replace` is false, or is not a folder, or another process
+            is making it, or writing failed.
     """
     final = Path(path)
     partial = partial_name(final)
     try:
-        with translated_errors(final):
+        with translated_errors(final), contextlib.ExitStack() as held:
             check_free(final, replace)
-            partial.mkdir(parents=True)
+            held.enter_context(make_locked(partial))
+            refuse_if_being_made(final, own=partial)
+            remove_left(final, own=partial)
+            _refuse_taken(final, replace)  # by a folder that has its name back
             yield partial
+            remove_unfinished_files(partial)
             for file in sorted(partial.rglob("*")):
                 sync_path(file)
             sync_path(partial)
@@ -123,22 +140,28 @@ def _refuse_url(path: str | Path) -> None:
 
 
 def check_free(path: str | Path, replace: bool) -> None:
-    """Raise now if `whole_dir` would refuse `path` because something is there.
+    """Raise now if `whole_dir` would refuse `path`.
 
     Raises:
-        OutputError: A folder is there and `replace` is false, or a file is there.
+        OutputError: A folder is there and `replace` is false, or a file is there, or another
+            process is making the folder.
     """
     final = Path(path)
     _refuse_url(final)
     with translated_errors(final):
-        if final.exists() and not final.is_dir():
-            raise FileExistsError(errno.EEXIST, "a file of that name exists")
-        if final.exists() and not replace:
-            raise OutputError(
-                "the output exists already",
-                where={"path": str(final)},
-                hint="Remove it, choose another name, or pass --overwrite.",
-            )
+        _refuse_taken(final, replace)
+        refuse_if_being_made(final)
+
+
+def _refuse_taken(final: Path, replace: bool) -> None:
+    if final.exists() and not final.is_dir():
+        raise FileExistsError(errno.EEXIST, "a file of that name exists")
+    if final.exists() and not replace:
+        raise OutputError(
+            "the output exists already",
+            where={"path": str(final)},
+            hint="Remove it, choose another name, or pass --overwrite.",
+        )
 
 
 def check_writable(folder: str | Path) -> None:
@@ -182,16 +205,11 @@ def _write_probe(folder: Path) -> None:
         probe.unlink(missing_ok=True)
 
 
-def partial_name(final: Path) -> Path:
-    """A new temporary name beside a final one."""
-    return final.with_name(f".{final.name}.partial-{uuid.uuid4().hex[:8]}")
-
-
 def _swap(partial: Path, final: Path) -> None:
     if not final.exists():
         partial.rename(final)
         return
-    old = partial_name(final)
+    old = replaced_name(final)
     final.rename(old)
     try:
         partial.rename(final)

@@ -1,0 +1,152 @@
+"""Folders that are being made: who makes one, and what a killed process left.
+
+A process holds a lock on the unfinished folder itself, which ends with the process however that
+ends. Filesystems share locks between hosts or do not; so the folder's name tells on which machine,
+since which of its starts, it was made, and of another machine's only what is old is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import re
+import shutil
+import time
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from distrain.errors import OutputError
+
+_ABANDONED_S = 86400.0
+"""After so long without a new file an unfinished folder of another machine counts as left."""
+
+
+def partial_name(final: Path) -> Path:
+    """A new temporary name beside a final one."""
+    return final.with_name(f".{final.name}.partial-{_machine()}{uuid.uuid4().hex[:8]}")
+
+
+def replaced_name(final: Path) -> Path:
+    """A new name for the folder that another takes the place of."""
+    return final.with_name(f".{final.name}.replaced-{_machine()}{uuid.uuid4().hex[:8]}")
+
+
+@functools.cache
+def _machine() -> str:
+    """Eight digits for this machine since its last start: the processes that share its locks."""
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        start = os.uname().nodename.encode()
+    return f"{zlib.crc32(start):08x}"
+
+
+@contextlib.contextmanager
+def make_locked(partial: Path) -> Iterator[None]:
+    """Make a folder, and hold its lock meanwhile.
+
+    Until it is locked it has another name, or a second process could take it for left.
+    """
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    new = partial.with_name(partial.name.replace(".partial-", ".new-"))
+    new.mkdir()
+    handle = os.open(new, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a filesystem without locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.replace(new, partial)
+        yield
+    finally:
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            new.rmdir()
+
+
+def refuse_if_being_made(final: Path, own: Path | None = None) -> None:
+    """Raise if another process makes `final`; `own` is this one's unfinished folder.
+
+    Raises:
+        OutputError: It does.
+    """
+    for folder in _unfinished(final):
+        if folder != own and _lock(folder) == "held":
+            raise OutputError(
+                "another process is making this folder",
+                where={"path": str(final), "unfinished": str(folder)},
+                hint="Wait for its end, end it, or name another folder.",
+            )
+
+
+def remove_left(final: Path, own: Path) -> None:
+    """Remove what killed processes left of `final`; the lock of `own` is held.
+
+    A folder that was to be replaced when its process was killed gets its name back.
+    """
+    for folder in filter(_is_left, _named(final, "replaced")):
+        if not final.exists():
+            with contextlib.suppress(OSError):
+                folder.rename(final)
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in filter(_is_left, _unfinished(final)):
+        if folder != own:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_unfinished_files(folder: Path) -> None:
+    """Remove the files that killed tasks left in a folder whose other files are whole."""
+    for path in folder.rglob(".*.partial-*"):
+        if path.is_file() and re.fullmatch(r"\..+\.partial-[0-9a-f]{16}", path.name):
+            path.unlink(missing_ok=True)
+
+
+def _unfinished(final: Path) -> list[Path]:
+    return [*_named(final, "partial"), *_named(final, "new")]
+
+
+def _named(final: Path, kind: str) -> list[Path]:
+    pattern = re.compile(re.escape(f".{final.name}.{kind}-") + r"[0-9a-f]{8,16}(-removed)?")
+    try:
+        with os.scandir(final.parent) as entries:
+            return [
+                Path(entry)
+                for entry in entries
+                if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            ]
+    except OSError:
+        return []
+
+
+def _lock(folder: Path) -> str:
+    """`held` by another process, `free`, or `unknown`."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return "unknown"
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
+    except OSError:
+        return "unknown"
+    finally:
+        os.close(handle)
+    return "free"
+
+
+def _is_left(folder: Path) -> bool:
+    is_ours = re.search(rf"\.(partial|replaced)-{_machine()}[0-9a-f]{{8}}", folder.name)
+    return _lock(folder) == "free" and (is_ours is not None or _is_old(folder))
+
+
+def _is_old(folder: Path) -> bool:
+    """Whether nothing was made in it, or in a folder of it, for a day."""
+    try:
+        folders = [folder, *(path for path in folder.iterdir() if path.is_dir())]
+        newest = max(path.stat().st_mtime for path in folders)
+    except OSError:
+        return False
+    return time.time() - newest > _ABANDONED_S
