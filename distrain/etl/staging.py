@@ -8,6 +8,7 @@ by block, in bounded memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -71,6 +72,22 @@ def read_blocks(text: TextRange, block_bytes: int) -> Iterator[bytes]:
             yield from _stream(handle, text, block_bytes)
 
 
+def check_stream(text: TextRange) -> None:
+    """Raise if a compressed file is damaged; reads all of it, so only call it on failure.
+
+    A bit that has changed gives wrong bytes at first: the checksum at the end tells it.
+
+    Raises:
+        DataError: It cannot be decompressed, or its checksum is another one.
+    """
+    if text.codec is None:
+        return
+    with open_input(text.path) as handle, _decompressing(text):
+        source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), text.codec)
+        while source.read(_COUNT_BYTES):
+            pass
+
+
 def count_lines_before(text: TextRange) -> int:
     """How many lines start before a range; reads all that is before, so only call it on failure."""
     total, left = 0, text.start - 1
@@ -120,8 +137,8 @@ def _rest_of_line(handle: IO[bytes], text: TextRange) -> bytes:
 def _stream(handle: IO[bytes], text: TextRange, block_bytes: int) -> Iterator[bytes]:
     rest = b""
     longest = max(block_bytes, _LONGEST_LINE_BYTES)
-    try:
-        source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), text.codec)
+    source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), text.codec)
+    with _decompressing(text):
         while data := _read_full(source, block_bytes):
             # At the end of the file a line without its line end is no block of its own.
             at_end = len(data) < block_bytes
@@ -132,15 +149,25 @@ def _stream(handle: IO[bytes], text: TextRange, block_bytes: int) -> Iterator[by
             else:
                 rest += data
                 if len(rest) > longest:
+                    check_stream(text)
                     raise _no_line_end(text, longest)
+    if rest:
+        yield rest
+
+
+@contextmanager
+def _decompressing(text: TextRange) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
+        what = "cannot be decompressed"
+        if "incorrect data check" in str(error) or "checksum" in str(error):
+            what = "is damaged: its checksum is not that of its bytes"
         raise DataError(
-            f"the {text.codec} file cannot be decompressed: {error}",
+            f"the {text.codec} file {what}: {error}",
             where={"file": text.path},
             hint="It was cut short or damaged; get it again.",
         ) from None
-    if rest:
-        yield rest
 
 
 def _read_full(source: IO[bytes], size_bytes: int) -> bytes:
@@ -182,13 +209,17 @@ def stage_text(
     tally = BadLineTally()
     lines = 0
     for number, block in enumerate(read_blocks(text, block_bytes)):
-        if layout.header and number == 0 and text.start == 0:
-            block = _without_header(block, layout, text.path)
-            lines += 1
-        table, bad = _parse(block, layout, skip_bad_lines, text.path)
-        if bad and not skip_bad_lines:
-            before = lines + count_lines_before(text)
-            raise bad[0].at(text.path, before).error()
+        try:
+            if layout.header and number == 0 and text.start == 0:
+                block = _without_header(block, layout, text.path)
+                lines += 1
+            table, bad = _parse(block, layout, skip_bad_lines, text.path)
+            if bad and not skip_bad_lines:
+                before = lines + count_lines_before(text)
+                raise bad[0].at(text.path, before).error()
+        except DataError:
+            check_stream(text)  # or a damaged file would be told as a mistake of its writer
+            raise
         tally = tally.merged(BadLineTally.of(bad).shifted(text.path, lines))
         lines += num_lines(block)
         if table.num_rows:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from distrain.errors import DataError
 from distrain.etl.reading import detect_format
-from distrain.etl.staging import TextRange, count_lines_before, plan_ranges, read_blocks
+from distrain.etl.raw_lines import TextLayout
+from distrain.etl.staging import (
+    TextRange,
+    count_lines_before,
+    plan_ranges,
+    read_blocks,
+    stage_text,
+)
 from distrain.storage import InputFile
 
 
@@ -72,6 +79,24 @@ def test_a_compressed_file_cut_short_is_named(
     with pytest.raises(DataError, match=f"the {codec} file cannot be decompressed") as caught:
         list(read_blocks(TextRange(str(path), codec=codec), 1000))
     assert caught.value.where["file"] == str(path)
+
+
+@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("skip_bad_lines", [False, True])
+def test_a_flipped_bit_is_told_as_damage_and_not_as_a_bad_line(
+    tmp_path: Path, make_lines: Callable[..., list[bytes]], skip_bad_lines: bool, header: bool
+) -> None:
+    content = gzip.compress(b"\n".join(make_lines(300)) + b"\n")
+    layout = TextLayout(header=header)
+    for place in range(60, len(content) - 8, len(content) // 8):
+        flipped = bytearray(content)
+        flipped[place] ^= 16
+        path = tmp_path / "raw.gz"
+        path.write_bytes(flipped)
+        text = TextRange(str(path), codec="gzip")
+        with pytest.raises(DataError, match=r"checksum|cannot be decompressed") as caught:
+            stage_text(text, layout, skip_bad_lines, 4000, str(tmp_path / "staged"))
+        assert caught.value.where == {"file": str(path)}
 
 
 def test_a_file_without_line_ends_is_refused(tmp_path: Path) -> None:
