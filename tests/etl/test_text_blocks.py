@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import DataError
-from distrain.etl.reading import detect_format
 from distrain.etl.raw_lines import TextLayout
+from distrain.etl.reading import detect_format
 from distrain.etl.staging import (
     TextRange,
     count_lines_before,
