@@ -1,8 +1,10 @@
 """Scores of many parquet files, one Dask task each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ from distrain.partition import PARQUET_SUFFIXES, read_footers
 from distrain.scoring.side_columns import check_side_columns, side_columns
 from distrain.storage import InputFile, check_free, is_remote, list_inputs, whole_dir, whole_file
 from distrain.train.saving import open_model
+
+_TASKS_PER_THREAD = 3
+_FEWEST_IN_FLIGHT = 4
 
 
 @dataclass(frozen=True)
@@ -65,33 +70,52 @@ def predict(
         DataError: An input cannot be used; what footers show is raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
-    from distributed import as_completed
-
     files = check_request(request)
     with whole_dir(request.out, replace=request.overwrite) as partial:
-        targets = _target_names(files)
-        futures = [
-            client.submit(
-                score_file,
+        tasks = (
+            (
                 _absolute(request.model_dir),
                 file.path,
                 partial.absolute() / target,
                 request.keep,
                 request.batch_rows,
                 request.device,
-                pure=False,
             )
-            for file, target in zip(files, targets, strict=True)
-        ]
+            for file, target in zip(files, _target_names(files), strict=True)
+        )
         rows = 0
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                rows += future.result()
+        with closing(_results(client, score_file, tasks)) as results:
+            for done, of_file in enumerate(results, start=1):
+                rows += of_file
                 if on_progress:
                     on_progress(done, len(files), rows)
-        finally:
-            client.cancel(futures)
     return PredictResult(rows, len(files))
+
+
+def _results(
+    client: Any, function: Callable[..., int], tasks: Iterable[tuple[Any, ...]]
+) -> Generator[int, None, None]:
+    """The results as they come; the scheduler holds a few tasks for each thread of a worker.
+
+    So it holds no more for ten thousand files than for ten, and what a failure leaves to be
+    cancelled is little.
+    """
+    from distributed import as_completed
+
+    waiting = iter(tasks)
+    window = max(_FEWEST_IN_FLIGHT, _TASKS_PER_THREAD * sum(client.nthreads().values()))
+    in_flight = {client.submit(function, *t, pure=False) for t in islice(waiting, window)}
+    completed = as_completed(in_flight)
+    try:
+        for future in completed:
+            yield future.result()
+            in_flight.discard(future)
+            for task in islice(waiting, 1):
+                added = client.submit(function, *task, pure=False)
+                in_flight.add(added)
+                completed.add(added)
+    finally:
+        client.cancel(list(in_flight))
 
 
 def check_request(request: PredictRequest) -> list[InputFile]:

@@ -9,6 +9,7 @@ from small_jobs import CARDINALITIES, draw_rows
 
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
+from distrain.scoring import prediction
 from distrain.scoring.prediction import score_file
 from distrain.spec import MlpSpec
 
@@ -44,3 +45,53 @@ def test_a_file_is_scored_on_the_device_that_is_asked_for(
     # A worker of a local cluster without GPUs of its own, on a machine with one.
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert score_file(str(folder), str(source), tmp_path / "out", (), 20, "cpu") == 20
+
+
+class _Client:
+    """Runs what is submitted at once, and counts what was not yet asked for."""
+
+    def __init__(self) -> None:
+        self.submitted = 0
+        self.most_ahead = 0
+        self.taken = 0
+
+    def nthreads(self) -> dict[str, int]:
+        return {"worker": 2}
+
+    def submit(self, function, *arguments, pure: bool):
+        assert not pure
+        self.submitted += 1
+        self.most_ahead = max(self.most_ahead, self.submitted - self.taken)
+        return function(*arguments)
+
+    def cancel(self, futures) -> None:
+        self.cancelled = len(futures)
+
+
+def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = _Client()
+
+    class Done:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+        def result(self) -> int:
+            client.taken += 1
+            return self.value
+
+    class Completed(list):
+        def __init__(self, futures) -> None:
+            super().__init__(futures)
+
+        def __iter__(self):
+            while self:
+                yield self.pop()
+
+        add = list.append
+
+    monkeypatch.setattr("distributed.as_completed", Completed)
+    results = prediction._results(client, Done, ((n,) for n in range(100)))
+    assert sorted(results) == list(range(100))
+    assert client.submitted == 100
+    assert client.most_ahead == 6
+    assert client.cancelled == 0

@@ -7,9 +7,12 @@ import click
 from distrain.cli.options import POSITIVE, json_option
 from distrain.cli.saved.models import check_data, checkpoint_option, find_model, scoring_options
 
+_BATCH_ROWS = 4096
+"""What a core's caches hold of a layer's values; 65,536 took 42 % more processor time."""
+
 
 @click.command()
-@scoring_options
+@scoring_options(_BATCH_ROWS)
 @click.option("--threads", type=POSITIVE, default=1, help="torch's CPU threads.")
 @click.option(
     "--group",

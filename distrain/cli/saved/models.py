@@ -24,13 +24,13 @@ checkpoint_option = click.option(
 )
 
 
-def scoring_options(function: Function) -> Function:
+def scoring_options(batch_rows: int) -> Callable[[Function], Function]:
     """RUN_OR_MODEL, DATA and `--batch-size`: what is scored, and how many rows at once."""
     batch_size = click.option(
-        "--batch-size", type=POSITIVE, default=65536, help="Rows scored at once."
+        "--batch-size", type=POSITIVE, default=batch_rows, help="Rows scored at once."
     )
     data = click.argument("data", nargs=-1, required=True)
-    return model_argument(data(batch_size(function)))
+    return lambda function: model_argument(data(batch_size(function)))
 
 
 def find_model(path: Path, checkpoint: str | None = None) -> Path | str:

@@ -7,9 +7,12 @@ import click
 from distrain.cli.options import PATH, json_option, workers_options
 from distrain.cli.saved.models import check_data, checkpoint_option, find_model, scoring_options
 
+_BATCH_ROWS = 65536
+"""Also the rows of a row group of the scores."""
+
 
 @click.command()
-@scoring_options
+@scoring_options(_BATCH_ROWS)
 @click.option("--out", required=True, type=PATH, help="Folder to write.")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column; may be repeated.")
 @workers_options
