@@ -2,46 +2,31 @@
 
 Each pass over the data fits one operator of every group. Its columns are cut into units of a few
 columns, so that no task holds the state of all; for each unit the parts are cut into at most 64
-runs of neighbours, one task each, whose states are merged in a tree. The tree's shape depends on
-the parts alone, so the same input gives the same bits on any cluster.
+runs of neighbours, one task each. Counts of values go to files and are added up by pieces
+(`counting.py`); other states are a few numbers, and are merged here in a tree whose shape depends
+on the parts alone, so the same input gives the same bits on any cluster.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from distrain.errors import DataError
-from distrain.etl.column_group import ColumnGroup
-from distrain.etl.operators import Categorify, FittedOperator, Vocabulary
-from distrain.etl.parts import Part, located, read_part
+from distrain.etl.counting import Counted, count_values, write_vocabularies
+from distrain.etl.fit_unit import ColumnStates, FitUnit, units_of
+from distrain.etl.operators import FittedOperator
+from distrain.etl.parts import Part
 from distrain.etl.tasks import TaskRunner
-from distrain.etl.workflow import FitStage, Workflow
+from distrain.etl.workflow import Workflow
 
 _MAX_RUNS = 64
 _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
-# A vocabulary's state is large, so few to a task; the others are a few numbers.
-_CATEGORIFY_COLUMNS_PER_UNIT = 4
 
-ColumnStates = dict[str, Any]
 Progress = Callable[[int, int, int], None]
-
-
-@dataclass(frozen=True)
-class FitUnit:
-    """Some columns of a group and the place of the operator to fit."""
-
-    group: ColumnGroup
-    columns: tuple[str, ...]
-    stage: FitStage
-
-    @property
-    def operator(self) -> FittedOperator:
-        """The operator to fit."""
-        return cast(FittedOperator, self.group.operators[self.stage.operator])
 
 
 def fit_on_cluster(
@@ -49,42 +34,31 @@ def fit_on_cluster(
     parts: Sequence[Part],
     runner: TaskRunner,
     categories: Path,
+    staging: Path,
     on_progress: Progress,
 ) -> tuple[Workflow, dict[str, int]]:
     """Fit every operator on these parts.
 
     Vocabularies are written where they are made, straight into `categories`, and don't pass through
-    the calling process. Returns the workflow, fitted but for its vocabularies, and the cardinality
-    of each categorical column.
+    the calling process; `staging` holds counts meanwhile. Both are folders that workers see.
+    Returns the workflow, fitted but for its vocabularies, and the cardinality of each categorical
+    column.
     """
     passes = list(workflow.fit_passes())
     runs = _runs(parts)
-    counter = _Counter(sum(len(_units(workflow, p)) for p in passes), runs, on_progress)
+    counter = _Counter(sum(len(units_of(workflow, p)) for p in passes), runs, on_progress)
     cardinalities: dict[str, int] = {}
     for stages in passes:
-        units = _units(workflow, stages)  # with what the pass before has fitted
-        finished = _fit_pass(units, runs, runner, str(categories), counter)
-        for unit, fitted in zip(units, finished, strict=True):
-            if isinstance(unit.operator, Categorify):
-                cardinalities.update(fitted)
-            else:
-                workflow = workflow.with_fitted(unit.stage, fitted)
+        units = units_of(workflow, stages)  # with what the pass before has fitted
+        counts = staging / "counts"
+        counts.mkdir()
+        states = _run_states(units, runs, runner, counts, counter)
+        cardinalities.update(_vocabularies(units, states, runner, categories))
+        shutil.rmtree(counts)
+        for unit, of_runs in zip(units, states, strict=True):
+            if not unit.counts_values:
+                workflow = workflow.with_fitted(unit.stage, _fitted(unit, of_runs))
     return workflow, cardinalities
-
-
-def _units(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
-    units = []
-    for stage in stages:
-        group = workflow.groups[stage.group]
-        is_categorify = isinstance(group.operators[stage.operator], Categorify)
-        # The columns of a domain are counted together.
-        apart = is_categorify and group.domain is None
-        step = _CATEGORIFY_COLUMNS_PER_UNIT if apart else len(group.columns)
-        units += [
-            FitUnit(group, group.columns[i : i + step], stage)
-            for i in range(0, len(group.columns), step)
-        ]
-    return units
 
 
 def _runs(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
@@ -93,7 +67,7 @@ def _runs(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
 
 
 class _Counter:
-    """Counts the tasks that read rows; the merges are quick."""
+    """Counts the tasks that read rows; what follows is quick."""
 
     def __init__(self, num_units: int, runs: Sequence[tuple[Part, ...]], on_progress: Progress):
         self._rows = [sum(part.num_rows for part in run) for run in runs]
@@ -110,58 +84,71 @@ class _Counter:
         self._on_progress(self._done, self._total, self._rows_done // self._num_units)
 
 
-def _fit_pass(
+def _run_states(
     units: Sequence[FitUnit],
     runs: Sequence[tuple[Part, ...]],
     runner: TaskRunner,
-    categories: str,
+    counts: Path,
     counter: _Counter,
-) -> list[dict[str, Any]]:
+) -> list[list[ColumnStates]]:
+    """For each unit the states of each run; of counts, where they are."""
     # Neighbouring tasks read the same parts, which are then still in memory.
-    tasks = [(unit, run) for run in runs for unit in units]
-    leaves = runner.run_on_workers(
-        "fit", _fit_run, tasks, on_done=lambda place: counter.add(place // len(units))
+    tasks = [
+        (unit, run, f"{counts}/{r:02d}-{u:04d}")
+        for r, run in enumerate(runs)
+        for u, unit in enumerate(units)
+    ]
+    found = runner.run(
+        "fit", _fit_run, tasks, on_done=lambda place, _: counter.add(place // len(units))
     )
-    states = [leaves[u :: len(units)] for u in range(len(units))]
-    del leaves
-    while len(states[0]) > 1:
-        joins = [
-            (units[u].operator, state[i : i + _FAN_IN])
-            for u, state in enumerate(states)
-            for i in range(0, len(state), _FAN_IN)
-        ]
-        per_unit = len(joins) // len(units)
-        merged = runner.run_on_workers("merge", _merge, joins)
-        states = [merged[u * per_unit : (u + 1) * per_unit] for u in range(len(units))]
-    finishes = [(unit, state[0], categories) for unit, state in zip(units, states, strict=True)]
-    return runner.run("finish", _finish, finishes)
+    return [found[u :: len(units)] for u in range(len(units))]
 
 
-def _fit_run(unit: FitUnit, run: tuple[Part, ...]) -> ColumnStates:
+def _fit_run(unit: FitUnit, run: tuple[Part, ...], stem: str) -> ColumnStates:
+    if unit.counts_values:
+        return dict(count_values(unit, run, stem))
     states: list[ColumnStates] = []
-    for part in run:
-        table = read_part(part, unit.columns)
-        with located(part):
-            states.append(unit.group.fit(unit.stage.operator, unit.columns, table))
+    for of_part in unit.states(run):
+        states.append(of_part)
         if len(states) == _FAN_IN:
             states = [_merge(unit.operator, states)]
     return _merge(unit.operator, states)
 
 
-def _merge(operator: FittedOperator, states: Sequence[ColumnStates]) -> ColumnStates:
-    return {c: operator.merge(*(state[c] for state in states)) for c in states[0]}
+def _vocabularies(
+    units: Sequence[FitUnit],
+    states: Sequence[list[ColumnStates]],
+    runner: TaskRunner,
+    categories: Path,
+) -> dict[str, int]:
+    counted: list[tuple[FitUnit, str, list[Counted]]] = [
+        (unit, name, [run[name] for run in of_runs])
+        for unit, of_runs in zip(units, states, strict=True)
+        if unit.counts_values
+        for name in of_runs[0]
+    ]
+    found = write_vocabularies(counted, runner, str(categories))
+    cardinalities: dict[str, int] = {}
+    for (unit, name, _), cardinality in zip(counted, found, strict=True):
+        columns = [name] if unit.group.domain is None else unit.columns
+        cardinalities.update(dict.fromkeys(columns, cardinality))
+    return cardinalities
 
 
-def _finish(unit: FitUnit, states: ColumnStates, categories: str) -> dict[str, Any]:
+def _fitted(unit: FitUnit, states: list[ColumnStates]) -> dict[str, Any]:
+    while len(states) > 1:
+        states = [
+            _merge(unit.operator, states[i : i + _FAN_IN]) for i in range(0, len(states), _FAN_IN)
+        ]
     learnt = {}
-    for name, state in states.items():
+    for name, state in states[0].items():
         try:
-            fitted = unit.operator.finish(state)
+            learnt[name] = unit.operator.finish(state)
         except DataError as error:
             where = {"column": name, **error.where}
             raise DataError(error.message, where=where, hint=error.hint) from None
-        if isinstance(fitted, Vocabulary):
-            fitted.save(Path(categories), name)
-            fitted = fitted.cardinality
-        learnt[name] = fitted
     return unit.group.by_column(learnt, unit.columns)
+
+
+def _merge(operator: FittedOperator, states: Sequence[ColumnStates]) -> ColumnStates:
+    return {c: operator.merge(*(state[c] for state in states)) for c in states[0]}

@@ -179,6 +179,7 @@ class _Run:
             parts,
             self._runner,
             folder / CATEGORIES,
+            self._folder / _STAGING,
             partial(self._on_progress, "fit"),
         )
         fitted.save_document(folder)

@@ -338,7 +338,7 @@ def test_strings_that_are_too_long_together_for_32_bit_offsets(monkeypatch) -> N
     operator = Categorify(freq_threshold=2)
 
     def vocabulary(limit: int):
-        monkeypatch.setattr("distrain.etl.operators.categorify._STRING_BYTES", limit)
+        monkeypatch.setattr("distrain.etl.operators.counts._STRING_BYTES", limit)
         return operator.finish(operator.merge(*map(operator.fit, parts)))
 
     narrow, wide, mixed = vocabulary(2**31 - 1), vocabulary(100), vocabulary(4000)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from distrain.etl.operators.categorify import Categorify, Counts, category_type
+from distrain.etl.operators.categorify import Categorify, category_type
+from distrain.etl.operators.counts import Counts
 from distrain.etl.operators.list_slice import ListSlice
 from distrain.etl.operators.numbers import Clip, FillMissing, LogOp, Moments, Normalize
 from distrain.etl.operators.operator import FittedOperator, Operator, concrete

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -11,22 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
-from distrain.vocabulary import Vocabulary, is_text
-
-
-@dataclass(frozen=True, eq=False)
-class Counts:
-    """How often each value was seen.
-
-    Attributes:
-        values: Distinct values, int64 or string, in no particular order.
-        counts: How often each was seen, int64.
-        nulls: How many were missing.
-    """
-
-    values: pa.Array
-    counts: pa.Array
-    nulls: int = 0
+from distrain.etl.operators.counts import Counts, added_up, joined, narrow_enough
+from distrain.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -72,16 +58,29 @@ class Categorify:
                 f"columns of the domain {self.domain!r} hold {' and '.join(types)}",
                 hint="Values of one vocabulary are of one kind.",
             )
-        # Joined arrays are new memory: what came over the network may lie at odd addresses.
-        values = pa.concat_arrays(_wide_enough([s.values for s in states]))
-        counts = pa.concat_arrays([s.counts for s in states])
-        groups = pa.table({"value": values, "count": counts}).group_by("value", use_threads=False)
-        merged = groups.aggregate([("count", "sum")]).combine_chunks()
+        return added_up(joined(states))
+
+    def prune(self, state: Counts) -> Counts:
+        """The counts without the values that no vocabulary takes, whatever else is counted.
+
+        `state` must hold all that was seen of its values, such as a bucket of them all.
+        """
+        kept = self._frequent(state)
+        if self.max_size and len(kept) > self.max_size:
+            kept = kept.take(_by_frequency(kept)[: self.max_size])
+        kept = kept.combine_chunks()
         return Counts(
-            merged["value"].combine_chunks(),
-            merged["count_sum"].combine_chunks(),
-            sum(s.nulls for s in states),
+            kept["value"].combine_chunks(),
+            kept["count"].combine_chunks(),
+            state.nulls,
+            state.dropped + _total(state.counts) - _total(kept["count"]),
         )
+
+    def _frequent(self, state: Counts) -> pa.Table:
+        counted = pa.table({"value": state.values, "count": state.counts})
+        if self.freq_threshold > 1:
+            return counted.filter(pc.greater_equal(counted["count"], self.freq_threshold))
+        return counted
 
     def finish(self, state: Counts) -> Vocabulary:
         """The vocabulary: rare values dropped, the rest ordered, cut to `max_size`.
@@ -89,19 +88,17 @@ class Categorify:
         Raises:
             DataError: More ids than int32 holds.
         """
-        kept = pa.table({"value": state.values, "count": state.counts})
-        if self.freq_threshold > 1:
-            kept = kept.filter(pc.greater_equal(kept["count"], self.freq_threshold))
+        kept = self._frequent(state)
         kept = kept.take(_by_frequency(kept))
         if self.max_size:
             kept = kept.slice(0, self.max_size)
         kept = kept.combine_chunks()
         vocabulary = Vocabulary(
-            _narrow_enough(kept["value"].combine_chunks()),
+            narrow_enough(kept["value"].combine_chunks()),
             kept["count"].combine_chunks(),
             max(1, self.num_buckets),
             state.nulls,
-            _total(state.counts) - _total(kept["count"]),
+            state.dropped + _total(state.counts) - _total(kept["count"]),
         )
         if vocabulary.cardinality > np.iinfo(np.int32).max:
             raise DataError(
@@ -156,26 +153,6 @@ def as_category_type(values: pa.Array) -> pa.Array:
             f"a category does not fit into {target}: {error}",
             hint="Write such numbers as strings: ids are names, and strings may be of any length.",
         ) from None
-
-
-_STRING_BYTES = 2**31 - 1
-"""Most that the offsets of Arrow's `string` count; `large_string` has wider ones."""
-
-
-def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """The arrays in a type that holds them joined."""
-    types = {array.type for array in arrays}
-    if not is_text(arrays[0].type) or (
-        len(types) == 1 and sum(array.nbytes for array in arrays) <= _STRING_BYTES
-    ):
-        return arrays
-    return [array.cast(pa.large_string()) for array in arrays]
-
-
-def _narrow_enough(values: pa.Array) -> pa.Array:
-    if pa.types.is_large_string(values.type) and values.nbytes <= _STRING_BYTES:
-        return values.cast(pa.string())
-    return values
 
 
 def category_type(dtype: pa.DataType) -> str:

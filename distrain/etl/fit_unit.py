@@ -1,0 +1,59 @@
+"""What one task fits: an operator of some columns of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from distrain.etl.column_group import ColumnGroup
+from distrain.etl.operators import Categorify, FittedOperator
+from distrain.etl.parts import Part, located, read_part
+from distrain.etl.workflow import FitStage, Workflow
+
+# Counted values take memory, so few columns to a task; the other states are a few numbers.
+_CATEGORIFY_COLUMNS_PER_UNIT = 4
+
+ColumnStates = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FitUnit:
+    """Some columns of a group and the place of the operator to fit."""
+
+    group: ColumnGroup
+    columns: tuple[str, ...]
+    stage: FitStage
+
+    @property
+    def operator(self) -> FittedOperator:
+        """The operator to fit."""
+        return cast(FittedOperator, self.group.operators[self.stage.operator])
+
+    @property
+    def counts_values(self) -> bool:
+        """Whether its states are counts of values, which take memory."""
+        return isinstance(self.operator, Categorify)
+
+    def states(self, parts: Sequence[Part]) -> Iterator[ColumnStates]:
+        """The states of each part, by column or domain."""
+        for part in parts:
+            table = read_part(part, self.columns)
+            with located(part):
+                yield self.group.fit(self.stage.operator, self.columns, table)
+
+
+def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
+    """The units of one pass."""
+    units = []
+    for stage in stages:
+        group = workflow.groups[stage.group]
+        is_categorify = isinstance(group.operators[stage.operator], Categorify)
+        # The columns of a domain are counted together.
+        apart = is_categorify and group.domain is None
+        step = _CATEGORIFY_COLUMNS_PER_UNIT if apart else len(group.columns)
+        units += [
+            FitUnit(group, group.columns[i : i + step], stage)
+            for i in range(0, len(group.columns), step)
+        ]
+    return units

@@ -1,0 +1,146 @@
+"""How often values were seen: counted, joined, and cut by a hash of the value.
+
+Equal values have equal hashes. So counts that were cut by them can be joined piece by piece, each
+by itself, in memory for that piece alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.vocabulary import is_text
+
+NUM_BUCKETS = 256
+"""Into so many buckets values are sorted by their hash; a piece is some neighbours of them."""
+
+_STRING_BYTES = 2**31 - 1
+"""Most that the offsets of Arrow's `string` count; `large_string` has wider ones."""
+
+_TABLE_PLACES = 64
+_HASHED_AT_ONCE = 1 << 16
+
+Buckets = np.ndarray[Any, np.dtype[np.uint8]]
+_Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often each value was seen.
+
+    Attributes:
+        values: Distinct values, int64 or string, in no particular order.
+        counts: How often each was seen, int64.
+        nulls: How many were missing.
+        dropped: How many more were seen, of values that are left out because no vocabulary takes
+            them.
+    """
+
+    values: pa.Array
+    counts: pa.Array
+    nulls: int = 0
+    dropped: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """The size in memory."""
+        return int(self.values.nbytes + self.counts.nbytes)
+
+
+def joined(states: Sequence[Counts]) -> Counts:
+    """The counts of several states in one; a value stands there as often as in them."""
+    # Joined arrays are new memory: what came over the network may lie at odd addresses.
+    return Counts(
+        pa.concat_arrays(_wide_enough([s.values for s in states])),
+        pa.concat_arrays([s.counts for s in states]),
+        sum(s.nulls for s in states),
+        sum(s.dropped for s in states),
+    )
+
+
+def added_up(counts: Counts) -> Counts:
+    """The counts with each value once."""
+    table = pa.table({"value": counts.values, "count": counts.counts})
+    groups = table.group_by("value", use_threads=False)
+    merged = groups.aggregate([("count", "sum")]).combine_chunks()
+    values, sums = merged["value"].combine_chunks(), merged["count_sum"].combine_chunks()
+    return Counts(values, sums, counts.nulls, counts.dropped)
+
+
+def in_buckets(counts: Counts) -> tuple[Counts, np.ndarray[Any, np.dtype[np.int64]]]:
+    """The counts in the order of their values' buckets, and where each bucket begins, `[257]`."""
+    buckets = buckets_of(counts.values)
+    order = pa.array(np.argsort(buckets, kind="stable"))
+    begins = np.zeros(NUM_BUCKETS + 1, np.int64)
+    np.cumsum(np.bincount(buckets, minlength=NUM_BUCKETS), out=begins[1:])
+    values, sums = counts.values.take(order), counts.counts.take(order)
+    return Counts(values, sums, counts.nulls, counts.dropped), begins
+
+
+def buckets_of(values: pa.Array) -> Buckets:
+    """The bucket of each value, `[values]`: the same on every machine, evenly spread."""
+    hashes = _hashed_text(values) if is_text(values.type) else _integers(values)
+    mixed = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    return (mixed >> np.uint64(56)).astype(np.uint8)
+
+
+def narrow_enough(values: pa.Array) -> pa.Array:
+    """Strings as `string` where its offsets reach."""
+    if pa.types.is_large_string(values.type) and values.nbytes <= _STRING_BYTES:
+        return values.cast(pa.string())
+    return values
+
+
+def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    """The arrays in a type that holds them joined."""
+    types = {array.type for array in arrays}
+    if not is_text(arrays[0].type) or (
+        len(types) == 1 and sum(array.nbytes for array in arrays) <= _STRING_BYTES
+    ):
+        return arrays
+    return [array.cast(pa.large_string()) for array in arrays]
+
+
+def _integers(values: pa.Array) -> _Hashes:
+    numbers: _Hashes = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    return numbers * np.uint64(0xBF58476D1CE4E5B9)
+
+
+def _hashed_text(values: pa.Array) -> _Hashes:
+    """A random number for each byte at each place, summed over a string (tabulation hashing)."""
+    values = values.cast(pa.large_string())
+    pieces = [
+        _hashed_piece(values.slice(first, _HASHED_AT_ONCE))
+        for first in range(0, len(values), _HASHED_AT_ONCE)
+    ]
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.uint64)
+
+
+def _hashed_piece(values: pa.Array) -> _Hashes:
+    _, offsets_buffer, text_buffer = values.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64, len(values) + 1, 8 * values.offset)
+    sums = np.zeros(offsets[-1] - offsets[0] + 1, np.uint64)
+    if len(sums) > 1:
+        text = np.frombuffer(text_buffer, np.uint8, len(sums) - 1, offsets[0])
+        places = np.arange(offsets[0], offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+        np.cumsum(_TABLE[places % _TABLE_PLACES, text], out=sums[1:])
+    ends = sums[offsets - offsets[0]]
+    lengths = np.diff(offsets).astype(np.uint64)
+    hashes: _Hashes = ends[1:] - ends[:-1] + lengths  # modulo 2^64
+    return hashes
+
+
+def _drawn(count: int) -> _Hashes:
+    """The first numbers of splitmix64, which are the same with every version of NumPy."""
+    x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    drawn: _Hashes = x ^ (x >> np.uint64(31))
+    return drawn
+
+
+_TABLE = _drawn(_TABLE_PLACES * 256).reshape(_TABLE_PLACES, 256)

@@ -1,0 +1,223 @@
+"""Values counted by tasks into files, and added up by pieces of their hashes' buckets."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.errors import DataError
+from distrain.etl import (
+    Categorify,
+    ColumnGroup,
+    PrepRequest,
+    PrepResult,
+    Workflow,
+    counting,
+    prepare,
+)
+from distrain.etl.operators import Counts
+from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
+
+VALUES = st.one_of(
+    st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))),
+    st.lists(st.one_of(st.none(), st.text(max_size=3), st.text(alphabet="aé", max_size=90))),
+)
+
+
+def naive(values: list[Any]) -> Counter[Any]:
+    return Counter(value for value in values if value is not None)
+
+
+def as_array(values: list[Any]) -> pa.Array:
+    is_text = any(isinstance(value, str) for value in values)
+    return pa.array(values, pa.string() if is_text else pa.int64())
+
+
+@settings(max_examples=80, deadline=None)
+@given(VALUES, st.integers(1, 4), st.integers(0, 8), st.integers(0, 3), st.integers(0, 4))
+def test_counts_by_pieces_equal_a_naive_count(
+    tmp_path_factory: pytest.TempPathFactory,
+    values: list[Any],
+    num_files: int,
+    power: int,
+    freq_threshold: int,
+    max_size: int,
+) -> None:
+    operator = Categorify(freq_threshold, max_size)
+    folder = tmp_path_factory.mktemp("counts")
+    whole = as_array(values)
+    cut = -(-len(values) // num_files)
+    files = [str(folder / f"{n}.arrow") for n in range(num_files)]
+    for number, path in enumerate(files):
+        state = operator.fit(whole.slice(number * cut, cut))
+        counting._write_counts(state, path)
+    step = NUM_BUCKETS >> power
+    pieces = [
+        counting.add_up(operator, files, range(first, first + step))
+        for first in range(0, NUM_BUCKETS, step)
+    ]
+    counted = naive(values)
+    assert sum(piece.dropped for piece in pieces) + sum(
+        sum(piece.counts.to_pylist()) for piece in pieces
+    ) == sum(counted.values())
+    found = operator.finish(joined(pieces))
+    expected = operator.finish(operator.fit(whole))
+    assert found.values.equals(expected.values)
+    assert found.counts.equals(expected.counts)
+    assert found.oov_observed == expected.oov_observed
+    ordered = sorted(counted.items(), key=lambda item: (-item[1], _by_bytes(item[0])))
+    kept = [(value, count) for value, count in ordered if count >= freq_threshold]
+    kept = kept[: max_size or None]
+    assert list(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True)) == kept
+
+
+def _by_bytes(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_buckets_depend_on_the_value_alone_and_are_even(text: bool) -> None:
+    numbers = np.arange(200_000) * 4096  # as ids that a system hands out may be
+    values = pa.array([f"user-{n}" for n in numbers[:20_000]]) if text else pa.array(numbers)
+    buckets = buckets_of(values)
+    sizes = np.bincount(buckets, minlength=NUM_BUCKETS)
+    mean = len(values) / NUM_BUCKETS
+    assert abs(sizes - mean).max() < 6 * mean**0.5
+    picked = np.arange(5, len(values), 977)
+    assert (buckets_of(values.take(pa.array(picked))) == buckets[picked]).all()
+    assert (buckets_of(values.slice(11, 500)) == buckets[11:511]).all()
+    if text:
+        assert (buckets_of(values.cast(pa.large_string())) == buckets).all()
+
+
+def test_buckets_are_the_stated_hash() -> None:
+    values: tuple[list[Any], ...] = ([0, 1, -1, 2**40], ["", "a", "b", "x" * 300, "é-7"])
+    for of_kind in values:
+        assert buckets_of(pa.array(of_kind)).tolist() == [bucket(value) for value in of_kind]
+
+
+def bucket(value: int | str) -> int:
+    if isinstance(value, int):
+        hashed = value * 0xBF58476D1CE4E5B9
+    else:
+        text = value.encode()
+        hashed = sum(drawn(n % 64 * 256 + byte) for n, byte in enumerate(text)) + len(text)
+    hashed %= 2**64
+    return (hashed ^ hashed >> 32) * 0x9E3779B97F4A7C15 % 2**64 >> 56
+
+
+def drawn(number: int) -> int:
+    """A number of splitmix64."""
+    x = (number + 1) * 0x9E3779B97F4A7C15 % 2**64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def test_counts_lie_in_the_order_of_their_buckets() -> None:
+    counts = Counts(pa.array(range(1000)), pa.array(range(1000)), nulls=3)
+    in_order, begins = in_buckets(counts)
+    buckets = buckets_of(in_order.values)
+    assert (np.diff(buckets.astype(int)) >= 0).all()
+    assert begins.tolist() == np.searchsorted(buckets, np.arange(NUM_BUCKETS + 1)).tolist()
+    assert in_order.values.equals(in_order.counts)
+    assert in_order.nulls == 3
+    assert added_up(in_order).values.equals(in_order.values)
+
+
+def test_each_count_is_added_up_twice_on_average_however_many_parts_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "_HELD_BYTES", 16_000)
+    added: list[int] = []
+    merge = Categorify.merge
+
+    def counted(self: Categorify, *states: Counts) -> Counts:
+        added.append(sum(len(state.values) for state in states))
+        return merge(self, *states)
+
+    monkeypatch.setattr(Categorify, "merge", counted)
+    operator = Categorify()
+    for num_parts in (50, 400):
+        added.clear()
+        for values in (range(num_parts * 100), [5, 7] * (num_parts * 50)):  # distinct, and not
+            array = pa.array(list(values))
+            sink = counting._Sink(operator, str(tmp_path / "counts"))
+            entries = 0
+            for part in range(num_parts):
+                state = operator.fit(array.slice(part * 100, 100))
+                entries += len(state.values)
+                sink.add(state)
+            found = sink.close()
+            assert found.entries <= entries
+            assert sum(added) <= 2 * entries + 1000
+            added.clear()
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Integers, strings and lists; some columns nearly unique, and gaps."""
+    source = np.random.default_rng(1)
+    number = source.integers(0, 4000, 6000)
+    table = pa.table(
+        {
+            "label": source.integers(0, 2, 6000).astype(np.float32),
+            "user": pa.array(number, mask=number % 50 == 0),
+            "name": [f"{n}-é" if n % 7 else None for n in source.integers(0, 3000, 6000)],
+            "first": source.integers(0, 900, 6000),
+            "second": source.integers(0, 2000, 6000),
+        }
+    )
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=250)
+    return tmp_path / "rows.parquet"
+
+
+def test_files_and_pieces_do_not_show_in_the_vocabularies(
+    client: Any, tmp_path: Path, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = (
+        ColumnGroup(("user", "name"), (Categorify(2, 1500),)),
+        ColumnGroup(("first", "second"), (Categorify(domain="item"),)),
+    )
+
+    def prepared(name: str, block_rows: int) -> PrepResult:
+        request = PrepRequest(
+            (str(rows),), tmp_path / name, workflow=Workflow(groups), block_bytes=block_rows * 256
+        )
+        return prepare(request, client)
+
+    def content(result: PrepResult) -> dict[str, bytes]:
+        folder = result.out / "workflow" / "categories"
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    whole = prepared("whole", 10_000)
+    expected = content(whole)
+    assert set(expected) == {f"{k}.{c}.parquet" for k in ("unique", "meta") for c in
+                             ("user", "name", "item")}  # fmt: skip
+    table = pq.read_table(rows)
+    values = [v for column in ("first", "second") for v in table[column].to_pylist()]
+    assert whole.cardinalities["first"] == whole.cardinalities["second"] == 3 + len(set(values))
+    written: list[str] = []
+    monkeypatch.setattr(counting, "_HELD_BYTES", 8_000)
+    monkeypatch.setattr(counting, "_PIECE_ENTRIES", 100)
+    write = counting._write_counts
+    monkeypatch.setattr(
+        counting, "_write_counts", lambda counts, path: (written.append(path), write(counts, path))
+    )
+    pieces = prepared("pieces", 250)
+    assert len(written) > 30
+    assert content(pieces) == expected
+    assert pieces.cardinalities == whole.cardinalities
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_counts_that_are_gone_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="counts of the fit cannot be read") as caught:
+        counting.add_up(Categorify(), [str(tmp_path / "gone.arrow")], range(NUM_BUCKETS))
+    assert caught.value.where["file"] == str(tmp_path / "gone.arrow")
