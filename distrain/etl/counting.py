@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.etl.fit_unit import FitUnit
-from distrain.etl.operators import Categorify
-from distrain.etl.operators.counts import NUM_BUCKETS, Counts, added_up, in_buckets, joined
+from distrain.etl.operators import NUM_BUCKETS, Categorify, Counts, added_up, in_buckets, joined
 from distrain.etl.parts import Part
 from distrain.etl.tasks import TaskRunner
 from distrain.storage import translated_errors

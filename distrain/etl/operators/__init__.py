@@ -3,7 +3,7 @@
 from typing import Any
 
 from distrain.etl.operators.categorify import Categorify, category_type
-from distrain.etl.operators.counts import Counts
+from distrain.etl.operators.counts import NUM_BUCKETS, Counts, added_up, in_buckets, joined
 from distrain.etl.operators.list_slice import ListSlice
 from distrain.etl.operators.numbers import Clip, FillMissing, LogOp, Moments, Normalize
 from distrain.etl.operators.operator import FittedOperator, Operator, concrete
@@ -16,6 +16,10 @@ OPERATORS: dict[str, Any] = {
 """The operators that a saved workflow can name, by kind."""
 
 __all__ = [
+    "NUM_BUCKETS",
+    "added_up",
+    "in_buckets",
+    "joined",
     "Categorify",
     "Clip",
     "Counts",
