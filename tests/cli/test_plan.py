@@ -115,3 +115,17 @@ def test_tables_are_placed_with_bytes_and_reasons(job):
 def test_tables_that_do_not_fit_are_refused(job):
     with pytest.raises(SpecError, match="embedding tables and their optimizer state take"):
         planned(job, "--set", "embeddings.memory_gib=0.00001")
+
+
+def test_a_machine_file_gives_a_prediction_for_ranks_that_are_not_here(job):
+    options = ("--set", "train.lanes=auto", "--ranks", "32", "--machine", "h100-node")
+    plan = json.loads(planned(job, *options, "--json").splitlines()[0])  # a note follows
+    scale = plan["scale"]
+    assert (scale["num_ranks"], scale["nodes"], plan["tables"]["num_ranks"]) == (32, 4, 32)
+    trains_s = sum(scale["parts_s"][part] for part in ("compute", "exchange", "all_reduce"))
+    assert scale["step_s"] == pytest.approx(trains_s)
+    assert plan["work"]["flops"] > 0
+    assert plan["fits"]
+    lines = planned(job, *options).splitlines()
+    assert lines[0].startswith(f"{scale['binds'][0]['name']} binds first")
+    assert "numbers of the machine" in lines

@@ -22,12 +22,25 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="What a rank's loader may hold before advice is given, like 600MB or 1.5GiB.",
 )
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Plan for so many ranks, instead of resources.num_ranks.",
+)
+@click.option(
+    "--machine",
+    metavar="FILE",
+    help="Predict a step on nodes of this kind: a machine file, or h100-node or h200-node.",
+)
 @scheduler_option("Plan for this Dask cluster: leave out what depends on its machines.")
 @json_option("Print the plan as JSON.")
 def command(
     spec_file: Path,
     overrides: tuple[str, ...],
     memory_budget: str,
+    ranks: int | None,
+    machine: str | None,
     scheduler: str | None,
     as_json: bool,
 ) -> None:
@@ -42,25 +55,37 @@ def command(
     read, could be better. With --json the mistakes of a job that fails its checks are printed as
     JSON, too: `errors`, each with its message, its places (`where`) and a hint.
 
+    With --machine nothing of this machine counts: of --ranks ranks on nodes of that kind, it
+    predicts how long a step takes by its parts, what goes over which link, how much of a lone
+    rank's speed is left, what a rank holds, and what binds first. It is arithmetic with the file's
+    numbers (docs/scaling.md), not a measurement.
+
     \b
     Examples:
       distrain plan job.yaml
       distrain plan job.yaml --set resources.num_ranks=8 --set data.parts_per_chunk=4
       distrain plan job.yaml --memory-budget 600MB --json
       distrain plan job.yaml --set embeddings.memory_gib=40
+      distrain plan job.yaml --ranks 128 --machine h100-node
     """
     from distrain.errors import DistrainError
 
+    if ranks is not None:
+        overrides = (*overrides, f"resources.num_ranks={ranks}")
     try:
-        plan, notes = _plan(spec_file, overrides, memory_budget, scheduler)
+        if machine is not None:
+            lines, document, notes = _scale(spec_file, overrides, machine)
+        else:
+            plan, notes = _plan(spec_file, overrides, memory_budget, scheduler)
+            lines, document = plan_lines(plan), plan.to_json()
     except DistrainError as error:
         if as_json:
             print_json({"errors": [one.to_json() for one in error.parts or (error,)]})
         raise
     if as_json:
-        print_json({**plan.to_json(), "notes": list(notes)})
+        print_json({**document, "notes": list(notes)})
     else:
-        for line in plan_lines(plan):
+        for line in lines:
             print_result(line)
     for note in notes:
         print_warning(f"note: {note}")
@@ -83,6 +108,22 @@ def _plan(
     device = checked.device or choose_device(spec.resources)
     plan = plan_job(spec, checked.inputs, device, parse_bytes(memory_budget))
     return plan, checked.notes
+
+
+def _scale(
+    spec_file: Path, overrides: tuple[str, ...], machine_name: str
+) -> tuple[list[str], dict[str, object], tuple[str, ...]]:
+    """A prediction for another machine, as text and as JSON, and notes on what was not checked."""
+    from distrain.cli.training.scale_lines import scale_lines
+    from distrain.running import preflight
+    from distrain.spec import load_spec, with_absolute_paths
+    from distrain.train.planning import load_machine, plan_scale
+
+    machine = load_machine(machine_name)
+    spec = with_absolute_paths(load_spec(spec_file, overrides))
+    checked = preflight(spec, scheduler=machine.name)  # its ranks are not to run here
+    plan = plan_scale(spec, checked.inputs, machine)
+    return scale_lines(plan), plan.to_json(), checked.notes
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:

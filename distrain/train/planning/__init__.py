@@ -1,7 +1,25 @@
 """What a job will need before it starts: memory, placements of tables, steps."""
 
 from distrain.train.planning.fits import check_fits
+from distrain.train.planning.machine_file import MachineFile, given_machines, load_machine
 from distrain.train.planning.plan import JobPlan, plan_job
+from distrain.train.planning.scale import Scale, Store, Work, predict
+from distrain.train.planning.scale_plan import ScalePlan, plan_scale
 from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
 
-__all__ = ["JobPlan", "check_fits", "plan_job", "plan_tables", "tables_budget_bytes"]
+__all__ = [
+    "JobPlan",
+    "MachineFile",
+    "Scale",
+    "ScalePlan",
+    "Store",
+    "Work",
+    "check_fits",
+    "given_machines",
+    "load_machine",
+    "plan_job",
+    "plan_scale",
+    "plan_tables",
+    "predict",
+    "tables_budget_bytes",
+]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from distrain.batch import Batch
 from distrain.models import ClickModel, blueprint_of, build_model
@@ -27,6 +28,7 @@ from distrain.train.timing import PhaseClock
 _WARM_UP_ROWS = (256, 512)
 _MOST_ROWS = 4096  # of a slice that is counted; from there on all grows with the rows
 _TABLE_ROWS = 8
+_FLOP_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,17 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     )
 
 
+def dense_flops(spec: JobSpec, schema: Schema) -> float:
+    """Operations of the dense layers for a row, forward and backward, counted on the CPU."""
+    model = _small_model(spec, schema)
+    plain = {"precision": "fp32", "compile": False, "cuda_graph": False, "micro_batches": 1}
+    step = TrainStep(model, spec.train.model_copy(update=plain), 1)
+    counted = FlopCounterMode(display=False)
+    with counted:
+        _train_slice(step.dense, model, _batch(model, _FLOP_ROWS))
+    return float(counted.get_total_flops()) / _FLOP_ROWS
+
+
 def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
     """The job's model with tables of a few rows, and one id where rows have lists."""
     columns: list[ColumnSchema] = []
@@ -118,17 +131,21 @@ def _batch(model: ClickModel, rows: int) -> Batch:
 def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
     """The most bytes of tensors at a time in forward and backward of one slice."""
     batch = _batch(model, rows)
-    tables = model.embeddings
     with LiveBytes() as counted:
-        leaves = tuple(
-            torch.zeros(rows, len(group), tables.columns[group[0]].dim).requires_grad_()
-            for group in tables.groups
-        )
-        with dense.slice(True):
-            loss = model.task.loss(dense.forward(leaves, batch.continuous), batch)
-            dense.backward(loss / rows)
+        _train_slice(dense, model, batch)
     dense.zero_grad()
     return int(counted.most)
+
+
+def _train_slice(dense: DenseTraining, model: ClickModel, batch: Batch) -> None:
+    tables, rows = model.embeddings, len(batch.categorical)
+    leaves = tuple(
+        torch.zeros(rows, len(group), tables.columns[group[0]].dim).requires_grad_()
+        for group in tables.groups
+    )
+    with dense.slice(True):
+        loss = model.task.loss(dense.forward(leaves, batch.continuous), batch)
+        dense.backward(loss / rows)
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]

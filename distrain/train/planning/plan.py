@@ -19,7 +19,7 @@ from distrain.loader import (
 from distrain.spec import JobSpec
 from distrain.train.data import Inputs, job_loader
 from distrain.train.planning.memory import RankMemory, rank_memory
-from distrain.train.planning.memory_probe import probe_memory
+from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
 from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
 from distrain.world import World
 
@@ -142,7 +142,7 @@ def plan_job(
         ),
         advice=tuple(advice),
         tables=tables,
-        peak=_peak(spec, inputs, loader, footers, tables, device),
+        peak=peak_of(spec, loader, footers, tables, device, probe_memory(spec, inputs.schema)),
     )
 
 
@@ -159,21 +159,22 @@ def _tables(spec: JobSpec, inputs: Inputs, device: torch.device) -> ShardingPlan
     )
 
 
-def _peak(
+def peak_of(
     spec: JobSpec,
-    inputs: Inputs,
     loader: Loader,
     footers: FooterSummary,
     tables: ShardingPlan,
     device: torch.device,
+    probe: MemoryProbe,
 ) -> RankMemory:
+    """The peak of a rank whose device is of this type; it need not be here."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
     before_the_end = checkpoint.every_steps or checkpoint.every_s or spec.best_metric
     return rank_memory(
         spec.train,
         tables,
-        probe_memory(spec, inputs.schema),
+        probe,
         rows=memory.batch_rows,
         loader=memory,
         batches=batches_held(

@@ -1,0 +1,139 @@
+"""From a job's spec and data to what it takes on N ranks of a machine that need not be here."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from distrain.embeddings.sharding import COLLECTIVES, Costs, ShardingPlan
+from distrain.loader import footer_summary
+from distrain.optimizers import optimizer_facts
+from distrain.spec import JobSpec
+from distrain.train.data import Inputs, job_loader
+from distrain.train.planning.machine_file import MachineFile
+from distrain.train.planning.memory import RankMemory
+from distrain.train.planning.memory_probe import MemoryProbe, dense_flops, probe_memory
+from distrain.train.planning.plan import peak_of
+from distrain.train.planning.scale import Scale, Store, Work, predict
+from distrain.train.planning.tables_plan import MEMORY_SHARE, plan_tables
+from distrain.world import World
+
+_VALUE_BYTES = 4
+_SORT_PASSES = 8  # of a radix sort of 4-byte ids, a byte at a time: read and write
+
+
+@dataclass(frozen=True)
+class ScalePlan:
+    """What a job takes on a number of ranks of a machine.
+
+    Attributes:
+        peak: A rank's memory, by terms; `memory_bytes` is what the machine has for it.
+    """
+
+    machine: MachineFile
+    work: Work
+    scale: Scale
+    tables: ShardingPlan
+    peak: RankMemory
+    device_memory_bytes: float
+    host_memory_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether host and device have the memory for it."""
+        on_gpu = self.peak.device_bytes <= self.device_memory_bytes
+        return on_gpu and self.peak.host_bytes <= self.host_memory_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "machine": asdict(self.machine),
+            "work": asdict(self.work),
+            "scale": self.scale.to_json(),
+            "tables": self.tables.to_json(),
+            "peak": self.peak.to_json(),
+            "device_memory_bytes": self.device_memory_bytes,
+            "host_memory_bytes": self.host_memory_bytes,
+            "fits": self.fits,
+        }
+
+
+def plan_scale(spec: JobSpec, inputs: Inputs, machine: MachineFile) -> ScalePlan:
+    """Plan a job for `resources.num_ranks` ranks of a machine; footers are read, rows are not.
+
+    Raises:
+        SpecError: The loader cannot serve such a job, or its tables do not fit.
+    """
+    ranks, on_gpu = spec.resources.num_ranks, machine.device == "cuda"
+    here = min(ranks, machine.ranks_per_node)
+    host_bytes = machine.host_memory_bytes / here
+    device_bytes = machine.device_memory_bytes if on_gpu else host_bytes
+    asked_gib = spec.embeddings.memory_gib
+    budget = MEMORY_SHARE * device_bytes if asked_gib is None else asked_gib * 2**30
+    tables = plan_tables(
+        spec,
+        inputs.schema,
+        num_ranks=ranks,
+        device_type=machine.device,
+        budget_bytes=int(budget),
+        costs=costs_of(machine, ranks),
+    )
+    device = torch.device("cpu")  # what decodes, wherever it trains
+    shuffle = spec.data.shuffle
+    loader = job_loader(spec, inputs.schema, inputs.train, World(0, ranks), device, shuffle=shuffle)
+    probe = probe_memory(spec, inputs.schema)
+    peak = peak_of(
+        spec, loader, footer_summary(loader.dataset), tables, torch.device(machine.device), probe
+    )
+    work = work_of(spec, inputs, tables, probe)
+    return ScalePlan(machine, work, predict(work, machine), tables, peak, device_bytes, host_bytes)
+
+
+def costs_of(machine: MachineFile, num_ranks: int) -> Costs:
+    """The machine's links as the one link that the rule of placements knows: the slower one."""
+    if num_ranks <= machine.ranks_per_node:
+        return Costs(machine.link_bytes_per_s, machine.link_latency_s)
+    return Costs(machine.network_bytes_per_s, machine.network_latency_s)
+
+
+def work_of(spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryProbe) -> Work:
+    """What a rank does in a step."""
+    ranks = tables.num_ranks
+    rows = -(-spec.train.global_batch_size // ranks)
+    columns = len(inputs.schema.columns)
+    stores: dict[tuple[int, str], float] = {}
+    for table in tables.tables:
+        key = (table.dim, table.placement)
+        stores[key] = stores.get(key, 0.0) + table.sent.total
+    return Work(
+        num_ranks=ranks,
+        rows=rows,
+        global_rows=spec.train.global_batch_size,
+        values=float(rows * columns),
+        copied_bytes=float(rows * columns * _VALUE_BYTES),
+        flops=dense_flops(spec, inputs.schema) * rows,
+        memory_bytes=_memory_bytes(spec, tables, probe, rows),
+        dense_bytes=float(probe.dense_values * _VALUE_BYTES),
+        threads=spec.resources.threads_per_rank,
+        stores=tuple(
+            Store(dim, placement, sent, COLLECTIVES[placement])
+            for (dim, placement), sent in sorted(stores.items())
+        ),
+    )
+
+
+def _memory_bytes(spec: JobSpec, tables: ShardingPlan, probe: MemoryProbe, rows: int) -> float:
+    """What passes the device's memory in a step, each tensor written once and read once.
+
+    Embeddings are gathered and expanded, their gradients added up: two reads and two writes of each
+    looked-up value. Ids are sorted. Touched rows are read and written with their state.
+    """
+    embeddings = 4.0 * probe.embedding_bytes_per_row * rows
+    activations = 2.0 * (probe.bytes_per_row * rows)
+    ids = 2.0 * _SORT_PASSES * _VALUE_BYTES * probe.categorical * rows
+    state = optimizer_facts(spec.train.optimizer.kind).dense_state
+    touched = 0.0
+    for table in tables.tables:
+        owners = 1 if table.placement == "replicated" else tables.num_ranks
+        touched += min(table.rows, table.unique * tables.num_ranks) * table.dim / owners
+    return embeddings + activations + ids + 2.0 * _VALUE_BYTES * (1 + state) * touched

@@ -1,0 +1,132 @@
+"""Laws of the model of scale."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.embeddings.sharding.costs import COLLECTIVES, sent_bytes
+from distrain.errors import SpecError
+from distrain.train.planning import Store, Work, given_machines, load_machine, predict
+from distrain.train.planning.machine_file import machine_of
+
+H100 = load_machine("h100-node")
+SPEEDS = (
+    "device_bytes_per_s",
+    "flops_per_s",
+    "pcie_bytes_per_s",
+    "host_bytes_per_s",
+    "link_bytes_per_s",
+    "network_bytes_per_s",
+    "decode_values_per_s",
+)
+
+
+def work(ranks: int, placement: str = "row_wise", unique: float = 50_000, dim: int = 16) -> Work:
+    sent = sent_bytes(placement, unique, dim, ranks).total
+    store = Store(dim, placement, sent, COLLECTIVES[placement])
+    rows = 65_536
+    return Work(ranks, rows, rows * ranks, rows * 40.0, rows * 160.0, 3e10, 5e8, 4e6, 1, (store,))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(SPEEDS),
+    times=st.floats(1, 100),
+    ranks=st.integers(1, 300),
+    placement=st.sampled_from(sorted(COLLECTIVES)),
+    device=st.sampled_from(("cpu", "cuda")),
+)
+def test_a_faster_part_never_makes_a_step_slower(
+    name: str, times: float, ranks: int, placement: str, device: str
+) -> None:
+    machine = replace(H100, device=device)
+    faster = replace(machine, **{name: getattr(machine, name) * times})
+    asked = work(ranks, placement)
+    assert predict(asked, faster).step_s <= predict(asked, machine).step_s * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_half_the_link_doubles_the_exchange_on_a_node(ranks: int) -> None:
+    free = replace(H100, link_latency_s=0.0)
+    half = replace(free, link_bytes_per_s=free.link_bytes_per_s / 2)
+    before, after = predict(work(ranks), free).parts_s, predict(work(ranks), half).parts_s
+    assert after["exchange"] == pytest.approx(2 * before["exchange"])
+    assert after["all_reduce"] == pytest.approx(2 * before["all_reduce"])
+    assert after["compute"] == before["compute"]
+
+
+@pytest.mark.parametrize("placement", sorted(COLLECTIVES))
+def test_half_the_network_doubles_the_exchange_among_nodes(placement: str) -> None:
+    slow = replace(H100, network_latency_s=0.0, network_bytes_per_s=1e9)
+    half = replace(slow, network_bytes_per_s=5e8)
+    asked = work(32, placement)
+    before, after = predict(asked, slow), predict(asked, half)
+    assert after.parts_s["exchange"] == pytest.approx(2 * before.parts_s["exchange"])
+    assert after.network_bytes == before.network_bytes
+
+
+def test_one_rank_exchanges_nothing_and_is_wholly_efficient() -> None:
+    alone = predict(work(1), H100)
+    assert (alone.parts_s["exchange"], alone.parts_s["all_reduce"]) == (0.0, 0.0)
+    assert (alone.link_bytes, alone.network_bytes, alone.efficiency) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("placement", sorted(COLLECTIVES))
+def test_an_all_to_all_sends_each_byte_over_one_link(placement: str) -> None:
+    asked = replace(work(32, placement), dense_bytes=0.0)
+    sent, scale = asked.stores[0].sent_bytes, predict(asked, H100)
+    if placement == "replicated":  # 3 other nodes' blocks come in for each GPU of the node
+        assert scale.network_bytes == pytest.approx(sent * 3 / 31)
+    else:
+        assert scale.link_bytes + scale.network_bytes == pytest.approx(sent)
+        assert scale.link_bytes == pytest.approx(sent * 7 / 31)
+
+
+def test_row_wise_scales_and_replicated_does_not() -> None:
+    def grows(placement: str) -> float:
+        few, many = (predict(work(n, placement, dim=128), H100).step_s for n in (32, 128))
+        return many / few
+
+    assert grows("row_wise") < 1.2
+    assert grows("replicated") > 2
+
+
+def test_what_is_busy_longest_binds_first() -> None:
+    binds = predict(work(16), replace(H100, network_bytes_per_s=1e8)).binds
+    assert binds[0].name == "network"
+    assert [share.headroom for share in binds] == sorted(share.headroom for share in binds)
+    assert binds[0].headroom >= 1
+
+
+@pytest.mark.parametrize("name", given_machines())
+def test_given_machines_name_a_source_for_each_number(name: str) -> None:
+    machine = load_machine(name)
+    assert machine.ranks_per_node == 8
+    assert all(machine.sources.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"cores": 8}, "not written as"),
+        ({"cores": {"value": 8, "source": " "}}, "names no source"),
+        ({"cores": {"value": 1.5, "source": "a"}}, "whole number"),
+        ({"flops_per_s": {"value": 0, "source": "a"}}, "cannot be 0"),
+        ({"nic": {"value": 1, "source": "a"}}, "unknown fields: nic"),
+        ({"device": "tpu"}, "not cuda or cpu"),
+    ],
+)
+def test_a_wrong_machine_file_is_refused(change: dict[str, object], says: str) -> None:
+    document: dict[str, object] = {"name": "a", "device": "cpu"} | {
+        name: {"value": getattr(H100, name), "source": text} for name, text in H100.sources.items()
+    }
+    assert machine_of(document).cores == H100.cores
+    with pytest.raises(SpecError, match=says):
+        machine_of(document | change)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: object) -> None:
+    with pytest.raises(SpecError, match="cannot read the machine file"):
+        load_machine(f"{tmp_path}/none.yaml")
