@@ -66,7 +66,7 @@ def _fork(rank: int, num_ranks: int, folder: Path, compute: Callable[[int, int],
 def _live(rank: int, num_ranks: int, folder: Path, compute: Callable[[int, int], object]) -> None:
     store = dist.FileStore(str(folder / f"store-{num_ranks}"), num_ranks)
     dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60)
+        "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=180)
     )
     path = _results_path(folder, rank, num_ranks)
     torch.save(compute(rank, num_ranks), path.with_suffix(".part"))
