@@ -29,19 +29,16 @@ COLUMNS = [
 NAMES = tuple(column.name for column in COLUMNS if column.combiner is None)
 LISTS = tuple(column for column in COLUMNS if column.combiner is not None)
 NUMBERS = ("x", "y")
-MIXED = ["row_wise", "replicated", "row_wise", "row_wise", "row_wise", "replicated"]
-CACHED = ["replicated", "row_wise", "host_cached", "host_cached", "row_wise", "host_cached"]
+MIXED = ["row_wise", "replicated", "host_cached", "host_cached", "row_wise", "row_wise"]
 PLACEMENTS = {
     "replicated": ["replicated"] * 6,
     "row_wise": ["row_wise"] * 6,
     "mixed": MIXED,
-    "cached": CACHED,
 }
 # name: placement, the spec's train section
 CASES = {
     "replicated": ("replicated", {}),
     "row_wise": ("row_wise", {}),
-    "cached": ("cached", {"optimizer": {"kind": "rowwise_adagrad"}}),
     "mixed, clipped slices": (
         "mixed",
         {"clip_grad_norm": 0.02, "micro_batches": 3, "optimizer": {"kind": "adam"}},

@@ -1,0 +1,1 @@
+"""What `benchmarks/exchange.py` is made of."""

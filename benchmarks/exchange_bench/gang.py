@@ -1,0 +1,198 @@
+"""Gangs of ranks, forks of a process that has torch loaded, and what each of their steps sent."""
+
+import json
+import os
+import statistics
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
+from torch import distributed as dist
+
+from benchmarks.exchange_bench.counting import CountedGroup, counted_groups
+from distrain.batch import Batch
+from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.models import build_model
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import MlpSpec, TrainSpec
+from distrain.train.step import TrainStep
+from distrain.train.timing import PhaseClock
+
+COLUMNS, NUMBERS, DIM = 26, 13, 16
+CARDINALITIES = [20_000 if number % 3 == 0 else 500 for number in range(COLUMNS)]
+NAMES = tuple(f"C{number}" for number in range(COLUMNS))
+NUMBER_NAMES = tuple(f"I{number}" for number in range(NUMBERS))
+PLACEMENTS = {
+    "replicated": ["replicated"] * COLUMNS,
+    "row_wise": ["row_wise"] * COLUMNS,
+    "mixed": ["row_wise" if number % 3 == 0 else "replicated" for number in range(COLUMNS)],
+}
+GROUPS = ("training", "routes")
+KINDS = ("full", "empty")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rank did in one step.
+
+    Attributes:
+        kind: "full": the rank's batch has rows, most of which others have, too; "empty": it has
+            none, on any rank.
+        messages: Collective operations of each of `GROUPS`.
+        sent_bytes: What the rank gave to others in them.
+        told_bytes: What the route's own `traffic` says of ids, rows and sums.
+        dense_bytes: What the sums of the dense gradients sent.
+        route_ms: Processor time of the rank's process while it made the route.
+        step_ms: The same of the step itself.
+    """
+
+    kind: str
+    messages: tuple[int, ...]
+    sent_bytes: tuple[int, ...]
+    told_bytes: int
+    dense_bytes: int
+    route_ms: float
+    step_ms: float
+
+
+def run_gang(folder: Path, num_ranks: int, placement: str, rows: int, steps: int) -> list[Any]:
+    """Train on so many ranks; of each rank the steps, as `Step` has them.
+
+    Raises:
+        RuntimeError: A rank failed; what it wrote to stderr says why.
+    """
+    name = f"{placement}-{num_ranks}"
+    children = []
+    for rank in range(num_ranks):
+        child = os.fork()
+        if child == 0:
+            _live(folder, name, rank, num_ranks, placement, rows, steps)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    told = []
+    for rank in range(num_ranks):
+        path = folder / f"{name}-{rank}.json"
+        if not path.exists():
+            raise RuntimeError(f"rank {rank} of {num_ranks} failed")
+        told.append([_read(step) for step in json.loads(path.read_text())])
+    return told
+
+
+def _read(step: dict[str, Any]) -> Step:
+    read = Step(**step)
+    return replace(read, messages=tuple(read.messages), sent_bytes=tuple(read.sent_bytes))
+
+
+def _live(
+    folder: Path, name: str, rank: int, num_ranks: int, placement: str, rows: int, steps: int
+) -> None:
+    try:
+        torch.set_num_threads(1)
+        store = dist.FileStore(str(folder / f"{name}.store"), num_ranks)
+        groups = counted_groups(store, rank, num_ranks, len(GROUPS))
+        told = train(groups, rank, num_ranks, placement, rows, steps)
+        path = folder / f"{name}-{rank}.json"
+        path.with_suffix(".part").write_text(json.dumps([asdict(step) for step in told]))
+        path.with_suffix(".part").rename(path)
+        dist.barrier()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)  # gloo's threads sometimes abort an orderly end
+
+
+def train(
+    groups: Sequence[CountedGroup],
+    rank: int,
+    num_ranks: int,
+    placement: str,
+    rows: int,
+    steps: int,
+) -> list[Step]:
+    """So many steps of each kind, after one of each that is not counted."""
+    step = new_step(placement, Peers(rank, num_ranks))
+    tables = step.model.embeddings
+    _, routes = groups
+    # torch's name of the group, by which peers find it.
+    tables.route_peers = replace(tables.peers, group=routes, on_host=True)
+    told = []
+    for number in range(steps + 1):
+        for kind in KINDS:
+            batch = batch_of(rows if kind == "full" else 0, seed=1_000 * number + rank)
+            total = num_ranks * rows if kind == "full" else 1
+            taken = one_step(step, batch, total, kind, groups)
+            if number:
+                told.append(taken)
+    return told
+
+
+def one_step(
+    step: TrainStep, batch: Batch, total: int, kind: str, groups: Sequence[CountedGroup]
+) -> Step:
+    """Take a step and count."""
+    for group in groups:
+        group.reset()
+    began_s = time.process_time()
+    route = step.model.embeddings.route(batch.categorical)
+    routed_s = time.process_time()
+    step(batch, total, 0.01, PhaseClock(), route)
+    ended_s = time.process_time()
+    size = groups[0].size()
+    grads = (parameter.grad for parameter in step.dense.sync.parameters)
+    dense = sum(grad.nbytes for grad in grads if grad is not None)
+    return Step(
+        kind,
+        tuple(group.messages for group in groups),
+        tuple(group.sent_bytes for group in groups),
+        route.traffic.sent_bytes,
+        round(2 * (size - 1) / size * dense),
+        1e3 * (routed_s - began_s),
+        1e3 * (ended_s - routed_s),
+    )
+
+
+def new_step(placement: str, peers: Peers) -> TrainStep:
+    """An MLP's step over 26 tables."""
+    schema = Schema(
+        tuple(
+            ColumnSchema(name, "int32", (Tags.CATEGORICAL,), cardinality=cardinality)
+            for name, cardinality in zip(NAMES, CARDINALITIES, strict=True)
+        )
+        + tuple(ColumnSchema(name, "float32", (Tags.CONTINUOUS,)) for name in NUMBER_NAMES)
+    )
+    model = build_model(
+        schema,
+        MlpSpec(kind="mlp", embedding_dim=DIM, hidden=[64, 64]),
+        seed=1,
+        make_tables=lambda columns, *, generator: EmbeddingCollection(
+            columns, placements=PLACEMENTS[placement], peers=peers, generator=generator
+        ),
+    )
+    train = TrainSpec.model_validate({"optimizer": {"kind": "sgd"}})
+    return TrainStep(model, train, peers.num_ranks)
+
+
+def batch_of(rows: int, seed: int) -> Batch:
+    """Ids by a power law, values and labels."""
+    draw = torch.Generator().manual_seed(seed)
+    sizes = torch.tensor(CARDINALITIES).float()
+    ids = sizes ** torch.rand(rows, COLUMNS, generator=draw) - 1
+    values = torch.randn(rows, NUMBERS, generator=draw)
+    labels = torch.randint(0, 2, (rows,), generator=draw).float()
+    return Batch(ids.int().clamp(min=0), values, labels, NAMES, NUMBER_NAMES)
+
+
+def of_kind(told: list[list[Step]], kind: str) -> list[Step]:
+    """The steps of one kind of all ranks."""
+    return [step for rank in told for step in rank if step.kind == kind]
+
+
+def median_ms(steps: Sequence[Step], part: str) -> float:
+    """Of `route_ms` or `step_ms`."""
+    return float(statistics.median(getattr(step, part) for step in steps))
