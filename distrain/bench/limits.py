@@ -1,0 +1,93 @@
+"""What limits a step: the resource that takes the most of its time, and the next. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from distrain.bench.document import Bench, Measure, Step
+
+LOADER_RATE = "loader.all_ranks"
+"""The measure of the loaders of all ranks at once, in rows/s of all together."""
+
+_COMPUTE = ("forward_backward", "optimizer")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a resource takes of a step.
+
+    Attributes:
+        resource: `CPU` or `GPU`, `network`, `loader`, `copies`, `uneven ranks`.
+        seconds: What the step takes for it.
+    """
+
+    resource: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resources of a step, the one that takes the most first."""
+
+    ranks: int
+    resources: tuple[Limit, ...]
+
+    @property
+    def first(self) -> Limit:
+        """What limits the step."""
+        return self.resources[0]
+
+    @property
+    def next(self) -> Limit | None:
+        """What would limit it, were the first faster; None if nothing else takes time."""
+        return self.resources[1] if len(self.resources) > 1 else None
+
+    @property
+    def head_room(self) -> float | None:
+        """How many times faster the first may become before the next takes as long."""
+        return self.first.seconds / self.next.seconds if self.next else None
+
+
+def find_limits(bench: Bench) -> Limits | None:
+    """The limits of the step on the most ranks; None without a step that took time."""
+    step = bench.largest_step
+    if step is None:
+        return None
+    return step_limits(step, bench.device, bench.measures)
+
+
+def step_limits(step: Step, device: str, measures: Sequence[Measure] = ()) -> Limits | None:
+    """The limits of one step.
+
+    Ranks wait for the slowest inside of their exchanges. What the one of the shortest exchange
+    spends there is the network's; what the median spends beyond that is waiting for other ranks.
+    """
+    exchanges = [of_rank.get("exchange", 0.0) for of_rank in step.seconds]
+    network_s = min(exchanges)
+    taken = {
+        "GPU" if device == "cuda" else "CPU": _median_of(step, _COMPUTE),
+        "network": network_s,
+        "uneven ranks": median(exchanges) - network_s,
+        "copies": _median_of(step, ("copy",)),
+        "loader": max(_median_of(step, ("data_wait",)), _loading_s(step, measures)),
+    }
+    found = [Limit(resource, seconds) for resource, seconds in taken.items() if seconds > 0]
+    if not found:
+        return None
+    return Limits(step.ranks, tuple(sorted(found, key=lambda limit: -limit.seconds)))
+
+
+def own_seconds(of_rank: Mapping[str, float]) -> float:
+    """What a rank works in a step; its waits for other ranks are in `exchange`."""
+    return sum(seconds for phase, seconds in of_rank.items() if phase != "exchange")
+
+
+def _median_of(step: Step, phases: Sequence[str]) -> float:
+    return median(sum(of_rank.get(phase, 0.0) for phase in phases) for of_rank in step.seconds)
+
+
+def _loading_s(step: Step, measures: Sequence[Measure]) -> float:
+    """What loaders of as many ranks need for a step's rows, hidden behind training or not."""
+    place = f"{step.ranks} ranks"
+    rates = [m.median for m in measures if m.name == LOADER_RATE and m.place == place]
+    return step.rows / max(rates) if rates else 0.0

@@ -1,0 +1,62 @@
+"""Ranks, nodes and links that are far from their group's median. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from distrain.bench.document import Bench, Measure
+from distrain.bench.limits import own_seconds
+
+OUTLIER_SHARE = 0.05
+_NOISE = 3.0
+"""Standard errors that a figure must be off, so that noise makes no outlier."""
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A place whose figure is off the median of its group.
+
+    Attributes:
+        place: The rank, node or link.
+        name: The measure.
+        off: By what share of the median it is better (positive) or worse (negative).
+    """
+
+    place: str
+    name: str
+    off: float
+
+
+def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[Outlier]:
+    """All of a bench, the worst first."""
+    found = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
+    return sorted(found, key=lambda outlier: outlier.off)
+
+
+def _of_measures(measures: Iterable[Measure], share: float) -> Iterable[Outlier]:
+    groups: dict[tuple[str, str, int], list[Measure]] = defaultdict(list)
+    for measure in measures:
+        kind = measure.place.partition(" ")[0]
+        if kind in ("node", "rank", "link"):
+            groups[measure.name, kind, measure.size_bytes].append(measure)
+    for (name, _, _), group in groups.items():
+        if len(group) < 3:
+            continue  # of two nobody knows which one is odd
+        middle = median(m.median for m in group)
+        for measure in group:
+            off = measure.median / middle - 1
+            noise = _NOISE * (measure.standard_error or 0.0) / middle
+            if abs(off) > max(share, noise):
+                yield Outlier(measure.place, name, -off if measure.less_is_better else off)
+
+
+def _of_ranks(bench: Bench, share: float) -> Iterable[Outlier]:
+    step = bench.largest_step
+    if step is None or step.ranks < 3:
+        return
+    own = [own_seconds(of_rank) for of_rank in step.seconds]
+    middle = median(own)
+    for rank, seconds in enumerate(own):
+        if middle > 0 and abs(seconds / middle - 1) > share:
+            yield Outlier(f"rank {rank}", f"step on {step.ranks} ranks", 1 - seconds / middle)

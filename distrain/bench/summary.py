@@ -1,0 +1,107 @@
+"""A bench in lines for a terminal, the verdict first. Pure."""
+
+from collections.abc import Sequence
+
+from distrain.bench.changes import Change
+from distrain.bench.document import Bench, Scaling
+from distrain.bench.limits import Limits
+from distrain.bench.outliers import Outlier
+from distrain.bench.thresholds import Miss
+from distrain.bench.verdict import Verdict
+
+_MOST = 10
+_SCALINGS: tuple[Scaling, ...] = ("weak", "strong")
+
+
+def summary_lines(bench: Bench, verdict: Verdict) -> list[str]:
+    """The summary; its first line is the verdict."""
+    return [
+        headline(verdict),
+        *_some([_miss_line(miss) for miss in verdict.misses]),
+        *_some([_outlier_line(outlier) for outlier in verdict.outliers]),
+        *_some([_change_line(c) for c in verdict.changes if c.judgement in ("better", "worse")]),
+        *([limits_line(verdict.limits)] if verdict.limits else []),
+        *scaling_lines(bench),
+        *(f"left out: {words}" for words in bench.left_out),
+    ]
+
+
+def headline(verdict: Verdict) -> str:
+    """`PASS`, or `FAIL` with the first reason."""
+    reasons = [_miss_line(miss) for miss in verdict.misses]
+    if verdict.accepting:
+        reasons += [_outlier_line(outlier) for outlier in verdict.slow]
+    reasons += [_change_line(change) for change in verdict.worse]
+    if not verdict.passed:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        return f"FAIL: {reasons[0]}{more}"
+    return f"PASS: {limits_line(verdict.limits)}" if verdict.limits else "PASS"
+
+
+def limits_line(limits: Limits) -> str:
+    """The first limit, and the next with head-room."""
+    line = f"on {limits.ranks} ranks the first limit is {_named(limits.first.resource)}"
+    line += f", {1e3 * limits.first.seconds:.3g} ms of a step"
+    if limits.next is None:
+        return line
+    return (
+        f"{line}; the next is {_named(limits.next.resource)}, "
+        f"{1e3 * limits.next.seconds:.3g} ms (head-room {limits.head_room:.3g}x)"
+    )
+
+
+def scaling_lines(bench: Bench) -> list[str]:
+    """Rows/s and efficiency by ranks, against the fewest ranks that were measured."""
+    lines = []
+    for scaling in _SCALINGS:
+        steps = sorted((s for s in bench.steps if s.scaling == scaling), key=lambda s: s.ranks)
+        for step in steps:
+            efficiency = step.rate / step.ranks / (steps[0].rate / steps[0].ranks)
+            lines.append(
+                f"step, {scaling}, {step.ranks} ranks: {step.rate:,.0f} rows/s, "
+                f"{100 * efficiency:.0f} % of {steps[0].ranks}"
+            )
+    return lines
+
+
+def quantity(value: float, unit: str) -> str:
+    """A figure in its unit.
+
+    >>> quantity(21e9, "bytes/s"), quantity(0.002, "s"), quantity(1234567, "rows/s")
+    ('21 GB/s', '2 ms', '1,234,567 rows/s')
+    """
+    if unit == "bytes/s":
+        return f"{value / 1e9:.3g} GB/s"
+    return f"{1e3 * value:.3g} ms" if unit == "s" else f"{value:,.0f} {unit}"
+
+
+def _miss_line(miss: Miss) -> str:
+    if miss.found is None:
+        return f"{miss.name} was not measured, and the thresholds want {miss.wanted:g}"
+    at = f", {miss.place}" if miss.place else ""
+    return (
+        f"{miss.name}{at}: {quantity(miss.found, miss.unit)} "
+        f"where {quantity(miss.wanted, miss.unit)} is wanted"
+    )
+
+
+def _outlier_line(outlier: Outlier) -> str:
+    words = "worse" if outlier.off < 0 else "better"
+    return f"{outlier.place}: {outlier.name} {100 * abs(outlier.off):.0f} % {words} than the median"
+
+
+def _change_line(change: Change) -> str:
+    at = f", {change.place}" if change.place else ""
+    size = f" of {change.size_bytes} bytes" if change.size_bytes else ""
+    return (
+        f"{change.name}{size}{at}: {100 * abs(change.share):.0f} % {change.judgement} than earlier"
+    )
+
+
+def _named(resource: str) -> str:
+    return resource if resource == "uneven ranks" else f"the {resource}"
+
+
+def _some(lines: Sequence[str]) -> list[str]:
+    more = [f"... and {len(lines) - _MOST} more of these"] if len(lines) > _MOST else []
+    return [*lines[:_MOST], *more]

@@ -1,0 +1,54 @@
+"""What a bench comes to. Pure."""
+
+from dataclasses import dataclass
+
+from distrain.bench.changes import Change, find_changes
+from distrain.bench.document import Bench
+from distrain.bench.limits import Limits, find_limits
+from distrain.bench.outliers import OUTLIER_SHARE, Outlier, find_outliers
+from distrain.bench.thresholds import Miss, Thresholds, find_misses
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A bench's judgement.
+
+    Attributes:
+        limits: The first limit and the next; None without steps.
+        accepting: Whether a machine type's thresholds were given.
+    """
+
+    limits: Limits | None
+    outliers: tuple[Outlier, ...]
+    misses: tuple[Miss, ...]
+    changes: tuple[Change, ...]
+    accepting: bool = False
+
+    @property
+    def slow(self) -> tuple[Outlier, ...]:
+        """Outliers that are worse than the others."""
+        return tuple(outlier for outlier in self.outliers if outlier.off < 0)
+
+    @property
+    def worse(self) -> tuple[Change, ...]:
+        """Figures that are worse than in the earlier bench, beyond their spread."""
+        return tuple(change for change in self.changes if change.judgement == "worse")
+
+    @property
+    def passed(self) -> bool:
+        """No threshold missed, nothing worse than earlier; of an acceptance, nobody slow."""
+        return not (self.misses or self.worse or (self.accepting and self.slow))
+
+
+def judge(
+    bench: Bench, thresholds: Thresholds | None = None, earlier: Bench | None = None
+) -> Verdict:
+    """Judge a bench, by a machine type's thresholds and against an earlier one if given."""
+    share = thresholds.outlier_share if thresholds else OUTLIER_SHARE
+    return Verdict(
+        find_limits(bench),
+        tuple(find_outliers(bench, share)),
+        tuple(find_misses(bench.measures, thresholds)) if thresholds else (),
+        tuple(find_changes(earlier, bench)) if earlier else (),
+        thresholds is not None,
+    )
