@@ -1,7 +1,8 @@
-"""Judges what was measured of a cluster: limits, outliers, thresholds, changes."""
+"""Measures hosts' memory, and judges benches of clusters: limits, outliers, thresholds, changes."""
 
 from distrain.bench.changes import Change, find_changes
 from distrain.bench.document import SCHEMA_VERSION, Bench, Measure, Step, bench_json, parse_bench
+from distrain.bench.host_memory import measure_host_memory
 from distrain.bench.limits import LOADER_RATE, Limit, Limits, find_limits, step_limits
 from distrain.bench.outliers import OUTLIER_SHARE, Outlier, find_outliers
 from distrain.bench.page import write_bench_page
@@ -30,6 +31,7 @@ __all__ = [
     "find_outliers",
     "headline",
     "judge",
+    "measure_host_memory",
     "parse_bench",
     "parse_thresholds",
     "step_limits",

@@ -1,4 +1,4 @@
-"""A bench's document: what was measured where, as values and as JSON with a schema version. Pure."""
+"""A bench's document: what was measured where, as values and as versioned JSON. Pure."""
 
 import json
 import math
