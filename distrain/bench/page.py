@@ -1,14 +1,26 @@
 """A bench as one self-contained HTML page with plots."""
 
+import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from distrain.bench.document import Bench, Measure
+from distrain.bench.document import Bench, Measure, bench_json
 from distrain.bench.summary import headline, quantity, summary_lines
 from distrain.bench.verdict import Verdict
 from distrain.report import image_of, new_figure, page, section, svg_image, table, verbatim
 from distrain.storage import whole_file
+
+
+def write_bench(bench: Bench, verdict: Verdict, folder: Path) -> None:
+    """Write the document, `bench.json`, and the page, `bench.html`, into a folder.
+
+    Raises:
+        OutputError: One of them cannot be written.
+    """
+    with whole_file(folder / "bench.json") as partial:
+        partial.write_text(json.dumps(bench_json(bench), indent=1) + "\n", encoding="utf-8")
+    write_bench_page(bench, verdict, folder / "bench.html")
 
 
 def write_bench_page(bench: Bench, verdict: Verdict, out: Path) -> None:

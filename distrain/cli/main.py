@@ -43,13 +43,14 @@ COMMANDS = {
     "export": "Write a saved model for torch alone, or for ONNX runtimes.",
     "schema": "Show, select from or convert a schema.",
     "serve": "Run the job service: jobs of many users, over HTTP.",
+    "bench": "Measure a cluster, and say what limits training on it.",
     "doctor": "Check versions, devices, cluster and write access.",
     "completion": "Print the script that completes commands in your shell.",
 }
 
 _FILES = {
     **dict.fromkeys(("prep", "synth", "pack", "schema"), "data.{}"),
-    **dict.fromkeys(("init", "plan", "train", "demo"), "training.{}"),
+    **dict.fromkeys(("init", "plan", "train", "demo", "bench"), "training.{}"),
     **dict.fromkeys(("report", "compare", "logs", "audit"), "runs.{}"),
     **dict.fromkeys(("evaluate", "predict", "export"), "saved.{}"),
     **dict.fromkeys(("submit", "status", "wait", "attach", "cancel"), "jobs.{}"),

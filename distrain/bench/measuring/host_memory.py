@@ -5,9 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distributed.comm.addressing import get_address_host
-
 from distrain.bench.document import Measure
+from distrain.bench.measuring.on_workers import ask, one_per_host
 
 COPY, TRIAD = "host.copy", "host.triad"
 _BYTES_PER_VALUE = 8
@@ -21,8 +20,8 @@ def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Meas
         size_bytes: Of each of three arrays; caches are measured if they hold them.
         repeats: How often each is measured.
     """
-    hosts = _worker_per_host(client.scheduler_info(n_workers=-1)["workers"])
-    answers = client.run(_stream_in_thread, size_bytes, repeats, workers=list(hosts.values()))
+    hosts = one_per_host(client)
+    answers = ask(client, _stream_in_thread, size_bytes, repeats, workers=list(hosts.values()))
     return [
         Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
         for host, address in hosts.items()
@@ -60,10 +59,3 @@ def _rate(work: Any, moved_bytes: int) -> float:
     start_s = time.perf_counter()
     work()
     return float(moved_bytes / (time.perf_counter() - start_s))
-
-
-def _worker_per_host(workers: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for address in sorted(workers):
-        found.setdefault(get_address_host(address), address)
-    return found

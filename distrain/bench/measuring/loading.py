@@ -1,0 +1,98 @@
+"""How many rows a second loaders deliver: of one rank by threads, and of all ranks at once."""
+
+import asyncio
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from distrain.bench.document import Measure
+from distrain.bench.limits import LOADER_RATE
+from distrain.bench.measuring.on_workers import ask, one_per_host, workers_by_host
+
+LOADER_THREADS = "loader.threads_{}"
+"""The measure of one loader on a node; it ends in the threads that decode."""
+
+_MOST_THREADS = 8
+
+
+def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
+    """Generate rows and prepare them on the cluster; the folder with `train` and the schema."""
+    from distrain.etl import PrepRequest, prepare
+    from distrain.synth import SynthRequest, generate
+
+    raw, out = folder / "raw", folder / "data"
+    generate(SynthRequest(raw, rows, scale=scale, format="parquet", files=4))
+    # Every rank finds a row group of its own.
+    row_group_rows = max(1024, min(65536, rows // 64))
+    inputs = tuple(str(path) for path in sorted(raw.glob("train-*.parquet")))
+    prepare(PrepRequest(inputs, out, row_group_rows=row_group_rows), client)
+    return out
+
+
+def measure_loaders(client: Any, train: Path, batch_rows: int, repeats: int) -> list[Measure]:
+    """Measure the loader on a worker of each host, by threads, and then on all workers at once.
+
+    Raises:
+        ClusterError: A worker does not answer, or does not have the folder.
+    """
+    hosts = one_per_host(client)
+    measures = []
+    for threads in (1, 2, 4, _MOST_THREADS):
+        words = (str(train), {a: 0 for a in hosts.values()}, 1, batch_rows, threads, repeats)
+        answers = ask(client, _load_in_thread, *words, workers=list(hosts.values()))
+        for host, address in hosts.items():
+            if rates := answers[address]:
+                rates = [rows / seconds for rows, seconds in rates]
+                name = LOADER_THREADS.format(threads)
+                measures.append(Measure(name, f"node {host}", "rows/s", tuple(rates)))
+    return [*measures, _all_at_once(client, train, batch_rows, repeats)]
+
+
+def _all_at_once(client: Any, train: Path, batch_rows: int, repeats: int) -> Measure:
+    workers = [address for group in workers_by_host(client).values() for address in group]
+    ranks = {address: rank for rank, address in enumerate(workers)}
+    words = (str(train), ranks, len(ranks), batch_rows, 1, repeats)
+    answers = ask(client, _load_in_thread, *words, workers=workers)
+    epochs = zip(*answers.values(), strict=True)
+    # Of an epoch the slowest rank counts: the others wait for it.
+    rates = [sum(rows for rows, _ in of) / max(seconds for _, seconds in of) for of in epochs]
+    return Measure(LOADER_RATE, f"{len(ranks)} ranks", "rows/s", tuple(rates))
+
+
+async def _load_in_thread(
+    train: str,
+    ranks: dict[str, int],
+    num_ranks: int,
+    batch_rows: int,
+    threads: int,
+    repeats: int,
+    dask_worker: Any = None,
+) -> list[tuple[int, float]]:
+    if threads > len(os.sched_getaffinity(0)):
+        return []
+    rank = ranks[dask_worker.address]
+    return await asyncio.to_thread(load, train, rank, num_ranks, batch_rows, threads, repeats)
+
+
+def load(
+    train: str, rank: int, num_ranks: int, batch_rows: int, threads: int, epochs: int
+) -> list[tuple[int, float]]:
+    """Rows and seconds of some epochs of a rank's loader, after one that is not counted."""
+    from distrain.loader import Dataset, Loader
+
+    loader = Loader(
+        Dataset(train),
+        batch_size=batch_rows,
+        rank=rank,
+        num_ranks=num_ranks,
+        lanes=math.lcm(24, num_ranks),
+        decode_threads=threads,
+    )
+    found = []
+    for _ in range(epochs + 1):
+        start_s = time.perf_counter()
+        rows = sum(batch.num_rows for batch in loader)
+        found.append((rows, time.perf_counter() - start_s))
+    return found[1:]

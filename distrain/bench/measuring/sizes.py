@@ -1,0 +1,65 @@
+"""How much a bench measures."""
+
+from dataclasses import dataclass
+
+KIB, MIB = 2**10, 2**20
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything is measured, and how often.
+
+    Attributes:
+        memory_bytes: Each of the arrays that hosts copy.
+        file_bytes: The file that hosts write and read.
+        message_bytes: Messages of collectives, the smallest first.
+        message_budget_s: A larger message is left out where all its repetitions would take longer.
+        link_bytes: What one node sends another.
+        repeats: Repetitions of each.
+        data_rows: Rows that are generated for loaders and steps.
+        data_scale: Of the long category columns, as of `distrain synth --scale`.
+        rank_rows: Rows of a rank's step.
+        steps: Steps of each training.
+        has_strong: Whether the step is also measured with the same rows on fewer ranks.
+    """
+
+    memory_bytes: int
+    file_bytes: int
+    message_bytes: tuple[int, ...]
+    message_budget_s: float
+    link_bytes: int
+    repeats: int
+    data_rows: int
+    data_scale: float
+    rank_rows: int
+    steps: int
+    has_strong: bool
+
+
+QUICK = Sizes(
+    memory_bytes=64 * MIB,
+    file_bytes=64 * MIB,
+    message_bytes=(KIB, 64 * KIB, MIB, 8 * MIB),
+    message_budget_s=8.0,
+    link_bytes=4 * MIB,
+    repeats=5,
+    data_rows=200_000,
+    data_scale=0.01,
+    rank_rows=4096,
+    steps=60,
+    has_strong=False,
+)
+
+FULL = Sizes(
+    memory_bytes=512 * MIB,
+    file_bytes=1024 * MIB,
+    message_bytes=(KIB, 16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB, 256 * MIB),
+    message_budget_s=60.0,
+    link_bytes=64 * MIB,
+    repeats=10,
+    data_rows=2_000_000,
+    data_scale=0.1,
+    rank_rows=16384,
+    steps=240,
+    has_strong=True,
+)

@@ -1,0 +1,80 @@
+"""One bench, from a cluster to a document."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from distrain.bench.document import Bench
+from distrain.bench.measuring import (
+    Sizes,
+    measure_collectives,
+    measure_host_memory,
+    measure_loaders,
+    measure_steps,
+    measure_storage,
+    take_inventory,
+    write_rows,
+)
+from distrain.bench.measuring.rank import MOST_PAIRED_NODES
+from distrain.version import __version__
+
+
+def run_bench(
+    client: Any,
+    folder: Path,
+    sizes: Sizes,
+    mode: str,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda _: None,
+) -> Bench:
+    """Measure the cluster of a `distributed.Client`, all of its workers.
+
+    Args:
+        folder: An empty folder that all workers see; what is left in it may be removed.
+        mode: What the document calls `sizes`.
+        device: `cpu`, `cuda`, or `auto`: `cuda` if every host has a GPU.
+        say: Reports progress.
+
+    Raises:
+        DistrainError: Something could not be measured.
+    """
+    say("inventory")
+    inventory = take_inventory(client)
+    device = _device(inventory, device)
+    say("memory")
+    measures = measure_host_memory(client, sizes.memory_bytes, sizes.repeats)
+    say("storage")
+    measures += measure_storage(client, folder, sizes.file_bytes, min(3, sizes.repeats))
+    say("collectives")
+    measures += measure_collectives(client, sizes, device)
+    say("generating rows")
+    data = write_rows(client, folder, sizes.data_rows, sizes.data_scale)
+    say("loaders")
+    measures += measure_loaders(client, data / "train", sizes.rank_rows, min(3, sizes.repeats))
+    steps = measure_steps(client, data, folder, sizes, device, say)
+    return Bench(
+        mode=mode,
+        device=device,
+        inventory=inventory,
+        measures=tuple(measures),
+        steps=tuple(steps),
+        left_out=tuple(_left_out(inventory, device)),
+        made={"distrain": __version__},
+    )
+
+
+def _device(inventory: Iterable[Mapping[str, Any]], asked: str) -> str:
+    if asked != "auto":
+        return asked
+    return "cuda" if all(host["gpus"] for host in inventory) else "cpu"
+
+
+def _left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[str]:
+    if sum(host["workers"] for host in inventory) < 2:
+        yield "collectives, which need two workers"
+    if len(inventory) < 2:
+        yield "links and collectives between nodes: all workers are on one host"
+    elif len(inventory) > MOST_PAIRED_NODES:
+        yield f"links between all {len(inventory)} nodes: each sent to the next one only"
+    if device == "cuda":
+        yield "the memory of GPUs, and their copies from the host"

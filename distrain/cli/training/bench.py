@@ -1,0 +1,139 @@
+"""`distrain bench`: how fast a cluster is, what limits a step, and whether that is as wanted."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.options import PATH, json_option, workers_options
+from distrain.cli.output import print_answer, print_remark, print_result
+
+if TYPE_CHECKING:
+    from distrain.bench import Bench, Verdict
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Smaller sizes and fewer repetitions.")
+@click.option(
+    "--accept",
+    "profile",
+    metavar="PROFILE",
+    type=_FILE,
+    help="YAML file with what this type of machine must reach; a miss or an outlier fails.",
+)
+@click.option(
+    "--compare",
+    "earlier",
+    metavar="EARLIER.json",
+    type=_FILE,
+    help="An earlier bench; a figure that is worse, beyond what both spread, fails.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    default=Path("bench"),
+    help="Folder to make, on a filesystem that all workers share.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="What steps train on; auto takes GPUs where every host has them.",
+)
+@workers_options
+@json_option("Print the document, and the verdict's lines, as JSON.")
+def command(
+    quick: bool,
+    profile: Path | None,
+    earlier: Path | None,
+    out: Path,
+    overwrite: bool,
+    device: str,
+    workers: int,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
+    """Measure a cluster's hosts, storage, loaders, network and training steps, and judge them.
+
+    Trains short jobs on 1, 2, 4 ... workers and on all, on rows that it generates. Run it while
+    nothing else uses the cluster: its jobs wait for workers that others have.
+
+    Makes OUT/bench.json and OUT/bench.html, both at once at the end: a run that fails leaves
+    nothing. Exit code 1 where the verdict is FAIL.
+
+    \b
+    Examples:
+      distrain bench --quick
+      distrain bench --scheduler tcp://10.0.0.5:8786 --out /shared/bench
+      distrain bench --accept node.yaml --compare bench/bench.json --out bench-now
+    """
+    import shutil
+
+    from distrain.bench import (
+        FULL,
+        QUICK,
+        judge,
+        parse_bench,
+        parse_thresholds,
+        run_bench,
+        summary_lines,
+        write_bench,
+    )
+    from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
+    from distrain.storage import check_free, whole_dir
+
+    thresholds = parse_thresholds(_text(profile), str(profile)) if profile else None
+    before = parse_bench(_text(earlier), str(earlier)) if earlier else None
+    out = out.absolute()
+    check_free(out, overwrite)
+    if_interrupted(f"nothing was written to {out}")
+    if scheduler is None and device == "auto":
+        device = device_of_workers(workers)
+    request = ClusterRequest(scheduler, workers, device=device)
+    with (
+        open_cluster(request, print_remark) as client,
+        whole_dir(out, replace=overwrite) as folder,
+    ):
+        work = folder / "work"
+        work.mkdir()
+        mode = "quick" if quick else "full"
+        bench = run_bench(client, work, QUICK if quick else FULL, mode, device, print_remark)
+        shutil.rmtree(work)
+        verdict = judge(bench, thresholds, before)
+        write_bench(bench, verdict, folder)
+    _print(bench, verdict, summary_lines(bench, verdict), out, as_json)
+    if not verdict.passed:
+        raise click.exceptions.Exit(1)
+
+
+def _text(path: Path) -> str:
+    from distrain.errors import InputError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"the file cannot be read: {error}",
+            where={"file": str(path)},
+            hint="See `distrain bench --help` for what it takes.",
+        ) from error
+
+
+def _print(
+    bench: "Bench", verdict: "Verdict", lines: list[str], out: Path, as_json: bool
+) -> None:
+    from distrain.bench import bench_json
+
+    if as_json:
+        document = bench_json(bench)
+        print_answer(passed=verdict.passed, summary=lines, folder=str(out), **document)
+        return
+    first, *rest = lines
+    print_result(first, bold=True)
+    for line in rest:
+        print_result(line)
+    print_result(f"written to {out}")
