@@ -1,9 +1,10 @@
 """A bench in lines for a terminal, the verdict first. Pure."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from distrain.bench.changes import Change
-from distrain.bench.document import Bench, Scaling
+from distrain.bench.document import Bench, Measure, Scaling
 from distrain.bench.limits import Limits
 from distrain.bench.outliers import Outlier
 from distrain.bench.thresholds import Miss
@@ -20,8 +21,9 @@ def summary_lines(bench: Bench, verdict: Verdict) -> list[str]:
         *_some([_miss_line(miss) for miss in verdict.misses]),
         *_some([_outlier_line(outlier) for outlier in verdict.outliers]),
         *_some([_change_line(c) for c in verdict.changes if c.judgement in ("better", "worse")]),
-        *([limits_line(verdict.limits)] if verdict.limits else []),
+        *([limits_line(verdict.limits)] if verdict.limits and not verdict.passed else []),
         *scaling_lines(bench),
+        *measure_lines(bench),
         *(f"left out: {words}" for words in bench.left_out),
     ]
 
@@ -40,7 +42,7 @@ def headline(verdict: Verdict) -> str:
 
 def limits_line(limits: Limits) -> str:
     """The first limit, and the next with head-room."""
-    line = f"on {limits.ranks} ranks the first limit is {_named(limits.first.resource)}"
+    line = f"on {_ranks(limits.ranks)} the first limit is {_named(limits.first.resource)}"
     line += f", {1e3 * limits.first.seconds:.3g} ms of a step"
     if limits.next is None:
         return line
@@ -58,10 +60,33 @@ def scaling_lines(bench: Bench) -> list[str]:
         for step in steps:
             efficiency = step.rate / step.ranks / (steps[0].rate / steps[0].ranks)
             lines.append(
-                f"step, {scaling}, {step.ranks} ranks: {step.rate:,.0f} rows/s, "
+                f"step, {scaling}, {_ranks(step.ranks)}: {step.rate:,.0f} rows/s, "
                 f"{100 * efficiency:.0f} % of {steps[0].ranks}"
             )
     return lines
+
+
+def measure_lines(bench: Bench) -> list[str]:
+    """Each measure at the size that is best: of several places the median, and the worst."""
+    best: dict[str, dict[str, Measure]] = {}
+    for measure in bench.measures:
+        places = best.setdefault(measure.name, {})
+        known = places.setdefault(measure.place, measure)
+        if (measure.median < known.median) == measure.less_is_better:
+            places[measure.place] = measure
+    return [_measure_line(name, list(places.values())) for name, places in best.items()]
+
+
+def _measure_line(name: str, measures: Sequence[Measure]) -> str:
+    unit = measures[0].unit
+    line = f"{name}: {quantity(median(m.median for m in measures), unit)}"
+    if len(measures) == 1:
+        return f"{line}, {measures[0].place}" if measures[0].place else line
+    by_rate = sorted(measures, key=lambda m: m.median, reverse=measures[0].less_is_better)
+    worst = by_rate[0]
+    return f"{line} on the median; the worst of {len(measures)} is {worst.place}, " + quantity(
+        worst.median, unit
+    )
 
 
 def quantity(value: float, unit: str) -> str:
@@ -69,10 +94,16 @@ def quantity(value: float, unit: str) -> str:
 
     >>> quantity(21e9, "bytes/s"), quantity(0.002, "s"), quantity(1234567, "rows/s")
     ('21 GB/s', '2 ms', '1,234,567 rows/s')
+    >>> quantity(11.8e6, "bytes/s")
+    '11.8 MB/s'
     """
     if unit == "bytes/s":
-        return f"{value / 1e9:.3g} GB/s"
+        return f"{value / 1e9:.3g} GB/s" if value >= 1e8 else f"{value / 1e6:.3g} MB/s"
     return f"{1e3 * value:.3g} ms" if unit == "s" else f"{value:,.0f} {unit}"
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
 
 
 def _miss_line(miss: Miss) -> str:

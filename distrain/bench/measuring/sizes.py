@@ -43,10 +43,10 @@ QUICK = Sizes(
     message_budget_s=8.0,
     link_bytes=4 * MIB,
     repeats=5,
-    data_rows=200_000,
+    data_rows=100_000,
     data_scale=0.01,
     rank_rows=4096,
-    steps=60,
+    steps=36,
     has_strong=False,
 )
 
