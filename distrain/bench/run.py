@@ -6,6 +6,7 @@ from typing import Any
 
 from distrain.bench.document import Bench
 from distrain.bench.measuring import (
+    MOST_PAIRED_NODES,
     Sizes,
     measure_collectives,
     measure_host_memory,
@@ -15,7 +16,6 @@ from distrain.bench.measuring import (
     take_inventory,
     write_rows,
 )
-from distrain.bench.measuring.rank import MOST_PAIRED_NODES
 from distrain.version import __version__
 
 

@@ -1,5 +1,6 @@
 """`distrain bench` on a local cluster: what it writes, prints and returns."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,18 +33,19 @@ def test_a_cluster_is_measured_and_judged(tmp_path: Path, monkeypatch: pytest.Mo
         "machine: one of steel\nleast: {host.triad: 1, all_to_all.on_node: 1e18, link: 1}\n"
     )
     words = ["bench", "--quick", "--device", "cpu", "--accept", profile, "--out", out]
-    done = CliRunner().invoke(cli, [str(word) for word in words])
+    done = CliRunner().invoke(cli, ["--quiet", *map(str, words), "--json"])
     assert done.exit_code == 1, done.output
-    verdict = next(line for line in done.output.splitlines() if line.startswith("FAIL"))
-    assert verdict.startswith("FAIL: all_to_all.on_node, node 127.0.0.1: ")
-    assert "link was not measured" in done.output
-    assert "host.triad, " not in done.output
+    told = json.loads(done.stdout)
+    assert told["passed"] is False
+    assert told["summary"][0].startswith("FAIL: all_to_all.on_node, node 127.0.0.1: ")
+    assert any("link was not measured" in line for line in told["summary"])
+    assert not any("host.triad, " in line for line in told["summary"])
 
     assert sorted(path.name for path in out.iterdir()) == ["bench.html", "bench.json"]
     assert [path.name for path in out.parent.iterdir()] == ["bench"]
     assert "distrain bench: FAIL" in (out / "bench.html").read_text()
     bench = parse_bench((out / "bench.json").read_text())
-    assert bench.mode == "quick"
+    assert bench.mode == told["mode"] == "quick"
     assert [node["workers"] for node in bench.inventory] == [2]
     assert {m.name for m in bench.measures} >= {
         "host.copy", "host.triad", "storage.write", "storage.read_cold", "storage.read_warm",

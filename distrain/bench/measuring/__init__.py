@@ -4,13 +4,14 @@ from distrain.bench.measuring.collectives import measure_collectives
 from distrain.bench.measuring.host_memory import measure_host_memory
 from distrain.bench.measuring.inventory import take_inventory
 from distrain.bench.measuring.loading import LOADER_THREADS, measure_loaders, write_rows
-from distrain.bench.measuring.sizes import FULL, QUICK, Sizes
+from distrain.bench.measuring.sizes import FULL, MOST_PAIRED_NODES, QUICK, Sizes
 from distrain.bench.measuring.steps import measure_steps
 from distrain.bench.measuring.storage import measure_storage
 
 __all__ = [
     "FULL",
     "LOADER_THREADS",
+    "MOST_PAIRED_NODES",
     "QUICK",
     "Sizes",
     "measure_collectives",

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-MOST_PAIRED_NODES = 8
-"""With more nodes, each sends to the next one only."""
+from distrain.bench.measuring.sizes import MOST_PAIRED_NODES
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,9 @@ class Measuring:
     def _all_gather(self, values: int, count: int, group: Any) -> Callable[[], object]:
         out = torch.zeros(values, device=self.device)
         own = torch.zeros(values // count, device=self.device)
-        return lambda: dist.all_gather_into_tensor(out, own, group=group)
+        # Later versions of torch have another name for it.
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        return lambda: gather(out, own, group=group)
 
     def _all_to_all(self, values: int, count: int, group: Any) -> Callable[[], object]:
         out, own = (torch.zeros(values, device=self.device) for _ in range(2))

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 KIB, MIB = 2**10, 2**20
 
+MOST_PAIRED_NODES = 8
+"""Of so many nodes each sends to each; with more, each sends to the next one only."""
+
 
 @dataclass(frozen=True)
 class Sizes:

@@ -21,9 +21,7 @@ def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) ->
     """
     hosts = one_per_host(client)
     names = {address: f"storage-{n}" for n, address in enumerate(hosts.values())}
-    answers = ask(
-        client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names)
-    )
+    answers = ask(client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names))
     return [
         Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
         for host, address in hosts.items()

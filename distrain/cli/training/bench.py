@@ -123,9 +123,7 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _print(
-    bench: "Bench", verdict: "Verdict", lines: list[str], out: Path, as_json: bool
-) -> None:
+def _print(bench: "Bench", verdict: "Verdict", lines: list[str], out: Path, as_json: bool) -> None:
     from distrain.bench import bench_json
 
     if as_json:
