@@ -71,7 +71,7 @@ def _raise_first(answers: dict[str, Any]) -> None:
     raise ClusterError(
         f"a process that measures collectives failed: {error}",
         where={"worker": worker},
-        hint="`distrain doctor --cluster --scheduler ADDRESS` tries the connections of all workers.",
+        hint="`distrain doctor --cluster --scheduler ADDRESS` tries the connections of workers.",
     )
 
 

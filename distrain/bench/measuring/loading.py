@@ -40,7 +40,7 @@ def measure_loaders(client: Any, train: Path, batch_rows: int, repeats: int) -> 
     hosts = one_per_host(client)
     measures = []
     for threads in (1, 2, 4, _MOST_THREADS):
-        words = (str(train), {a: 0 for a in hosts.values()}, 1, batch_rows, threads, repeats)
+        words = (str(train), dict.fromkeys(hosts.values(), 0), 1, batch_rows, threads, repeats)
         answers = ask(client, _load_in_thread, *words, workers=list(hosts.values()))
         for host, address in hosts.items():
             if rates := answers[address]:
