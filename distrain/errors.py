@@ -34,7 +34,7 @@
         ├── ServiceUnavailable     69   no answer came for as long as the client tries
         ├── NotAuthorised          77   no token, or one that does not allow this
         ├── NotFinished            101  this needs a job that has ended
-        ├── NotFound               102  no such job, or file, for this user
+        ├── NotFound               102  no such job, file, project, ... for this user
         ├── WaitTimedOut           104  a job has not ended in the time given
         └── RequestRefused         1    a bad spec, a full quota, a state that does not allow it
 

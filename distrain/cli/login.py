@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,9 @@ from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.errors import InputError
+
+if TYPE_CHECKING:
+    from distrain.client import Me
 
 _LONGEST = 4096
 
@@ -69,9 +73,25 @@ def command(
     login = Login(parsed.text, token, me.user, ca, plain_http)
     store_login(path, login, default=not no_default)
     if as_json:
-        print_answer(server=parsed.text, user=me.user, scopes=list(me.scopes), file=str(path))
+        print_answer(
+            server=parsed.text,
+            user=me.user,
+            scopes=list(me.scopes),
+            is_admin=me.is_admin,
+            roles=dict(me.roles),
+            file=str(path),
+        )
     print_result(f"logged in to {parsed.text} as {me.user}")
     print_remark(f"the token is in {path}; it may: {', '.join(me.scopes) or 'nothing'}")
+    print_remark(f"you are {_roles(me)}")
+
+
+def _roles(me: "Me") -> str:
+    """What the user is, by project: a token allows nothing beyond that."""
+    if me.is_admin:
+        return "an admin of the service"
+    roles = (f"{role} in {project}" for project, role in sorted(me.roles.items()))
+    return ", ".join(roles) or "in no project: an operator of one, or an admin, lets you in"
 
 
 def _read_token(address: str) -> str:

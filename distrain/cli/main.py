@@ -144,8 +144,8 @@ def cli() -> None:
     --quiet and --log-level may stand before the command's name or after it.
 
     Exit codes: 0 ok, 1 bad input or output, 2 usage, 69 no cluster or no service, 77 not allowed,
-    100 the job failed, 101 the job has not ended, 102 no such job, 103 the job was stopped,
-    104 waited in vain, 130 Ctrl-C, 143 SIGTERM.
+    100 the job failed, 101 the job has not ended, 102 no such job (or file, project, ...),
+    103 the job was stopped, 104 waited in vain, 130 Ctrl-C, 143 SIGTERM.
     """
 
 

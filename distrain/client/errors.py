@@ -75,7 +75,7 @@ class NotAuthorised(ServiceError):
 
 
 class NotFound(ServiceError):
-    """There is no such job, or file, for this user."""
+    """There is no such job, file, project, cluster or token, or this user may not see it."""
 
     exit_code = 102
 

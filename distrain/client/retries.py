@@ -9,6 +9,9 @@ from email.utils import parsedate_to_datetime
 from distrain.client.errors import ServiceUnavailable
 from distrain.client.exchange import Answer, Call, Failed, Flow, Now, Open, Pause, Send
 
+_LEAST_READ_S = 1.0
+"""How long the last try is waited for where next to no time is left."""
+
 _LATER = frozenset({429, 502, 503, 504})
 
 
@@ -57,7 +60,7 @@ def answered(
     began_s: float = yield Now()
     now_s, tries = began_s, 0
     while True:
-        left_s = max(1.0, began_s + retries.for_s - now_s)
+        left_s = max(_LEAST_READ_S, began_s + retries.for_s - now_s)
         bounded = replace(call, read_s=min(call.read_s, left_s))
         reply: Answer | Failed = yield Open(bounded) if stream else Send(bounded)
         tries += 1

@@ -3,6 +3,7 @@
 from distrain.cluster.connect import connect
 from distrain.cluster.dashboard_token import TOKEN_VARIABLE, token_of_environment
 from distrain.cluster.local import count_gpus, device_of_workers, local_cluster
+from distrain.cluster.slurm_node import NOTICE_S
 from distrain.cluster.sources import ClusterRequest, WorkerSource, check_cluster, open_cluster
 from distrain.cluster.started import (
     STATE_FILE,
@@ -15,6 +16,7 @@ from distrain.cluster.started import (
 
 __all__ = [
     "ClusterRequest",
+    "NOTICE_S",
     "ProcessId",
     "STATE_FILE",
     "StartedCluster",

@@ -28,7 +28,7 @@ from distrain.cluster.job_certificate import (
     write_private,
 )
 from distrain.cluster.local import count_gpus
-from distrain.cluster.slurm_node import address_of_node, gpu_of, life_of, listening_words
+from distrain.cluster.slurm_node import NOTICE_S, address_of_node, gpu_of, life_of, listening_words
 from distrain.cluster.started import ProcessId, StartedCluster, write_started
 from distrain.errors import ClusterError, DistrainError
 
@@ -36,7 +36,7 @@ CLIENT_FILE = "client.env"
 POLL_S = 0.5
 SCHEDULER_S = 300.0
 """How long the scheduler may take to start, on a shared filesystem that is slow."""
-LEAVE_S = 110.0
+LEAVE_S = NOTICE_S - 10.0
 """How long the first task waits for the other workers to leave, before its scheduler ends."""
 _IGNORE_SIGTERM = "distrain.cluster.ignore_sigterm"
 _NOTICES = frozenset({signal.SIGUSR1, signal.SIGTERM})

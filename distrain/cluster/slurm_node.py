@@ -7,6 +7,9 @@ from distrain.errors import ClusterError
 
 INTERFACE_VARIABLE = "DISTRAIN_INTERFACE"
 
+NOTICE_S = 120
+"""How long a job has to leave after it was told: its ranks save checkpoints, its tasks end."""
+
 
 def life_of(environment: Mapping[str, str]) -> str:
     """Which start of which job this is: a job that is requeued keeps its number.

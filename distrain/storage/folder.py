@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from distrain.storage.os_errors import only_os_errors
 from distrain.storage.outputs import sync_path
 from distrain.storage.unfinished import partial_name
 from distrain.storage.urls import check_url, is_remote
@@ -246,13 +247,13 @@ class _RemoteFile:
         self._filesystem, self._path, self._handle = filesystem, path, handle
 
     def write(self, content: memoryview) -> None:
-        with _only_os_errors():
+        with only_os_errors():
             self._handle.write(content)
 
     def read_into(self, offset: int, target: memoryview) -> int:
         starts = list(range(offset, offset + len(target), _RANGE_BYTES))
         ends = [*starts[1:], offset + len(target)]
-        with _only_os_errors():
+        with only_os_errors():
             parts = self._filesystem.cat_ranges(
                 [self._path] * len(starts), starts, ends, on_error="raise"
             )
@@ -287,7 +288,7 @@ class _RemoteFolder:
     def _names(self, kind: str) -> list[str]:
         self._forget()
         try:
-            with _only_os_errors():
+            with only_os_errors():
                 infos = self._filesystem.ls(self._path, detail=True)
         except FileNotFoundError:
             return []
@@ -296,16 +297,16 @@ class _RemoteFolder:
 
     def make(self) -> None:
         if self._url.partition("://")[0] not in _OBJECT_STORES:
-            with _only_os_errors():
+            with only_os_errors():
                 self._filesystem.makedirs(self._path, exist_ok=True)
 
     def size(self, name: str) -> int:
         self._forget()
-        with _only_os_errors():
+        with only_os_errors():
             return int(self._filesystem.info(f"{self._path}/{name}")["size"])
 
     def read(self, name: str) -> bytes:
-        with _only_os_errors():
+        with only_os_errors():
             content: bytes = self._filesystem.cat_file(f"{self._path}/{name}")
         return content
 
@@ -316,11 +317,11 @@ class _RemoteFolder:
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[FileWriter]:
         path = f"{self._path}/{name}"
-        with _only_os_errors():
+        with only_os_errors():
             handle = self._filesystem.open(path, "wb", block_size=_PART_BYTES)
         try:
             yield _RemoteFile(self._filesystem, path, handle)
-            with _only_os_errors():
+            with only_os_errors():
                 handle.close()
         except BaseException:
             # Closing it, which its finalizer does as well, would send what there is.
@@ -331,16 +332,16 @@ class _RemoteFolder:
             raise
 
     def put(self, name: str, content: bytes) -> None:
-        with _only_os_errors():
+        with only_os_errors():
             self._filesystem.pipe_file(f"{self._path}/{name}", content)
 
     def rename(self, name: str, new_name: str) -> None:
         self.put(new_name, self.read(name))
-        with _only_os_errors():
+        with only_os_errors():
             self._filesystem.rm_file(f"{self._path}/{name}")
 
     def delete(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError), _only_os_errors():
+        with contextlib.suppress(FileNotFoundError), only_os_errors():
             self._filesystem.rm_file(f"{self._path}/{name}")
 
     def sync(self) -> None:
@@ -350,22 +351,12 @@ class _RemoteFolder:
         self._forget()
         for name in first:
             self.delete(name)
-        with contextlib.suppress(FileNotFoundError), _only_os_errors():
+        with contextlib.suppress(FileNotFoundError), only_os_errors():
             self._filesystem.rm(self._path, recursive=True)
 
     def _forget(self) -> None:
         """Drop cached listings: other processes write there, too."""
         self._filesystem.invalidate_cache()
-
-
-@contextlib.contextmanager
-def _only_os_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:  # each filesystem has exceptions of its own
-        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def open_folder(url: str) -> Folder:
@@ -382,6 +373,6 @@ def open_folder(url: str) -> Folder:
     check_url(url)
     from fsspec.core import url_to_fs
 
-    with _only_os_errors():
+    with only_os_errors():
         filesystem, path = url_to_fs(url)
     return _RemoteFolder(filesystem, path, url.rstrip("/"))

@@ -4,13 +4,13 @@ A folder has neither renames nor appends. An object is made once, or replaced on
 its last version; so two processes that do not know each other cannot overwrite each other's work.
 """
 
-import contextlib
 import errno
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from distrain.errors import InputError
+from distrain.storage.os_errors import only_os_errors
 from distrain.storage.urls import check_url
 
 _SCHEMES = ("s3",)
@@ -65,7 +65,7 @@ class Objects:
         self.url = url.rstrip("/")
         self._bucket, _, prefix = self.url.partition("://")[2].partition("/")
         self._prefix = prefix + "/" if prefix else ""
-        with _only_os_errors():
+        with only_os_errors(errno.EIO):
             from fsspec.core import url_to_fs
 
             self._filesystem = url_to_fs(self.url)[0]
@@ -170,19 +170,9 @@ class Objects:
     def _run(self, call: Callable[[], Awaitable[_T]]) -> _T:
         from fsspec.asyn import sync
 
-        with _only_os_errors():
+        with only_os_errors(errno.EIO):
             found: _T = sync(self._filesystem.loop, call)
             return found
-
-
-@contextlib.contextmanager
-def _only_os_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:  # botocore's own, or a package that is missing
-        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
 
 
 def _code(error: BaseException) -> str:

@@ -51,7 +51,8 @@ class Jobs:
         if seen.headers.get("authorization") != f"Bearer {TOKEN}":
             return problem(401, "unauthenticated", detail="the token is not known")
         if seen.path == "/v1/me":
-            return Reply(200, {"user": "alice", "scopes": ["read", "submit"]})
+            roles = {"ads": "submitter"}
+            return Reply(200, {"user": "alice", "scopes": ["read", "submit"], "roles": roles})
         if seen.path == "/v1/jobs":
             return self._submit(seen) if seen.method == "POST" else self._list(seen)
         job_id, _, what = seen.path.removeprefix("/v1/jobs/").partition("/")
@@ -174,8 +175,10 @@ def test_login_checks_the_token_and_keeps_it_out_of_sight(service: ScriptedServi
     assert default_server() == service.address
     assert TOKEN in servers_file().read_text()
     done = run("login", service.address, "--json", input=TOKEN + "\n")
-    assert json.loads(done.stdout)["user"] == "alice"
+    told = json.loads(done.stdout)
+    assert (told["user"], told["roles"]) == ("alice", {"ads": "submitter"})
     assert TOKEN not in done.output
+    assert "submitter in ads" in run("login", service.address, input=TOKEN + "\n").output
 
     before = servers_file().read_text()
     refused = run("login", service.address, input="dtr_wrong\n")

@@ -205,7 +205,7 @@ def _reader(
 
 def _print_serving(serving: "Serving") -> None:
     settings, made = serving.settings, serving.token
-    if_interrupted("the service has ended; clusters and jobs go on")
+    if_interrupted(_left(stops_clusters=click.get_current_context().params["stop_clusters"]))
     clusters = {name: profile.kind for name, profile in settings.clusters.items()}
     print_facts(
         {
@@ -231,6 +231,12 @@ def _print_serving(serving: "Serving") -> None:
             clusters=clusters,
             **shown,
         )
+
+
+def _left(*, stops_clusters: bool) -> str:
+    if stops_clusters:
+        return "the service has ended; not all clusters that it started were stopped"
+    return "the service has ended; clusters and jobs go on"
 
 
 def _same_database() -> str:

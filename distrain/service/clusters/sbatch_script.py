@@ -4,10 +4,8 @@ import re
 import shlex
 from collections.abc import Mapping
 
+from distrain.cluster import NOTICE_S
 from distrain.errors import InputError
-
-LEAVE_S = 120
-"""So long before its time limit a job is told to leave, and its ranks save checkpoints."""
 
 _OURS = frozenset(
     ("job-name", "dependency", "signal", "output", "error", "ntasks", "open-mode", "requeue",
@@ -55,7 +53,7 @@ def sbatch_script(
         "ntasks": str(num_workers),
         "output": f"{folder}/job-%j.log",
         "no-requeue": "",
-        "signal": f"USR1@{LEAVE_S}",
+        "signal": f"USR1@{NOTICE_S}",
         **given,
     }
     program = [python, "-P", "-m", "distrain.cluster.serve_slurm", folder, "--device", device]

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrain.cluster import only_one, read_started
+from distrain.cluster import NOTICE_S, only_one, read_started
 from distrain.errors import ClusterError
 from distrain.service.clusters.child_environment import child_environment
 from distrain.service.clusters.launcher import Found, LauncherState
@@ -18,8 +18,6 @@ from distrain.storage import translated_errors, whole_file
 COMMAND_S = 30.0
 """How long Slurm's commands are waited for."""
 
-STOP_S = 60.0
-"""How long workers get to save checkpoints and end."""
 POLL_S = 1.0
 
 _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,RESIZING,REQUEUED,REQUEUE_HOLD"
@@ -61,7 +59,7 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """Have the cluster leave, its ranks with a checkpoint; cancel what is left after `STOP_S`.
+        """Have the cluster leave, its ranks with a checkpoint; cancel what is left then.
 
         `scancel` alone would kill the tasks at once: srun does so when it gets SIGTERM.
         """
@@ -70,7 +68,7 @@ class SlurmLauncher:
             self._cancel([job for job in jobs if job.state != "RUNNING"])
             running = [job.id for job in jobs if job.state == "RUNNING"]
             self._run("scancel", "--signal=USR1", *running)
-            until_s = time.monotonic() + STOP_S
+            until_s = time.monotonic() + NOTICE_S
             while jobs and time.monotonic() < until_s:
                 time.sleep(POLL_S)
                 jobs = self._jobs()

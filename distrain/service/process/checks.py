@@ -65,6 +65,7 @@ def check_service(settings: Settings) -> list[Check]:
         checks.append(_failed("database", error, Verdict.AWAY if away else Verdict.FAIL))
     for name, profile in settings.clusters.items():
         checks.append(_run_root(name, settings.run_place(name)))
+        checks += _roots(name, profile)
         checks.append(_cluster(name, profile, settings, service_id))
         checks += _scaled(name, settings, service_id)
     return checks
@@ -167,6 +168,18 @@ def _run_root(cluster: str, place: str) -> Check:
             name, Verdict.FAIL, f"{folder}: {error.strerror}", "Let the service's user write there."
         )
     return Check(name, Verdict.OK, str(folder))
+
+
+def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
+    """A warning where specs may name any path; one user's own machine is the exception."""
+    if profile.allowed_roots or profile.kind == "local":
+        return
+    yield Check(
+        f"clusters.{cluster}.allowed_roots",
+        Verdict.NOTE,
+        "none: specs may name any path and URL that the workers' user can read",
+        "Name the folders and URL prefixes of the data.",
+    )
 
 
 def _bucket(name: str, url: str) -> Check:

@@ -83,10 +83,14 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
     mine, kept = key_fingerprint(settings), store.fact(_KEY)
     if kept == mine:
         return
-    if kept is None or not store.db.is_postgres:
+    if not store.db.is_postgres:
         if keeps:
             keep_key(store, settings)
         return
+    if kept is None and not keeps:
+        return
+    if kept is None and store.keep_first(_KEY, mine) == mine:
+        return  # of several first starts at once, one notes its key, and all compare with that
     raise InputError(
         "the service's key is not that of its other processes over this database",
         where={"file": str(key_file(settings)), "database": store.db.where},

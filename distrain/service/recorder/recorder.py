@@ -203,10 +203,14 @@ class Recorder:
         with self._lock:
             run = self._runs.get(job.id)
             if run is None:
-                run = _Run(job.id, job.run_dir, job.cluster, job.first_attempt)
-                self._runs[job.id] = run
+                run = self._new_run(job)
             run.released = False
             return run
+
+    def _new_run(self, job: Job) -> "_Run":
+        """Make one; with the lock held."""
+        run = self._runs[job.id] = _Run(job.id, job.run_dir, job.cluster, job.first_attempt)
+        return run
 
     def _served(self, place: str, job_id: str, first_attempt: int) -> ServedRun | StoredRun:
         """Who writes a run directory, by where that lies; an object store may be asked."""
@@ -231,13 +235,23 @@ class Recorder:
             except (OSError, DistrainError) as error:
                 log.warning("job %s: whether its run is finished is not known: %s", job.id, error)
                 continue
-            with self._lock:
-                if job.id in self._runs:  # it is being finished, or has been resumed
-                    continue
-            log.info("job %s ended without a summary: it is written now", job.id)
             # What was lost with the process stands in the reports that the ranks kept.
-            self._put(self._run_of(job), replace(view, missed=1), first_attempt)
-            self.release(job.id)
+            if self._put_alone(job, replace(view, missed=1), first_attempt):
+                log.info("job %s ended without a summary: it is written now", job.id)
+                self.release(job.id)
+
+    def _put_alone(self, job: Job, view: JobView, first_attempt: int) -> bool:
+        """Record a view of a job of which nobody else has anything to record; whether that is so.
+
+        Between the look and the note nobody else may begin with the job: it may be resumed now.
+        """
+        with self._lock:
+            if self._closed or job.id in self._runs:  # it is being finished, or has been resumed
+                return False
+            run = self._new_run(job)
+            run.waiting, run.first_attempt, run.scheduled = view, first_attempt, True
+        self._pool(run.cluster).put(partial(self._write, run), 0.0)
+        return True
 
     def _put(self, run: "_Run", view: JobView, first_attempt: int) -> None:
         pool = self._pool(run.cluster)

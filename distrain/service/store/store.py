@@ -81,6 +81,15 @@ class Store(
         with self.db.write() as connection:
             connection.execute(put)
 
+    def keep_first(self, name: str, value: str) -> str:
+        """Keep it unless something is kept under that name; returns what is kept."""
+        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        new = dialect_insert(tables.facts).values(name=name, value=value)
+        with self.db.write() as connection:
+            connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
+        kept = self.fact(name)  # in a transaction of its own: another's row is seen by now
+        return value if kept is None else kept
+
     def ping(self) -> None:
         """See that the database answers.
 

@@ -16,7 +16,7 @@ from distrain.cli.main import cli
 from distrain.errors import InputError
 from distrain.service.api import make_app
 from distrain.service.process.preparing import check_key
-from distrain.service.store import JobFilter, open_store
+from distrain.service.store import JobFilter, open_store, tables
 from distrain.service.values import Quota
 
 BAD = {"NUL": "a\0b", "half a character": "a\ud800b"}
@@ -92,6 +92,37 @@ def test_texts_that_a_database_cannot_hold_are_refused(world: World, bad: str) -
             method = "DELETE" if "tokens" in path else "GET"
             answer = world.ask("admin", method, path)
             assert answer.status_code < 500, (path, answer.text)
+
+
+def test_of_first_starts_at_once_one_key_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read that no key is noted before either notes its own."""
+    facts = tables.facts
+    with world.store.db.write() as connection:
+        connection.execute(facts.delete().where(facts.c.name == "key_fingerprint"))
+    folder = world.settings.data_dir / "other"
+    folder.mkdir()
+    other = world.settings.model_copy(update={"data_dir": folder})
+    both_have_read, of_store = threading.Barrier(2), world.store.fact
+    reads = threading.local()
+
+    def fact(name: str) -> str | None:
+        found = of_store(name)
+        if not hasattr(reads, "done"):
+            reads.done = True
+            both_have_read.wait(60)
+        return found
+
+    monkeypatch.setattr(world.store, "fact", fact)
+    with ThreadPoolExecutor(2) as threads:
+        starts = [threads.submit(check_key, world.store, s) for s in (world.settings, other)]
+        refused = [start for start in starts if isinstance(start.exception(), InputError)]
+    monkeypatch.undo()
+    assert len(refused) == 1
+    check_key(world.store, other if refused[0] is starts[0] else world.settings)
+    with world.store.db.write() as connection:
+        connection.execute(facts.delete().where(facts.c.name == "key_fingerprint"))
 
 
 def test_a_process_with_another_key_does_not_start(world: World) -> None:

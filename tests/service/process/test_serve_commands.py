@@ -110,6 +110,8 @@ def test_check_says_what_to_mend(prepared, tmp_path):
     assert checks["clusters.a.token_file"]["mend"] == f"chmod 600 {token}"
     assert checks["clusters.a.run_root"]["verdict"] == "fail"
     assert checks["clusters.a"]["verdict"] == "away"
+    open_to_all = checks["clusters.a.allowed_roots"]
+    assert (open_to_all["verdict"], "any path" in open_to_all["detail"]) == ("note", True)
 
 
 def test_a_cluster_that_does_not_answer_is_code_69(prepared, tmp_path):

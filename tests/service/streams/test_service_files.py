@@ -1,6 +1,7 @@
 """Files and metrics of jobs over HTTP."""
 
 import json
+import socket
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -150,3 +151,24 @@ def test_metrics_are_read_on_from_a_cursor(service, alice, job) -> None:
     third = alice.get(path, params={"since": second["cursor"]}).json()
     assert (third["records"], third["restart"]) == ([{"split": "train", "step": 1}], True)
     assert alice.get(path, params={"since": "nonsense"}).status_code == 400
+
+
+@pytest.mark.slow
+def test_a_bucket_that_does_not_answer_is_503(service, alice, monkeypatch) -> None:
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    with socket.socket() as unheard:  # bound, and nobody listens
+        unheard.bind(("127.0.0.1", 0))
+        port = unheard.getsockname()[1]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+        job = service.job(run_dir="s3://gone/runs/a")
+        for path in ("artifacts", "artifacts/model.json", "metrics", "logs"):
+            answer = alice.get(f"/v1/jobs/{job.id}/{path}")
+            assert answer.status_code == 503, (path, answer.text)
+            told = answer.json()
+            assert (told["code"], answer.headers["retry-after"]) == ("unavailable", "5")
+            assert "storage of the run directories" in told["detail"]
+            assert "distrain serve check" in told["hint"]

@@ -1,5 +1,6 @@
 """What the streams of one API process share; `request.app.state.streams`."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -7,7 +8,7 @@ from typing import Any, Final, TypeVar
 from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import FastAPI
 
-from distrain.errors import Unavailable
+from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed
 from distrain.service.api.streams.places import Places, certificate_ends_s, folders_of
 from distrain.service.api.streams.readiness import Look
@@ -15,6 +16,9 @@ from distrain.service.api.streams.service_metrics import ServiceMetrics
 from distrain.service.api.streams.watches import Watches
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
+from distrain.storage import first_line, is_transient
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -51,16 +55,19 @@ class Streams:
         """Do what may hang with a filesystem.
 
         Raises:
-            Unavailable: All of the threads for that hang already.
+            Problem: `unavailable`: all of the threads for that hang already, or the filesystem or
+                object store does not answer.
         """
         try:
             with fail_after(_THREAD_S):  # until it begins: what runs cannot be cut short
                 return await to_thread.run_sync(work, limiter=self._threads)
         except TimeoutError:
-            raise Unavailable(
-                "the filesystem of the run directories does not answer",
-                hint="Try again later; the service's operator sees to the filesystem.",
-            ) from None
+            raise _no_answer("the filesystem of the run directories does not answer") from None
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            log.warning("run directories: %s", first_line(error))
+            raise _no_answer("the storage of the run directories does not answer") from error
 
     def take(self, caller: Principal, most: int) -> Callable[[], None] | None:
         """Count a stream of a caller; returns what ends it, `None` beyond the most."""
@@ -79,6 +86,11 @@ class Streams:
     def stop(self) -> None:
         """End all streams of events, as broken: the clients go on elsewhere, or later."""
         self.feed.stop()
+
+
+def _no_answer(what: str) -> Problem:
+    hint = "Try again later; `distrain serve check` says more to the service's operator."
+    return Problem("unavailable", what, hint=hint, retry_after_s=5)
 
 
 def streams_of(app: FastAPI) -> Streams:
