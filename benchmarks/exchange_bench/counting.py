@@ -23,7 +23,7 @@ class CountedGroup(dist.ProcessGroup):
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # type: ignore[call-arg]
         # torch annotates some of its operations only.
         self._gloo: Any = dist.ProcessGroupGloo(store, rank, size, timeout)
         self.reset()
@@ -65,7 +65,7 @@ class CountedGroup(dist.ProcessGroup):
         self._count(sum(t.nbytes for t in tensors))
         return self._gloo.broadcast(tensors, opts)
 
-    def barrier(self, opts: Any = None) -> Any:  # type: ignore[override]
+    def barrier(self, opts: Any = None) -> Any:
         """It carries nothing; counted all the same."""
         self._count(0)
         return self._gloo.barrier(opts)

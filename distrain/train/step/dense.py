@@ -54,6 +54,7 @@ class DenseTraining:
         num_ranks: How many train it together; above 1 a process group must be there.
 
     Raises:
+        ModelError: The module has no parameter to train, or some of different types.
         SpecError: The device has no such precision.
     """
 
@@ -64,6 +65,8 @@ class DenseTraining:
         num_ranks: int = 1,
         group: dist.ProcessGroup | None = None,
     ):
+        ddp = train.dense_sync == "ddp" and num_ranks > 1
+        _check_trained(module, in_one_vector=not ddp)
         self._precision = train.precision
         self._device = next(module.parameters()).device
         self._compiled = train.compile
@@ -71,7 +74,7 @@ class DenseTraining:
         self._rest: SplitBackward | None = None
         forward = DenseForward(module, train.precision, train.compile)
         self.sync: GradientSync
-        if train.dense_sync == "ddp" and num_ranks > 1:
+        if ddp:
             self.sync = DdpSync(forward, train.micro_batches, group)
         else:
             self.sync = FlatSync(forward, num_ranks, group)
@@ -148,6 +151,28 @@ class DenseTraining:
     def zero_grad(self) -> None:
         """Set all gradients to zero."""
         self.optimizer.zero_grad()
+
+
+def _check_trained(module: nn.Module, in_one_vector: bool) -> None:
+    """Refuse what cannot be trained, before any collective operation."""
+    parameters = dict(module.named_parameters())
+    kinds = {name: str(p.dtype) for name, p in parameters.items() if p.requires_grad}
+    if not kinds:
+        raise ModelError(
+            "the dense part has no parameter to train",
+            where={"parameters": len(parameters), "with requires_grad": 0},
+            hint="Give it a layer with parameters, or leave requires_grad of one at True, such as "
+            "of the last layer; the embeddings are trained with it.",
+        )
+    if in_one_vector and len(set(kinds.values())) > 1:
+        few = Counter(kinds.values()).most_common()[-1][0]
+        odd = [name for name, kind in kinds.items() if kind == few]
+        raise ModelError(
+            "the parameters of the dense part have different types",
+            where={"types": ", ".join(sorted(set(kinds.values()))), few: ", ".join(odd[:3])},
+            hint="Make them one type in the function that makes the model, such as with "
+            "module.float(); train.precision says in what the products are computed.",
+        )
 
 
 class DenseForward(nn.Module):

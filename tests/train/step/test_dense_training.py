@@ -144,6 +144,31 @@ def test_flat_parameters_keep_their_values_and_cover_the_vector(shapes):
     assert float(total_sq_norm([flat.grads])) == pytest.approx(16.0 * count)
 
 
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Linear(2, 1).requires_grad_(False), "no parameter to train"),
+        (nn.Identity(), "no parameter to train"),
+        (nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()]), "different types"),
+    ],
+    ids=["frozen", "without any", "two types"],
+)
+def test_a_module_that_cannot_be_trained_is_refused(module, message):
+    with pytest.raises(ModelError, match=message) as refused:
+        DenseTraining(module, TrainSpec())
+    assert refused.value.hint
+
+
+def test_frozen_parameters_beside_others_stay():
+    module = nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 1))
+    before = [p.detach().clone() for p in module.parameters()]
+    dense = DenseTraining(module, TrainSpec.model_validate({"optimizer": {"kind": "sgd"}}))
+    dense.backward(module(torch.ones(3, 2)).sum())
+    dense.step(0.1)
+    changed = [not torch.equal(p, b) for p, b in zip(module.parameters(), before, strict=True)]
+    assert changed == [False, False, True, True]
+
+
 def test_flat_parameters_are_of_one_dtype():
     module = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()])
     with pytest.raises(ValueError, match="one device and dtype"):
