@@ -1,6 +1,7 @@
-"""Scores of many parquet files, one Dask task each."""
+"""Scores of many parquet files, a Dask task for some row groups of one."""
 
-from collections.abc import Callable, Generator, Iterable
+import shutil
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,10 +18,14 @@ from distrain.checkpoint import MANIFEST_FILE
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.models import WEIGHTS_FILE, SavedModel
-from distrain.partition import PARQUET_SUFFIXES, read_footers
+from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
 from distrain.scoring.side_columns import check_side_columns, side_columns
 from distrain.storage import InputFile, check_free, is_remote, list_inputs, whole_dir, whole_file
 from distrain.train.saving import open_model
+
+_PIECES = ".pieces"
+_PIECE_ROWS = 1 << 20
+"""Rows of a file after which the next task begins, with the next row group."""
 
 _TASKS_PER_THREAD = 3
 _FEWEST_IN_FLIGHT = 4
@@ -60,36 +65,94 @@ class PredictResult:
 def predict(
     request: PredictRequest, client: Any, on_progress: Callable[[int, int, int], None] | None = None
 ) -> PredictResult:
-    """Score files on the client's cluster, one task per file; outputs appear together.
+    """Score files on the client's cluster; outputs, one for each file, appear together.
+
+    A file of more than a million rows is scored by several tasks, of some row groups each.
 
     Args:
         client: A `distributed.Client`.
-        on_progress: Called with files done, files in all, and rows done.
+        on_progress: Called with tasks done, tasks in all, and rows done.
 
     Raises:
         DataError: An input cannot be used; what footers show is raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
-    files = check_request(request)
+    files, table = _checked(request)
+    groups_of: dict[str, list[RowGroup]] = {}
+    for group in table.row_groups:
+        groups_of.setdefault(group.file, []).append(group)
     with whole_dir(request.out, replace=request.overwrite) as partial:
-        tasks = (
-            (
-                _absolute(request.model_dir),
-                file.path,
-                partial.absolute() / target,
-                request.keep,
-                request.batch_rows,
-                request.device,
-            )
-            for file, target in zip(files, _target_names(files), strict=True)
-        )
+        pieces_dir = partial.absolute() / _PIECES
+        pieces_dir.mkdir()
+        tasks: list[tuple[Any, ...]] = []
+        joins: list[tuple[tuple[Path, ...], Path]] = []
+        for file, name in zip(files, _target_names(files), strict=True):
+            target = partial.absolute() / name
+            pieces = _pieces(groups_of.get(file.path, []))
+            targets = [target]
+            if len(pieces) > 1:
+                targets = [pieces_dir / f"{number:05d}-{name}" for number in range(len(pieces))]
+                joins.append((tuple(targets), target))
+            tasks += [
+                (
+                    _absolute(request.model_dir),
+                    file.path,
+                    to,
+                    request.keep,
+                    request.batch_rows,
+                    request.device,
+                    groups,
+                )
+                for to, groups in zip(targets, pieces, strict=True)
+            ]
         rows = 0
         with closing(_results(client, score_file, tasks)) as results:
-            for done, of_file in enumerate(results, start=1):
-                rows += of_file
+            for done, of_task in enumerate(results, start=1):
+                rows += of_task
                 if on_progress:
-                    on_progress(done, len(files), rows)
+                    on_progress(done, len(tasks), rows)
+        with closing(_results(client, join_pieces, joins)) as results:
+            for _ in results:
+                pass
+        shutil.rmtree(pieces_dir)
     return PredictResult(rows, len(files))
+
+
+def _pieces(groups: Sequence[RowGroup]) -> list[tuple[int, ...] | None]:
+    """The row groups of each task for a file; `None` is all of them.
+
+    >>> _pieces([RowGroup("a", n, 600_000) for n in range(3)])
+    [(0, 1), (2,)]
+    >>> _pieces([RowGroup("a", 0, 10), RowGroup("a", 1, 10)])
+    [None]
+    """
+    pieces: list[list[int]] = []
+    rows = _PIECE_ROWS
+    for group in groups:
+        if rows >= _PIECE_ROWS:
+            pieces.append([])
+            rows = 0
+        pieces[-1].append(group.index)
+        rows += group.num_rows
+    return [tuple(piece) for piece in pieces] if len(pieces) > 1 else [None]
+
+
+def join_pieces(pieces: Sequence[Path], target: Path) -> int:
+    """Write the rows of some files, in order, into one, and remove them. Returns the rows."""
+    rows = 0
+    schema = pq.read_schema(pieces[0])
+    with (
+        whole_file(target, make_folder=False) as partial,
+        pq.ParquetWriter(partial, schema, compression="lz4") as writer,
+    ):
+        for piece in pieces:
+            with pq.ParquetFile(piece) as file:
+                for group in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(group))
+                rows += file.metadata.num_rows
+    for piece in pieces:
+        piece.unlink(missing_ok=True)
+    return rows
 
 
 def _results(
@@ -125,15 +188,19 @@ def check_request(request: PredictRequest) -> list[InputFile]:
         DataError: Model, files or kept columns cannot be used.
         OutputError: The output folder exists already.
     """
+    return _checked(request)[0]
+
+
+def _checked(request: PredictRequest) -> tuple[list[InputFile], Table]:
     check_free(request.out, request.overwrite)
     saved = open_model(request.model_dir)
     files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
-    read_footers([file.path for file in files], saved.schema, need_label=False)
+    table = read_footers([file.path for file in files], saved.schema, need_label=False)
     if SCORE_COLUMN in request.keep:
         raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")
     for file in files:
         check_side_columns(file.path, request.keep, "to keep")
-    return files
+    return files, table
 
 
 def _target_names(files: list[InputFile]) -> list[str]:
@@ -158,15 +225,20 @@ def score_file(
     keep: tuple[str, ...],
     batch_rows: int,
     device: str = "auto",
+    row_groups: Sequence[int] | None = None,
 ) -> int:
     """Write the columns of `keep`, then `probability` (float32), for each row of a file, in order.
 
-    Returns the number of rows.
+    Of some of its row groups, if they are named. Returns the number of rows.
     """
     saved, on = _model(model_dir, _version(model_dir), device)
     dataset = Dataset(source, saved.schema, need_label=False)
+    if row_groups is not None:
+        groups = [group for group in dataset.table.row_groups if group.index in row_groups]
+        table = Table(groups, dataset.table.fingerprint)
+        dataset = Dataset.of(table, saved.schema, need_label=False)
     loader = Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none", decode_threads=1)
-    kept = side_columns([source], keep, batch_rows)
+    kept = side_columns([source], keep, batch_rows, row_groups=row_groups)
     with whole_file(target, make_folder=False) as partial:
         writer = None
         try:

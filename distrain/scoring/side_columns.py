@@ -14,11 +14,13 @@ def side_columns(
     columns: Sequence[str],
     batch_rows: int,
     schema: pa.Schema | None = None,
+    *,
+    row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Columns of all rows of parquet files, in order, in pieces of `batch_rows` (the last: fewer).
 
     Without columns, nothing is read. All files' columns get the types of `schema`; by default they
-    have the same types already.
+    have the same types already. `row_groups` of each file are read, by default all.
     """
     if not columns:
         return
@@ -27,7 +29,8 @@ def side_columns(
     for file in files:
         with open_input(file) as handle:
             parquet = pq.ParquetFile(handle, page_checksum_verification=True)
-            for piece in parquet.iter_batches(batch_size=batch_rows, columns=list(columns)):
+            groups = None if row_groups is None else list(row_groups)
+            for piece in parquet.iter_batches(batch_rows, groups, list(columns)):
                 piece = piece if schema is None else _as(schema, piece, file)
                 while piece.num_rows:
                     taken = piece.slice(0, batch_rows - rows)

@@ -9,7 +9,7 @@ from small_jobs import CARDINALITIES, draw_rows
 
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
-from distrain.scoring import prediction
+from distrain.scoring import PredictRequest, predict, prediction
 from distrain.scoring.prediction import score_file
 from distrain.spec import MlpSpec
 
@@ -95,3 +95,37 @@ def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatc
     assert client.submitted == 100
     assert client.most_ahead == 6
     assert client.cancelled == 0
+
+
+def test_a_file_in_pieces_of_row_groups_has_the_scores_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
+    rows = draw_rows(95, seed=1)
+    pq.write_table(rows, tmp_path / "long.parquet", row_group_size=10)
+    pq.write_table(rows.slice(0, 12), tmp_path / "short.parquet")
+
+    def run(client, function, tasks):
+        for task in tasks:
+            ran.append(function)
+            yield function(*task)
+
+    monkeypatch.setattr(prediction, "_results", run)
+    inputs = (str(tmp_path / "*.parquet"),)
+    found = {}
+    progress: list[tuple[int, int, int]] = []
+    for name, piece_rows in (("whole", 1000), ("pieces", 30)):
+        ran: list[object] = []
+        monkeypatch.setattr(prediction, "_PIECE_ROWS", piece_rows)
+        request = PredictRequest(tmp_path / "model", inputs, tmp_path / name, ("I1",), 7)
+        progress.clear()
+        result = predict(request, None, lambda *at: progress.append(at))
+        assert (result.rows, result.files) == (107, 2)
+        assert ran.count(prediction.join_pieces) == (name == "pieces")
+        assert progress[-1] == ((5, 5, 107) if name == "pieces" else (2, 2, 107))
+        assert sorted(p.name for p in request.out.iterdir()) == ["long.parquet", "short.parquet"]
+        found[name] = pq.read_table(request.out / "long.parquet")
+    assert found["pieces"]["I1"].equals(rows["I1"])
+    for name, column in zip(found["whole"].column_names, found["whole"].columns, strict=True):
+        assert found["pieces"][name].to_pylist() == pytest.approx(column.to_pylist(), abs=1e-6)

@@ -65,7 +65,7 @@ def command(
         result = predict(
             request,
             client,
-            lambda done, total, rows: progress.show("scoring", done, total, rows, "files"),
+            lambda done, total, rows: progress.show("scoring", done, total, rows, "tasks"),
         )
     if as_json:
         print_answer(folder=str(out), rows=result.rows, files=result.files)
