@@ -209,6 +209,7 @@ class StepsDone(_OfRank):
             steps are no part of it; on a GPU it is the host's time.
         memory: What the process holds now: `host_bytes` and, on a GPU, `device_bytes` of its
             tensors.
+        windows: How many reports of the rank it stands for: above 1 where they were joined.
     """
 
     kind: ClassVar[str] = "steps_done"
@@ -223,6 +224,7 @@ class StepsDone(_OfRank):
     device_seconds: Mapping[str, float] = field(default_factory=dict)
     step_counts: Sequence[int] = ()
     memory: Mapping[str, int] = field(default_factory=dict)
+    windows: int = 1
 
 
 @dataclass(frozen=True)

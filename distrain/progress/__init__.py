@@ -5,11 +5,13 @@ from distrain.progress.kept_reports import ReportQueue, ReportWriter, remove_rep
 from distrain.progress.merging import stall_pct
 from distrain.progress.replay import replay_reports
 from distrain.progress.report_file import read_reports, tail_offset
+from distrain.progress.seconds import WindowJoiner
 
 __all__ = [
     "Collector",
     "ReportQueue",
     "ReportWriter",
+    "WindowJoiner",
     "tail_offset",
     "remove_reports",
     "read_reports",

@@ -25,6 +25,7 @@ from distrain.metrics import add_up_exchanges, reliability
 from distrain.progress.entries import EntryLog
 from distrain.progress.merging import (
     add_up_loaders,
+    join_windows,
     mean_device_seconds,
     mean_seconds,
     merge,
@@ -78,7 +79,8 @@ class Collector:
         self._why = (reason, message)
         self._trains = False
         self._noted_ordered_scores = False
-        self._windows: dict[int, dict[int, StepsDone]] = defaultdict(dict)
+        self._windows: dict[int, list[StepsDone]] = defaultdict(list)
+        self._ends: dict[int, set[int]] = defaultdict(set)
         self._evaluations: dict[int, dict[int, EvaluationDone]] = defaultdict(dict)
         self._started: dict[int, RankStarted] = {}
         self._known_places: tuple[dict[str, str], ...] = ()
@@ -94,9 +96,11 @@ class Collector:
             case TrainingStarted():
                 self._begin_training(event)
             case StepsDone():
-                self._windows[event.step][event.rank] = event
-                if len(self._windows[event.step]) == self.num_ranks:
-                    self._merge_window(_in_rank_order(self._windows.pop(event.step)))
+                if event.rank not in self._ends[event.step]:
+                    self._ends[event.step].add(event.rank)
+                    self._windows[event.rank].append(event)
+                if len(self._ends[event.step]) == self.num_ranks:
+                    self._merge_window(self._windows_up_to(event.step))
             case EvaluationDone():
                 self._evaluations[event.step][event.rank] = event
                 if len(self._evaluations[event.step]) == self.num_ranks:
@@ -198,6 +202,17 @@ class Collector:
             write_s=before.write_s + event.write_s,
         )
 
+    def _windows_up_to(self, step: int) -> list[StepsDone]:
+        """Each rank's windows that end by this step, as one, in rank order; they are dropped."""
+        joined = []
+        for rank in sorted(self._windows):
+            windows = self._windows[rank]
+            joined.append(join_windows([one for one in windows if one.step <= step]))
+            self._windows[rank] = [one for one in windows if one.step > step]
+        for end in [end for end in self._ends if end <= step]:
+            del self._ends[end]
+        return joined
+
     def _merge_window(self, reports: Sequence[StepsDone]) -> None:
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
@@ -226,6 +241,7 @@ class Collector:
                 loader=add_up_loaders([report.loader for report in reports]),
                 exchange=add_up_exchanges([report.exchange for report in reports]),
                 device_seconds=mean_device_seconds([report.device_seconds for report in reports]),
+                reports=max(report.windows for report in reports),
             )
         )
 

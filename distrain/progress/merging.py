@@ -112,6 +112,7 @@ def join_windows(reports: Sequence[StepsDone]) -> StepsDone:
             sum(counts)
             for counts in zip_longest(*(report.step_counts for report in reports), fillvalue=0)
         ],
+        windows=sum(report.windows for report in reports),
     )
 
 

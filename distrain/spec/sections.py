@@ -32,6 +32,12 @@ def _check_url(url: str) -> None:
         raise ValueError(f"{error.message} ({error.hint})") from None
 
 
+RANKS_THAT_SEND_ALL = 8
+"""Up to so many ranks send the scheduler each report, unless `train.log_every_s` says more."""
+
+REPORTS_PER_S = 32
+"""What the scheduler gets in a second from more ranks, together: some 2 % of a core."""
+
 LANES = 24
 """Lanes of a job whose number of ranks divides it."""
 MOST_LANES = 65536
@@ -262,6 +268,14 @@ class TrainSpec(Section):
         json_schema_extra=_or_auto,
     )
     log_every_steps: PositiveInt = Field(10, description="Steps between two progress reports.")
+    log_every_s: Real | None = Field(
+        None,
+        ge=0,
+        le=3600,
+        description="Least seconds between two reports of a rank to the scheduler: those that come "
+        "sooner are joined, with the same counts and fewer records; 0 sends each. null: 0 up to 8 "
+        "ranks, above a 32nd of a second for each rank.",
+    )
     audit: bool = Field(
         False,
         description="Whether ranks write down a hash of each row they train, for `distrain audit`.",
@@ -472,6 +486,17 @@ class JobSpec(Section):
         """What the best validation is judged by; `None` if nobody asks for the best."""
         stopping = self.train.early_stopping
         return self.checkpoint.keep_best if stopping is None else stopping.metric
+
+    @property
+    def log_every_s(self) -> float:
+        """Least seconds between two reports of a rank to the scheduler; 0: each is sent.
+
+        What the scheduler reads does not grow with the ranks: above 8 of them, 32 reports a second.
+        """
+        said, ranks = self.train.log_every_s, self.resources.num_ranks
+        if said is not None:
+            return said
+        return ranks / REPORTS_PER_S if ranks > RANKS_THAT_SEND_ALL else 0.0
 
     @property
     def allowed_ranks(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distrain.background import BackgroundWriter
@@ -25,7 +25,7 @@ from distrain.events import (
     to_json,
 )
 from distrain.jobs import Assignment, Reason
-from distrain.progress import ReportQueue, ReportWriter
+from distrain.progress import ReportQueue, ReportWriter, WindowJoiner
 from distrain.spec import JobSpec
 from distrain.worker.log_pump import LogPump, RankLog
 from distrain.worker.process_state import GONE, resident_bytes, take_stacks
@@ -80,6 +80,7 @@ class RankProcess:
         self.spec = assignment.job_spec
         self._rank = assignment.world.rank
         self._report = report
+        self._joiner = WindowJoiner(self.spec.log_every_s)
         self._writer: BackgroundWriter | None = None
         self._report_queue: ReportQueue | None = None
         self._process: asyncio.SubprocessTransport | None = None
@@ -235,7 +236,7 @@ class RankProcess:
                 self._trains |= event.get("kind") == TrainingStarted.kind
                 assert self._report_queue is not None
                 self._report_queue.keep(event, line)
-                self._report(event)
+                self._send(event)
                 self._report_lost_reports()
 
     async def _limit_memory(self, pid: int) -> None:
@@ -284,7 +285,11 @@ class RankProcess:
         return 1
 
     def _report_event(self, event: Event) -> None:
-        self._report(to_json(event))
+        self._send(to_json(event))
+
+    def _send(self, event: Mapping[str, Any]) -> None:
+        for one in self._joiner.take(event):
+            self._report(dict(one))
 
 
 class _Exit(asyncio.SubprocessProtocol):

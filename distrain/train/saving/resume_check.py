@@ -21,6 +21,7 @@ MAY_DIFFER = (
     "train.init_from",
     "train.init_strict",
     "train.log_every_steps",
+    "train.log_every_s",
     "train.route_ahead",
     "train.audit",
     "embeddings.placement",
