@@ -2,7 +2,7 @@
 
     python benchmarks/reports.py [--quick]
 
-Simulated ranks train 20M rows/s together at a global batch of 65,536 rows and report every 10 steps,
+Simulated ranks train 20M rows/s together at a global batch of 65,536 rows and report each 10 steps,
 as a job does whose spec says nothing else. Their windows go through the joiner of their workers;
 what it lets through is packed as Dask packs it, unpacked, and merged by the scheduler's collector.
 All windows are counted, none is estimated; only the ranks' histograms are a few that take turns.
