@@ -5,12 +5,14 @@
 The API runs in a process of its own, over SQLite and, where it is installed, over a PostgreSQL
 that is started here; requests go over HTTP on this machine's loopback, from this process.
 
-submits        8 connections, each of which submits when its last job was taken
+submits        8 connections, each of which submits when its last job was taken; over PostgreSQL
+               also with two API processes
 to coordinator one job after another, until a simulated scheduler has it, with a reconciler process
 list           pages of 50 of a project with 100,000 jobs that ended, down to the oldest, with
                filters in turns (10,000 with --quick)
 logs           a rank's log of 5 GB (256 MB with --quick): its last 100 lines, and answers of 4 MiB;
-               then 200 clients that follow a rank which prints a line a second
+               then 200 clients that follow a rank which prints a line a second; lines of each
+               one's first 5 s are its start's, and told apart
 reconcile      1,000 jobs that run on 20 simulated clusters, each with news once a second: the time
                of a pass, and the reconciler's share of a core and its memory (100 jobs on 4 with
                --quick); then it is killed, and another takes over
@@ -108,6 +110,7 @@ def over_http(scale: dict[str, Any], figures: dict[str, float], quick: bool) -> 
         figures["log tail p99 s"] = large["tail_p99_s"]
         figures["log MB/s"] = large["mb_per_s"]
         followed = followers(at, scale["followers"], scale["submit_s"] * 2)
+        figures["follower start p99 s"] = followed["start_p99_s"]
         figures["follower lag p99 s"] = followed["lag_p99_s"]
     with folder() as place:
         arrived = to_coordinator(place, 5 if quick else 30)
@@ -126,7 +129,11 @@ def over_postgresql(scale: dict[str, Any], figures: dict[str, float], notes: lis
         server = stack.enter_context(Postgres())
         at = stack.enter_context(served(stack.enter_context(folder()), server.new_database()))
         taken = submits(at, scale["submit_s"])
+        place, url = stack.enter_context(folder()), server.new_database()
+        two = submits(stack.enter_context(served(place, url, processes=2)), scale["submit_s"])
     figures["postgresql submits/s"] = taken["per_s"]
+    figures["postgresql, 2 API processes, submits/s"] = two["per_s"]
+    figures["postgresql, 2 API processes, submit p99 s"] = two["p99_s"]
     figures["postgresql submit p99 s"] = taken["p99_s"]
     figures["postgresql submit, server's CPU s"] = taken["server_cpu_s"]
 

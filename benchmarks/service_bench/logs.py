@@ -14,6 +14,8 @@ from distrain.service.values import Job, Key, NewJob, Phase
 
 _BLOCK_LINES = 100_000
 _LINE_EVERY_S = 1.0
+_START_S = 5.0
+"""Lines of so long after a follower's start are its start's: all connect at the same moment."""
 
 
 def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
@@ -70,11 +72,12 @@ def followers(at: Served, count: int, seconds: float) -> dict[str, float]:
 
 
 async def _follow(url: str, at: Served, log: Path, count: int, seconds: float) -> dict[str, float]:
+    begun_s: list[float] = []  # of lines from before, and of the start
     lags_s: list[float] = []
     ends_s = time.time() + seconds
 
     async def follow(client: httpx2.AsyncClient) -> None:
-        offset, rest = 0, ""
+        offset, rest, began_s = 0, "", time.time()
         while time.time() < ends_s:
             query: dict[str, str | int] = {"offset": offset, "wait_s": 5, "follow": "true"}
             async with client.stream("GET", url, params=query, headers=at.headers()) as answer:
@@ -83,7 +86,9 @@ async def _follow(url: str, at: Served, log: Path, count: int, seconds: float) -
                     now_s = time.time()
                     offset += len(chunk)
                     *lines, rest = (rest + chunk.decode()).split("\n")
-                    lags_s.extend(now_s - float(line) for line in lines)
+                    for printed_s in map(float, lines):
+                        early = printed_s < began_s + _START_S
+                        (begun_s if early else lags_s).append(now_s - printed_s)
 
     limits = httpx2.Limits(max_connections=count, max_keepalive_connections=count)
     async with httpx2.AsyncClient(timeout=30.0, limits=limits) as client:
@@ -99,7 +104,8 @@ async def _follow(url: str, at: Served, log: Path, count: int, seconds: float) -
     return {
         "followers": count,
         "lines_each": printed,
-        "lines_seen": len(lags_s),
+        "lines_seen": len(begun_s) + len(lags_s),
+        "start_p99_s": float(np.percentile(begun_s, 99)) if begun_s else 0.0,
         "lag_p99_s": float(np.percentile(lags_s, 99)),
         "lag_p50_s": float(np.median(lags_s)),
     }

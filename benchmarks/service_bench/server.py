@@ -1,4 +1,4 @@
-"""An API process over a database, as users reach it: `python -m ...server SETTINGS_FILE`."""
+"""An API process over a database, as users reach it: `python -m ...server SETTINGS_FILE SOCKET`."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -39,7 +39,7 @@ class Served:
     token: str
     settings: Settings
     store: Store
-    pid: int
+    pids: tuple[int, ...]
 
     def connection(self) -> HTTPConnection:
         """A connection, made at its first request."""
@@ -48,8 +48,8 @@ class Served:
 
     def cpu_s(self) -> float:
         """What the server has taken of the processors until now."""
-        used = psutil.Process(self.pid).cpu_times()
-        return float(used.user + used.system)
+        used = [psutil.Process(pid).cpu_times() for pid in self.pids]
+        return float(sum(one.user + one.system for one in used))
 
     def headers(self, **more: str) -> dict[str, str]:
         """What each request carries."""
@@ -71,30 +71,44 @@ def settings_for(
 
 @contextmanager
 def served(
-    folder: Path, database_url: str | None = None, cluster_url: str = "http://127.0.0.1:1"
+    folder: Path,
+    database_url: str | None = None,
+    cluster_url: str = "http://127.0.0.1:1",
+    processes: int = 1,
 ) -> Iterator[Served]:
-    """Serve an empty database from another process, until the block ends."""
+    """Serve an empty database from other processes over one socket, until the block ends."""
     settings = settings_for(folder, database_url, cluster_url)
     migrate(settings)
     given = folder / "settings.json"
     given.write_text(settings.model_dump_json())
-    with open_store(settings) as store:
+    with open_store(settings) as store, ExitStack() as stack:
         token = _user(store)
-        command = [sys.executable, "-m", "benchmarks.service_bench.server", str(given)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        bound = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1024))
+        pids = [stack.enter_context(_api(given, bound.fileno())) for _ in range(processes)]
+        port = bound.getsockname()[1]
+        yield Served(f"http://127.0.0.1:{port}", token, settings, store, tuple(pids))
+
+
+@contextmanager
+def _api(settings_file: Path, descriptor: int) -> Iterator[int]:
+    """An API process over a socket; its id."""
+    words = [str(settings_file), str(descriptor)]
+    command = [sys.executable, "-m", "benchmarks.service_bench.server", *words]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, pass_fds=[descriptor]
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield process.pid
+    finally:
+        process.terminate()
         try:
-            assert process.stdout is not None
-            port = json.loads(process.stdout.readline())["port"]
-            yield Served(f"http://127.0.0.1:{port}", token, settings, store, process.pid)
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
 
 
 def _user(store: Store) -> str:
@@ -110,10 +124,10 @@ def _user(store: Store) -> str:
 
 def main() -> None:
     settings = Settings.model_validate(json.loads(Path(sys.argv[1]).read_text()))
-    bound = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    bound = socket.socket(fileno=int(sys.argv[2]))
     with open_store(settings, single=False) as store:
         config = uvicorn.Config(make_app(store, settings), access_log=False, log_level="warning")
-        print(json.dumps({"port": bound.getsockname()[1]}), flush=True)
+        print("ready", flush=True)
         uvicorn.Server(config).run(sockets=[bound])
 
 

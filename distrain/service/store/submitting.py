@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from distrain.jobs import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.auditing import Deed, put_deed
-from distrain.service.store.engine import Database
+from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
 from distrain.service.store.errors import (
     KeyInFlight,
     KeyReused,
@@ -50,8 +50,14 @@ _FIND_KEY = select(_keys.c.body_sha256, _keys.c.job_id).where(
     _keys.c.owner == bindparam("of_owner"), _keys.c.key == bindparam("of_key")
 )
 _TAKE_KEY = {
-    "postgresql": postgres_insert(_keys).on_conflict_do_nothing().returning(_keys.c.key),
-    "sqlite": sqlite_insert(_keys).on_conflict_do_nothing().returning(_keys.c.key),
+    "postgresql": postgres_insert(_keys)
+    .values(created_at_s=POSTGRES_NOW)
+    .on_conflict_do_nothing()
+    .returning(_keys.c.created_at_s),
+    "sqlite": sqlite_insert(_keys)
+    .values(created_at_s=SQLITE_NOW)
+    .on_conflict_do_nothing()
+    .returning(_keys.c.created_at_s),
 }
 _FIND_JOB = select(_jobs).where(_jobs.c.id == bindparam("job_id"))
 _LOCK_JOB = _FIND_JOB.with_for_update()
@@ -86,8 +92,7 @@ class Submitting:
         """
 
         def work(connection: Connection) -> tuple[Job, bool]:
-            now_s = self.db.now_s(connection)
-            known = _take_key(connection, key, new.id, now_s)
+            known, now_s = _take_key(connection, key, new.id, self.db)
             if known is not None:
                 return known, False
             job = _insert(connection, new, now_s)
@@ -132,8 +137,7 @@ class Submitting:
             QuotaExceeded: The project has too many waiting jobs.
         """
         with self.db.write() as connection:
-            now_s = self.db.now_s(connection)
-            known = _take_key(connection, key, job_id, now_s)
+            known, now_s = _take_key(connection, key, job_id, self.db)
             if known is not None:
                 return known, False
             before = found(connection, job_id, lock=True)
@@ -185,8 +189,14 @@ _COUNT_WAITING = select(
 ).where(_jobs.c.project == bindparam("of_project"), waiting())
 
 
-def _take_key(connection: Connection, key: Key, job_id: str, now_s: float) -> Job | None:
-    row = dataclasses.asdict(key) | {"job_id": job_id, "created_at_s": now_s}
+def _take_key(
+    connection: Connection, key: Key, job_id: str, db: Database
+) -> tuple[Job | None, float]:
+    """The job that the key has made, or `None` where it is taken now; and the database's clock.
+
+    The clock comes with the key's row: each statement of a submission is a round trip.
+    """
+    row = dataclasses.asdict(key) | {"job_id": job_id}
     try:
         taken = connection.execute(_TAKE_KEY[connection.dialect.name], row).first()
     except DBAPIError as error:
@@ -195,7 +205,9 @@ def _take_key(connection: Connection, key: Key, job_id: str, now_s: float) -> Jo
         raise KeyInFlight(
             "the first request with this key has not ended", hint="Send the same request again."
         ) from error
-    return None if taken else _find_key(connection, key)
+    if taken is not None:
+        return None, float(taken.created_at_s)
+    return _find_key(connection, key), db.now_s(connection)
 
 
 def _find_key(connection: Connection, key: Key) -> Job | None:
