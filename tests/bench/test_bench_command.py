@@ -20,7 +20,7 @@ TINY = replace(
     repeats=3,
     data_rows=4_000,
     rank_rows=200,
-    steps=24,
+    steps=12,
 )
 
 
@@ -52,6 +52,9 @@ def test_a_cluster_is_measured_and_judged(tmp_path: Path, monkeypatch: pytest.Mo
         "all_reduce.on_node", "all_gather.on_node", "all_to_all.on_node", "loader.threads_1",
         LOADER_RATE,
     }  # fmt: skip
+    # A host is measured once, however many workers it has.
+    triad = [m for m in bench.measures if m.name == "host.triad"]
+    assert [(m.place, len(m.values)) for m in triad] == [("node 127.0.0.1", TINY.repeats)]
     assert [(step.ranks, step.rows) for step in bench.steps] == [(1, 200), (2, 400)]
     for step in bench.steps:
         assert len(step.rows_per_s) == 9
