@@ -51,9 +51,8 @@ def make_locked(partial: Path) -> Iterator[None]:
 
     Until it is locked it has another name, or a second process could take it for left.
     """
-    partial.parent.mkdir(parents=True, exist_ok=True)
     new = partial.with_name(partial.name.replace(".partial-", ".new-"))
-    new.mkdir()
+    new.mkdir(parents=True)
     handle = os.open(new, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a filesystem without locks
