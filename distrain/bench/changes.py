@@ -30,8 +30,11 @@ class Change:
 def find_changes(earlier: Bench, now: Bench) -> list[Change]:
     """Figures that both benches have, the greatest loss first.
 
-    `unknown` is a figure that one of them measured fewer than three times.
+    `unknown` is a figure that one of them measured fewer than three times. Benches of other modes
+    or devices have none in common: their sizes, or what they measure, differ.
     """
+    if (earlier.mode, earlier.device) != (now.mode, now.device):
+        return []
     before = {_key(measure): measure for measure in _figures(earlier)}
     after = _figures(now)
     usual = _usual_errors([*before.values(), *after])

@@ -34,6 +34,8 @@ def headline(verdict: Verdict) -> str:
     if verdict.accepting:
         reasons += [_outlier_line(outlier) for outlier in verdict.slow]
     reasons += [_change_line(change) for change in verdict.worse]
+    if verdict.has_nothing_common:
+        reasons.append("the earlier bench has no figure in common: another mode, device or nodes")
     if not verdict.passed:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         return f"FAIL: {reasons[0]}{more}"

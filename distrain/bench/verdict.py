@@ -16,6 +16,7 @@ class Verdict:
     Attributes:
         limits: The first limit and the next; None without steps.
         accepting: Whether a machine type's thresholds were given.
+        comparing: Whether an earlier bench was given.
     """
 
     limits: Limits | None
@@ -23,6 +24,7 @@ class Verdict:
     misses: tuple[Miss, ...]
     changes: tuple[Change, ...]
     accepting: bool = False
+    comparing: bool = False
 
     @property
     def slow(self) -> tuple[Outlier, ...]:
@@ -37,7 +39,13 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """No threshold missed, nothing worse than earlier; of an acceptance, nobody slow."""
-        return not (self.misses or self.worse or (self.accepting and self.slow))
+        is_slow = self.accepting and bool(self.slow)
+        return not (self.misses or self.worse or is_slow or self.has_nothing_common)
+
+    @property
+    def has_nothing_common(self) -> bool:
+        """Whether an earlier bench was given, and no figure of it could be compared."""
+        return self.comparing and not self.changes
 
 
 def judge(
@@ -51,4 +59,5 @@ def judge(
         tuple(find_misses(bench.measures, thresholds)) if thresholds else (),
         tuple(find_changes(earlier, bench)) if earlier else (),
         thresholds is not None,
+        earlier is not None,
     )

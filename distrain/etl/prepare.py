@@ -33,7 +33,7 @@ from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, Spli
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workflow import CATEGORIES, Workflow, criteo_workflow, output_schema
-from distrain.storage import InputFile, check_writable, list_inputs, whole_dir
+from distrain.storage import InputFile, check_apart, check_writable, list_inputs, whole_dir
 
 
 def prepare(
@@ -59,6 +59,7 @@ def prepare(
     valid_files = list_inputs(request.valid) if request.valid else []
     _refuse_shared_files(files, valid_files)
     _refuse_prepared_rows([*files, *valid_files])
+    check_apart(request.out, (file.path for file in (*files, *valid_files)))
     if request.saved_workflow is not None:
         workflow = Workflow.load(request.saved_workflow)
     else:

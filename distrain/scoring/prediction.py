@@ -13,14 +13,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from distributed.client import FutureCancelledError
+from distributed.scheduler import KilledWorker
 
 from distrain.checkpoint import MANIFEST_FILE
-from distrain.errors import DataError
+from distrain.errors import ClusterError, DataError
 from distrain.loader import Dataset, Loader
 from distrain.models import WEIGHTS_FILE, SavedModel
 from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
 from distrain.scoring.side_columns import check_side_columns, side_columns
-from distrain.storage import InputFile, check_free, is_remote, list_inputs, whole_dir, whole_file
+from distrain.storage import (
+    InputFile,
+    check_apart,
+    check_free,
+    is_remote,
+    list_inputs,
+    whole_dir,
+    whole_file,
+)
 from distrain.train.saving import open_model
 
 _PIECES = ".pieces"
@@ -38,7 +48,7 @@ class PredictRequest:
     Attributes:
         model_dir: A saved model or a checkpoint, on a filesystem that every worker sees.
         inputs: Parquet files, folders, globs or URLs.
-        out: The folder to write: one file of scores per input file.
+        out: The folder to write: one file of scores per input file that has rows.
         keep: Columns to copy over from the input.
         batch_rows: Rows scored at once.
         overwrite: Whether `out` may be replaced.
@@ -87,8 +97,10 @@ def predict(
         tasks: list[tuple[Any, ...]] = []
         joins: list[tuple[tuple[Path, ...], Path]] = []
         for file, name in zip(files, _target_names(files), strict=True):
+            if file.path not in groups_of:  # no rows
+                continue
             target = partial.absolute() / name
-            pieces = _pieces(groups_of.get(file.path, []))
+            pieces = _pieces(groups_of[file.path])
             targets = [target]
             if len(pieces) > 1:
                 targets = [pieces_dir / f"{number:05d}-{name}" for number in range(len(pieces))]
@@ -115,7 +127,7 @@ def predict(
             for _ in results:
                 pass
         shutil.rmtree(pieces_dir)
-    return PredictResult(rows, len(files))
+    return PredictResult(rows, len(groups_of))
 
 
 def _pieces(groups: Sequence[RowGroup]) -> list[tuple[int, ...] | None]:
@@ -139,6 +151,8 @@ def _pieces(groups: Sequence[RowGroup]) -> list[tuple[int, ...] | None]:
 
 def join_pieces(pieces: Sequence[Path], target: Path) -> int:
     """Write the rows of some files, in order, into one, and remove them. Returns the rows."""
+    if target.exists():  # whole, by a worker that was lost before its result was known
+        return int(pq.read_metadata(target).num_rows)
     rows = 0
     schema = pq.read_schema(pieces[0])
     with (
@@ -171,7 +185,7 @@ def _results(
     completed = as_completed(in_flight)
     try:
         for future in completed:
-            yield future.result()
+            yield _result(future)
             in_flight.discard(future)
             for task in islice(waiting, 1):
                 added = client.submit(function, *task, pure=False)
@@ -181,12 +195,29 @@ def _results(
         client.cancel(list(in_flight))
 
 
+def _result(future: Any) -> int:
+    try:
+        found: int = future.result()
+    except KilledWorker as error:
+        raise ClusterError(
+            "workers died again and again while they scored",
+            where={"last worker": getattr(error.last_worker, "address", "unknown")},
+            hint="Most often for want of memory: give them more, or a smaller --batch-size.",
+        ) from None
+    except FutureCancelledError:
+        raise ClusterError(
+            "the cluster gave up tasks that score",
+            hint="The scheduler may have been restarted; start again.",
+        ) from None
+    return found
+
+
 def check_request(request: PredictRequest) -> list[InputFile]:
     """The files to score, after a look at their footers; needs no cluster.
 
     Raises:
         DataError: Model, files or kept columns cannot be used.
-        OutputError: The output folder exists already.
+        OutputError: The output folder exists already, or holds the model or an input.
     """
     return _checked(request)[0]
 
@@ -195,6 +226,7 @@ def _checked(request: PredictRequest) -> tuple[list[InputFile], Table]:
     check_free(request.out, request.overwrite)
     saved = open_model(request.model_dir)
     files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
+    check_apart(request.out, [request.model_dir, *(file.path for file in files)])
     table = read_footers([file.path for file in files], saved.schema, need_label=False)
     if SCORE_COLUMN in request.keep:
         raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")

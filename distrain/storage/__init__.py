@@ -16,6 +16,7 @@ from distrain.storage.objects import (
     has_conditional_writes,
 )
 from distrain.storage.outputs import (
+    check_apart,
     check_free,
     check_place,
     check_writable,
@@ -42,6 +43,7 @@ __all__ = [
     "Objects",
     "PAGE_BYTES",
     "StoredObject",
+    "check_apart",
     "check_free",
     "check_place",
     "check_url",

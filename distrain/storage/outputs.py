@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from distrain.errors import OutputError
@@ -99,6 +99,8 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             is making it, or writing failed.
     """
     final = Path(path)
+    if os.path.islink(final):  # what it names is made, and the link stays
+        final = final.resolve()
     partial = partial_name(final)
     try:
         with translated_errors(final), contextlib.ExitStack() as held:
@@ -151,6 +153,25 @@ def check_free(path: str | Path, replace: bool) -> None:
     with translated_errors(final):
         _refuse_taken(final, replace)
         refuse_if_being_made(final)
+
+
+def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
+    """Raise now if an output folder holds, or is, what it is made from: replacing would remove it.
+
+    Raises:
+        OutputError: One of the inputs lies in `path`; URLs do not.
+    """
+    out = Path(path).resolve()
+    for used in inputs:
+        if is_remote(used):
+            continue
+        place = Path(used).resolve()
+        if out in (place, *place.parents):
+            raise OutputError(
+                "the output's folder holds what it is made from",
+                where={"path": str(path), "input": str(used)},
+                hint="Name another folder: replacing this one would remove the input.",
+            )
 
 
 def _refuse_taken(final: Path, replace: bool) -> None:
@@ -210,11 +231,12 @@ def _swap(partial: Path, final: Path) -> None:
         partial.rename(final)
         return
     old = replaced_name(final)
-    final.rename(old)
     try:
+        final.rename(old)
         partial.rename(final)
-    except OSError:
-        old.rename(final)
+    except BaseException:  # Ctrl-C between the two as well
+        if old.exists() and not final.exists():
+            old.rename(final)
         raise
     shutil.rmtree(old, ignore_errors=True)
 

@@ -56,7 +56,8 @@ def make_locked(partial: Path) -> Iterator[None]:
     handle = os.open(new, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a filesystem without locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Not LOCK_NB: who looks at the folder holds its lock for a moment.
+            fcntl.flock(handle, fcntl.LOCK_EX)
         os.replace(new, partial)
         yield
     finally:
@@ -87,8 +88,10 @@ def remove_left(final: Path, own: Path) -> None:
     """
     for folder in filter(_is_left, _named(final, "replaced")):
         if not final.exists():
-            with contextlib.suppress(OSError):
+            try:
                 folder.rename(final)
+            except OSError:  # it is the only one, and stays
+                continue
         shutil.rmtree(folder, ignore_errors=True)
     for folder in filter(_is_left, _unfinished(final)):
         if folder != own:

@@ -174,6 +174,14 @@ def test_a_slower_network_is_worse_and_fails() -> None:
     assert not judge(make_bench(), earlier=make_bench(network=0.8, seed=1)).worse
 
 
+def test_benches_that_have_no_figure_in_common_do_not_pass() -> None:
+    before = make_bench()
+    for other in (replace(before, mode="quick"), replace(before, device="cuda"), Bench("", "")):
+        verdict = judge(before, earlier=other)
+        assert not verdict.passed
+        assert summary_lines(before, verdict)[0].startswith("FAIL: the earlier bench has no figure")
+
+
 def test_more_seconds_are_worse_and_few_repetitions_unknown() -> None:
     def of(*values: float) -> Bench:
         return Bench("quick", "cpu", measures=(Measure("all_reduce", "", "s", values),))

@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from small_jobs import CARDINALITIES, draw_rows
 
+from distrain.errors import OutputError
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
 from distrain.scoring import PredictRequest, predict, prediction
-from distrain.scoring.prediction import score_file
+from distrain.scoring.prediction import check_request, join_pieces, score_file
 from distrain.spec import MlpSpec
 
 
@@ -129,3 +130,45 @@ def test_a_file_in_pieces_of_row_groups_has_the_scores_of_the_whole(
     assert found["pieces"]["I1"].equals(rows["I1"])
     for name, column in zip(found["whole"].column_names, found["whole"].columns, strict=True):
         assert found["pieces"][name].to_pylist() == pytest.approx(column.to_pylist(), abs=1e-6)
+
+
+def test_a_folder_that_holds_an_input_or_the_model_is_not_replaced(tmp_path: Path) -> None:
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    (tmp_path / "data").mkdir()
+    pq.write_table(draw_rows(10, seed=1), tmp_path / "data" / "a.parquet")
+    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for out in ("data", "model", "link", "."):
+        request = PredictRequest(
+            tmp_path / "model", (str(tmp_path / "data"),), tmp_path / out, overwrite=True
+        )
+        with pytest.raises(OutputError, match="holds what it is made from"):
+            check_request(request)
+
+
+def test_an_input_without_rows_gets_no_scores_and_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
+    rows = draw_rows(10, seed=1)
+    inputs = tuple(str(tmp_path / name) for name in ("a.parquet", "none.parquet"))
+    pq.write_table(rows, inputs[0])
+    pq.write_table(rows.slice(0, 0), inputs[1])
+
+    def run(client, function, tasks):
+        for task in tasks:
+            yield function(*task)
+
+    monkeypatch.setattr(prediction, "_results", run)
+    out = tmp_path / "scores"
+    assert predict(PredictRequest(tmp_path / "model", inputs, out), None).files == 1
+    assert [path.name for path in out.iterdir()] == ["a.parquet"]
+
+
+def test_joining_again_after_a_worker_was_lost_finds_what_is_whole(tmp_path: Path) -> None:
+    pieces = (tmp_path / "0", tmp_path / "1")
+    for piece in pieces:
+        pq.write_table(draw_rows(5, seed=1), piece)
+    assert join_pieces(pieces, tmp_path / "all") == 10
+    assert join_pieces(pieces, tmp_path / "all") == 10

@@ -387,3 +387,33 @@ def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(tmp_path: Path, n
         check_place(tmp_path / name)
     assert [path.name for path in tmp_path.rglob("*")] == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_link_stays_and_what_it_names_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    with whole_dir(tmp_path / "out", replace=True) as folder:
+        (folder / "new").write_text("new")
+    assert names(tmp_path) == ["disk", "out"]
+    assert (tmp_path / "out").is_symlink()
+    assert names(tmp_path / "disk") == ["new"]
+
+
+def test_an_interrupt_while_the_new_folder_takes_its_place_keeps_the_old(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").write_text("old")
+    rename = Path.rename
+
+    def interrupted(self, target):
+        if Path(target) == tmp_path / "out" and ".partial-" in self.name:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        whole_dir(tmp_path / "out", replace=True) as folder,
+    ):
+        (folder / "new").write_text("new")
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == ["old"]

@@ -17,7 +17,7 @@ from distrain.errors import ClusterError
 
 PEER_S = 60.0
 """How long a process waits for its peers in each operation."""
-LIMIT_S = 900
+LIMIT_S = 3600
 """When processes end, whatever happens to those who started them."""
 
 _RANK_PROGRAM = (sys.executable, "-m", "distrain.bench.measuring.rank")

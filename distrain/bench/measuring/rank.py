@@ -81,7 +81,8 @@ class Measuring:
         """All groups, one phase after another."""
         for phase in groups_of(self.words["hosts"]):
             # Every rank takes part in making each group.
-            made = [(among, dist.new_group(among.ranks)) for among in phase]
+            peer = timedelta(seconds=self.words["peer_s"])
+            made = [(among, dist.new_group(among.ranks, timeout=peer)) for among in phase]
             for among, group in made:
                 if self.rank in among.ranks:
                     self._of_group(among, group)
@@ -160,6 +161,8 @@ class Measuring:
                 start_s = time.perf_counter()
                 dist.send(tensor, receiver)
                 dist.recv(word, receiver)  # it has arrived
+                if self.device.type == "cuda":  # NCCL's calls return before
+                    torch.cuda.synchronize(self.device)
                 rates.append(4 * len(tensor) / (time.perf_counter() - start_s))
             else:
                 dist.recv(tensor, sender)
@@ -188,12 +191,15 @@ def main() -> None:
     timeout = timedelta(seconds=words["peer_s"])
     host, port = words["store"]
     store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
+    backend = choose_backend(device)
     dist.init_process_group(
-        choose_backend(device),
+        backend,
         store=dist.PrefixStore(words["key"], store),
         rank=words["rank"],
         world_size=len(words["workers"]),
-        timeout=timeout,
+        # Who measures nothing in a phase waits for those who do.
+        timeout=timedelta(seconds=words["limit_s"]),
+        device_id=device if backend == "nccl" else None,
     )
     measuring = Measuring(words, device)
     measuring.collectives()

@@ -14,6 +14,9 @@ _WINDOWS = 12
 _WARM_UP = 3
 """Of so many windows a training's first ones are no repetitions."""
 
+_QUEUE_S = 600.0
+"""How long a training waits for its workers: one may have left."""
+
 _PHASES = ("data_wait", "copy", "forward_backward", "exchange", "optimizer", "other")
 
 
@@ -97,7 +100,7 @@ def job_spec(data: Path, sizes: Sizes, device: str, ranks: int, rows: int) -> An
     return parse_spec(
         {
             "name": "bench",
-            "data": {"train": str(data / "train")},
+            "data": {"train": str(data / "train"), "drop_last": True},
             "model": {
                 "kind": "dlrm",
                 "embedding_dim": 16,
@@ -108,11 +111,13 @@ def job_spec(data: Path, sizes: Sizes, device: str, ranks: int, rows: int) -> An
                 "global_batch_size": rows,
                 "epochs": 1_000_000,
                 "max_steps": sizes.steps,
+                "log_every_s": 0,
                 "log_every_steps": max(1, sizes.steps // _WINDOWS),
                 "optimizer": {"kind": "adagrad", "lr": 0.02},
             },
             "checkpoint": {"every_s": None, "at_end": False},
             "restart": {"max_rank_failures": 0, "max_worker_losses": 0},
+            "deadlines": {"queue_s": _QUEUE_S},
             "resources": {"num_ranks": ranks, "device": device},
         }
     )

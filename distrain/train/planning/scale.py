@@ -116,7 +116,10 @@ def predict(work: Work, machine: MachineFile) -> Scale:
         "network": traffic.network_s,
     }
     if machine.device == "cpu":  # the same cores decode, train and exchange
-        busy["compute"] += busy.pop("cores that decode")
+        here = min(work.num_ranks, machine.ranks_per_node)
+        share = min(work.threads * here, machine.cores) / machine.cores
+        together_s = busy.pop("cores that decode") + parts["compute"] * share
+        busy["compute"] = max(parts["compute"], together_s)
     ordered = sorted(busy.items(), key=lambda item: (-item[1], item[0]))
     return Scale(
         num_ranks=work.num_ranks,
@@ -213,7 +216,8 @@ def _split(sent: float, placement: str, ranks: int, here: int) -> tuple[float, f
         return sent, 0.0
     if placement == "replicated":  # an all-gather, in which all blocks pass each GPU
         return sent, sent / (ranks - 1) * (ranks / here - 1)
-    return sent * (here - 1) / (ranks - 1), sent * (ranks - here) / (ranks - 1)
+    least = ranks % here or here  # a last node with fewer ranks sends most over its NICs
+    return sent * (here - 1) / (ranks - 1), sent * (ranks - least) / (ranks - 1)
 
 
 def _all_reduce_bytes(dense_bytes: float, ranks: int, here: int) -> tuple[float, float]:

@@ -130,3 +130,9 @@ def test_a_wrong_machine_file_is_refused(change: dict[str, object], says: str) -
 def test_a_file_that_is_not_there_is_named(tmp_path: object) -> None:
     with pytest.raises(SpecError, match="cannot read the machine file"):
         load_machine(f"{tmp_path}/none.yaml")
+
+
+def test_a_node_with_a_rank_more_costs_the_network_what_that_rank_sends() -> None:
+    nine = predict(work(9), H100)
+    assert nine.network_bytes >= work(9).stores[0].sent_bytes
+    assert nine.step_s > predict(work(8), H100).step_s
