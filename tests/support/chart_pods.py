@@ -7,6 +7,7 @@ import base64
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,8 @@ class Pod:
 
     def _environment(self) -> dict[str, str]:
         given = {name: os.environ[name] for name in _OWN if name in os.environ}
+        # The commands of this environment, which need not be activated.
+        given["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{given.get('PATH', os.defpath)}"
         for each in self.container["env"]:
             if "valueFrom" in each:
                 source = each["valueFrom"]["secretKeyRef"]
