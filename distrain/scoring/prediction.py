@@ -48,7 +48,7 @@ class PredictRequest:
     Attributes:
         model_dir: A saved model or a checkpoint, on a filesystem that every worker sees.
         inputs: Parquet files, folders, globs or URLs.
-        out: The folder to write: one file of scores per input file that has rows.
+        out: The folder to write: one file of scores per input file.
         keep: Columns to copy over from the input.
         batch_rows: Rows scored at once.
         overwrite: Whether `out` may be replaced.
@@ -97,8 +97,6 @@ def predict(
         tasks: list[tuple[Any, ...]] = []
         joins: list[tuple[tuple[Path, ...], Path]] = []
         for file, name in zip(files, _target_names(files), strict=True):
-            if file.path not in groups_of:  # no rows
-                continue
             target = partial.absolute() / name
             pieces = _pieces(groups_of[file.path])
             targets = [target]
@@ -127,7 +125,7 @@ def predict(
             for _ in results:
                 pass
         shutil.rmtree(pieces_dir)
-    return PredictResult(rows, len(groups_of))
+    return PredictResult(rows, len(files))
 
 
 def _pieces(groups: Sequence[RowGroup]) -> list[tuple[int, ...] | None]:
@@ -228,6 +226,10 @@ def _checked(request: PredictRequest) -> tuple[list[InputFile], Table]:
     files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
     check_apart(request.out, [request.model_dir, *(file.path for file in files)])
     table = read_footers([file.path for file in files], saved.schema, need_label=False)
+    with_rows = {group.file for group in table.row_groups}
+    for file in files:
+        if file.path not in with_rows:
+            raise DataError("no rows in the file", where={"file": file.path}, hint="Leave it out.")
     if SCORE_COLUMN in request.keep:
         raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")
     for file in files:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_jobs import CARDINALITIES, draw_rows
 
-from distrain.errors import OutputError
+from distrain.errors import DataError, OutputError
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
 from distrain.scoring import PredictRequest, predict, prediction
@@ -146,24 +146,16 @@ def test_a_folder_that_holds_an_input_or_the_model_is_not_replaced(tmp_path: Pat
             check_request(request)
 
 
-def test_an_input_without_rows_gets_no_scores_and_fails_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_input_without_rows_is_named_before_any_is_scored(tmp_path: Path) -> None:
     schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
     save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
     rows = draw_rows(10, seed=1)
     inputs = tuple(str(tmp_path / name) for name in ("a.parquet", "none.parquet"))
     pq.write_table(rows, inputs[0])
     pq.write_table(rows.slice(0, 0), inputs[1])
-
-    def run(client, function, tasks):
-        for task in tasks:
-            yield function(*task)
-
-    monkeypatch.setattr(prediction, "_results", run)
-    out = tmp_path / "scores"
-    assert predict(PredictRequest(tmp_path / "model", inputs, out), None).files == 1
-    assert [path.name for path in out.iterdir()] == ["a.parquet"]
+    with pytest.raises(DataError, match="no rows") as caught:
+        check_request(PredictRequest(tmp_path / "model", inputs, tmp_path / "scores"))
+    assert caught.value.where["file"] == inputs[1]
 
 
 def test_joining_again_after_a_worker_was_lost_finds_what_is_whole(tmp_path: Path) -> None:

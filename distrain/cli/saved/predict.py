@@ -31,7 +31,7 @@ def command(
     checkpoint: str | None,
     as_json: bool,
 ) -> None:
-    """Write one file of scores per file of DATA that has rows, on a Dask cluster.
+    """Write one file of scores per file of DATA, on a Dask cluster.
 
     RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
 
