@@ -108,8 +108,8 @@ def test_it_stops_between_batches(store):
 
 
 @pytest.mark.slow
-def test_a_million_events_go_in_short_statements(store):
-    for first in range(0, 1_000_000, 100_000):
+def test_many_events_go_in_short_statements(store):
+    for first in range(0, 200_000, 100_000):
         now_s = store.now_s() - 8 * DAY_S
         base = {"project": "default", "owner": "alice", "kind": "job.state", "body": {"rev": 1}}
         rows = [
@@ -118,5 +118,5 @@ def test_a_million_events_go_in_short_statements(store):
         ]
         with store.db.write() as connection:
             connection.execute(insert(tables.events), rows)
-    assert store.prune(KEEP)["events"] == 999_999
-    assert store.first_seq() == 1_000_000
+    assert store.prune(KEEP)["events"] == 199_999
+    assert store.first_seq() == 200_000
