@@ -84,10 +84,18 @@ def test_prep_finds_a_taken_output_before_it_starts_workers(
 
 def test_init_refuses_a_number_of_ranks_that_cannot_train(tmp_path: Path) -> None:
     out = tmp_path / "job.yaml"
-    done = run("init", "criteo-dlrm", "--data", tmp_path, "--ranks", 5, "--out", out)
+    done = run("init", "criteo-dlrm", "--data", tmp_path, "--ranks", 99999, "--out", out)
     assert isinstance(done.exception, SpecError)
-    assert "it may be 1, 2, 3, 4, 6, 8, 12, 24" in str(done.exception)
+    assert "resources.num_ranks 99999 needs 799992 lanes, but 65536 are the most" in str(
+        done.exception
+    )
     assert not out.exists()
+
+
+def test_init_writes_lanes_that_the_ranks_divide(tmp_path: Path) -> None:
+    out = tmp_path / "job.yaml"
+    run("init", "criteo-dlrm", "--data", tmp_path, "--ranks", 16, "--out", out)
+    assert load_spec(out).train.lanes == 48
 
 
 def test_init_says_what_it_wrote_and_what_is_not_there(tmp_path: Path) -> None:

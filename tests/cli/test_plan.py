@@ -118,7 +118,7 @@ def test_tables_that_do_not_fit_are_refused(job):
 
 
 def test_a_machine_file_gives_a_prediction_for_ranks_that_are_not_here(job):
-    options = ("--set", "train.lanes=auto", "--ranks", "32", "--machine", "h100-node")
+    options = ("--ranks", "32", "--machine", "h100-node")
     plan = json.loads(planned(job, *options, "--json").splitlines()[0])  # a note follows
     scale = plan["scale"]
     assert (scale["num_ranks"], scale["nodes"], plan["tables"]["num_ranks"]) == (32, 4, 32)

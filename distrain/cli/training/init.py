@@ -33,7 +33,9 @@ def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool, as_
 
     document = PRESETS[preset](str(data), 1).model_dump(mode="json")
     document["resources"]["num_ranks"] = ranks
-    parse_spec(document)  # not every number of ranks will do
+    document["train"]["lanes"] = "auto"
+    spec = parse_spec(document)  # not every number of ranks will do
+    document["train"]["lanes"] = spec.train.lanes
     if not (data / "valid").is_dir():
         document["data"]["valid"] = []
     if out.exists() and not overwrite:

@@ -120,7 +120,8 @@ def _scale(
     from distrain.train.planning import load_machine, plan_scale
 
     machine = load_machine(machine_name)
-    spec = with_absolute_paths(load_spec(spec_file, overrides))
+    # The file's lanes are those of its own number of ranks; a step takes as long with others.
+    spec = with_absolute_paths(load_spec(spec_file, ("train.lanes=auto", *overrides)))
     checked = preflight(spec, scheduler=machine.name)  # its ranks are not to run here
     plan = plan_scale(spec, checked.inputs, machine)
     return scale_lines(plan), plan.to_json(), checked.notes
