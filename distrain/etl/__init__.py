@@ -4,6 +4,7 @@ No torch here, and no dataframe library: Arrow and NumPy inside the tasks.
 """
 
 from distrain.etl.column_group import ColumnGroup
+from distrain.etl.days import DriftBounds, Drifted
 from distrain.etl.operators import (
     Categorify,
     Clip,
@@ -24,6 +25,8 @@ __all__ = [
     "Categorify",
     "Clip",
     "ColumnGroup",
+    "DriftBounds",
+    "Drifted",
     "FillMissing",
     "ListSlice",
     "LogOp",

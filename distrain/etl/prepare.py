@@ -25,6 +25,7 @@ from pathlib import Path
 from distributed import Client
 
 from distrain.errors import DataError, InputError
+from distrain.etl.days import Drifted, Seen, Shares, drifted_columns, mean_shifts
 from distrain.etl.fitting import fit_on_cluster
 from distrain.etl.parts import Part, split_parts
 from distrain.etl.raw_lines import BadLineTally
@@ -109,6 +110,7 @@ class _Run:
             cardinalities = self._fit(train_parts)
         with self._timed("write"):
             train, valid = self._write(train_parts, valid_parts)
+        drifted = self._compare(train, valid)
         self._save_schema(cardinalities)
         if self._finish is not None:
             with self._timed("finish"):
@@ -125,6 +127,7 @@ class _Run:
             tuple(file.path for file in files),
             tuple(file.path for file in valid_files),
             self._seconds,
+            drifted,
         )
         (self._folder / PREP_JSON).write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
@@ -184,6 +187,7 @@ class _Run:
             partial(self._on_progress, "fit"),
         )
         fitted.save_document(folder)
+        self._workflow = fitted
         return cardinalities
 
     def _write(
@@ -213,6 +217,22 @@ class _Run:
             self._list_lengths[column] = (least, greatest)
         valid_report = _split_report(written[len(train) :]) if valid else None
         return _split_report(written[: len(train)]), valid_report
+
+    def _compare(self, train: SplitReport, valid: SplitReport | None) -> tuple[Drifted, ...]:
+        """Compare with the rows that the saved workflow was fitted on, or keep what these are."""
+        shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
+        if self._request.saved_workflow is None:
+            self._workflow = shares.kept_in(self._workflow)
+            self._workflow.save_document(self._folder / "workflow")
+            return ()
+        drifted = []
+        for split, report in (("train", train), ("valid", valid)):
+            if report is not None:
+                found = Shares(report.num_rows, report.missing_share, report.unknown_share)
+                drifted += drifted_columns(
+                    split, self._workflow, found, report.mean_shift, self._request.drift
+                )
+        return tuple(drifted)
 
     def _save_schema(self, cardinalities: dict[str, int]) -> None:
         schema = output_schema(
@@ -249,7 +269,8 @@ def _split_report(written: Sequence[WrittenPart]) -> SplitReport:
     for part in written:
         missing.update(part.missing)
     shares = {column: round(missing[column] / rows, 6) for column in written[0].missing}
-    return SplitReport(rows, len(written), shares)
+    seen = Seen.of_all([part.seen for part in written])
+    return SplitReport(rows, len(written), shares, seen.unknown_share(), mean_shifts(seen))
 
 
 def _no_rows(files: Sequence[InputFile], bad_lines: BadLineTally) -> DataError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import InputError
+from distrain.etl.days import DriftBounds, Drifted
 from distrain.etl.raw_lines import BadLineTally, TextLayout
 from distrain.etl.workflow import Workflow
 
@@ -39,6 +40,7 @@ class PrepRequest:
         block_bytes: Text per task.
         embedding_dim: Written to the schema of each categorical column.
         overwrite: Whether `out` may exist already, and is then replaced.
+        drift: With a saved workflow, what counts as drifted.
     """
 
     inputs: tuple[str, ...]
@@ -54,6 +56,7 @@ class PrepRequest:
     block_bytes: int = BLOCK_BYTES
     embedding_dim: int | None = None
     overwrite: bool = False
+    drift: DriftBounds = field(default_factory=DriftBounds)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(map(str, self.inputs)))
@@ -102,11 +105,17 @@ class SplitReport:
         num_rows: Rows written.
         num_files: Files written.
         missing_share: By column, the share of the input's values that were missing.
+        unknown_share: By categorical column, the share without an id of those not missing; of
+            lists, of their items.
+        mean_shift: By column that Normalize ends, how far its mean is from the fitted one, in
+            fitted standard deviations.
     """
 
     num_rows: int
     num_files: int
     missing_share: dict[str, float]
+    unknown_share: dict[str, float]
+    mean_shift: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,7 @@ class PrepResult:
         inputs: The training files.
         valid_inputs: The validation files, if they were named.
         seconds: By phase: `read`, `fit`, `write`, `total`.
+        drifted: With a saved workflow, what is no longer as in the rows that it was fitted on.
     """
 
     out: Path
@@ -130,6 +140,7 @@ class PrepResult:
     inputs: tuple[str, ...]
     valid_inputs: tuple[str, ...]
     seconds: dict[str, float]
+    drifted: tuple[Drifted, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -158,6 +169,8 @@ class PrepResult:
                 ],
             },
             "missing_share": {name: split.missing_share for name, split in written.items()},
+            "unknown_share": {name: split.unknown_share for name, split in written.items()},
+            "drifted": [one.to_json() for one in self.drifted],
             "cardinalities": self.cardinalities,
             "seconds": self.seconds,
         }

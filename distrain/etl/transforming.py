@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.days import Seen, seen_in
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import concrete
 from distrain.etl.parts import Part, located, read_part, write_parquet
@@ -27,11 +28,13 @@ class WrittenPart:
         num_rows: How many rows were written.
         missing: How many values were missing, by column, labels left out; of lists, whole lists.
         list_lengths: Least and greatest length of the lists as written, by column that holds lists.
+        seen: What the workflow made of the rows.
     """
 
     num_rows: int
     missing: dict[str, int]
     list_lengths: dict[str, tuple[int, int]]
+    seen: Seen
 
 
 def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: int) -> WrittenPart:
@@ -61,7 +64,7 @@ def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: i
         if holds_lists(features.schema.field(column).type)
     }
     bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
-    return WrittenPart(table.num_rows, missing, bounds)
+    return WrittenPart(table.num_rows, missing, bounds, seen_in(workflow, features))
 
 
 _LOAD_LOCK = threading.Lock()

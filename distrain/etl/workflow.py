@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,9 +50,13 @@ class Workflow:
     ... )
     >>> fitted.transform(pa.table({"C1": ["a", "b", "new", None]}))["C1"].to_pylist()
     [4, 3, 2, 1]
+
+    Attributes:
+        record: What `workflow.json` holds beside the groups: where what was learnt comes from.
     """
 
     groups: tuple[ColumnGroup, ...]
+    record: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -152,7 +156,11 @@ class Workflow:
         operators[stage.operator] = operator.with_fitted(fitted)
         groups = list(self.groups)
         groups[stage.group] = replace(group, operators=tuple(operators))
-        return Workflow(tuple(groups))
+        return replace(self, groups=tuple(groups))
+
+    def with_record(self, **fields: Any) -> Workflow:
+        """The workflow with these fields, JSON values, in its record."""
+        return replace(self, record={**self.record, **fields})
 
     def fit(self, tables: Iterable[pa.Table]) -> Workflow:
         """Fit every operator on tables in memory; `prepare` does the same on a cluster."""
@@ -204,7 +212,8 @@ class Workflow:
 
     def save_document(self, folder: Path) -> None:
         """Write `workflow.json` only, for vocabularies that were written where they were made."""
-        document = {"version": VERSION, "groups": [group.to_json() for group in self.groups]}
+        groups = [group.to_json() for group in self.groups]
+        document = {**self.record, "version": VERSION, "groups": groups}
         with whole_file(folder / FILE) as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
             (folder / CATEGORIES).mkdir(exist_ok=True)
@@ -226,7 +235,8 @@ class Workflow:
             raise DataError(
                 f"not a workflow document: {error!r}", where={"file": str(folder / FILE)}
             ) from None
-        return cls(groups)
+        record = {name: v for name, v in document.items() if name not in ("version", "groups")}
+        return cls(groups, record)
 
 
 def _read_document(file: Path) -> dict[str, Any]:

@@ -113,3 +113,32 @@ def test_the_fast_layout_holds_the_same_rows(
         assert is_packed(pq.read_metadata(file))
     names = {path.name for path in (tmp_path / "fast").iterdir()}
     assert names == {path.name for path in (tmp_path / "compact").iterdir()}
+
+
+def test_what_has_drifted_is_warned_of(
+    in_process: list[dict[str, Any]], tmp_path: Path, make_lines: Callable[..., list[bytes]]
+) -> None:
+    fields = [line.split(b"\t") for line in make_lines(200)]
+    for name in ("first", "second"):
+        (tmp_path / name).write_bytes(b"".join(b"\t".join(of_line) + b"\n" for of_line in fields))
+        for of_line in fields:  # the second day
+            of_line[2:4], of_line[14], of_line[15] = [b"9000", b""], b"", b"abcdef01"
+    fitted = run(tmp_path / "first", "--out", tmp_path / "out")
+    assert fitted.exit_code == 0, fitted.output
+    assert "warning" not in fitted.output
+    options = (tmp_path / "second", "--workflow", tmp_path / "out" / "workflow")
+    result = run(*options, "--out", tmp_path / "again")
+    assert result.exit_code == 0, result.output
+    warnings = [line for line in result.output.splitlines() if line.startswith("warning")]
+    told = "\n".join(warnings)
+    assert "train: the mean of I2 is 9.105 after its operators before Normalize" in told
+    assert "standard deviations from the fitted" in told
+    assert "100.0% of I3's values are missing" in told
+    assert "100.0% of C1's values are missing" in told
+    assert "100.0% of C2's values have no id, 0.0% when it was fitted" in told
+    assert "no --workflow, prep fits anew" in told
+    assert len(warnings) == 5, told  # the mean of I3 is that of what fills its gaps
+    wide = run(
+        *options, "--out", tmp_path / "wide", "--drift-mean", 1000, "--drift-share", 1, "--json"
+    )
+    assert "warning" not in wide.output

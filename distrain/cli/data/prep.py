@@ -16,11 +16,11 @@ from distrain.cli.options import (
     row_group_option,
     workers_options,
 )
-from distrain.cli.output import print_answer, print_facts, progress_console
+from distrain.cli.output import print_answer, print_facts, print_warning, progress_console
 from distrain.cli.progress_bars import WorkProgress
 
 if TYPE_CHECKING:
-    from distrain.etl import PrepRequest, PrepResult
+    from distrain.etl import Drifted, PrepRequest, PrepResult
 
 _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 
@@ -43,6 +43,20 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     "saved_workflow",
     type=PATH,
     help="Use a fitted workflow (the folder OUT/workflow of an earlier prep); fit nothing.",
+)
+@click.option(
+    "--drift-mean",
+    type=click.FloatRange(min=0),
+    default=0.5,
+    help="With --workflow: warn of continuous columns whose mean is further than so many fitted "
+    "standard deviations from the fitted mean.",
+)
+@click.option(
+    "--drift-share",
+    type=click.FloatRange(min=0),
+    default=0.1,
+    help="With --workflow: warn of columns whose share of missing values, or of values without an "
+    "id, has grown by more than this.",
 )
 @click.option(
     "--freq-threshold",
@@ -122,6 +136,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     if options["as_json"]:
         print_answer(folder=str(result.out), **result.to_json())
     _print_result(result)
+    _warn_of_drift(result)
 
 
 def _pack_splits(folder: Path, row_group_rows: int) -> None:
@@ -151,7 +166,7 @@ def _refuse_what_a_workflow_settles(context: click.Context) -> None:
 
 
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
-    from distrain.etl import PrepRequest, TextLayout, criteo_workflow
+    from distrain.etl import DriftBounds, PrepRequest, TextLayout, criteo_workflow
 
     sizes = (options["freq_threshold"], options["max_size"], options["num_buckets"])
     saved = options["saved_workflow"]
@@ -170,6 +185,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         block_bytes=options["block_mib"] << 20,
         embedding_dim=options["embedding_dim"],
         overwrite=options["overwrite"],
+        drift=DriftBounds(options["drift_mean"], options["drift_share"]),
     )
 
 
@@ -187,3 +203,29 @@ def _print_result(result: "PrepResult") -> None:
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     print_facts(lines, 20)
+
+
+_REMEDIES = {
+    "mean": "with the same data and no --workflow, prep fits anew",
+    "missing_share": "look at what writes the column; `missing_share` in prep.json has all columns",
+    "unknown_share": "with the same data and no --workflow, prep fits anew",
+}
+
+
+def _warn_of_drift(result: "PrepResult") -> None:
+    for one in result.drifted:
+        print_warning(f"warning: {one.split}: {_said(one)}; {_REMEDIES[one.what]}")
+
+
+def _said(one: "Drifted") -> str:
+    if one.what == "mean":
+        return (
+            f"the mean of {one.column} is {one.found:.4g} after its operators before Normalize, "
+            f"{abs(one.by):.2f} standard deviations from the fitted {one.fitted:.4g} "
+            f"(warned beyond {one.bound:g})"
+        )
+    which = "values are missing" if one.what == "missing_share" else "values have no id"
+    return (
+        f"{one.found:.1%} of {one.column}'s {which}, {one.fitted:.1%} when it was fitted "
+        f"(warned beyond {one.bound:.1%} more)"
+    )

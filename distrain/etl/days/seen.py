@@ -1,0 +1,122 @@
+"""How rows looked to a fitted workflow: values without an id, and means after Normalize."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.etl.lists import Lists, holds_lists
+from distrain.etl.operators import Categorify, Normalize, concrete
+from distrain.etl.workflow import Workflow
+from distrain.vocabulary import NULL_ID
+
+_FITTED_ON = "fitted_on"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Counts of some rows after a workflow; of lists, their items.
+
+    Attributes:
+        unknown: Values that had no id of their own, by categorical column.
+        not_missing: Values that were not missing, by categorical column.
+        sums: The sum of the values written, by column whose last operator is Normalize.
+        numbers: How many values that are.
+    """
+
+    unknown: Mapping[str, int]
+    not_missing: Mapping[str, int]
+    sums: Mapping[str, float]
+    numbers: Mapping[str, int]
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Seen]) -> Seen:
+        """The counts of several parts together, added in their order."""
+        unknown: Counter[str] = Counter()
+        not_missing: Counter[str] = Counter()
+        sums = dict.fromkeys(parts[0].sums, 0.0)
+        numbers: Counter[str] = Counter()
+        for part in parts:
+            unknown.update(part.unknown)
+            not_missing.update(part.not_missing)
+            numbers.update(part.numbers)
+            for column, found in part.sums.items():
+                sums[column] += found
+        return cls(unknown, not_missing, sums, numbers)
+
+    def unknown_share(self) -> dict[str, float]:
+        """Of the values that were not missing, the share without an id, by categorical column."""
+        return {
+            column: round(count / max(self.not_missing[column], 1), 6)
+            for column, count in self.unknown.items()
+        }
+
+
+def seen_in(workflow: Workflow, written: pa.Table) -> Seen:
+    """Count what the workflow made of some rows."""
+    unknown, not_missing, sums, numbers = {}, {}, {}, {}
+    for group in workflow.groups:
+        last = group.operators[-1] if group.operators else None
+        for column in group.columns:
+            if isinstance(last, Categorify):
+                ids = _items(written[column])
+                first = last.vocabularies[column].first_value_id
+                not_missing[column] = len(ids) - int(np.count_nonzero(ids == NULL_ID))
+                unknown[column] = not_missing[column] - int(np.count_nonzero(ids >= first))
+            elif isinstance(last, Normalize):
+                values = _items(written[column])
+                sums[column] = float(values.sum(dtype=np.float64))
+                numbers[column] = len(values)
+    return Seen(unknown, not_missing, sums, numbers)
+
+
+def mean_shifts(seen: Seen) -> dict[str, float]:
+    """By column that Normalize ends, how far the mean is from the fitted one, in its deviations."""
+    return {column: found / max(seen.numbers[column], 1) for column, found in seen.sums.items()}
+
+
+def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    values = concrete(column)
+    if holds_lists(values.type):
+        values = Lists.of(values).items
+    items: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return items
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What share of a split's values was missing, and what share of the others had no id.
+
+    Attributes:
+        rows: The split's rows.
+        missing: By column; of lists, whole lists.
+        unknown: By categorical column; of lists, their items.
+    """
+
+    rows: int
+    missing: Mapping[str, float]
+    unknown: Mapping[str, float]
+
+    def kept_in(self, workflow: Workflow) -> Workflow:
+        """The workflow that says in `workflow.json` that these are of the rows it was fitted on."""
+        fitted_on = {
+            "rows": self.rows,
+            "missing_share": dict(self.missing),
+            "unknown_share": dict(self.unknown),
+        }
+        return workflow.with_record(**{_FITTED_ON: fitted_on})
+
+    @classmethod
+    def of_fit(cls, workflow: Workflow) -> Self | None:
+        """Those of the rows that a workflow was fitted on; `None` if it does not say."""
+        found = workflow.record.get(_FITTED_ON)
+        if not isinstance(found, Mapping):
+            return None
+        return cls(
+            found.get("rows", 0), found.get("missing_share", {}), found.get("unknown_share", {})
+        )
