@@ -166,6 +166,11 @@ class Quota:
     max_queued_per_user: int | None = 100
     max_priority: int = 0
 
+    @property
+    def counts_queued(self) -> bool:
+        """Whether jobs in the queue are counted at all."""
+        return self.max_queued is not None or self.max_queued_per_user is not None
+
 
 @dataclass(frozen=True)
 class Lease:

@@ -76,10 +76,23 @@ class Wanted:
     where: str
 
 
-def check(
-    service: Parts, caller: Principal, wanted: Wanted
-) -> tuple[str, JobSpec, int, dict[str, str]]:
-    """What a submission comes to: cluster, spec, priority, tags.
+@dataclass(frozen=True)
+class Checked:
+    """What a submission comes to.
+
+    Attributes:
+        is_counted: Whether the project's quota counts the jobs in the queue.
+    """
+
+    cluster: str
+    spec: JobSpec
+    priority: int
+    tags: Mapping[str, str]
+    is_counted: bool
+
+
+def check(service: Parts, caller: Principal, wanted: Wanted) -> Checked:
+    """What a submission comes to.
 
     Raises:
         Problem: `not_found` (project, cluster), `forbidden` (role, priority), `bad_spec`.
@@ -94,19 +107,19 @@ def check(
         raise bad_spec(mistakes)
     priority = judged.spec.queue.priority if wanted.priority is None else wanted.priority
     check_priority(service.settings, caller, wanted.project, cluster, quota, priority)
-    return cluster, judged.spec, priority, tags
+    return Checked(cluster, judged.spec, priority, tags, quota.counts_queued)
 
 
 def new_job(
     settings: Settings,
     caller: Principal,
     project: str,
-    checked: tuple[str, JobSpec, int, dict[str, str]],
+    checked: Checked,
     now_s: float,
     parent: str | None = None,
 ) -> NewJob:
     """The job that a checked submission makes."""
-    cluster, spec, priority, tags = checked
+    cluster, spec = checked.cluster, checked.spec
     moment = datetime.fromtimestamp(now_s, UTC)
     job_id = f"{spec.name}-{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(5)}"
     return NewJob(
@@ -115,11 +128,11 @@ def new_job(
         owner=caller.user,
         name=spec.name,
         cluster=cluster,
-        priority=priority,
+        priority=checked.priority,
         num_ranks=spec.resources.num_ranks,
         run_dir=f"{settings.run_place(cluster)}/{project}/{job_id}",
         spec=spec.model_dump(mode="json"),
-        tags=tags,
+        tags=checked.tags,
         parent=parent,
     )
 

@@ -35,10 +35,11 @@ def test_a_quota_of_ten_lets_ten_of_fifty_in(store, second):
     assert len(store.jobs(JobFilter(project="small"), limit=100)) == 10
 
 
-def test_one_key_makes_one_job(store, second):
+@pytest.mark.parametrize("is_counted", [False, True], ids=["uncounted", "counted"])
+def test_one_key_makes_one_job(store, second, is_counted):
     key = Key("alice", "the-same", "0" * 64)
     inputs = [(at, new_job()) for at in (store, second) for _ in range(10)]
-    answers = _at_once(lambda pair: pair[0].submit(pair[1], key), inputs)
+    answers = _at_once(lambda pair: pair[0].submit(pair[1], key, is_counted=is_counted), inputs)
     assert len({job.id for job, _ in answers}) == 1
     assert [created for _, created in answers].count(True) == 1
     assert len(store.jobs(JobFilter(), limit=100)) == 1

@@ -31,6 +31,7 @@ from distrain.service.api.preflights import start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.showing import contact_of, etag, job_document
 from distrain.service.api.submission import (
+    Checked,
     IdempotencyKey,
     Wanted,
     again,
@@ -45,7 +46,7 @@ from distrain.service.api.submission import (
 )
 from distrain.service.decide import utc
 from distrain.service.store import Deed, NotNow
-from distrain.service.values import Job, NewJob
+from distrain.service.values import Job, Key, NewJob
 
 router = APIRouter(tags=["jobs"], dependencies=[Counted])
 
@@ -84,7 +85,7 @@ def submit(
         wanted = Wanted(body.project, body.cluster, body.spec, body.priority, body.tags, "/spec")
         checked = check(service, caller, wanted)
         new = new_job(service.settings, caller, body.project, checked, service.now_s())
-        job, is_new = service.store.submit(new, taken, _told(request, new))
+        job, is_new = _put(request, service, new, taken, checked)
         audit_note(request).written = is_new
     return _made(request, service, job, 201 if is_new else 200)
 
@@ -120,7 +121,7 @@ def clone(
         )
         checked = check(service, caller, wanted)
         new = new_job(service.settings, caller, parent.project, checked, service.now_s(), parent.id)
-        job, is_new = service.store.submit(new, taken, _told(request, new))
+        job, is_new = _put(request, service, new, taken, checked)
         audit_note(request).written = is_new
     return _made(request, service, job, 201 if is_new else 200)
 
@@ -227,6 +228,13 @@ def _placement(service: Parts, cluster: str, num_ranks: int | None) -> Placement
         workers=dict(row.state.get("workers") or {}) if row else None,
         observed_at=utc(row.observed_at_s) if row else None,
     )
+
+
+def _put(
+    request: Request, service: Parts, new: NewJob, key: Key, checked: Checked
+) -> tuple[Job, bool]:
+    deed = _told(request, new)
+    return service.store.submit(new, key, deed, is_counted=checked.is_counted)
 
 
 def _made(request: Request, service: Parts, job: Job, status: int) -> Response:

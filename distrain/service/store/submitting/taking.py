@@ -1,5 +1,8 @@
 """Jobs that come in: each with its spec, tags, key and event in one transaction, within the quota.
 
+On PostgreSQL all rows of a new job are one statement; it is the whole transaction where the
+project's quota counts nothing.
+
 Two requests with one key meet at the key's row, which is written first: the second waits there
 until the first has ended, and then finds its job. Two requests of one project meet at the project's
 row, locked last, so that what the quota counts does not change until the transaction ends.
@@ -21,46 +24,32 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import DBAPIError
 
 from distrain.jobs import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.auditing import Deed, put_deed
-from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
+from distrain.service.store.engine import Database
 from distrain.service.store.errors import (
-    KeyInFlight,
-    KeyReused,
     NotNow,
     NotThere,
     quota_exceeded,
 )
+from distrain.service.store.submitting.keys import (
+    find_key,
+    first_job,
+    found,
+    keys_in_flight,
+    take_key,
+)
+from distrain.service.store.submitting.one_statement import fresh, put_all, written
 from distrain.service.values import Intent, Job, Key, NewJob, Phase, Quota
 
 WITH_WORKERS = tuple(
     state.value for state in JobState if state.holds_workers or state is JobState.RESTARTING
 )
-_LOCK_NOT_AVAILABLE = "55P03"
 _jobs = tables.jobs
-_keys = tables.idempotency
 
 # Statements of each submission, made once: SQLAlchemy takes longer to make one than to run it.
-_FIND_KEY = select(_keys.c.body_sha256, _keys.c.job_id).where(
-    _keys.c.owner == bindparam("of_owner"), _keys.c.key == bindparam("of_key")
-)
-_TAKE_KEY = {
-    "postgresql": postgres_insert(_keys)
-    .values(created_at_s=POSTGRES_NOW)
-    .on_conflict_do_nothing()
-    .returning(_keys.c.created_at_s),
-    "sqlite": sqlite_insert(_keys)
-    .values(created_at_s=SQLITE_NOW)
-    .on_conflict_do_nothing()
-    .returning(_keys.c.created_at_s),
-}
-_FIND_JOB = select(_jobs).where(_jobs.c.id == bindparam("job_id"))
-_LOCK_JOB = _FIND_JOB.with_for_update()
 _QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("project"))
 _LOCK_PROJECT = _QUOTA.with_for_update()
 _PUT_JOB = insert(_jobs).returning(_jobs.c.seq)
@@ -73,13 +62,17 @@ class Submitting:
 
     db: Database
 
-    def submit(self, new: NewJob, key: Key, deed: Deed | None = None) -> tuple[Job, bool]:
+    def submit(
+        self, new: NewJob, key: Key, deed: Deed | None = None, *, is_counted: bool = True
+    ) -> tuple[Job, bool]:
         """Take a job, or find the one that the same request made before.
 
         Args:
             new: The job.
             key: Of the request.
             deed: The audit row that is written if the job is new.
+            is_counted: Whether the project's quota counted jobs when the caller read it. It may
+                have changed since: this says only what is tried first.
 
         Returns:
             The job, and whether it is new.
@@ -90,16 +83,25 @@ class Submitting:
             KeyInFlight: The key's first request has not ended.
             QuotaExceeded: The project has too many waiting jobs.
         """
-
-        def work(connection: Connection) -> tuple[Job, bool]:
-            known, now_s = _take_key(connection, key, new.id, self.db)
+        if self.db.is_postgres and not is_counted:
+            with self.db.read() as connection:
+                job = _put_all(connection, new, key, deed, unless_counted=True)
+            if job is not None:
+                return job, True
+            known = self.find_key(key)
             if known is not None:
                 return known, False
-            job = _insert(connection, new, now_s)
-            rows.tell(connection, [(job, rows.STATE, None)], now_s)
-            if deed is not None:
-                put_deed(connection, deed, now_s)
-            _see_quota(connection, job)
+
+        def work(connection: Connection) -> tuple[Job, bool]:
+            if self.db.is_postgres:
+                job = _put_all(connection, new, key, deed, unless_counted=False)
+                known = None if job is not None else find_key(connection, key)
+            else:
+                known, now_s = take_key(connection, key, new.id, self.db)
+                job = _put_each(connection, new, deed, now_s) if known is None else None
+            if job is None:
+                return first_job(known), False
+            _see_quota(connection, job, is_counted)
             return job, True
 
         return self.db.together(work)
@@ -112,7 +114,7 @@ class Submitting:
             KeyReused: The key came with another body.
         """
         with self.db.read() as connection:
-            return _find_key(connection, key)
+            return find_key(connection, key)
 
     def resume(
         self,
@@ -137,7 +139,7 @@ class Submitting:
             QuotaExceeded: The project has too many waiting jobs.
         """
         with self.db.write() as connection:
-            known, now_s = _take_key(connection, key, job_id, self.db)
+            known, now_s = take_key(connection, key, job_id, self.db)
             if known is not None:
                 return known, False
             before = found(connection, job_id, lock=True)
@@ -159,25 +161,6 @@ class Submitting:
         return job, True
 
 
-def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
-    """A job that must exist.
-
-    Raises:
-        NotThere: It does not.
-    """
-    row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
-    if row is None:
-        raise no_such_job(job_id)
-    return rows.job_of(row)
-
-
-def no_such_job(job_id: str) -> NotThere:
-    """Make the error."""
-    return NotThere(
-        "no such job", where={"job": job_id}, hint="`distrain jobs` lists those that you may see."
-    )
-
-
 def waiting() -> ColumnElement[bool]:
     """Jobs that have not ended and hold no workers, as quotas count them."""
     return and_(_jobs.c.finished_at_s.is_(None), _jobs.c.state.not_in(WITH_WORKERS))
@@ -189,50 +172,23 @@ _COUNT_WAITING = select(
 ).where(_jobs.c.project == bindparam("of_project"), waiting())
 
 
-def _take_key(
-    connection: Connection, key: Key, job_id: str, db: Database
-) -> tuple[Job | None, float]:
-    """The job that the key has made, or `None` where it is taken now; and the database's clock.
-
-    The clock comes with the key's row: each statement of a submission is a round trip.
-    """
-    row = dataclasses.asdict(key) | {"job_id": job_id}
-    try:
-        taken = connection.execute(_TAKE_KEY[connection.dialect.name], row).first()
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
-            raise
-        raise KeyInFlight(
-            "the first request with this key has not ended", hint="Send the same request again."
-        ) from error
-    if taken is not None:
-        return None, float(taken.created_at_s)
-    return _find_key(connection, key), db.now_s(connection)
+def _put_all(
+    connection: Connection, new: NewJob, key: Key, deed: Deed | None, *, unless_counted: bool
+) -> Job | None:
+    with keys_in_flight():
+        return put_all(connection, new, key, deed, unless_counted=unless_counted)
 
 
-def _find_key(connection: Connection, key: Key) -> Job | None:
-    row = connection.execute(_FIND_KEY, {"of_owner": key.owner, "of_key": key.key}).first()
-    if row is None:
-        return None
-    if row.body_sha256 != key.body_sha256:
-        raise KeyReused(
-            "the idempotency key came before, with another request",
-            where={"job of that request": row.job_id},
-            hint="Take a new key for a new request.",
-        )
-    return found(connection, row.job_id)
-
-
-def _see_quota(connection: Connection, job: Job) -> None:
+def _see_quota(connection: Connection, job: Job, is_counted: bool = False) -> None:
     """Lock the project, and see that its quota allows a job that is in the queue already.
 
     This comes last in its transaction, so that requests wait for each other as shortly as can be;
-    they do not where there is nothing to count.
+    they do not where there is nothing to count, unless `is_counted` says that there is.
     """
-    if not _counts(_quota(connection, _QUOTA, job.project)):
+    if not is_counted and not _quota(connection, _QUOTA, job.project).counts_queued:
         return
     quota = _quota(connection, _LOCK_PROJECT, job.project)  # perhaps another by now
-    if not _counts(quota):
+    if not quota.counts_queued:
         return
     own = quota.max_queued_per_user
     of = {"of_project": job.project, "of_owner": job.owner}
@@ -250,20 +206,16 @@ def _quota(connection: Connection, statement: Select[Any], project: str) -> Quot
     return Quota(**row.quota)
 
 
-def _counts(quota: Quota) -> bool:
-    return quota.max_queued is not None or quota.max_queued_per_user is not None
-
-
-def _insert(connection: Connection, new: NewJob, now_s: float) -> Job:
-    fields = {f.name: getattr(new, f.name) for f in dataclasses.fields(new) if f.name != "spec"}
-    fields["tags"] = dict(new.tags)
-    job = Job(seq=0, created_at_s=now_s, **fields)
-    columns = {f.name: getattr(job, f.name) for f in dataclasses.fields(job) if f.name != "seq"}
-    columns |= {"phase": job.phase.value, "intent": job.intent.value}
-    columns["progress"] = {}
-    job = dataclasses.replace(job, seq=connection.execute(_PUT_JOB, columns).scalar_one())
+def _put_each(connection: Connection, new: NewJob, deed: Deed | None, now_s: float) -> Job:
+    """Write a job's rows with a statement for each table."""
+    job = fresh(new, now_s)
+    row = written(job) | {"created_at_s": now_s}
+    job = dataclasses.replace(job, seq=connection.execute(_PUT_JOB, row).scalar_one())
     connection.execute(_PUT_SPEC, {"job_id": new.id, "document": dict(new.spec)})
     put_tags(connection, job)
+    rows.tell(connection, [(job, rows.STATE, None)], now_s)
+    if deed is not None:
+        put_deed(connection, deed, now_s)
     return job
 
 
