@@ -59,9 +59,63 @@ def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list
 
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
     """Some columns of a part's rows."""
-    with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:
-        table = file.read_row_groups(list(part.row_groups), list(columns), use_threads=False)
+    if part.path.endswith(STAGED_SUFFIX):
+        table = _read_staged(part.path, columns)
+    else:
+        with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:
+            table = file.read_row_groups(list(part.row_groups), list(columns), use_threads=False)
     return table.slice(part.skip_rows, part.num_rows).select(list(columns))
+
+
+STAGED_SUFFIX = ".arrow"
+
+
+class StagedRows:
+    """A staging file that is being written.
+
+    Attributes:
+        num_rows: How many rows it has by now.
+    """
+
+    def __init__(self, writer: pa.ipc.RecordBatchFileWriter):
+        self._writer = writer
+        self.num_rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows."""
+        self._writer.write_table(table)
+        self.num_rows += table.num_rows
+
+
+@contextmanager
+def write_staged(path: Path, schema: pa.Schema) -> Iterator[StagedRows]:
+    """Write rows to a staging file, which is there at the end if it has any.
+
+    Read as often as the fit has passes, and thrown away, so it is neither encoded nor compressed:
+    an Arrow file that its readers map into memory. The folder must exist, as for `write_parquet`.
+    """
+    partial = partial_name(path)
+    try:
+        with translated_errors(path):
+            with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+                staged = StagedRows(writer)
+                yield staged
+            if staged.num_rows:
+                partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
+    try:
+        with pa.memory_map(path) as file:
+            return pa.ipc.open_file(file).read_all().select(list(columns))
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"staged rows cannot be read: {str(error).splitlines()[0]}",
+            where={"file": path},
+            hint="All workers must see the output's folder; prepare the files again.",
+        ) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Text files to staging files: typed parquet, one file per block of lines, gone after the run.
+"""Text files to staging files: typed Arrow files, one per block of lines, gone after the run.
 
 A plain file is cut into byte ranges, read by as many tasks: a line belongs to the range that holds
 its first byte. A compressed file can only be read from its start, so one task streams it, block
@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.etl.parts import Part, write_parquet
+from distrain.etl.parts import STAGED_SUFFIX, Part, write_staged
 from distrain.etl.raw_lines import (
     RAW_COLUMNS,
+    STAGED_SCHEMA,
     BadLine,
     BadLineTally,
     TextLayout,
-    num_lines,
     parse_lines,
     shown,
     split_bad_lines,
@@ -30,6 +32,8 @@ from distrain.etl.raw_lines import (
 from distrain.storage import InputFile, open_input
 
 _LONGEST_LINE_BYTES = 1 << 20
+# Text that is parsed and written before more is read: it stays in the processor's cache.
+_PIECE_BYTES = 4 << 20
 _COUNT_BYTES = 8 << 20
 _TAIL_BYTES = 64 << 10
 
@@ -63,13 +67,19 @@ def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[Te
     return [TextRange(file.path, s, min(s + block_bytes, file.size_bytes)) for s in starts]
 
 
-def read_blocks(text: TextRange, block_bytes: int) -> Iterator[bytes]:
-    """The blocks of a range, each of whole lines."""
+def read_pieces(text: TextRange, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """A range's text in pieces of whole lines, in order, each with the number of its block.
+
+    A plain range is one block; a compressed file has one for each `block_bytes`.
+    """
     with open_input(text.path) as handle:
         if text.codec is None:
-            yield _read_range(handle, text)
+            for piece in _read_range(handle, text):
+                yield 0, piece
         else:
-            yield from _stream(handle, text, block_bytes)
+            for number, block in enumerate(_stream(handle, text, block_bytes)):
+                for piece in _cut(block):
+                    yield number, piece
 
 
 def check_stream(text: TextRange) -> None:
@@ -99,26 +109,48 @@ def count_lines_before(text: TextRange) -> int:
         return total + 1 if text.start else 0
 
 
-def _read_range(handle: IO[bytes], text: TextRange) -> bytes:
+def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
     assert text.stop is not None
     # One byte early: a line that starts exactly at `start` follows a line end at `start - 1`.
-    first = max(text.start - 1, 0)
-    handle.seek(first)
-    data = handle.read(text.stop - first)
-    if len(data) < text.stop - first:
-        raise DataError(
-            "the file became shorter while it was read",
-            where={"file": text.path},
-            hint="Another program may still be writing it.",
-        )
-    if text.start:
-        cut = data.find(b"\n")
-        if cut < 0:
-            return b""
-        data = data[cut + 1 :]
-    if not data or data.endswith(b"\n"):
-        return data
-    return data + _rest_of_line(handle, text)
+    left = text.stop - max(text.start - 1, 0)
+    handle.seek(max(text.start - 1, 0))
+    within_line_before = text.start > 0
+    rest = b""
+    while left:
+        data = handle.read(min(left, _PIECE_BYTES))
+        if not data:
+            raise DataError(
+                "the file became shorter while it was read",
+                where={"file": text.path},
+                hint="Another program may still be writing it.",
+            )
+        left -= len(data)
+        if within_line_before:
+            if (end := data.find(b"\n")) < 0:
+                continue
+            data, within_line_before = data[end + 1 :], False
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield rest + data[:cut]
+            rest = data[cut:]
+        else:
+            rest += data
+            if len(rest) > max(_LONGEST_LINE_BYTES, _PIECE_BYTES):
+                raise _no_line_end(text, _LONGEST_LINE_BYTES)
+    if rest:
+        yield rest + _rest_of_line(handle, text)
+
+
+def _cut(block: bytes) -> Iterator[bytes]:
+    """A block of whole lines in pieces of whole lines."""
+    begin = 0
+    while len(block) - begin > _PIECE_BYTES:
+        end = block.rfind(b"\n", begin, begin + _PIECE_BYTES) + 1
+        if not end:  # a line longer than a piece
+            break
+        yield block[begin:end]
+        begin = end
+    yield block[begin:] if begin else block
 
 
 def _rest_of_line(handle: IO[bytes], text: TextRange) -> bytes:
@@ -204,31 +236,42 @@ class StagedText:
 def stage_text(
     text: TextRange, layout: TextLayout, skip_bad_lines: bool, block_bytes: int, stem: str
 ) -> StagedText:
-    """Parse a range and write its rows to `STEM-00000.parquet`, ..."""
+    """Parse a range and write the rows of each block to `STEM-00000.arrow`, ..."""
     parts: list[Part] = []
     tally = BadLineTally()
     lines = 0
-    for number, block in enumerate(read_blocks(text, block_bytes)):
-        try:
-            if layout.header and number == 0 and text.start == 0:
-                block = _without_header(block, layout, text.path)
-                lines += 1
-            table, bad = _parse(block, layout, skip_bad_lines, text.path)
-            if bad and not skip_bad_lines:
-                before = lines + count_lines_before(text)
-                raise bad[0].at(text.path, before).error()
-        except DataError:
-            check_stream(text)  # or a damaged file would be told as a mistake of its writer
-            raise
-        tally = tally.merged(BadLineTally.of(bad).shifted(text.path, lines))
-        lines += num_lines(block)
-        if table.num_rows:
-            path = Path(f"{stem}-{number:05d}.parquet")
-            # Read twice and thrown away: cheap to write counts more than small.
-            plain = {"use_dictionary": False, "write_statistics": False}
-            write_parquet(table, path, compression="lz4", row_group_size=table.num_rows, **plain)
-            parts.append(Part(str(path), (0,), table.num_rows, text.path))
+    has_header = layout.header and text.start == 0
+    for number, block in groupby(read_pieces(text, block_bytes), key=itemgetter(0)):
+        path = Path(f"{stem}-{number:05d}{STAGED_SUFFIX}")
+        with write_staged(path, STAGED_SCHEMA) as staged:
+            for _, piece in block:
+                if has_header:
+                    piece, has_header = _without_header(piece, layout, text.path), False
+                    lines += 1
+                table, bad = _parse_or_explain(piece, layout, skip_bad_lines, text, lines)
+                tally = tally.merged(BadLineTally.of(bad).shifted(text.path, lines))
+                lines += table.num_rows + len(bad)
+                staged.write(table)
+        if staged.num_rows:
+            parts.append(Part(str(path), (0,), staged.num_rows, text.path))
     return StagedText(tuple(parts), lines, tally)
+
+
+def _parse_or_explain(
+    piece: bytes, layout: TextLayout, skip_bad_lines: bool, text: TextRange, lines_before: int
+) -> tuple[pa.Table, list[BadLine]]:
+    """The rows of a piece and its bad lines; raises if there are some that are not to be skipped.
+
+    `lines_before` are those of the range before the piece.
+    """
+    try:
+        table, bad = _parse(piece, layout, skip_bad_lines, text.path)
+        if bad and not skip_bad_lines:
+            raise bad[0].at(text.path, lines_before + count_lines_before(text)).error()
+    except DataError:
+        check_stream(text)  # or a damaged file would be told as a mistake of its writer
+        raise
+    return table, bad
 
 
 def _parse(

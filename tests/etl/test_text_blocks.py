@@ -1,7 +1,7 @@
 """Files cut into blocks of whole lines."""
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import DataError
-from distrain.etl.raw_lines import TextLayout
+from distrain.etl import staging
+from distrain.etl.parts import read_part
+from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
 from distrain.etl.reading import detect_format
 from distrain.etl.staging import (
     TextRange,
     count_lines_before,
     plan_ranges,
-    read_blocks,
+    read_pieces,
     stage_text,
 )
 from distrain.storage import InputFile
@@ -27,7 +29,15 @@ def write_zstd(path: Path, content: bytes) -> None:
         stream.write(content)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.fixture(params=[16, staging._PIECE_BYTES], ids=["small pieces", "usual pieces"])
+def piece_bytes(request: pytest.FixtureRequest) -> Iterator[int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "_PIECE_BYTES", request.param)
+        yield request.param
+
+
+@pytest.mark.usefixtures("piece_bytes")
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=9).map(lambda b: b.replace(b"\n", b"")), min_size=1),
        st.integers(1, 40), st.booleans())  # fmt: skip
 def test_byte_ranges_hold_each_line_once_in_order(
@@ -39,7 +49,7 @@ def test_byte_ranges_hold_each_line_once_in_order(
     file = InputFile(str(path), len(content))
     read = b""
     for text in plan_ranges(file, None, block_bytes):
-        (block,) = read_blocks(text, block_bytes)
+        block = b"".join(piece for _, piece in read_pieces(text, block_bytes))
         if block:
             assert count_lines_before(text) == read.count(b"\n")
         read += block
@@ -58,10 +68,33 @@ def test_compressed_files_come_in_whole_lines(
     else:
         write_zstd(path, content)
     assert detect_format(str(path)) == codec
-    blocks = list(read_blocks(TextRange(str(path), codec=codec), block_bytes))
-    assert b"".join(blocks) == content
-    assert all(block.endswith(b"\n") for block in blocks[:-1])
-    assert len(blocks) == 1 or block_bytes < 10**6
+    pieces = list(read_pieces(TextRange(str(path), codec=codec), block_bytes))
+    assert b"".join(piece for _, piece in pieces) == content
+    assert all(piece.endswith(b"\n") for _, piece in pieces[:-1])
+    assert [number for number, _ in pieces] == list(range(len(pieces)))
+    assert len(pieces) == 1 or block_bytes < 10**6
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_pieces_of_a_block_are_one_staging_file_with_the_rows_in_order(
+    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str | None, piece_bytes: int
+) -> None:
+    good = make_lines(60)
+    lines = [*good[:20], b"bad", *good[20:50], b"", *good[50:]]
+    content = b"\n".join(lines) + b"\n"
+    path = tmp_path / "raw"
+    path.write_bytes(gzip.compress(content) if codec else content)
+    ranges = plan_ranges(InputFile(str(path), len(content)), codec, len(content))
+    (text,) = ranges
+    staged = stage_text(text, TextLayout(), True, len(content) + 1, str(tmp_path / "staged"))
+    (part,) = staged.parts
+    assert read_part(part, RAW_COLUMNS).equals(parse_lines(b"\n".join(good), TextLayout()))
+    assert (staged.num_lines, part.num_rows) == (62, 60)
+    assert [bad.line for bad in staged.bad_lines.examples] == [21, 52]
+    with pytest.raises(DataError) as caught:
+        stage_text(text, TextLayout(), False, len(content) + 1, str(tmp_path / "stopped"))
+    assert caught.value.where["line"] == 21
+    assert [found.name for found in tmp_path.glob("*.arrow*")] == [Path(part.path).name]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
@@ -77,7 +110,7 @@ def test_a_compressed_file_cut_short_is_named(
         write_zstd(path, content)
     path.write_bytes(path.read_bytes()[:-lost])
     with pytest.raises(DataError, match=f"the {codec} file cannot be decompressed") as caught:
-        list(read_blocks(TextRange(str(path), codec=codec), 1000))
+        list(read_pieces(TextRange(str(path), codec=codec), 1000))
     assert caught.value.where["file"] == str(path)
 
 
@@ -104,16 +137,16 @@ def test_a_file_without_line_ends_is_refused(tmp_path: Path) -> None:
     plain.write_bytes(b"7" * (3 << 20))
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     with pytest.raises(DataError, match="no line end within 1,048,576 bytes"):
-        list(read_blocks(plan_ranges(InputFile(str(plain), 3 << 20), None, 1000)[0], 1000))
+        list(read_pieces(plan_ranges(InputFile(str(plain), 3 << 20), None, 1000)[0], 1000))
     with pytest.raises(DataError, match="no line end within"):
-        list(read_blocks(TextRange(str(packed), codec="gzip"), 1000))
+        list(read_pieces(TextRange(str(packed), codec="gzip"), 1000))
 
 
 def test_a_file_that_shrinks_is_named(tmp_path: Path) -> None:
     path = tmp_path / "raw.tsv"
     path.write_bytes(b"1\n2\n")
     with pytest.raises(DataError, match="became shorter"):
-        list(read_blocks(TextRange(str(path), 0, 10), 10))
+        list(read_pieces(TextRange(str(path), 0, 10), 10))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +166,8 @@ def test_lines_of_an_object_store_are_read_to_their_ends() -> None:
     with object_stores.serving("raw-lines") as filesystem:
         filesystem.pipe("raw-lines/day_0", content)
         file = InputFile("s3://raw-lines/day_0", len(content))
-        blocks = [b"".join(read_blocks(t, 9_000)) for t in plan_ranges(file, None, 9_000)]
+        ranges = plan_ranges(file, None, 9_000)
+        blocks = [b"".join(piece for _, piece in read_pieces(t, 9_000)) for t in ranges]
     assert b"".join(blocks) == content
     assert len(blocks) == len(content) // 9_000 + 1
 
@@ -141,4 +175,4 @@ def test_lines_of_an_object_store_are_read_to_their_ends() -> None:
 def test_a_line_that_goes_on_for_ever_is_refused(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(b"x" * (3 << 20))
     with pytest.raises(DataError, match="no line end within 1,048,576 bytes"):
-        list(read_blocks(TextRange(str(tmp_path / "raw"), 0, 100), 100))
+        list(read_pieces(TextRange(str(tmp_path / "raw"), 0, 100), 100))

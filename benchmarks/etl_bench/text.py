@@ -1,0 +1,53 @@
+"""Criteo-shaped text: two nearly unique columns, the others skewed, one value in ten missing."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+COLUMNS = ("label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27)))
+_ROWS_AT_ONCE = 100_000
+_UNIQUE = (3, 12)
+_CARDINALITIES = (1_000, 500, 0, 200_000, 300, 20, 10_000, 600, 3, 50_000, 5_000, 0, 3_000)
+_SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct
+
+
+def write_text(path: Path, rows: int, seed: int = 1) -> None:
+    """Write `rows` lines; those of a longer file begin with those of a shorter one."""
+    rng = np.random.default_rng(seed)
+    with path.open("wb") as file:
+        for first in range(0, rows, _ROWS_AT_ONCE):
+            lines = _lines(rng, first)
+            file.write(b"".join(lines[: min(_ROWS_AT_ONCE, rows - first)]))
+
+
+def _lines(rng: np.random.Generator, first_row: int) -> list[bytes]:
+    count = _ROWS_AT_ONCE
+    columns = [(rng.random(count) < 0.25).astype(np.uint8).astype("S1")]
+    for n in range(13):
+        numbers = np.floor(rng.lognormal(0.5 + n / 4, 1.6, count)).astype(np.int64)
+        columns.append(_with_gaps(rng, numbers.astype("S11"), 0.1 if n % 3 else 0.0))
+    for n in range(1, 27):
+        ids = _ids(rng, n, count, first_row)
+        columns.append(_with_gaps(rng, _hex(ids * _SPREAD % 2**32), 0.1 if n % 4 == 0 else 0.0))
+    return [b"\t".join(fields) + b"\n" for fields in zip(*map(np.ndarray.tolist, columns), strict=True)]
+
+
+def _ids(rng: np.random.Generator, column: int, count: int, first_row: int) -> Any:
+    if column in _UNIQUE:
+        own = np.arange(first_row, first_row + count)
+        return np.where(rng.random(count) < 0.9, own + column, rng.integers(0, 1000, count))
+    cardinality = _CARDINALITIES[(column - 1) % 13] or 20_000
+    return np.minimum(rng.zipf(1.2, count), cardinality) * 64 + column
+
+
+def _with_gaps(rng: np.random.Generator, text: Any, share: float) -> Any:
+    return np.where(rng.random(len(text)) < share, b"", text) if share else text
+
+
+def _hex(numbers: Any) -> Any:
+    """Eight digits each, `S8`."""
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    shifts = np.arange(28, -4, -4, dtype=np.uint64)
+    nibbles = (numbers.astype(np.uint64)[:, None] >> shifts) & np.uint64(15)
+    return np.ascontiguousarray(digits[nibbles.astype(np.intp)]).view("S8").reshape(-1)
