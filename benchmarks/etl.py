@@ -1,98 +1,132 @@
-"""Does the time to count a column's values grow as its rows do?
+"""What does it take to prepare Criteo-shaped text, beside other engines? Does counting stay linear?
 
-    python benchmarks/etl.py [--quick]
+    python benchmarks/etl.py [--quick] [--polars] [--duckdb] [--rows 1M 4M 16M]
 
-A column whose values are all distinct, the worst case, in parts of 250,000 rows: one task counts
-all parts, and then each piece is added up. No cluster, no other columns, one thread.
+Whole jobs: text to training parquet by `distrain prep` on two threads of this machine, and the
+same job as users of polars and DuckDB would write it (`pip install polars duckdb`), each as a
+process of its own, in turns; the medians. All three must write the same ids and numbers, or the
+benchmark ends.
 
-  cpu_s         processor time of the counting, and of adding up all pieces
-  us_per_row    that by row; it must not grow with the parts
-  files         files of counts, and how many bytes they have
-  pieces        how many pieces the column was cut into
+  cpu_s     processor time of the whole process tree
+  peak_MB   peak memory of its largest process
+  disk_MB   most that output and temporary files took
 
-    parts  rows (M)   cpu_s  us_per_row  files     MB  pieces
+Counting: a column whose values are all distinct, the worst case, in parts of 250,000 rows.
+
+  us_per_row  processor time by row; it must not grow with the parts
+
+The last line is JSON, with the figures, the goals, and whether they were met.
 """
 
 import argparse
 import json
+import statistics
+import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from distrain.etl import Categorify, ColumnGroup, Workflow
-from distrain.etl.counting import add_up, count_values, pieces_of
-from distrain.etl.fit_unit import units_of
-from distrain.etl.parts import Part
+from benchmarks.etl_bench.counting import Counting, measure, write_parts
+from benchmarks.etl_bench.text import write_text
+from benchmarks.etl_bench.whole_job import Job, Sums, differences, run
 
-PART_ROWS = 250_000
-_SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct
-
-
-class Counting(NamedTuple):
-    """What the module's docstring says, of one number of parts."""
-
-    parts: int
-    cpu_s: float
-    us_per_row: float
-    files: int
-    mb: float
-    pieces: int
+ROUNDS = 3
+CPU_OF_POLARS = 1.0
+PEAK_MB = 1000.0
+COUNTING_GROWTH = 1.5
 
 
-def write_parts(folder: Path, num_parts: int) -> list[Part]:
-    """Parquet files with a column `u`, whose values are all distinct."""
-    parts = []
-    for number in range(num_parts):
-        path = folder / f"{number}.parquet"
-        values = np.arange(number * PART_ROWS, (number + 1) * PART_ROWS) * _SPREAD % 2**32
-        pq.write_table(pa.table({"u": values}), path, use_dictionary=False)
-        parts.append(Part(str(path), (0,), PART_ROWS, str(path)))
-    return parts
+def whole_jobs(sizes: list[int], contenders: list[str], rounds: int) -> list[Job]:
+    """The median job of each contender at each size, measured in turns."""
+    medians = []
+    print("contender       rows    cpu_s   wall_s  peak_MB  disk_MB")
+    with tempfile.TemporaryDirectory() as name:
+        text = Path(name) / "raw.tsv"
+        for rows in sizes:
+            write_text(text, rows)
+            jobs: dict[str, list[Job]] = {contender: [] for contender in contenders}
+            sums: dict[str, Sums] = {}
+            for _ in range(rounds):
+                for contender in contenders:
+                    job, sums[contender] = run(contender, text, rows, Path(name))
+                    jobs[contender].append(job)
+            for contender in contenders[1:]:
+                if found := differences(sums[contenders[0]], sums[contender]):
+                    raise SystemExit(f"{contender} wrote other rows: {'; '.join(found)}")
+            for contender, measured in jobs.items():
+                medians.append(_median(contender, rows, measured))
+                m = medians[-1]
+                print(
+                    f"{contender:9} {rows:10,} {m.cpu_s:8.2f} {m.wall_s:8.2f} "
+                    f"{m.peak_mb:8.0f} {m.disk_mb:8.0f}"
+                )
+    return medians
 
 
-def measure(parts: list[Part], folder: Path) -> Counting:
-    """Count the values of the parts, with files in `folder`."""
-    operator = Categorify(freq_threshold=2)
-    workflow = Workflow((ColumnGroup(("u",), (operator,)),))
-    (unit,) = units_of(workflow, next(iter(workflow.fit_passes())))
-    started = time.process_time()
-    counted = count_values(unit, parts, str(folder / "counts"))["u"]
-    pieces = pieces_of(counted.entries)
-    seen = [add_up(operator, counted.files, buckets).dropped for buckets in pieces]
-    cpu_s = time.process_time() - started
-    rows = len(parts) * PART_ROWS
-    assert sum(seen) == rows  # every value was seen once, so none is kept
-    sizes = [Path(path).stat().st_size for path in counted.files]
-    for path in counted.files:
-        Path(path).unlink()
-    us_per_row = cpu_s / rows * 1e6
-    return Counting(len(parts), cpu_s, us_per_row, len(sizes), sum(sizes) / 1e6, len(pieces))
+def _median(contender: str, rows: int, jobs: list[Job]) -> Job:
+    figures = zip(*(job[2:] for job in jobs), strict=True)
+    return Job(contender, rows, *map(statistics.median, figures))
+
+
+def counting(sizes: tuple[int, ...]) -> list[Counting]:
+    """The counting of one column in so many parts."""
+    found = []
+    print("parts  rows (M)   cpu_s  us_per_row  files     MB  pieces")
+    with tempfile.TemporaryDirectory() as name:
+        parts = write_parts(Path(name), sizes[-1])
+        for num_parts in sizes:
+            row = measure(parts[:num_parts], Path(name))
+            found.append(row)
+            print(
+                f"{row.parts:5} {row.parts / 4:9.2f} {row.cpu_s:7.2f} "
+                f"{row.us_per_row:11.2f} {row.files:6} {row.mb:6.0f} {row.pieces:7}"
+            )
+    return found
+
+
+def verdict(jobs: list[Job], counted: list[Counting]) -> dict[str, Any]:
+    """The figures that have goals, at the largest size, the goals, and whether all are met."""
+    largest = {job.contender: job for job in jobs if job.rows == jobs[-1].rows}
+    ours = largest["distrain"]
+    figures = {
+        "peak MB of a process": ours.peak_mb,
+        "counting, growth of time by row": counted[-1].us_per_row / counted[0].us_per_row,
+    }
+    goals = {"peak MB of a process": PEAK_MB, "counting, growth of time by row": COUNTING_GROWTH}
+    if "polars" in largest:
+        figures["CPU of polars"] = ours.cpu_s / largest["polars"].cpu_s
+        goals["CPU of polars"] = CPU_OF_POLARS
+    return {
+        "figures": {name: round(value, 3) for name, value in figures.items()},
+        "goals, at most": goals,
+        "met": all(figures[name] <= goal for name, goal in goals.items()),
+    }
 
 
 def main() -> None:
-    """Measure, print a table, and one line of JSON."""
+    """Measure, print tables, and one line of JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer parts; for a look")
-    quick = parser.parse_args().quick
-    sizes = (4, 21) if quick else (4, 21, 42, 84, 168)
-    found = []
-    print((__doc__ or "").rstrip().rpartition("\n")[2])
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        parts = write_parts(folder, sizes[-1])
-        for num_parts in sizes:
-            row = measure(parts[:num_parts], folder)
-            found.append(row)
-            print(
-                f"{row.parts:9} {row.parts * PART_ROWS / 1e6:9.2f} {row.cpu_s:7.2f} "
-                f"{row.us_per_row:11.2f} {row.files:6} {row.mb:6.0f} {row.pieces:7}"
-            )
-    print(json.dumps({"counting": [row._asdict() for row in found]}))
+    parser.add_argument("--quick", action="store_true", help="1M rows, one round; for a look")
+    parser.add_argument("--polars", action="store_true", help="beside polars' streaming engine")
+    parser.add_argument("--duckdb", action="store_true", help="beside DuckDB")
+    parser.add_argument("--rows", nargs="+", default=["1M", "4M", "16M"], help="rows of the jobs")
+    options = parser.parse_args()
+    sizes = [1_000_000] if options.quick else [_rows(text) for text in options.rows]
+    others = [name for name in ("polars", "duckdb") if getattr(options, name)]
+    jobs = whole_jobs(sizes, ["distrain", *others], 1 if options.quick else ROUNDS)
+    counted = counting((4, 21) if options.quick else (4, 21, 42, 84, 168))
+    figures = {
+        "jobs": [job._asdict() for job in jobs],
+        "counting": [row._asdict() for row in counted],
+    }
+    print(json.dumps({**figures, **verdict(jobs, counted)}))
+
+
+def _rows(text: str) -> int:
+    return int(float(text.removesuffix("M")) * 1e6) if text.endswith("M") else int(text)
 
 
 if __name__ == "__main__":

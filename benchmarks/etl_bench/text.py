@@ -30,7 +30,9 @@ def _lines(rng: np.random.Generator, first_row: int) -> list[bytes]:
     for n in range(1, 27):
         ids = _ids(rng, n, count, first_row)
         columns.append(_with_gaps(rng, _hex(ids * _SPREAD % 2**32), 0.1 if n % 4 == 0 else 0.0))
-    return [b"\t".join(fields) + b"\n" for fields in zip(*map(np.ndarray.tolist, columns), strict=True)]
+    return [
+        b"\t".join(fields) + b"\n" for fields in zip(*map(np.ndarray.tolist, columns), strict=True)
+    ]
 
 
 def _ids(rng: np.random.Generator, column: int, count: int, first_row: int) -> Any:

@@ -43,7 +43,7 @@ def encoded(name: str, known: pl.DataFrame) -> pl.Expr:
 def main(text: str, out: Path) -> None:
     """Prepare the rows of one file."""
     out.mkdir()
-    types = {"label": pl.Int8, **dict.fromkeys(NUMBERS, pl.Int64)}
+    types: dict[str, object] = {"label": pl.Int8, **dict.fromkeys(NUMBERS, pl.Int64)}
     types |= dict.fromkeys(CATEGORIES, pl.String)
     rows = pl.scan_csv(
         text, separator="\t", has_header=False, schema=types, quote_char=None, low_memory=True

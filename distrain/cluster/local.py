@@ -1,4 +1,7 @@
-"""A cluster on this machine: one worker process per rank, one GPU each where there are GPUs."""
+"""A cluster on this machine: one worker process per rank, one GPU each where there are GPUs.
+
+Or threads of this process alone, for work whose time is spent outside of Python.
+"""
 
 import ctypes
 import importlib.util
@@ -59,6 +62,32 @@ def local_cluster(
             cluster = LocalCluster(processes=True, **options)
     with cluster, Client(cluster) as client:
         client.register_plugin(IgnoreInterrupts())
+        yield client
+
+
+@contextmanager
+def local_threads(num_threads: int) -> Iterator[Any]:
+    """Yield a client of a new cluster whose one worker is threads of this process.
+
+    It starts in half a second of processor time, where processes take one and a half each. There
+    is no dashboard, no coordinator, and nothing listens on a port.
+    """
+    import dask
+    from distributed import Client, LocalCluster
+
+    options = {
+        "n_workers": 1,
+        "threads_per_worker": num_threads,
+        "processes": False,
+        "dashboard_address": None,
+        "memory_limit": 0,  # Dask would count this process's other memory, too
+        "silence_logs": logging.CRITICAL,
+    }
+    with (
+        dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: []}),
+        LocalCluster(**options) as cluster,
+        Client(cluster) as client,
+    ):
         yield client
 
 

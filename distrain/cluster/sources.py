@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from distrain.cluster.connect import connect
-from distrain.cluster.local import check_gpus, local_cluster
+from distrain.cluster.local import check_gpus, local_cluster, local_threads
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class ClusterRequest:
         threads_per_worker: Dask's threads in each.
         device: `cuda` gives each worker a GPU; `auto` does where there are enough of them.
         dashboard_address: Where a new cluster's dashboard listens; port 0 takes a free one.
+        in_process: Whether threads of this process, one per worker, will do for a new cluster.
     """
 
     scheduler: str | None = None
@@ -26,6 +27,7 @@ class ClusterRequest:
     threads_per_worker: int = 1
     device: str = "cpu"
     dashboard_address: str = ":0"
+    in_process: bool = False
 
 
 class WorkerSource(Protocol):
@@ -67,6 +69,20 @@ class _SchedulerAtAddress:
         return connect(request.scheduler)
 
 
+class _ThisProcess:
+    def serves(self, request: ClusterRequest) -> bool:
+        return request.in_process
+
+    def opening(self, request: ClusterRequest) -> str:
+        return "starting threads"
+
+    def check(self, request: ClusterRequest) -> None:
+        pass  # this process runs
+
+    def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
+        return local_threads(request.num_workers * request.threads_per_worker)
+
+
 class _ThisMachine:
     def serves(self, request: ClusterRequest) -> bool:
         return True
@@ -86,7 +102,7 @@ class _ThisMachine:
         )
 
 
-SOURCES: tuple[WorkerSource, ...] = (_SchedulerAtAddress(), _ThisMachine())
+SOURCES: tuple[WorkerSource, ...] = (_SchedulerAtAddress(), _ThisProcess(), _ThisMachine())
 """The first that serves a request is asked; the last serves any."""
 
 

@@ -123,7 +123,8 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     list_inputs([*request.inputs, *request.valid])
     check_free(request.out, request.overwrite)
     if_interrupted(f"nothing was written to {request.out}")
-    cluster = open_cluster(ClusterRequest(options["scheduler"], options["workers"]))
+    wanted = ClusterRequest(options["scheduler"], options["workers"], in_process=True)
+    cluster = open_cluster(wanted)
     with cluster as client, WorkProgress(progress_console(), from_start=True) as progress:
 
         def show(phase: str, done: int, total: int, rows: int) -> None:

@@ -1,0 +1,70 @@
+"""Does the time to count a column's values grow as its rows do?
+
+A column whose values are all distinct, the worst case, in parts of 250,000 rows: one task counts
+all parts, and then each piece is added up. No cluster, no other columns, one thread.
+"""
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.etl import Categorify, ColumnGroup, Workflow
+from distrain.etl.counting import add_up, count_values, pieces_of
+from distrain.etl.fit_unit import units_of
+from distrain.etl.parts import Part
+
+PART_ROWS = 250_000
+_SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct
+
+
+class Counting(NamedTuple):
+    """What was measured with one number of parts.
+
+    Attributes:
+        cpu_s: Processor time of the counting, and of adding up all pieces.
+        us_per_row: That by row; it must not grow with the parts.
+        files: Files of counts.
+        mb: How large they are together.
+        pieces: Into how many pieces the column was cut.
+    """
+
+    parts: int
+    cpu_s: float
+    us_per_row: float
+    files: int
+    mb: float
+    pieces: int
+
+
+def write_parts(folder: Path, num_parts: int) -> list[Part]:
+    """Parquet files with a column `u`, whose values are all distinct."""
+    parts = []
+    for number in range(num_parts):
+        path = folder / f"{number}.parquet"
+        values = np.arange(number * PART_ROWS, (number + 1) * PART_ROWS) * _SPREAD % 2**32
+        pq.write_table(pa.table({"u": values}), path, use_dictionary=False)
+        parts.append(Part(str(path), (0,), PART_ROWS, str(path)))
+    return parts
+
+
+def measure(parts: list[Part], folder: Path) -> Counting:
+    """Count the values of the parts, with files in `folder`."""
+    operator = Categorify(freq_threshold=2)
+    workflow = Workflow((ColumnGroup(("u",), (operator,)),))
+    (unit,) = units_of(workflow, next(iter(workflow.fit_passes())))
+    started = time.process_time()
+    counted = count_values(unit, parts, str(folder / "counts"))["u"]
+    pieces = pieces_of(counted.entries)
+    seen = [add_up(operator, counted.files, buckets).dropped for buckets in pieces]
+    cpu_s = time.process_time() - started
+    rows = len(parts) * PART_ROWS
+    assert sum(seen) == rows  # every value was seen once, so none is kept
+    sizes = [Path(path).stat().st_size for path in counted.files]
+    for path in counted.files:
+        Path(path).unlink()
+    us_per_row = cpu_s / rows * 1e6
+    return Counting(len(parts), cpu_s, us_per_row, len(sizes), sum(sizes) / 1e6, len(pieces))
