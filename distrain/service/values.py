@@ -54,6 +54,7 @@ class Principal:
         roles: By project.
         scopes: What their token, or their sign-on, may be used for.
         token_id: The token that they showed; `None` with sign-on by a proxy.
+        quotas: Of their projects, where they were read with the token.
     """
 
     user: str
@@ -61,6 +62,7 @@ class Principal:
     roles: Mapping[str, Role] = field(default_factory=dict)
     scopes: frozenset[Scope] = frozenset(Scope)
     token_id: str | None = None
+    quotas: Mapping[str, "Quota"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

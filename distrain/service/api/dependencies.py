@@ -237,14 +237,17 @@ def _of_token(parts: Parts, sha256: bytes) -> Principal | None:
     found = parts.store.token_and_user(sha256)
     if found is None:
         return None
-    row, is_admin, roles = found
+    row = found.token
     now_s = parts.now_s()
     if row.revoked_at_s is not None or row.expires_at_s <= now_s:
         return None
     if now_s - parts.token_used_s.get(row.id, 0.0) >= _NOTED_EVERY_S:
         parts.token_used_s[row.id] = now_s
         parts.store.note_token_used(row.id)
-    return _with_admins(parts, Principal(row.user, is_admin, roles, row.scopes, row.id))
+    caller = Principal(
+        row.user, found.is_admin, found.roles, row.scopes, row.id, quotas=found.quotas
+    )
+    return _with_admins(parts, caller)
 
 
 def _of_proxy(request: Request, parts: Parts) -> Principal | None:
@@ -274,4 +277,6 @@ def _is_proxy(request: Request, settings: Settings) -> bool:
 
 def _with_admins(parts: Parts, caller: Principal) -> Principal:
     """Of a caller who the configuration, perhaps, says is an admin."""
-    return replace(caller, is_admin=caller.is_admin or caller.user in parts.settings.admins)
+    if caller.is_admin or caller.user not in parts.settings.admins:
+        return caller
+    return replace(caller, is_admin=True)

@@ -201,14 +201,16 @@ def quota_for(service: Parts, caller: Principal, action: Action, project: str) -
         Problem: `not_found` (or not seen), or `forbidden`.
     """
     require(caller, action)
-    may_see = caller.is_admin or project in caller.roles
-    known = service.store.project(project) if may_see else None
-    if known is None:
+    quota = caller.quotas.get(project)
+    if quota is None and (caller.is_admin or project in caller.roles):
+        known = service.store.project(project)
+        quota = known.quota if known is not None else None
+    if quota is None:
         yours = ", ".join(sorted(caller.roles))
         hint = f"Name one of your projects: {yours}." if yours else None
         raise not_found(f"project {project!r}", hint)
     allow(caller, action, project, caller.user)
-    return known.quota
+    return quota
 
 
 def usable_clusters(settings: Settings, project: str) -> list[str]:

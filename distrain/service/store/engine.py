@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 WRITE_WAIT_S = 30.0
 POOL_WAIT_S = 10.0
+POOL_KEPT = 10
+POOL_MORE = 5
 STATEMENT_LIMIT_S = 15
 LOCK_LIMIT_S = 10
 IDLE_LIMIT_S = 15
@@ -54,6 +56,8 @@ class Database:
     Attributes:
         path: The file; `None` for PostgreSQL.
         where: Its address without the password, for messages.
+        engine: Its connections; of PostgreSQL those for transactions.
+        reads: Connections each of whose statements is a transaction of its own.
     """
 
     def __init__(self, url: URL):
@@ -61,7 +65,13 @@ class Database:
         self.path = None if self.is_postgres else Path(url.database or "")
         self.where = str(self.path or url.render_as_string(hide_password=True))
         self.engine = _postgres(url) if self.is_postgres else _sqlite(url)
-        self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        # PostgreSQL's have a pool of their own: turning a connection from the one kind to the other
+        # and back takes as long as a short query.
+        self.reads = (
+            _postgres(url, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
+            if self.is_postgres
+            else self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        )
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
         self._together = Together(self.write)
@@ -73,7 +83,7 @@ class Database:
         Raises:
             Unavailable: The database does not answer.
         """
-        with translated(self.where), self._reader.connect() as connection:
+        with translated(self.where), self.reads.connect() as connection:
             yield connection
 
     @contextmanager
@@ -113,6 +123,7 @@ class Database:
 
     def close(self) -> None:
         """Close its connections."""
+        self.reads.dispose()
         self.engine.dispose()
 
     @contextmanager
@@ -174,7 +185,7 @@ def _test_idle(dialect: Any) -> Callable[[Any, ConnectionPoolEntry, object], Non
     return checkout
 
 
-def _postgres(url: URL) -> Engine:
+def _postgres(url: URL, **options: Any) -> Engine:
     limits = {
         "statement_timeout": STATEMENT_LIMIT_S,
         "lock_timeout": LOCK_LIMIT_S,
@@ -183,8 +194,8 @@ def _postgres(url: URL) -> Engine:
     engine = create_engine(
         url,
         hide_parameters=True,
-        pool_size=10,
-        max_overflow=10,
+        pool_size=POOL_KEPT,
+        max_overflow=POOL_MORE,
         pool_timeout=POOL_WAIT_S,
         connect_args={
             "connect_timeout": CONNECT_LIMIT_S,
@@ -192,6 +203,7 @@ def _postgres(url: URL) -> Engine:
             "tcp_user_timeout": STATEMENT_LIMIT_S * 1000,
             "options": " ".join(f"-c {name}={seconds}s" for name, seconds in limits.items()),
         },
+        **options,
     )
     event.listen(engine, "checkout", _test_idle(engine.dialect))
     return engine

@@ -1,7 +1,7 @@
 """Users, projects, members and tokens."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,10 @@ _tokens, _users = tables.tokens, tables.users
 
 # Statements of each request, made once: SQLAlchemy takes longer to make one than to run it.
 _SHOWN = (
-    select(_tokens, _users.c.is_admin, _members.c.project, _members.c.role)
+    select(_tokens, _users.c.is_admin, _members.c.project, _members.c.role, _projects.c.quota)
     .outerjoin_from(_tokens, _users, _users.c.name == _tokens.c.user)
     .outerjoin(_members, _members.c.user == _tokens.c.user)
+    .outerjoin(_projects, _projects.c.name == _members.c.project)
     .where(_tokens.c.sha256 == bindparam("sha256"))
 )
 _PROJECT = select(_projects).where(_projects.c.name == bindparam("name"))
@@ -47,6 +48,22 @@ class Token:
     expires_at_s: float
     revoked_at_s: float | None = None
     used_at_s: float | None = None
+
+
+@dataclass(frozen=True)
+class TokenUser:
+    """A token with what holds for its user now.
+
+    Attributes:
+        is_admin: Whether they operate the service.
+        roles: By project.
+        quotas: Of those projects.
+    """
+
+    token: Token
+    is_admin: bool
+    roles: Mapping[str, Role]
+    quotas: Mapping[str, Quota]
 
 
 @dataclass(frozen=True)
@@ -112,17 +129,18 @@ class People:
             row = connection.execute(select(_tokens).where(_tokens.c.sha256 == sha256)).first()
         return None if row is None else _token(row._asdict())
 
-    def token_and_user(self, sha256: bytes) -> tuple[Token, bool, dict[str, Role]] | None:
-        """The same token with what `principal` says of its user, in one statement."""
+    def token_and_user(self, sha256: bytes) -> TokenUser | None:
+        """The same token with its user, their roles and their projects' quotas: one statement."""
         with self.db.read() as connection:
             found = connection.execute(_SHOWN, {"sha256": sha256}).all()
         if not found:
             return None
         fields = found[0]._asdict()
         is_admin = bool(fields.pop("is_admin"))
-        del fields["project"], fields["role"]
+        del fields["project"], fields["role"], fields["quota"]
         roles = {row.project: Role(row.role) for row in found if row.project is not None}
-        return _token(fields), is_admin, roles
+        quotas = {row.project: Quota(**row.quota) for row in found if row.quota is not None}
+        return TokenUser(_token(fields), is_admin, roles, quotas)
 
     def put_token(self, token: Token) -> None:
         """Keep a new token; its user exists from then on."""

@@ -7,6 +7,7 @@ from api_world import SPEC, World
 
 from distrain.service.decide import STATES
 from distrain.service.store import KeyInFlight
+from distrain.service.values import Quota
 
 
 def code_of(answer):
@@ -50,6 +51,22 @@ def test_the_same_key_gives_the_same_job_and_another_body_is_refused(world: Worl
     other = submit(world, {**body, "priority": 1}, key=key)
     assert code_of(other) == (422, "key_reused")
     assert submit(world, body, user="bob", key=key).status_code == 201  # keys are of users
+
+
+def test_a_key_answers_as_it_was_then_whatever_holds_now(world: World):
+    body, key = {"spec": SPEC, "project": "ads", "priority": 10}, world.key()
+    first = submit(world, body, key=key)
+    assert first.status_code == 201
+    world.store.put_project("ads", Quota(max_queued_per_user=None, max_priority=0))
+    try:
+        again = submit(world, body, key=key)
+        assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+        assert code_of(submit(world, body)) == (403, "forbidden")
+        worse = {**body, "spec": {**SPEC, "name": 7}}
+        assert code_of(submit(world, worse, key=key)) == (422, "key_reused")
+        assert code_of(submit(world, worse)) == (422, "bad_spec")
+    finally:
+        world.store.put_project("ads", Quota(max_queued_per_user=None, max_priority=10))
 
 
 def test_a_request_without_a_key_is_refused(world: World):

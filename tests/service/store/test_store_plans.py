@@ -74,11 +74,11 @@ def _statements(store, wanted, limit):
         if " jobs" in statement:
             found.append((statement, parameters))
 
-    event.listen(store.db.engine, "before_cursor_execute", note)
+    event.listen(store.db.reads, "before_cursor_execute", note)
     try:
         store.jobs(wanted, limit)
     finally:
-        event.remove(store.db.engine, "before_cursor_execute", note)
+        event.remove(store.db.reads, "before_cursor_execute", note)
     return found
 
 

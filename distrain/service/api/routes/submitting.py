@@ -80,10 +80,15 @@ def submit(
     """Submit a job. With the same key and body again, the answer is the same job, with 200."""
     require(caller, Action.SUBMIT)
     taken = make_key(request, caller, key, body)
-    job, is_new = service.store.find_key(taken), False
-    if job is None:
-        wanted = Wanted(body.project, body.cluster, body.spec, body.priority, body.tags, "/spec")
+    wanted = Wanted(body.project, body.cluster, body.spec, body.priority, body.tags, "/spec")
+    try:
         checked = check(service, caller, wanted)
+    except Problem:
+        # What was good when the key came first is answered as it was then.
+        job, is_new = service.store.find_key(taken), False
+        if job is None:
+            raise
+    else:
         new = new_job(service.settings, caller, body.project, checked, service.now_s())
         job, is_new = _put(request, service, new, taken, checked)
         audit_note(request).written = is_new

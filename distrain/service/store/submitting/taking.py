@@ -84,10 +84,11 @@ class Submitting:
             QuotaExceeded: The project has too many waiting jobs.
         """
         if self.db.is_postgres and not is_counted:
-            with self.db.read() as connection:
+            with self.db.read() as connection:  # its one statement is a transaction of its own
                 job = _put_all(connection, new, key, deed, unless_counted=True)
             if job is not None:
                 return job, True
+        if not self.db.is_postgres or not is_counted:  # a replay needs no transaction that writes
             known = self.find_key(key)
             if known is not None:
                 return known, False
