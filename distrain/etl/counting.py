@@ -90,14 +90,15 @@ class _Sink:
 
     def _write(self, counts: Counts) -> None:
         path = f"{self._stem}-{uuid.uuid4().hex[:8]}.arrow"
-        _write_counts(counts, path)
+        write_counts(counts, path)
         self._files.append(path)
         self._entries += len(counts.values)
         self._nulls += counts.nulls
         self._held, self._held_bytes = [], 0
 
 
-def _write_counts(counts: Counts, path: str) -> None:
+def write_counts(counts: Counts, path: str) -> None:
+    """Write counts in the order of their buckets."""
     in_order, begins = in_buckets(counts)
     table = pa.table({"value": in_order.values, "count": in_order.counts})
     schema = table.schema.with_metadata({_BEGINS: begins.tobytes()})
@@ -109,7 +110,7 @@ def _write_counts(counts: Counts, path: str) -> None:
         to.write_table(table.replace_schema_metadata(schema.metadata))
 
 
-def _read_counts(path: str, buckets: range) -> Counts:
+def read_counts(path: str, buckets: range) -> Counts:
     """The counts of some buckets of a file, as they lie there."""
     try:
         with pa.memory_map(path) as file:
@@ -132,7 +133,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 def add_up(operator: Categorify, files: Sequence[str], buckets: range) -> Counts:
     """All counts of the values of some buckets, without those that no vocabulary takes."""
-    found = joined([_read_counts(path, buckets) for path in files])
+    found = joined([read_counts(path, buckets) for path in files])
     return operator.prune(found if len(files) == 1 else added_up(found))
 
 

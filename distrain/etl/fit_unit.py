@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from distrain.etl.column_group import ColumnGroup
@@ -57,3 +57,16 @@ def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
             for i in range(0, len(group.columns), step)
         ]
     return units
+
+
+def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
+    """The units that count for the vocabularies of a fitted workflow, and do not hold these."""
+    stages, groups = [], []
+    for place, group in enumerate(workflow.groups):
+        last = group.operators[-1] if group.operators else None
+        if isinstance(last, Categorify):
+            operators = (*group.operators[:-1], replace(last, vocabularies={}))
+            stages.append(FitStage(place, len(operators) - 1))
+            group = replace(group, operators=operators)
+        groups.append(group)
+    return units_of(Workflow(tuple(groups)), stages)

@@ -16,17 +16,80 @@ from typing import Any
 
 from distrain.errors import DataError
 from distrain.etl.counting import Counted, count_values, write_vocabularies
-from distrain.etl.fit_unit import ColumnStates, FitUnit, units_of
+from distrain.etl.days import (
+    VocabularyReport,
+    copy_kept_counts,
+    keep_counts_of,
+    learn_vocabularies,
+    with_keep_counts,
+    with_update,
+)
+from distrain.etl.fit_unit import ColumnStates, FitUnit, units_of, vocabulary_units
 from distrain.etl.operators import FittedOperator
 from distrain.etl.parts import Part
+from distrain.etl.request import PrepRequest
 from distrain.etl.tasks import TaskRunner
-from distrain.etl.workflow import Workflow
+from distrain.etl.workflow import CATEGORIES, Workflow
 
 _MAX_RUNS = 64
 _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 
 Progress = Callable[[int, int, int], None]
+
+
+def fit_as_asked(
+    request: PrepRequest,
+    workflow: Workflow,
+    inputs: Sequence[str],
+    parts: Sequence[Part],
+    runner: TaskRunner,
+    folders: tuple[Path, Path],
+    on_progress: Progress,
+) -> tuple[Workflow, dict[str, VocabularyReport]]:
+    """Fit the workflow on these parts, or update the saved one, or take it as it is.
+
+    Args:
+        inputs: The files that the parts come from.
+        folders: The folder that the workflow is written to, and the one for what is of no use
+            afterwards.
+
+    Returns:
+        The workflow, whose vocabularies may be those of before or none: they are in its folder. And
+        what became of the vocabulary of each categorical column.
+    """
+    folder, staging = folders
+    where = (folder / CATEGORIES, staging, on_progress)
+    if request.saved_workflow is None:
+        (folder / CATEGORIES).mkdir(parents=True)
+        keep = request.keep_counts or 0
+        workflow, reports = fit_on_cluster(workflow, parts, runner, *where, keep)
+        workflow = with_keep_counts(workflow, keep)
+        workflow.save_document(folder)
+        return workflow, _by_column(workflow, reports)
+    # The saved workflow may lie where workers do not see it.
+    copy = staging / OLD if request.update else folder
+    workflow.save(copy)
+    copy_kept_counts(request.saved_workflow / CATEGORIES, copy / CATEGORIES)
+    if not request.update:
+        found = workflow.cardinalities
+        domains = workflow.domains
+        return workflow, {c: VocabularyReport(domains.get(c, c), n) for c, n in found.items()}
+    (folder / CATEGORIES).mkdir(parents=True)
+    keep = keep_counts_of(workflow) if request.keep_counts is None else request.keep_counts
+    learnt = _by_column(workflow, update_on_cluster(workflow, parts, runner, *where, keep))
+    new_ids = {column: report.new_ids for column, report in learnt.items()}
+    workflow = with_keep_counts(workflow, keep)
+    workflow = with_update(workflow, inputs, sum(part.num_rows for part in parts), new_ids)
+    workflow.save_document(folder)
+    return workflow, learnt
+
+
+def _by_column(
+    workflow: Workflow, reports: Sequence[VocabularyReport]
+) -> dict[str, VocabularyReport]:
+    by_name, domains = {report.name: report for report in reports}, workflow.domains
+    return {column: by_name[domains.get(column, column)] for column in workflow.categorical}
 
 
 def fit_on_cluster(
@@ -36,29 +99,65 @@ def fit_on_cluster(
     categories: Path,
     staging: Path,
     on_progress: Progress,
-) -> tuple[Workflow, dict[str, int]]:
+    keep_counts: int = 0,
+) -> tuple[Workflow, list[VocabularyReport]]:
     """Fit every operator on these parts.
 
     Vocabularies are written where they are made, straight into `categories`, and don't pass through
-    the calling process; `staging` holds counts meanwhile. Both are folders that workers see.
-    Returns the workflow, fitted but for its vocabularies, and the cardinality of each categorical
-    column.
+    the calling process; `staging` holds counts meanwhile. Both are folders that workers see. With
+    `keep_counts` the counts of so many values without an id are kept in each vocabulary's folder.
+    Returns the workflow, fitted but for its vocabularies, and what became of each vocabulary.
     """
     passes = list(workflow.fit_passes())
     runs = _runs(parts)
     counter = _Counter(sum(len(units_of(workflow, p)) for p in passes), runs, on_progress)
-    cardinalities: dict[str, int] = {}
+    reports: list[VocabularyReport] = []
     for stages in passes:
         units = units_of(workflow, stages)  # with what the pass before has fitted
         counts = staging / "counts"
         counts.mkdir()
         states = _run_states(units, runs, runner, counts, counter)
-        cardinalities.update(_vocabularies(units, states, runner, categories))
+        counted = _counted(units, states)
+        if keep_counts:
+            reports += learn_vocabularies(counted, runner, categories, None, counts, keep_counts)
+        else:
+            found = write_vocabularies(counted, runner, str(categories))
+            pairs = zip(counted, found, strict=True)
+            reports += [VocabularyReport(name, number) for (_, name, _), number in pairs]
         shutil.rmtree(counts)
         for unit, of_runs in zip(units, states, strict=True):
             if not unit.counts_values:
                 workflow = workflow.with_fitted(unit.stage, _fitted(unit, of_runs))
-    return workflow, cardinalities
+    return workflow, reports
+
+
+def update_on_cluster(
+    workflow: Workflow,
+    parts: Sequence[Part],
+    runner: TaskRunner,
+    categories: Path,
+    staging: Path,
+    on_progress: Progress,
+    keep_counts: int,
+) -> list[VocabularyReport]:
+    """Let the vocabularies of a fitted workflow learn what these parts hold; nothing else changes.
+
+    Those before, and the counts kept beside them, lie in `staging / OLD / CATEGORIES`. Otherwise
+    as `fit_on_cluster`, whose results these are.
+    """
+    units, runs = vocabulary_units(workflow), _runs(parts)
+    counts = staging / "counts"
+    counts.mkdir()
+    counter = _Counter(len(units), runs, on_progress)
+    counted = _counted(units, _run_states(units, runs, runner, counts, counter))
+    old = staging / OLD / CATEGORIES
+    learnt = learn_vocabularies(counted, runner, categories, old, counts, keep_counts)
+    shutil.rmtree(counts)
+    return learnt
+
+
+OLD = "old"
+_OfVocabulary = tuple[FitUnit, str, list[Counted]]
 
 
 def _runs(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
@@ -115,24 +214,13 @@ def _fit_run(unit: FitUnit, run: tuple[Part, ...], stem: str) -> ColumnStates:
     return _merge(unit.operator, states)
 
 
-def _vocabularies(
-    units: Sequence[FitUnit],
-    states: Sequence[list[ColumnStates]],
-    runner: TaskRunner,
-    categories: Path,
-) -> dict[str, int]:
-    counted: list[tuple[FitUnit, str, list[Counted]]] = [
+def _counted(units: Sequence[FitUnit], states: Sequence[list[ColumnStates]]) -> list[_OfVocabulary]:
+    return [
         (unit, name, [run[name] for run in of_runs])
         for unit, of_runs in zip(units, states, strict=True)
         if unit.counts_values
         for name in of_runs[0]
     ]
-    found = write_vocabularies(counted, runner, str(categories))
-    cardinalities: dict[str, int] = {}
-    for (unit, name, _), cardinality in zip(counted, found, strict=True):
-        columns = [name] if unit.group.domain is None else unit.columns
-        cardinalities.update(dict.fromkeys(columns, cardinality))
-    return cardinalities
 
 
 def _fitted(unit: FitUnit, states: list[ColumnStates]) -> dict[str, Any]:

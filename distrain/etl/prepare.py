@@ -25,15 +25,22 @@ from pathlib import Path
 from distributed import Client
 
 from distrain.errors import DataError, InputError
-from distrain.etl.days import Drifted, Seen, Shares, drifted_columns, mean_shifts
-from distrain.etl.fitting import fit_on_cluster
+from distrain.etl.days import (
+    Drifted,
+    Seen,
+    Shares,
+    VocabularyReport,
+    drifted_columns,
+    mean_shifts,
+)
+from distrain.etl.fitting import fit_as_asked
 from distrain.etl.parts import Part, split_parts
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
 from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
-from distrain.etl.workflow import CATEGORIES, Workflow, criteo_workflow, output_schema
+from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
 from distrain.storage import InputFile, check_apart, check_writable, list_inputs, whole_dir
 
 
@@ -107,7 +114,8 @@ class _Run:
             read = self._read([*files, *valid_files])
         train_parts, valid_parts = self._split(read, {file.path for file in valid_files})
         with self._timed("fit"):
-            cardinalities = self._fit(train_parts)
+            reports = self._fit(train_parts, files)
+        cardinalities = {name: report.cardinality for name, report in reports.items()}
         with self._timed("write"):
             train, valid = self._write(train_parts, valid_parts)
         drifted = self._compare(train, valid)
@@ -128,6 +136,9 @@ class _Run:
             tuple(file.path for file in valid_files),
             self._seconds,
             drifted,
+            {c: report.new_ids for c, report in reports.items()} if self._request.update else None,
+            {c: report.kept_counts for c, report in reports.items() if report.kept_counts},
+            sum({report.name: report.kept_bytes for report in reports.values()}.values()),
         )
         (self._folder / PREP_JSON).write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
@@ -171,24 +182,20 @@ class _Run:
             )
         return train, valid
 
-    def _fit(self, parts: Sequence[Part]) -> dict[str, int]:
-        """Fit, or take the saved workflow; it lies in the folder afterwards."""
-        folder = self._folder / "workflow"
-        if self._request.saved_workflow is not None:
-            self._workflow.save(folder)
-            return self._workflow.cardinalities
-        (folder / CATEGORIES).mkdir(parents=True)
-        fitted, cardinalities = fit_on_cluster(
+    def _fit(
+        self, parts: Sequence[Part], files: Sequence[InputFile]
+    ) -> dict[str, VocabularyReport]:
+        """Fit or update the workflow, or take the saved one; it lies in the folder afterwards."""
+        self._workflow, reports = fit_as_asked(
+            self._request,
             self._workflow,
+            [file.path for file in files],
             parts,
             self._runner,
-            folder / CATEGORIES,
-            self._folder / _STAGING,
+            (self._folder / "workflow", self._folder / _STAGING),
             partial(self._on_progress, "fit"),
         )
-        fitted.save_document(folder)
-        self._workflow = fitted
-        return cardinalities
+        return reports
 
     def _write(
         self, train: Sequence[Part], valid: Sequence[Part]

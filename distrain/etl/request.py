@@ -34,6 +34,11 @@ class PrepRequest:
         valid_rows: Instead, take so many rows, the last, for validation.
         workflow: What to fit; `criteo_workflow()` if `None`.
         saved_workflow: A folder with a fitted workflow to use instead; nothing is fitted.
+        update: Whether the saved workflow's vocabularies learn the training rows: old ids stay, new
+            ones follow. What else was fitted stays as it is.
+        keep_counts: Of how many values without an id a column's counts are kept beside its
+            vocabulary, so that an update adds to them; 0 keeps none. `None` is 0 for a fit, and for
+            an update what the saved workflow says.
         layout: How text is laid out.
         skip_bad_lines: Leave bad lines out and count them, rather than stop at the first.
         row_group_rows: Rows per row group of the output.
@@ -50,6 +55,8 @@ class PrepRequest:
     valid_rows: int | None = None
     workflow: Workflow | None = None
     saved_workflow: Path | None = None
+    update: bool = False
+    keep_counts: int | None = None
     layout: TextLayout = field(default_factory=TextLayout)
     skip_bad_lines: bool = False
     row_group_rows: int = ROW_GROUP_ROWS
@@ -79,6 +86,11 @@ class PrepRequest:
             and self.valid_rows < 1,
             "name a workflow to fit or a saved one, not both": self.workflow is not None
             and self.saved_workflow is not None,
+            "update needs a saved workflow": self.update and self.saved_workflow is None,
+            "keep_counts is for a fit or an update": self.keep_counts is not None
+            and self.saved_workflow is not None
+            and not self.update,
+            f"keep_counts {self.keep_counts} is below 0": (self.keep_counts or 0) < 0,
             f"delimiter {delimiter!r} is not one ASCII character other than letters, digits, "
             "blanks and '-'": len(delimiter) != 1
             or not delimiter.isascii()
@@ -130,6 +142,10 @@ class PrepResult:
         valid_inputs: The validation files, if they were named.
         seconds: By phase: `read`, `fit`, `write`, `total`.
         drifted: With a saved workflow, what is no longer as in the rows that it was fitted on.
+        new_ids: With `update`, how many ids are new, by categorical column.
+        kept_counts: Of how many values without an id the counts are kept, by categorical
+            column.
+        kept_bytes: The size of the files with these.
     """
 
     out: Path
@@ -141,6 +157,9 @@ class PrepResult:
     valid_inputs: tuple[str, ...]
     seconds: dict[str, float]
     drifted: tuple[Drifted, ...] = ()
+    new_ids: dict[str, int] | None = None
+    kept_counts: dict[str, int] = field(default_factory=dict)
+    kept_bytes: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -151,6 +170,8 @@ class PrepResult:
         """What `prep.json` says."""
         splits = {"train": self.train, "valid": self.valid}
         written = {name: split for name, split in splits.items() if split}
+        learnt = {} if self.new_ids is None else {"new_ids": self.new_ids}
+        kept = {"values": self.kept_counts, "bytes": self.kept_bytes}
         return {
             "version": 1,
             "inputs": list(self.inputs),
@@ -172,5 +193,7 @@ class PrepResult:
             "unknown_share": {name: split.unknown_share for name, split in written.items()},
             "drifted": [one.to_json() for one in self.drifted],
             "cardinalities": self.cardinalities,
+            **learnt,
+            **({"kept_counts": kept} if self.kept_counts else {}),
             "seconds": self.seconds,
         }

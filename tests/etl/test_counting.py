@@ -56,7 +56,7 @@ def test_counts_by_pieces_equal_a_naive_count(
     files = [str(folder / f"{n}.arrow") for n in range(num_files)]
     for number, path in enumerate(files):
         state = operator.fit(whole.slice(number * cut, cut))
-        counting._write_counts(state, path)
+        counting.write_counts(state, path)
     step = NUM_BUCKETS >> power
     pieces = [
         counting.add_up(operator, files, range(first, first + step))
@@ -206,9 +206,9 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
     written: list[str] = []
     monkeypatch.setattr(counting, "_HELD_BYTES", 8_000)
     monkeypatch.setattr(counting, "_PIECE_ENTRIES", 100)
-    write = counting._write_counts
+    write = counting.write_counts
     monkeypatch.setattr(
-        counting, "_write_counts", lambda counts, path: (written.append(path), write(counts, path))
+        counting, "write_counts", lambda counts, path: (written.append(path), write(counts, path))
     )
     pieces = prepared("pieces", 250)
     assert len(written) > 30

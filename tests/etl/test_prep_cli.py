@@ -137,6 +137,7 @@ def test_what_has_drifted_is_warned_of(
     assert "100.0% of C1's values are missing" in told
     assert "100.0% of C2's values have no id, 0.0% when it was fitted" in told
     assert "no --workflow, prep fits anew" in told
+    assert "--update gives those that are frequent enough an id" in told
     assert len(warnings) == 5, told  # the mean of I3 is that of what fills its gaps
     wide = run(
         *options, "--out", tmp_path / "wide", "--drift-mean", 1000, "--drift-share", 1, "--json"

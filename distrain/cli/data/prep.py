@@ -45,6 +45,19 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     help="Use a fitted workflow (the folder OUT/workflow of an earlier prep); fit nothing.",
 )
 @click.option(
+    "--update",
+    is_flag=True,
+    help="With --workflow: its categories learn the training rows. Old ids stay, new ones follow "
+    "them; the workflow that has learnt is OUT/workflow. Means and deviations stay as fitted.",
+)
+@click.option(
+    "--keep-counts",
+    type=COUNT,
+    default=None,
+    help="Keep the counts of so many categories per column that have no id, the most frequent, so "
+    "that --update adds to them; 0 keeps none. Unless given: 0, and with --update as before.",
+)
+@click.option(
     "--drift-mean",
     type=click.FloatRange(min=0),
     default=0.5,
@@ -112,6 +125,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
       distrain prep train.txt --layout fast --out criteo
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
+      distrain prep day_24.gz --workflow criteo/workflow --update --out criteo-day-24
     """
     from distrain.cluster import ClusterRequest, open_cluster
     from distrain.etl import prepare
@@ -160,9 +174,18 @@ def _refuse_what_a_workflow_settles(context: click.Context) -> None:
         for name in ("freq_threshold", "max_size", "num_buckets")
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
     ]
-    if given and context.params["saved_workflow"]:
+    saved, update = context.params["saved_workflow"], context.params["update"]
+    if given and saved:
         raise click.UsageError(
             f"--workflow is fitted already: leave out {', '.join(given)}.", ctx=context
+        )
+    if update and not saved:
+        raise click.UsageError(
+            "--update needs --workflow, the folder of the workflow that learns.", ctx=context
+        )
+    if context.params["keep_counts"] is not None and saved and not update:
+        raise click.UsageError(
+            "with --workflow nothing is counted: --keep-counts needs --update.", ctx=context
         )
 
 
@@ -180,6 +203,8 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         valid_rows=options["valid_rows"],
         workflow=None if saved else criteo_workflow(*sizes),
         saved_workflow=saved,
+        update=options["update"],
+        keep_counts=options["keep_counts"],
         layout=TextLayout(delimiter, options["header"]),
         skip_bad_lines=options["bad_lines"] == "skip",
         row_group_rows=options["row_group_rows"],
@@ -201,6 +226,12 @@ def _print_result(result: "PrepResult") -> None:
         first = result.bad_lines.examples[0]
         lines["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
     lines["ids in all columns"] = f"{sum(result.cardinalities.values()):,}"
+    if result.new_ids is not None:
+        columns = sum(1 for count in result.new_ids.values() if count)
+        lines["new ids"] = f"{sum(result.new_ids.values()):,} in {columns} columns"
+    if result.kept_counts:
+        rare = sum(result.kept_counts.values())
+        lines["counts kept"] = f"of {rare:,} values without an id, {result.kept_bytes:,} bytes"
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     print_facts(lines, 20)
@@ -209,7 +240,7 @@ def _print_result(result: "PrepResult") -> None:
 _REMEDIES = {
     "mean": "with the same data and no --workflow, prep fits anew",
     "missing_share": "look at what writes the column; `missing_share` in prep.json has all columns",
-    "unknown_share": "with the same data and no --workflow, prep fits anew",
+    "unknown_share": "--update gives those that are frequent enough an id",
 }
 
 

@@ -2,8 +2,16 @@
 
 from typing import Any
 
-from distrain.etl.operators.categorify import Categorify, category_type
-from distrain.etl.operators.counts import NUM_BUCKETS, Counts, added_up, in_buckets, joined
+from distrain.etl.operators.categorify import Categorify, category_type, fitting_int32
+from distrain.etl.operators.counts import (
+    NUM_BUCKETS,
+    Counts,
+    added_up,
+    buckets_of,
+    in_buckets,
+    joined,
+    narrow_enough,
+)
 from distrain.etl.operators.list_slice import ListSlice
 from distrain.etl.operators.numbers import Clip, FillMissing, LogOp, Moments, Normalize
 from distrain.etl.operators.operator import FittedOperator, Operator, concrete
@@ -18,6 +26,7 @@ OPERATORS: dict[str, Any] = {
 __all__ = [
     "NUM_BUCKETS",
     "added_up",
+    "buckets_of",
     "in_buckets",
     "joined",
     "Categorify",
@@ -34,4 +43,6 @@ __all__ = [
     "Vocabulary",
     "category_type",
     "concrete",
+    "fitting_int32",
+    "narrow_enough",
 ]

@@ -100,12 +100,7 @@ class Categorify:
             state.nulls,
             state.dropped + _total(state.counts) - _total(kept["count"]),
         )
-        if vocabulary.cardinality > np.iinfo(np.int32).max:
-            raise DataError(
-                f"{vocabulary.cardinality:,} ids do not fit into int32",
-                hint="Set freq_threshold or max_size.",
-            )
-        return vocabulary
+        return fitting_int32(vocabulary)
 
     def with_fitted(self, fitted: Mapping[str, Vocabulary]) -> Categorify:
         """The operator with these vocabularies added."""
@@ -141,6 +136,16 @@ class Categorify:
             "num_buckets": self.num_buckets,
             **shared,
         }
+
+
+def fitting_int32(vocabulary: Vocabulary) -> Vocabulary:
+    """The vocabulary; a `DataError` if it has more ids than int32 holds."""
+    if vocabulary.cardinality > np.iinfo(np.int32).max:
+        raise DataError(
+            f"{vocabulary.cardinality:,} ids do not fit into int32",
+            hint="Set freq_threshold or max_size.",
+        )
+    return vocabulary
 
 
 def as_category_type(values: pa.Array) -> pa.Array:

@@ -1,0 +1,171 @@
+"""Vocabularies that learn another day: old ids stay where they are, new ones follow.
+
+A fit that keeps counts is the same for a vocabulary that is empty. No Dask and no files here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.etl.operators import (
+    NUM_BUCKETS,
+    Categorify,
+    Counts,
+    Vocabulary,
+    added_up,
+    buckets_of,
+    fitting_int32,
+    joined,
+    narrow_enough,
+)
+from distrain.vocabulary import is_text
+
+Int64Array = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What a day adds to a vocabulary, or to a piece of one.
+
+    Attributes:
+        places: Of old values that the day has: their places among the vocabulary's values.
+        added: How often the day has each.
+        new: Values that get an id, with all that is known of their counts.
+        rare: Values that get none, those whose counts are kept.
+        observed: How many values of the day were not missing.
+    """
+
+    places: Int64Array
+    added: Int64Array
+    new: Counts
+    rare: Counts
+    observed: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one vocabulary may take.
+
+    Attributes:
+        new: Values that may get an id; `None` for any number.
+        rare: Values without an id whose counts are kept, rounded up to an equal number for each of
+            the 256 buckets of hashes. So pieces keep what the whole would, in bounded memory.
+    """
+
+    new: int | None
+    rare: int
+
+    @classmethod
+    def of(cls, operator: Categorify, num_old: int, keep_counts: int) -> Limits:
+        """The limits of a vocabulary that has so many values.
+
+        Counts of rare values are of no use where no value can get an id any more.
+        """
+        room = max(0, operator.max_size - num_old) if operator.max_size else None
+        return cls(room, 0 if room == 0 else keep_counts)
+
+
+def learn(
+    operator: Categorify, day: Counts, known: Counts | None, kept: Counts | None, limits: Limits
+) -> Learnt:
+    """What a day adds.
+
+    The arguments may be of the same buckets of values, for a piece of the vocabulary.
+
+    Args:
+        operator: Its settings, without vocabularies.
+        day: Counts of the day; a value may stand there several times.
+        known: The vocabulary's values, with their places in place of counts.
+        kept: Counts of rare values of the days before.
+    """
+    observed = _total(day)
+    found = added_up(day if kept is None else joined([day, kept]))
+    if known is None:
+        places, is_old = pa.array([], pa.int64()), pa.array(np.zeros(len(found.values), bool))
+    else:
+        at = _index_in(found.values, known.values)
+        is_old = at.is_valid()
+        places = known.counts.take(at.drop_null())
+    added = found.counts.filter(is_old)
+    rest = _filtered(found, pc.invert(is_old))
+    passes = pc.greater_equal(rest.counts, operator.freq_threshold)
+    return Learnt(
+        places.to_numpy(),
+        added.to_numpy(zero_copy_only=False),
+        most_frequent(_filtered(rest, passes), limits.new),
+        _of_each_bucket(_filtered(rest, pc.invert(passes)), -(-limits.rare // NUM_BUCKETS)),
+        observed,
+    )
+
+
+def with_learnt(
+    operator: Categorify, old: Vocabulary | None, pieces: Sequence[Learnt], limits: Limits
+) -> tuple[Vocabulary, Counts]:
+    """The vocabulary that has learnt all pieces of a day, and the counts of rare values to keep.
+
+    Args:
+        old: The vocabulary before; `None` for one that is made anew.
+
+    Raises:
+        DataError: More ids than int32 holds.
+    """
+    new = most_frequent(joined([piece.new for piece in pieces]), limits.new)
+    rare = joined([piece.rare for piece in pieces])
+    if old is None:
+        nothing = pa.array([], pa.int64())
+        old = Vocabulary(new.values.slice(0, 0), nothing, max(1, operator.num_buckets))
+    counts = old.counts.to_numpy(zero_copy_only=False).copy()
+    for piece in pieces:
+        counts[piece.places] += piece.added
+    before = int(pc.sum(old.counts).as_py() or 0)
+    both = joined([Counts(old.values, pa.array(counts)), new])
+    vocabulary = replace(
+        old,
+        values=narrow_enough(both.values),
+        counts=both.counts,
+        oov_observed=old.oov_observed
+        + sum(piece.observed for piece in pieces)
+        - (_total(both) - before),
+    )
+    return fitting_int32(vocabulary), rare
+
+
+def most_frequent(counts: Counts, limit: int | None) -> Counts:
+    """The counts from the most frequent on, equals by value; at most `limit`, `None` for all."""
+    table = pa.table({"value": counts.values, "count": counts.counts})
+    keys = [("count", "descending"), ("value", "ascending")]
+    order = pc.sort_indices(table, sort_keys=keys)
+    order = order if limit is None else order.slice(0, limit)
+    return Counts(counts.values.take(order), counts.counts.take(order))
+
+
+def _of_each_bucket(counts: Counts, limit: int) -> Counts:
+    """The most frequent values of each bucket, at most `limit`, in the order of the buckets."""
+    columns = {"value": counts.values, "count": counts.counts}
+    table = pa.table({"bucket": buckets_of(counts.values), **columns})
+    keys = [("bucket", "ascending"), ("count", "descending"), ("value", "ascending")]
+    order = pc.sort_indices(table, sort_keys=keys)
+    buckets = table["bucket"].take(order).to_numpy()
+    rank = np.arange(len(buckets)) - np.searchsorted(buckets, buckets)
+    order = order.filter(pa.array(rank < limit))
+    return Counts(counts.values.take(order), counts.counts.take(order))
+
+
+def _filtered(counts: Counts, wanted: pa.Array) -> Counts:
+    return Counts(counts.values.filter(wanted), counts.counts.filter(wanted))
+
+
+def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
+    if is_text(values.type) and values.type != known.type:
+        values, known = values.cast(pa.large_string()), known.cast(pa.large_string())
+    return pc.index_in(values, value_set=known)
+
+
+def _total(counts: Counts) -> int:
+    return int(pc.sum(counts.counts).as_py() or 0)

@@ -1,0 +1,439 @@
+"""A fitted workflow learns more days: old ids stay, new ones follow."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.errors import DataError, InputError
+from distrain.etl import (
+    Categorify,
+    ColumnGroup,
+    FillMissing,
+    Normalize,
+    PrepRequest,
+    PrepResult,
+    Workflow,
+    counting,
+    prepare,
+)
+from distrain.etl.days.learning import Limits, learn, with_learnt
+from distrain.etl.operators import NUM_BUCKETS, Counts
+from distrain.etl.operators.counts import buckets_of
+from distrain.vocabulary import FIRST_OOV_ID, Vocabulary
+
+MANY = 1 << 20
+WORDS = st.sampled_from(["", "a", "b", "c", "d", "é", "ü" * 40, "x", "y", "z"])
+DAY = st.lists(WORDS, max_size=30)
+DAYS = st.lists(DAY, min_size=1, max_size=4)
+OPERATORS = st.builds(
+    Categorify,
+    freq_threshold=st.integers(0, 4),
+    max_size=st.sampled_from([0, 0, 2, 5]),
+    num_buckets=st.integers(0, 3),
+)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A vocabulary and what is kept beside it."""
+
+    vocabulary: Vocabulary
+    kept: Counts
+
+
+def counts_of(values: Sequence[Any]) -> Counts:
+    return Categorify().fit(pa.array(values, None if values else pa.string()))
+
+
+def learned(
+    operator: Categorify,
+    day: Counts,
+    before: Learned | None = None,
+    keep: int = 0,
+    num_pieces: int = 1,
+) -> Learned:
+    """What the tasks do, by so many pieces."""
+    num_old = len(before.vocabulary.values) if before else 0
+    limits = Limits.of(operator, num_old, keep)
+    pieces = []
+    for piece in range(num_pieces):
+
+        def of_piece(counts: Counts, piece: int = piece) -> Counts:
+            buckets = buckets_of(counts.values).astype(int)
+            mask = pa.array(buckets * num_pieces // NUM_BUCKETS == piece)
+            return Counts(counts.values.filter(mask), counts.counts.filter(mask))
+
+        known = kept = None
+        if before:
+            places = pa.array(np.arange(num_old))
+            known = of_piece(Counts(before.vocabulary.values, places))
+            kept = of_piece(before.kept)
+        pieces.append(learn(operator, of_piece(day), known, kept, limits))
+    old = before.vocabulary if before else None
+    return Learned(*with_learnt(operator, old, pieces, limits))
+
+
+def by_frequency(counted: Counter[str]) -> list[str]:
+    return sorted(counted, key=lambda value: (-counted[value], value.encode()))
+
+
+def content(vocabulary: Vocabulary) -> tuple[Any, ...]:
+    return (
+        vocabulary.values.to_pylist(),
+        vocabulary.counts.to_pylist(),
+        vocabulary.num_oov,
+        vocabulary.nulls_observed,
+        vocabulary.oov_observed,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(DAYS, OPERATORS, st.booleans(), st.sampled_from([1, 4]))
+def test_days_that_are_learnt_equal_a_naive_count(
+    days: list[list[str]], operator: Categorify, keeps: bool, num_pieces: int
+) -> None:
+    """A value that passes gets the next id, and from then on all of its rows count."""
+    ids: list[str] = []
+    counts: Counter[str] = Counter()
+    rare: Counter[str] = Counter()
+    before = None
+    for day in days:
+        counted = Counter(day)
+        counts.update({value: counted[value] for value in ids})
+        passing = Counter({v: n for v, n in counted.items() if v not in ids})
+        if keeps:
+            passing.update(rare)
+        new = [v for v in by_frequency(passing) if passing[v] >= operator.freq_threshold]
+        room = max(0, operator.max_size - len(ids)) if operator.max_size else len(new)
+        counts.update({value: passing[value] for value in new[:room]})
+        rare = Counter({v: n for v, n in passing.items() if n < operator.freq_threshold})
+        if operator.max_size and room == 0:
+            rare = Counter()
+        ids += new[:room]
+        before = learned(operator, counts_of(day), before, MANY if keeps else 0, num_pieces)
+        vocabulary = before.vocabulary
+        assert vocabulary.values.to_pylist() == ids
+        assert vocabulary.counts.to_pylist() == [counts[value] for value in ids]
+        kept = dict(
+            zip(before.kept.values.to_pylist(), before.kept.counts.to_pylist(), strict=True)
+        )
+        assert kept == (dict(rare) if keeps else {})
+        assert vocabulary.num_oov == max(1, operator.num_buckets)
+    seen = sum(map(len, days))
+    assert sum(before.vocabulary.counts.to_pylist()) + before.vocabulary.oov_observed == seen
+
+
+@settings(max_examples=40, deadline=None)
+@given(DAY, OPERATORS)
+def test_a_first_day_is_what_a_fit_gives(day: list[str], operator: Categorify) -> None:
+    wanted = operator.finish(counts_of(day))
+    found = learned(operator, counts_of(day), keep=MANY).vocabulary
+    assert content(found) == content(wanted)
+    assert found.values.type == wanted.values.type
+
+
+@settings(max_examples=40, deadline=None)
+@given(DAY, DAY, OPERATORS)
+def test_what_had_an_id_keeps_it(old: list[str], day: list[str], operator: Categorify) -> None:
+    before = learned(operator, counts_of(old))
+    after = learned(operator, counts_of(day), before)
+    rows = pa.array([*old, *day, None, "never seen"])
+    was, now = before.vocabulary.encode(rows), after.vocabulary.encode(rows)
+    had = (was >= before.vocabulary.first_value_id) | (was < FIRST_OOV_ID)
+    assert (now[had] == was[had]).all()
+    # The hash ids lie before those of values: who has none still has the bucket that it had.
+    has_none = now < after.vocabulary.first_value_id
+    assert (now[has_none] == was[has_none]).all()
+    if set(day) <= set(before.vocabulary.values.to_pylist()):
+        assert after.vocabulary.values.equals(before.vocabulary.values)
+
+
+@settings(max_examples=40, deadline=None)
+@given(DAY, DAY, DAY, st.integers(0, 4))
+def test_with_kept_counts_the_same_values_have_ids_in_one_step_or_two(
+    first: list[str], second: list[str], third: list[str], freq_threshold: int
+) -> None:
+    operator = Categorify(freq_threshold)
+    fitted = learned(operator, counts_of(first), keep=MANY)
+    after_second = learned(operator, counts_of(second), fitted, MANY)
+    two = learned(operator, counts_of(third), after_second, MANY).vocabulary
+    one = learned(operator, counts_of([*second, *third]), fitted, MANY).vocabulary
+    counts = [
+        dict(zip(v.values.to_pylist(), v.counts.to_pylist(), strict=True)) for v in (one, two)
+    ]
+    assert counts[0] == counts[1]
+    assert one.oov_observed == two.oov_observed
+    num_early = len(after_second.vocabulary.values)
+    assert two.values.slice(0, num_early).equals(after_second.vocabulary.values)
+    old = set(after_second.vocabulary.values.to_pylist())
+    if set(third) <= old - (set(second) - set(first)):  # nothing of the third passes or moves
+        assert one.values.equals(two.values)
+
+
+def test_the_kept_counts_are_bounded_whatever_the_pieces() -> None:
+    operator = Categorify(freq_threshold=10)
+    values = [n for n in range(4000) for _ in range(1 + n % 3)]
+    kept = [
+        learned(operator, counts_of(values), keep=1000, num_pieces=pieces).kept
+        for pieces in (1, 16)
+    ]
+    assert kept[0].values.equals(kept[1].values)
+    assert kept[0].counts.equals(kept[1].counts)
+    assert len(kept[0].values) <= 1000 // NUM_BUCKETS * NUM_BUCKETS + NUM_BUCKETS
+    # Some 5 of each bucket's 5 values that were seen three times.
+    assert np.mean(kept[0].counts.to_numpy()) > 2.8
+
+
+def test_ids_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = learned(Categorify(), counts_of(["a", "b"]))
+    monkeypatch.setattr(Vocabulary, "cardinality", 2**31)
+    with pytest.raises(DataError, match="do not fit into int32"):
+        learned(Categorify(), counts_of(["c"]), before)
+
+
+def test_strings_that_are_long_together_are_learnt_too() -> None:
+    before = learned(Categorify(), counts_of(["b", "b", "a"]))
+    wide = counts_of(["c", "a"])
+    wide = replace(wide, values=wide.values.cast(pa.large_string()))
+    after = learned(Categorify(), wide, before).vocabulary
+    assert after.values.to_pylist() == ["b", "a", "c"]
+    assert after.values.type == pa.string()
+    assert after.counts.to_pylist() == [2, 2, 1]
+
+
+# On a cluster.
+
+WORKFLOW = Workflow(
+    (
+        ColumnGroup(("price",), (FillMissing(0), Normalize())),
+        ColumnGroup(("user", "name"), (Categorify(3, num_buckets=5),)),
+        ColumnGroup(("item", "before"), (Categorify(2, domain="item"),)),
+    )
+)
+
+
+def rows_of(day: int, num_rows: int = 600) -> pa.Table:
+    source = np.random.default_rng(day)
+    first = 40 * day  # each day some values go and others come
+    user = source.integers(first, first + 400, num_rows)
+    names = [f"{n}-é" if n % 7 else None for n in source.integers(first, first + 200, num_rows)]
+    before = [
+        source.integers(first, first + 300, source.integers(0, 4)).tolist() or None
+        for _ in range(num_rows)
+    ]
+    return pa.table(
+        {
+            "label": source.integers(0, 2, num_rows),
+            "price": source.normal(10 + day, 1, num_rows),
+            "user": pa.array(user, mask=user % 9 == 0),
+            "name": names,
+            "item": source.integers(first, first + 300, num_rows),
+            "before": pa.array(before, pa.list_(pa.int64())),
+        }
+    )
+
+
+@pytest.fixture
+def prep(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PrepResult]:
+    """Prepare days in small parts, with counts in many files and pieces."""
+    monkeypatch.setattr(counting, "_HELD_BYTES", 4_000)
+    monkeypatch.setattr(counting, "_PIECE_ENTRIES", 100)
+
+    def run(name: str, *days: int, **options: Any) -> PrepResult:
+        for day in days:
+            pq.write_table(rows_of(day), tmp_path / f"{day}.parquet", row_group_size=50)
+        inputs = tuple(str(tmp_path / f"{day}.parquet") for day in days)
+        if "saved_workflow" not in options:
+            options["workflow"] = WORKFLOW
+        request = PrepRequest(inputs, tmp_path / name, block_bytes=256 * 100, **options)
+        return prepare(request, client)
+
+    return run
+
+
+def values_in(table: pa.Table, name: str) -> list[Any]:
+    if name != "item":
+        return [value for value in table[name].to_pylist() if value is not None]
+    return table["item"].to_pylist() + table["before"].combine_chunks().flatten().to_pylist()
+
+
+def vocabularies(result: PrepResult) -> dict[str, Vocabulary]:
+    folder = result.out / "workflow" / "categories"
+    return {name: Vocabulary.load(folder, name) for name in ("user", "name", "item")}
+
+
+@pytest.mark.parametrize("keep", [0, MANY])
+def test_a_saved_workflow_learns_a_day(prep: Callable[..., PrepResult], keep: int) -> None:
+    first = prep("first", 0, keep_counts=keep)
+    saved = first.out / "workflow"
+    content_before = {f: f.read_bytes() for f in saved.rglob("*") if f.is_file()}
+    second = prep("second", 1, saved_workflow=saved, update=True)
+    assert {f: f.read_bytes() for f in saved.rglob("*") if f.is_file()} == content_before
+    for name, threshold in (("user", 3), ("name", 3), ("item", 2)):
+        old, new = vocabularies(first)[name], vocabularies(second)[name]
+        day = [Counter(values_in(rows_of(n), name)) for n in (0, 1)]
+        known = old.values.to_pylist()
+        both = day[0] + day[1]
+        passing = both if keep else day[1]
+        wanted = [
+            value for value, count in passing.items() if count >= threshold and value not in known
+        ]
+        added = sorted(wanted, key=lambda v: (-passing[v], v.encode() if name == "name" else v))
+        assert added, name
+        assert new.values.to_pylist() == known + added
+        counts = [both[v] for v in known] + [passing[v] for v in added]
+        assert new.counts.to_pylist() == counts
+        assert new.oov_observed == sum(both.values()) - sum(counts)
+        assert new.nulls_observed == sum(
+            rows_of(n)[name].null_count for n in (0, 1) if name != "item"
+        )
+        assert second.new_ids[name] == len(added)
+        assert second.cardinalities[name] == new.cardinality
+    assert second.new_ids["before"] == second.new_ids["item"]
+    loaded = Workflow.load(second.out / "workflow")
+    fitted = Workflow.load(saved)
+    assert loaded.groups[0] == fitted.groups[0], "numbers keep their scale"
+    found = pa.concat_tables(
+        [pq.read_table(file) for file in sorted((second.out / "train").iterdir())]
+    )
+    assert found.drop_columns("label").equals(loaded.transform(rows_of(1)).drop_columns("label"))
+
+
+def test_what_was_learnt_is_told_and_written_down(prep: Callable[..., PrepResult]) -> None:
+    first = prep("first", 0, keep_counts=MANY)
+    assert json.loads((first.out / "prep.json").read_text()).get("new_ids") is None
+    results = [first]
+    for day in (1, 2):
+        saved = results[-1].out / "workflow"
+        results.append(prep(f"to {day}", day, saved_workflow=saved, update=True, valid_rows=100))
+    report = json.loads((results[-1].out / "prep.json").read_text())
+    assert report["new_ids"] == results[-1].new_ids
+    files = sorted((results[-1].out / "workflow" / "categories").glob("rare.*"))
+    assert [file.name for file in files] == [f"rare.{n}.parquet" for n in ("item", "name", "user")]
+    assert report["kept_counts"] == {
+        "values": results[-1].kept_counts,
+        "bytes": sum(file.stat().st_size for file in files),
+    }
+    document = json.loads((results[-1].out / "workflow" / "workflow.json").read_text())
+    assert document["keep_counts"] == MANY
+    updates = document["updates"]
+    assert [update["rows"] for update in updates] == [500, 500]
+    assert [update["inputs"] for update in updates] == [
+        list(result.inputs) for result in results[1:]
+    ]
+    assert [update["new_ids"] for update in updates] == [result.new_ids for result in results[1:]]
+    assert all(update["time"].endswith("+00:00") for update in updates)
+    first_document = json.loads((first.out / "workflow" / "workflow.json").read_text())
+    assert document["fitted_on"] == first_document["fitted_on"], "of the first rows"
+    assert {one.what for one in results[-1].drifted} >= {"mean"}
+
+
+def test_kept_counts_go_along_and_end_when_told(prep: Callable[..., PrepResult]) -> None:
+    def rare(result: PrepResult) -> dict[str, bytes]:
+        folder = result.out / "workflow" / "categories"
+        return {file.name: file.read_bytes() for file in folder.glob("rare.*")}
+
+    first = prep("first", 0, keep_counts=MANY)
+    plain = prep("plain", 0)
+    for name in ("unique", "meta"):
+        for column in ("user", "name", "item"):
+            file = Path("workflow", "categories", f"{name}.{column}.parquet")
+            assert (first.out / file).read_bytes() == (plain.out / file).read_bytes()
+    assert not rare(plain)
+    saved = first.out / "workflow"
+    assert rare(prep("used", 1, saved_workflow=saved)) == rare(first)
+    ended = prep("ended", 1, saved_workflow=saved, update=True, keep_counts=0)
+    assert not rare(ended)
+    assert ended.kept_counts == {}
+    begun = prep("begun", 1, saved_workflow=plain.out / "workflow", update=True, keep_counts=MANY)
+    assert set(rare(begun)) == set(rare(first))
+
+
+def test_the_same_rows_again_give_no_new_id_and_cuts_do_not_show(
+    prep: Callable[..., PrepResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prep("first", 0)
+    again = prep("again", 0, saved_workflow=first.out / "workflow", update=True)
+    assert set(again.new_ids.values()) == {0}
+    for name, vocabulary in vocabularies(again).items():
+        assert vocabulary.values.equals(vocabularies(first)[name].values)
+        doubled = [2 * count for count in vocabularies(first)[name].counts.to_pylist()]
+        assert vocabulary.counts.to_pylist() == doubled
+    pieces = prep("pieces", 1, 2, saved_workflow=first.out / "workflow", update=True)
+    monkeypatch.setattr(counting, "_HELD_BYTES", 1 << 25)
+    monkeypatch.setattr(counting, "_PIECE_ENTRIES", 1 << 22)
+    whole = prep("whole", 1, 2, saved_workflow=first.out / "workflow", update=True)
+    for file in (whole.out / "workflow" / "categories").iterdir():
+        assert (
+            file.read_bytes() == (pieces.out / "workflow" / "categories" / file.name).read_bytes()
+        )
+
+
+def test_a_day_without_a_value_changes_no_byte(
+    prep: Callable[..., PrepResult], client: Any, tmp_path: Path
+) -> None:
+    first = prep("first", 0, keep_counts=MANY)
+    types = {c: WORKFLOW_TYPES[c] for c in ("item", "user", "name", "before")}
+    empty = pa.table(
+        {
+            "label": [0, 1],
+            "price": [1.0, 2.0],
+            **{c: pa.array([[], []] if c == "before" else [None] * 2, t) for c, t in types.items()},
+        }
+    )
+    pq.write_table(empty, tmp_path / "empty.parquet")
+    request = PrepRequest(
+        (str(tmp_path / "empty.parquet"),),
+        tmp_path / "after",
+        saved_workflow=first.out / "workflow",
+        update=True,
+    )
+    after = prepare(request, client)
+    for file in (first.out / "workflow" / "categories").iterdir():
+        if not file.name.startswith("meta"):  # the missing values are counted there
+            now = after.out / "workflow" / "categories" / file.name
+            assert now.read_bytes() == file.read_bytes(), file.name
+    for name, vocabulary in vocabularies(after).items():
+        was = vocabularies(first)[name]
+        assert vocabulary.nulls_observed == was.nulls_observed + 2
+        assert vocabulary.oov_observed == was.oov_observed
+
+
+WORKFLOW_TYPES = {
+    "item": pa.int64(),
+    "user": pa.int64(),
+    "name": pa.string(),
+    "before": pa.list_(pa.int64()),
+}
+
+
+def test_kept_counts_that_cannot_be_read_are_named(prep: Callable[..., PrepResult]) -> None:
+    first = prep("first", 0, keep_counts=MANY)
+    file = first.out / "workflow" / "categories" / "rare.user.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(DataError, match="kept counts cannot be read") as caught:
+        prep("second", 1, saved_workflow=first.out / "workflow", update=True)
+    assert str(caught.value.where["file"]).endswith("rare.user.parquet")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"update": True}, "update needs a saved workflow"),
+        ({"saved_workflow": Path("w"), "keep_counts": 5}, "keep_counts is for a fit or an update"),
+        ({"keep_counts": -1}, "keep_counts -1 is below 0"),
+    ],
+)
+def test_unusable_requests(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PrepRequest(("a",), Path("out"), **options)
