@@ -365,5 +365,6 @@ def _refuse_many_workers() -> None:
     if worker is not None and worker.num_workers > 1:
         raise SpecError(
             f"a DataLoader with {worker.num_workers} workers would give each batch so many times",
-            hint="Use num_workers=0 or 1: the loader has threads of its own (decode_threads).",
+            hint="Use num_workers=0 or 1: the loader has threads of its own (decode_threads). For "
+            "more, put distrain.interop.torch.WorkerBatches into the DataLoader.",
         )
