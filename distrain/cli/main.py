@@ -17,7 +17,7 @@ from distrain.version import __version__
 COMMANDS = {
     "demo": "Generate data, prepare it and train on it, in a few minutes.",
     "synth": "Generate Criteo-shaped rows with a known best AUC.",
-    "prep": "Turn raw Criteo files into training parquet.",
+    "prep": "Turn raw files into training parquet.",
     "pack": "Rewrite training parquet in the layout that is read fastest.",
     "init": "Write a job spec to begin with.",
     "plan": "Show what a job's ranks will read and hold; start nothing.",

@@ -5,6 +5,7 @@ No torch here, and no dataframe library: Arrow and NumPy inside the tasks.
 
 from distrain.etl.column_group import ColumnGroup
 from distrain.etl.days import DriftBounds, Drifted
+from distrain.etl.features import FeatureConfig, check_tables, with_features
 from distrain.etl.operators import (
     Categorify,
     Clip,
@@ -27,6 +28,7 @@ __all__ = [
     "ColumnGroup",
     "DriftBounds",
     "Drifted",
+    "FeatureConfig",
     "FillMissing",
     "ListSlice",
     "LogOp",
@@ -38,7 +40,9 @@ __all__ = [
     "TextLayout",
     "Vocabulary",
     "Workflow",
+    "check_tables",
     "criteo_workflow",
     "output_schema",
     "prepare",
+    "with_features",
 ]

@@ -172,6 +172,14 @@ def write_parquet(table: pa.Table, path: Path, **settings: Any) -> None:
             partial.unlink(missing_ok=True)
 
 
+def stage_table(table: pa.Table, stem: str, source: str) -> Part:
+    """Write rows of the input `source` to a staging file, which is gone after the run."""
+    path = Path(stem + STAGED_SUFFIX)
+    with write_staged(path, table.schema) as staged:
+        staged.write(table)
+    return Part(str(path), (0,), table.num_rows, source)
+
+
 def _span(row_groups: Sequence[int]) -> str:
     first, last = row_groups[0], row_groups[-1]
     return str(first) if first == last else f"{first}-{last}"

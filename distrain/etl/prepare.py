@@ -33,6 +33,7 @@ from distrain.etl.days import (
     drifted_columns,
     mean_shifts,
 )
+from distrain.etl.features import read_tables, save_features, with_features, workflow_of
 from distrain.etl.fitting import fit_as_asked
 from distrain.etl.parts import Part, split_parts
 from distrain.etl.raw_lines import BadLineTally
@@ -63,15 +64,13 @@ def prepare(
         OutputError: The output exists or cannot be written; nothing is left under its name.
         ClusterError: Workers died.
     """
+    request = with_features(request)
     files = list_inputs(request.inputs)
     valid_files = list_inputs(request.valid) if request.valid else []
     _refuse_shared_files(files, valid_files)
     _refuse_prepared_rows([*files, *valid_files])
     check_apart(request.out, (file.path for file in (*files, *valid_files)))
-    if request.saved_workflow is not None:
-        workflow = Workflow.load(request.saved_workflow)
-    else:
-        workflow = request.workflow or criteo_workflow()
+    workflow = _workflow(request)
     if request.overwrite or not request.out.exists():
         check_writable(request.out.absolute().parent)
     # Absolute: workers may have another working directory.
@@ -81,6 +80,13 @@ def prepare(
         shutil.rmtree(folder / _STAGING)
     client.run(forget_workflow)
     return result
+
+
+def _workflow(request: PrepRequest) -> Workflow:
+    saved = Workflow.load(request.saved_workflow) if request.saved_workflow else None
+    if request.features is not None:
+        return workflow_of(request.features, saved)
+    return saved or request.workflow or criteo_workflow()
 
 
 _STAGING = ".staging"
@@ -158,7 +164,11 @@ class _Run:
         staging = self._folder / _STAGING
         staging.mkdir()
         report = partial(self._on_progress, "read")
-        read = read_inputs(files, self._request, self._workflow, self._runner, staging, report)
+        request, runner = self._request, self._runner
+        if request.features is not None:
+            read = read_tables(files, request, request.features, runner, staging, report)
+        else:
+            read = read_inputs(files, request, self._workflow, runner, staging, report)
         if not read.parts:
             raise _no_rows(files, read.bad_lines)
         self._workflow.check_category_types(read.category_types)
@@ -166,6 +176,8 @@ class _Run:
 
     def _split(self, read: ReadInputs, valid_paths: set[str]) -> tuple[list[Part], list[Part]]:
         rows, request = read.num_rows, self._request
+        if read.valid_parts is not None:
+            return list(read.parts), list(read.valid_parts)
         if valid_paths:
             train = [part for part in read.parts if part.source not in valid_paths]
             valid = [part for part in read.parts if part.source in valid_paths]
@@ -186,6 +198,8 @@ class _Run:
         self, parts: Sequence[Part], files: Sequence[InputFile]
     ) -> dict[str, VocabularyReport]:
         """Fit or update the workflow, or take the saved one; it lies in the folder afterwards."""
+        if self._request.features is not None:
+            save_features(self._request.features, self._folder / "workflow")
         self._workflow, reports = fit_as_asked(
             self._request,
             self._workflow,

@@ -41,11 +41,13 @@ class ReadInputs:
         parts: All rows, in input order.
         bad_lines: The lines left out.
         category_types: `int64` or `string`, by categorical column.
+        valid_parts: The rows for validation, where a column says which; the others are in `parts`.
     """
 
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
     category_types: dict[str, str]
+    valid_parts: tuple[Part, ...] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -112,9 +114,9 @@ def read_inputs(
         for (_, _, file, _), r in zip(tasks, results, strict=True)
     ]
     hint = "Write the files anew with one of the two."
-    _same_in_all([(path, shapes) for path, shapes, _ in found], hint)
+    same_in_all([(path, shapes) for path, shapes, _ in found], hint)
     hint = "Raw Criteo text counts as int64; prepare such files separately."
-    types = _same_in_all([(path, types) for path, _, types in found], hint)
+    types = same_in_all([(path, types) for path, _, types in found], hint)
     return ReadInputs(tuple(parts), _tally(tasks, results), types)
 
 
@@ -203,10 +205,10 @@ def inspect_parquet(
     if mistakes:
         raise _unusable(path, schema.names, mistakes, len(columns) + 1)
     shapes = {c: _LISTS if holds_lists(schema.field(c).type) else _FLAT for c in columns}
-    return InspectedFile(tuple(_parts(path, rows, part_rows)), types, shapes)
+    return InspectedFile(tuple(parts_of_row_groups(path, rows, part_rows)), types, shapes)
 
 
-def _same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
+def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
     """What each column holds, which must be the same in all files."""
     first: dict[str, tuple[str, str]] = {}
     for path, columns in files:
@@ -236,9 +238,9 @@ def _unusable(
         f"another table than the workflow is for: {len(missing)} of its {num_wanted} columns are "
         "missing",
         where={"file": path, "columns here": _some(held), "columns missing": _some(missing)},
-        hint="`distrain prep` fits the columns of Criteo's logs. For a table of your own write a "
-        "Workflow in Python and call distrain.etl.prepare, as docs/data.md shows; what holds ids "
-        "and finite numbers already needs a schema only, and trains as it is.",
+        hint="`distrain prep` fits the columns of Criteo's logs. For a table of your own name its "
+        "columns with --config, as docs/any-table.md shows, or write a Workflow in Python; what "
+        "holds ids and finite numbers already needs a schema only, and trains as it is.",
     )
 
 
@@ -270,7 +272,8 @@ def _of_item(dtype: pa.DataType) -> pa.DataType:
     return dtype.value_type if holds_lists(dtype) else dtype
 
 
-def _parts(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
+def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
+    """Row groups of so many rows each as parts of about `part_rows` rows."""
     parts: list[Part] = []
     groups: list[int] = []
     first_row = num_rows = 0

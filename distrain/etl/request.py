@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distrain.errors import InputError
 from distrain.etl.days import DriftBounds, Drifted
 from distrain.etl.raw_lines import BadLineTally, TextLayout
 from distrain.etl.workflow import Workflow
+
+if TYPE_CHECKING:
+    from distrain.etl.features import FeatureConfig
 
 BLOCK_BYTES = 64 << 20
 ROW_GROUP_ROWS = 65536
@@ -33,6 +36,7 @@ class PrepRequest:
         valid_fraction: Instead, take this share of the rows, the last, for validation.
         valid_rows: Instead, take so many rows, the last, for validation.
         workflow: What to fit; `criteo_workflow()` if `None`.
+        features: What a table's columns are, and so what to fit; instead of `workflow`.
         saved_workflow: A folder with a fitted workflow to use instead; nothing is fitted.
         update: Whether the saved workflow's vocabularies learn the training rows: old ids stay, new
             ones follow. What else was fitted stays as it is.
@@ -54,6 +58,7 @@ class PrepRequest:
     valid_fraction: float | None = None
     valid_rows: int | None = None
     workflow: Workflow | None = None
+    features: FeatureConfig | None = None
     saved_workflow: Path | None = None
     update: bool = False
     keep_counts: int | None = None
@@ -91,6 +96,13 @@ class PrepRequest:
             and self.saved_workflow is not None
             and not self.update,
             f"keep_counts {self.keep_counts} is below 0": (self.keep_counts or 0) < 0,
+            "name a workflow or features, not both": self.workflow is not None
+            and self.features is not None,
+            "the features document has a split: leave out valid, valid_fraction and valid_rows": (
+                self.features is not None
+                and self.features.document.split is not None
+                and any(splits)
+            ),
             f"delimiter {delimiter!r} is not one ASCII character other than letters, digits, "
             "blanks and '-'": len(delimiter) != 1
             or not delimiter.isascii()

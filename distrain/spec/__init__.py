@@ -1,8 +1,8 @@
 """The job spec: the one frozen document that travels from the command line to every rank."""
 
 from distrain.spec.explain import explain_all, shown
-from distrain.spec.fields import LARGEST, Combiner
-from distrain.spec.load import dump_yaml, load_spec, parse_spec, parse_yaml
+from distrain.spec.fields import LARGEST, Combiner, PositiveInt, Real, Section, Whole
+from distrain.spec.load import dump_yaml, load_spec, parse_spec, parse_yaml, plain, read_document
 from distrain.spec.models import (
     CrossSpec,
     CustomSpec,
@@ -60,20 +60,26 @@ __all__ = [
     "OptimizerSpec",
     "PATHS",
     "PRESETS",
+    "PositiveInt",
     "QueueSpec",
+    "Real",
     "ResourcesSpec",
     "RestartSpec",
     "ScheduleSpec",
+    "Section",
     "TabularSpec",
     "TrainSpec",
     "TwoTowerSpec",
     "ValidationMetric",
+    "Whole",
     "WideDeepSpec",
     "dump_yaml",
     "explain_all",
     "load_spec",
     "parse_spec",
     "parse_yaml",
+    "plain",
+    "read_document",
     "shown",
     "with_absolute_paths",
     "with_home",

@@ -1,11 +1,13 @@
-"""pydantic's errors in the words of a job spec: path, what is wrong, what is allowed."""
+"""pydantic's errors in the words of a document: path, what is wrong, what is allowed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from distrain.spec.models import ModelSpec
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
 from distrain.spec.sections import JobSpec
 from distrain.storage import without_secrets
 
@@ -24,36 +26,37 @@ _WORDS = {
 }
 
 
-def explain_all(errors: Sequence[Any]) -> list[str]:
-    """One line for each of pydantic's errors (`ValidationError.errors()`)."""
+def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[str]:
+    """One line for each of pydantic's errors (`ValidationError.errors()`) about a `root`."""
     inner = {item["loc"][:-1] for item in errors}
     # A list whose only item is wrong is, to pydantic, too short as well.
     kept = [e for e in errors if not (e["type"] == "too_short" and e["loc"] in inner)]
-    return [_explain(item) for item in kept]
+    return [_explain(item, root) for item in kept]
 
 
-def _explain(item: Any) -> str:
-    loc = list(item["loc"])
-    if loc[:1] == ["model"] and len(loc) > 1:
-        del loc[1]  # pydantic puts the union's tag there: model.dlrm.top means model.top
-    path, kinds = ".".join(_key(part) for part in loc), ", ".join(_model_kinds())
+def _explain(item: Any, root: type[BaseModel]) -> str:
+    keys, place = _followed(item["loc"], root)
+    path = ".".join(_key(part) for part in keys)
     match item["type"]:
         case "extra_forbidden":
-            return f"{path}: {_unknown_key(str(loc[-1]), _keys_of(item['loc'][:-1]))}"
+            return f"{path}: {_unknown_key(str(item['loc'][-1]), _keys_of(place))}"
         case "missing":
             return f"{path}: required, but missing"
         case "union_tag_not_found":
-            return f"{path}.kind: required, but missing (allowed: {kinds})"
+            tag, kinds = _kinds_of(place)
+            return f"{path}.{tag}: required, but missing (allowed: {', '.join(kinds)})"
         case "union_tag_invalid":
-            given = shown(item["input"].get("kind"))
-            return f"{path}.kind: {given} is no model (allowed: {kinds})"
+            tag, kinds = _kinds_of(place)
+            what = "model" if keys == ["model"] else tag
+            given = shown(item["input"].get(tag))
+            return f"{path}.{tag}: {given} is no {what} (allowed: {', '.join(kinds)})"
         case "too_short":
             return f"{path}: needs at least {item['ctx']['min_length']} item"
         case "too_long":
             return f"{path}: has more than {item['ctx']['max_length']} items"
         case kind:
             message = _WORDS.get(kind) or str(item["msg"]).removeprefix("Value error, ")
-    if not loc:
+    if not keys:
         return message
     return f"{path}: {message[0].lower()}{message[1:]}, not {shown(item['input'])}"
 
@@ -84,20 +87,67 @@ def _unknown_key(key: str, allowed: list[str]) -> str:
     return f"unknown key{guess} (allowed: {', '.join(allowed)})"
 
 
-def _model_kinds() -> dict[str, Any]:
-    return {m.model_fields["kind"].default: m for m in get_args(get_args(ModelSpec)[0])}
+def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any]:
+    """The keys that a document has on the way to `loc`, and what stands before the last of them.
 
-
-def _keys_of(loc: tuple[Any, ...]) -> list[str]:
-    """The keys that the section at `loc` allows."""
-    section: Any = JobSpec
+    pydantic puts the tag of a union there too: `model.dlrm.top` means `model.top`.
+    """
+    keys: list[Any] = []
+    place: Any = root
+    above: Any = root
     for part in loc:
-        if section is JobSpec and part == "model":
-            section = _model_kinds()
-        elif isinstance(section, dict):
-            section = section[part]
-        else:
-            section = section.model_fields[part].annotation
-        if get_origin(section) is UnionType:  # a section that may be null
-            section = get_args(section)[0]
+        kinds = _kinds_of(place)[1]
+        if kinds:
+            place = kinds[part]
+            continue
+        keys.append(part)
+        above, place = place, _inside(place, part)
+    return keys, above if not _kinds_of(place)[1] else place
+
+
+def _inside(place: Any, part: Any) -> Any:
+    """The type of what a section, a mapping or a list has at `part`; `None` if unknown."""
+    if isinstance(place, type) and issubclass(place, BaseModel):
+        by_key = {field.alias or name: field for name, field in place.model_fields.items()}
+        return _bare(by_key.get(part) or place.model_fields.get(part))
+    origin, inner = get_origin(place), get_args(place)
+    if origin in (dict, Mapping, tuple, list) and inner:
+        return _bare(inner[1] if origin in (dict, Mapping) else inner[0])
+    return None
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without what may be null; unions with a tag stay whole, as `FieldInfo`s."""
+    if isinstance(annotation, FieldInfo):
+        if annotation.discriminator is not None:
+            return annotation
+        return _bare(annotation.annotation)
+    if get_origin(annotation) is Annotated:
+        kind, *extra = get_args(annotation)
+        tagged = [e for e in extra if isinstance(e, FieldInfo) and e.discriminator is not None]
+        return FieldInfo.from_annotation(annotation) if tagged else _bare(kind)
+    if get_origin(annotation) in (UnionType, Union):
+        return _bare(next(arg for arg in get_args(annotation) if arg is not type(None)))
+    return annotation
+
+
+def _kinds_of(place: Any) -> tuple[str, dict[str, Any]]:
+    """The key that says which section of a union it is, and the sections by its value."""
+    if not isinstance(place, FieldInfo) or not isinstance(place.discriminator, str):
+        return "", {}
+    tag = place.discriminator
+    members = [
+        arg
+        for arg in get_args(_union_of(place.annotation))
+        if isinstance(arg, type) and issubclass(arg, BaseModel)
+    ]
+    return tag, {value: m for m in members for value in get_args(m.model_fields[tag].annotation)}
+
+
+def _union_of(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _keys_of(section: Any) -> list[str]:
+    """The keys that a section allows."""
     return [field.alias or name for name, field in section.model_fields.items()]

@@ -48,7 +48,7 @@ def parse_spec(
             hint="At least `data: {train: PATH}` and `model: {kind: dlrm}`.",
         )
     try:
-        merged = _plain(document)
+        merged = plain(document)
     except RecursionError:
         raise SpecError("the job spec is nested too deeply", where=where) from None
     problems = [problem for text in overrides if (problem := _override(merged, text))]
@@ -61,8 +61,9 @@ def parse_spec(
     return spec
 
 
-def _plain(document: Mapping[Any, Any]) -> dict[str, Any]:
-    return {_key(k): _plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
+def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
+    """A mapping with keys that are texts which files and terminals take."""
+    return {_key(k): plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
 
 
 def _key(key: object) -> str:
@@ -88,8 +89,6 @@ def _override(document: dict[str, Any], assignment: str) -> str | None:
     return None
 
 
-_WRITES_ONE = "`distrain init` writes one."
-
 # What PyYAML raises for text that it cannot read: besides its own errors, whatever its
 # constructors stumble over (a month 13, `!!bool perhaps`, a nesting deeper than the stack).
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
@@ -100,26 +99,36 @@ _EXPONENT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z"
 _FLOAT_TAG, _FIRST_CHARACTERS = "tag:yaml.org,2002:float", list("-+.0123456789")
 
 
-def read_document(path: Path) -> object:
-    """Read a YAML file, or a JSON file if its name ends in `.json`."""
+def read_document(
+    path: Path, what: str = "job spec", writes_one: str = "`distrain init` writes one."
+) -> object:
+    """Read a YAML file, or a JSON file if its name ends in `.json`.
+
+    Args:
+        path: The file.
+        what: What it should be, and `writes_one` which command makes one, for the errors.
+
+    Raises:
+        SpecError: It is missing, or neither YAML nor JSON.
+    """
     where = {"file": str(path)}
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise SpecError(
-            "no such job spec", where=where, hint=f"Check the path; {_WRITES_ONE}"
+            f"no such {what}", where=where, hint=f"Check the path; {writes_one}"
         ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SpecError(
-            f"cannot read the job spec: {reason}",
+            f"cannot read the {what}: {reason}",
             where=where,
-            hint=f"A job spec is a file of YAML or JSON; {_WRITES_ONE}",
+            hint=f"A {what} is a file of YAML or JSON; {writes_one}",
         ) from None
     try:
         return _parse_json(text) if path.suffix == ".json" else parse_yaml(text)
     except ValueError as error:
-        hint = f"Is that the job spec? {_WRITES_ONE}"
+        hint = f"Is that the {what}? {writes_one}"
         raise SpecError(str(error), where=where, hint=hint) from None
 
 

@@ -1,4 +1,4 @@
-"""`distrain prep`: raw Criteo files to training files."""
+"""`distrain prep`: raw files to training files."""
 
 import shutil
 from functools import partial
@@ -35,6 +35,12 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 )
 @click.option(
     "--valid", multiple=True, help="File, folder or glob to validate on; may be repeated."
+)
+@click.option(
+    "--config",
+    "features",
+    type=PATH,
+    help="What the columns of a table of your own are: a features document.",
 )
 @click.option("--valid-fraction", type=float, help="Validate on this share of the rows, the last.")
 @click.option("--valid-rows", type=COUNT, help="Validate on so many rows, the last.")
@@ -111,10 +117,13 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 @json_option("Print what was made as JSON.")
 @click.pass_context
 def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) -> None:
-    """Turn raw Criteo files into training parquet, a schema and a saved workflow.
+    """Turn raw files into training parquet, a schema and a saved workflow.
 
-    INPUT are files, folders, globs or URLs: text (plain, gzip or zstd) with the 40 fields label,
-    I1..I13, C1..C26 per line, or parquet with these columns. The rows keep their order.
+    INPUT are files, folders, globs or URLs: Criteo's text (plain, gzip or zstd) with the 40 fields
+    label, I1..I13, C1..C26 per line, or parquet with these columns. The rows keep their order.
+
+    With --config they are any table: parquet, CSV or JSON lines (plain, gzip or zstd) with the
+    columns that a features document describes.
 
     Makes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json,
     all at once at the end: a run that fails leaves nothing.
@@ -124,17 +133,21 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
       distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
       distrain prep train.txt --layout fast --out criteo
+      distrain prep orders.csv --config features.yaml --out orders
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
       distrain prep day_24.gz --workflow criteo/workflow --update --out criteo-day-24
     """
     from distrain.cluster import ClusterRequest, open_cluster
-    from distrain.etl import prepare
+    from distrain.etl import check_tables, prepare, with_features
     from distrain.storage import check_free, list_inputs
 
     _refuse_what_a_workflow_settles(context)
-    request = _request(inputs, options)
+    _refuse_what_features_settle(context)
+    request = with_features(_request(inputs, options))
     # Starting workers takes seconds; a mistyped path should not.
-    list_inputs([*request.inputs, *request.valid])
+    files = list_inputs([*request.inputs, *request.valid])
+    if request.features is not None:
+        check_tables(files, request.features)
     check_free(request.out, request.overwrite)
     if_interrupted(f"nothing was written to {request.out}")
     wanted = ClusterRequest(options["scheduler"], options["workers"], in_process=True)
@@ -189,11 +202,31 @@ def _refuse_what_a_workflow_settles(context: click.Context) -> None:
         )
 
 
+def _refuse_what_features_settle(context: click.Context) -> None:
+    settled = ("freq_threshold", "max_size", "num_buckets", "delimiter", "header")
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in settled
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    ]
+    if given and context.params["features"]:
+        raise click.UsageError(
+            f"--config says what columns and text are: leave out {', '.join(given)}.", ctx=context
+        )
+
+
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
-    from distrain.etl import DriftBounds, PrepRequest, TextLayout, criteo_workflow
+    from distrain.etl import (
+        DriftBounds,
+        FeatureConfig,
+        PrepRequest,
+        TextLayout,
+        criteo_workflow,
+    )
 
     sizes = (options["freq_threshold"], options["max_size"], options["num_buckets"])
     saved = options["saved_workflow"]
+    features = FeatureConfig.load(options["features"]) if options["features"] else None
     delimiter = options["delimiter"].replace("\\t", "\t")
     return PrepRequest(
         inputs,
@@ -201,7 +234,8 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         valid=options["valid"],
         valid_fraction=options["valid_fraction"],
         valid_rows=options["valid_rows"],
-        workflow=None if saved else criteo_workflow(*sizes),
+        workflow=None if saved or features else criteo_workflow(*sizes),
+        features=features,
         saved_workflow=saved,
         update=options["update"],
         keep_counts=options["keep_counts"],

@@ -1,0 +1,20 @@
+"""Any table, described by a features document: read, checked and staged for the workflow."""
+
+from distrain.etl.features.config import FEATURES_FILE, FeatureConfig
+from distrain.etl.features.inputs import (
+    check_tables,
+    read_tables,
+    save_features,
+    with_features,
+    workflow_of,
+)
+
+__all__ = [
+    "FEATURES_FILE",
+    "FeatureConfig",
+    "check_tables",
+    "read_tables",
+    "save_features",
+    "with_features",
+    "workflow_of",
+]

@@ -1,0 +1,81 @@
+"""Values that cannot be used, by their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Places = np.ndarray[Any, np.dtype[np.int64]]
+_SHOWN_CHARS = 60
+
+
+class BadValues(Exception):
+    """Some values of a column cannot be used.
+
+    Attributes:
+        places: Their rows, ascending.
+        values: The column, or the items of its lists.
+        items: The places of the values in `values`; the rows, unless those are items.
+        problem: What is wrong with them, after "is VALUE, ".
+        hint: What to do.
+    """
+
+    def __init__(self, places: Places, values: pa.Array, problem: str, hint: str | None = None):
+        super().__init__(problem)
+        self.places = places
+        self.items = places
+        self.values = values
+        self.problem = problem
+        self.hint = hint
+
+    def of_rows(self, rows: Places) -> BadValues:
+        """The same, where `rows` are those of the items."""
+        moved = BadValues(rows, self.values, self.problem, self.hint)
+        moved.items = self.items
+        return moved
+
+    def said(self, number: int) -> str:
+        """What is wrong with one of them."""
+        value = self.values[int(self.items[number])].as_py()
+        if value is None:
+            return f"missing, {self.problem}"
+        text = value if isinstance(value, str) else str(value)
+        shown = text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+        return (
+            f"{shown!r}, {self.problem}" if isinstance(value, str) else f"{shown}, {self.problem}"
+        )
+
+
+def places_of(mask: Any) -> Places:
+    """Where a mask is true; a gap in it is false."""
+    if isinstance(mask, pa.Array | pa.ChunkedArray):
+        mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(mask).astype(np.int64)
+
+
+def converted(
+    values: pa.Array, convert: Callable[[pa.Array], pa.Array], problem: str, hint: str | None = None
+) -> pa.Array:
+    """`convert(values)`; where Arrow refuses, `BadValues` with each value that it refuses."""
+    try:
+        return convert(values)
+    except pa.ArrowInvalid:
+        places = np.array(list(_refused(values, convert, 0)), np.int64)
+    raise BadValues(places, values, problem, hint)
+
+
+def _refused(values: pa.Array, convert: Callable[[pa.Array], pa.Array], first: int) -> list[int]:
+    """Halves are tried until single values are left: few tries where few values are bad."""
+    try:
+        convert(values)
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return [first]
+        half = len(values) // 2
+        return _refused(values[:half], convert, first) + _refused(
+            values[half:], convert, first + half
+        )
+    return []

@@ -1,0 +1,172 @@
+"""What a features document says of a column.
+
+Field descriptions are what the published JSON Schema shows.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from distrain.spec import Real, Section, Whole
+
+As = Literal[
+    "text",
+    "integer",
+    "number",
+    "seconds",
+    "minute",
+    "hour",
+    "weekday",
+    "day",
+    "month",
+    "year",
+]
+CALENDAR = ("seconds", "minute", "hour", "weekday", "day", "month", "year")
+ColumnName = Annotated[str, Field(min_length=1)]
+
+
+def _or_number(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"type": "integer"}, *schema["anyOf"]]
+
+
+class ListSliceSpec(Section):
+    """Places of each list that are kept, as Python's slices count them."""
+
+    start: Whole = Field(0, description="The first place; below 0 it counts from the end.")
+    end: Whole | None = Field(None, description="The place behind the last; null: to the end.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number_alone(cls, value: object) -> object:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        return {"start": value} if value < 0 else {"end": value}
+
+    @model_validator(mode="after")
+    def _keeps_something(self) -> ListSliceSpec:
+        if self.start == 0 and self.end is None:
+            raise ValueError("a slice from 0 to the end leaves nothing out")
+        if self.end == 0:
+            raise ValueError("a slice to 0 keeps nothing")
+        return self
+
+
+class _ColumnSpec(Section):
+    """What both kinds of columns have."""
+
+    source: ColumnName | None = Field(
+        None,
+        alias="from",
+        description="The input's column; null: the one of the same name. Several columns may come "
+        "from one.",
+    )
+    as_: As | None = Field(
+        None,
+        alias="as",
+        description="What is made of a value before anything else: its text, a whole number, a "
+        "number, or of a time the seconds since 1970, minute, hour, weekday (Monday is 0), day, "
+        "month or year. Times need one. Null: a value is taken as it is; text files hold texts.",
+    )
+    epoch: Literal["s", "ms", "us", "ns"] | None = Field(
+        None, description="The column holds whole numbers: so many of these units since 1970."
+    )
+    separator: str | None = Field(
+        None, min_length=1, description="Texts are lists: this stands between their items."
+    )
+    list_slice: ListSliceSpec | None = Field(
+        None,
+        description="Keep some places of each list: 10 the first ten, -10 the last ten.",
+        json_schema_extra=_or_number,
+    )
+
+    @model_validator(mode="after")
+    def _epoch_needs_a_calendar(self) -> _ColumnSpec:
+        if self.epoch and self.as_ not in CALENDAR:
+            raise ValueError(f"epoch needs `as`, one of {', '.join(CALENDAR)}")
+        return self
+
+
+class CategoricalSpec(_ColumnSpec):
+    """Values that become ids, the most frequent first."""
+
+    kind: Literal["categorical"] = Field(description="What the column is.")
+    freq_threshold: Whole = Field(
+        0, ge=0, description="Keep values seen at least so often; 0 keeps all."
+    )
+    max_size: Whole = Field(
+        0, ge=0, description="Keep so many values, the most frequent; 0 keeps all."
+    )
+    num_buckets: Whole = Field(
+        0, ge=0, description="Spread the other values over so many ids by hash; 0: one id."
+    )
+    domain: ColumnName | None = Field(
+        None, description="Columns of one domain have one vocabulary, counted over all of them."
+    )
+
+    @model_validator(mode="after")
+    def _no_numbers(self) -> CategoricalSpec:
+        if self.as_ == "number":
+            raise ValueError("as: number makes no categories; say text or integer")
+        return self
+
+    @property
+    def vocabulary_options(self) -> tuple[int, int, int]:
+        """What the columns of a domain must agree in."""
+        return (self.freq_threshold, self.max_size, self.num_buckets)
+
+
+class ClipSpec(Section):
+    """Bounds that values are moved to."""
+
+    min: Real | None = Field(None, description="Lower values become this one.")
+    max: Real | None = Field(None, description="Higher values become this one.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ClipSpec:
+        if self.min is None and self.max is None:
+            raise ValueError("min or max is needed")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+class ContinuousSpec(_ColumnSpec):
+    """Numbers, in the order: fill, clip, log, normalize."""
+
+    kind: Literal["continuous"] = Field(description="What the column is.")
+    fill: Real | None = Field(
+        None, description="Stands for missing values; null: a missing value is an error."
+    )
+    clip: ClipSpec | None = Field(None, description="Bounds of the values.")
+    log: bool = Field(False, description="Whether to take log(1 + x), which needs x above -1.")
+    normalize: bool = Field(
+        False,
+        description="Whether to subtract the training rows' mean and divide by their "
+        "standard deviation.",
+    )
+
+    @property
+    def is_clipped_for_log(self) -> bool:
+        """Whether all values are above -1 when the logarithm is taken."""
+        return self.clip is not None and self.clip.min is not None and self.clip.min > -1
+
+    @model_validator(mode="after")
+    def _no_text(self) -> ContinuousSpec:
+        if self.as_ == "text":
+            raise ValueError("as: text makes no numbers; leave it out, or say number")
+        return self
+
+    @model_validator(mode="after")
+    def _log_exists(self) -> ContinuousSpec:
+        filled = self.fill
+        if self.log and filled is not None and filled <= -1 and not self.is_clipped_for_log:
+            raise ValueError(f"log(1 + x) of fill {filled:g} does not exist; set clip.min above -1")
+        if self.log and self.clip and self.clip.max is not None and self.clip.max <= -1:
+            raise ValueError(f"log(1 + x) does not exist up to clip.max {self.clip.max:g}")
+        return self
+
+
+ColumnSpec = CategoricalSpec | ContinuousSpec
+Column = Annotated[ColumnSpec, Field(discriminator="kind")]

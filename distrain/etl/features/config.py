@@ -1,0 +1,120 @@
+"""Features documents: read, checked, and made into a workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import SpecError
+from distrain.etl.column_group import ColumnGroup
+from distrain.etl.features.columns import CategoricalSpec, ColumnSpec
+from distrain.etl.features.document import FeatureDocument, mistakes_between_keys
+from distrain.etl.operators import Categorify, Clip, FillMissing, LogOp, Normalize, Operator
+from distrain.etl.workflow import Workflow
+from distrain.spec import dump_yaml, explain_all, plain, read_document
+from distrain.storage import whole_file
+
+FEATURES_FILE = "features.yaml"
+_WRITES_ONE = "`distrain prep --infer INPUT --out features.yaml` writes one."
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """What a table's columns are: a features document, checked.
+
+    >>> config = FeatureConfig.parse(
+    ...     {"target": "bought", "columns": {"shop": {"kind": "categorical"}}}
+    ... )
+    >>> config.document.target.column, config.workflow().columns
+    ('bought', ('shop',))
+    """
+
+    document: FeatureDocument
+
+    @classmethod
+    def load(cls, path: str | Path) -> FeatureConfig:
+        """Read a YAML file, or a JSON file if its name ends in `.json`.
+
+        Raises:
+            SpecError: It is missing or not YAML, or has mistakes; all are listed.
+        """
+        document = read_document(Path(path), "features document", _WRITES_ONE)
+        return cls.parse(document, source=str(path))
+
+    @classmethod
+    def parse(cls, document: object, *, source: str | None = None) -> FeatureConfig:
+        """Check a plain document.
+
+        Raises:
+            SpecError: It has mistakes; all are listed, each with its path.
+        """
+        from pydantic import ValidationError
+
+        where = {"file": source} if source else {}
+        if not isinstance(document, Mapping):
+            raise SpecError(
+                "a features document is a mapping of sections",
+                where=where,
+                hint="At least `target: COLUMN` and `columns: {NAME: {kind: categorical}}`.",
+            )
+        try:
+            content = plain(document)
+            return cls(FeatureDocument.model_validate(content))
+        except RecursionError:
+            raise SpecError("the features document is nested too deeply", where=where) from None
+        except ValidationError as error:
+            told = "\n".join(explain_all(error.errors(), FeatureDocument)).split("\n")
+        # pydantic looks at what lies between keys only where each key is right.
+        told += [mistake for mistake in mistakes_between_keys(content) if mistake not in told]
+        raise SpecError("\n".join(told), where=where)
+
+    def save(self, path: str | Path) -> None:
+        """Write the document as YAML, without what is at its default."""
+        document = self.document.model_dump(mode="json", exclude_defaults=True)
+        with whole_file(Path(path)) as partial_file:
+            partial_file.write_text(dump_yaml({"version": 1, **document}))
+
+    def without_split(self) -> FeatureConfig:
+        """The same columns, of rows of which none are split off."""
+        return FeatureConfig(self.document.model_copy(update={"split": None}))
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON Schema of features documents, for editors."""
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **FeatureDocument.model_json_schema(),
+        }
+
+    def workflow(self) -> Workflow:
+        """What is fitted: columns of equal operators together, in the order of the document."""
+        groups: dict[Any, list[str]] = {}
+        for name, column in self.document.columns.items():
+            groups.setdefault(_settings(column), []).append(name)
+        columns = self.document.columns
+        return Workflow(
+            tuple(ColumnGroup(tuple(n), _operators(columns[n[0]])) for n in groups.values())
+        )
+
+
+def _settings(column: ColumnSpec) -> tuple[Any, ...]:
+    if isinstance(column, CategoricalSpec):
+        return (*column.vocabulary_options, column.domain)
+    return (column.fill, column.clip, column.log, column.normalize, "number")
+
+
+def _operators(column: ColumnSpec) -> tuple[Operator, ...]:
+    if isinstance(column, CategoricalSpec):
+        return (Categorify(*column.vocabulary_options, column.domain),)
+    steps: list[Operator] = []
+    if column.fill is not None:
+        steps.append(FillMissing(column.fill))
+    if column.clip is not None:
+        steps.append(Clip(column.clip.min, column.clip.max))
+    if column.log:
+        steps.append(LogOp())
+    if column.normalize:
+        steps.append(Normalize())
+    return tuple(steps)

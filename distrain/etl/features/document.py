@@ -1,0 +1,258 @@
+"""The document that says what a table's columns are: `features.yaml`.
+
+Field descriptions are what the published JSON Schema shows.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from distrain.etl.features.columns import CategoricalSpec, Column, ColumnName, ColumnSpec
+from distrain.schema import LABEL
+from distrain.spec import PositiveInt, Real, Section
+
+Scalar = bool | int | float | str
+
+
+def _as_text(value: object) -> object:
+    """YAML reads an unquoted date as one; the document keeps its text."""
+    return value.isoformat() if isinstance(value, datetime.date | datetime.datetime) else value
+
+
+Value = Annotated[Scalar, BeforeValidator(_as_text)]
+_COMPARISONS = ("at_least", "above", "at_most", "below", "equals", "one_of")
+
+
+def _or_name(schema: dict[str, Any]) -> None:
+    reference = {"$ref": schema.pop("$ref")} if "$ref" in schema else {}
+    schema["anyOf"] = [{"type": "string"}, reference]
+
+
+class TargetSpec(Section):
+    """What is to be predicted. Without a comparison the column holds 0 and 1, or truth values."""
+
+    column: ColumnName = Field(description="The input's column.")
+    at_least: Real | None = Field(None, description="1 from this number on, else 0.")
+    above: Real | None = Field(None, description="1 above this number, else 0.")
+    at_most: Real | None = Field(None, description="1 up to this number, else 0.")
+    below: Real | None = Field(None, description="1 below this number, else 0.")
+    equals: Value | None = Field(None, description="1 for this value, else 0.")
+    one_of: tuple[Value, ...] | None = Field(
+        None, min_length=1, description="1 for these values, else 0."
+    )
+    is_feature: bool = Field(
+        False, description="Whether the column may be a feature too, which shows models the answer."
+    )
+
+    @property
+    def comparison(self) -> tuple[str, Any] | None:
+        """The comparison's key and value, if there is one."""
+        given = [(key, getattr(self, key)) for key in _COMPARISONS]
+        return next(((key, value) for key, value in given if value is not None), None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: object) -> object:
+        return {"column": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_comparison(self) -> TargetSpec:
+        given = [key for key in _COMPARISONS if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are two comparisons; give one")
+        return self
+
+
+class RowsSplit(Section):
+    """The last rows are for validation."""
+
+    by: Literal["rows"] = Field(description="How rows are chosen.")
+    last: PositiveInt = Field(description="How many rows.")
+
+
+class FractionSplit(Section):
+    """The last share of the rows is for validation."""
+
+    by: Literal["fraction"] = Field(description="How rows are chosen.")
+    last: Real = Field(gt=0, lt=1, description="Their share.")
+
+
+class TimeSplit(Section):
+    """Rows from a time on are for validation."""
+
+    by: Literal["time"] = Field(description="How rows are chosen.")
+    column: ColumnName = Field(description="The input's column: times or numbers.")
+    start: Annotated[int | float | str, BeforeValidator(_as_text)] = Field(
+        alias="from", description="The first value of the validation rows, a time or a number."
+    )
+
+    @field_validator("start")
+    @classmethod
+    def _a_time(cls, value: int | float | str) -> int | float | str:
+        if isinstance(value, bool):
+            raise ValueError("a time (2024-05-01, 2024-05-01T12:00:00) or a number is needed")
+        if isinstance(value, str):
+            try:
+                datetime.datetime.fromisoformat(value)
+            except ValueError:
+                raise ValueError(
+                    "a time (2024-05-01, 2024-05-01T12:00:00) or a number is needed"
+                ) from None
+        return value
+
+
+class HashSplit(Section):
+    """A share of a column's values is for validation, with all their rows."""
+
+    by: Literal["hash"] = Field(description="How rows are chosen.")
+    column: ColumnName = Field(description="The input's column. A missing value is for training.")
+    share: Real = Field(gt=0, lt=1, description="About this share of the values.")
+
+
+class ColumnSplit(Section):
+    """A column says which rows are for validation."""
+
+    by: Literal["column"] = Field(description="How rows are chosen.")
+    column: ColumnName = Field(description="The input's column.")
+    equals: Value = Field(description="The value of the validation rows.")
+
+
+Split = RowsSplit | FractionSplit | TimeSplit | HashSplit | ColumnSplit
+
+
+class FormatSpec(Section):
+    """How text files are laid out."""
+
+    kind: Literal["auto", "csv", "jsonl"] = Field(
+        "auto", description="`csv` is any text with delimiters; `auto` looks at name and content."
+    )
+    delimiter: str | None = Field(
+        None, min_length=1, max_length=1, description="Between fields; null: as the first line has."
+    )
+    quote: str | None = Field(
+        '"', min_length=1, max_length=1, description="Around fields; null: quotes are text."
+    )
+    escape: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1,
+        description="Before a quote inside of quotes, besides the doubled quote.",
+    )
+    header: bool = Field(True, description="Whether each file's first line names the columns.")
+    names: tuple[ColumnName, ...] = Field((), description="The columns of files without a header.")
+    null_values: tuple[str, ...] = Field(("",), description="Texts that mean a missing value.")
+    decimal_point: Literal[".", ","] = Field(".", description="In numbers.")
+    encoding: Literal["utf-8", "latin-1", "cp1252"] = Field("utf-8", description="Of the text.")
+    timestamp: str | None = Field(
+        None,
+        description="How times are written, as in strptime (`%m/%d/%Y %H:%M`); null: as in ISO "
+        "8601 (`2024-05-01 12:00`).",
+    )
+
+    @model_validator(mode="after")
+    def _names_for_headerless(self) -> FormatSpec:
+        if not self.header and not self.names:
+            raise ValueError("without a header, names is needed")
+        if self.header and self.names:
+            raise ValueError("names is for files without a header; set header to false")
+        if self.delimiter is not None and self.delimiter in (self.quote, self.decimal_point):
+            raise ValueError(f"delimiter {self.delimiter!r} is the quote or decimal point as well")
+        repeated = sorted({name for name in self.names if self.names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"names has {', '.join(repeated)} twice")
+        return self
+
+
+class FeatureDocument(Section):
+    """What a table's columns are, and which of its rows are for validation."""
+
+    version: Literal[1] = Field(1, description="Version of this document's format.")
+    target: TargetSpec = Field(
+        description="A column's name, or a column and a comparison.", json_schema_extra=_or_name
+    )
+    split: Annotated[Split, Field(discriminator="by")] | None = Field(
+        None, description="Which rows are for validation; null: none, or what the command says."
+    )
+    format: FormatSpec = FormatSpec()
+    columns: dict[ColumnName, Column] = Field(
+        min_length=1, description="The features, by the name that they are written under."
+    )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input's columns that are read, each once."""
+        split = getattr(self.split, "column", None)
+        sources = [column.source or name for name, column in self.columns.items()]
+        return tuple(dict.fromkeys([self.target.column, *([split] if split else []), *sources]))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FeatureDocument:
+        sources = {name: column.source or name for name, column in self.columns.items()}
+        target = None if self.target.is_feature else self.target.column
+        mistakes = [*_bad_names(sources), *_leaks(sources, target)]
+        mistakes += _unequal_domains(self.columns)
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+        return self
+
+
+def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a plain document's columns together, as far as it can be read."""
+    columns, target = document.get("columns"), document.get("target")
+    if not isinstance(columns, Mapping):
+        return []
+    sources = {
+        name: str(column.get("from") or name) if isinstance(column, Mapping) else name
+        for name, column in columns.items()
+    }
+    if isinstance(target, Mapping):
+        target = None if target.get("is_feature") is True else target.get("column")
+    return [*_bad_names(sources), *_leaks(sources, target)]
+
+
+def _bad_names(sources: Mapping[str, str]) -> list[str]:
+    found = []
+    for name, source in sources.items():
+        if name == LABEL:
+            found.append(
+                f"columns.{name}: the target is written as {LABEL!r}; give the feature another "
+                f"name and `from: {source}`"
+            )
+        elif "/" in name or "\0" in name:
+            found.append(
+                f"columns.{name!r}: a file is named after it; give another name and `from: {name}`"
+            )
+    return found
+
+
+def _leaks(sources: Mapping[str, str], target: object) -> list[str]:
+    return [
+        f"columns.{name}: {source!r} is the target, and a model would see the answer; leave it "
+        "out, or set target.is_feature to true"
+        for name, source in sources.items()
+        if source == target
+    ]
+
+
+def _unequal_domains(columns: Mapping[str, ColumnSpec]) -> list[str]:
+    found = []
+    first: dict[str, tuple[str, CategoricalSpec]] = {}
+    for name, column in columns.items():
+        if not isinstance(column, CategoricalSpec) or column.domain is None:
+            continue
+        other, known = first.setdefault(column.domain, (name, column))
+        if known.vocabulary_options != column.vocabulary_options:
+            found.append(
+                f"columns.{name}: freq_threshold, max_size and num_buckets of the domain "
+                f"{column.domain!r} are others in columns.{other}; a domain has one vocabulary"
+            )
+        apart = columns.get(column.domain)
+        if isinstance(apart, CategoricalSpec) and apart.domain != column.domain:
+            found.append(
+                f"columns.{name}: the domain {column.domain!r} is the name of a column outside it"
+            )
+    return found

@@ -1,0 +1,159 @@
+"""Tables of any columns to parts, as a features document says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+from distrain.errors import DataError, InputError
+from distrain.etl.features.config import FEATURES_FILE, FeatureConfig
+from distrain.etl.features.document import FractionSplit, RowsSplit
+from distrain.etl.features.staging import StagedTable, TableTask, stage_table_rows
+from distrain.etl.features.table_file import TableFile, look_at
+from distrain.etl.parts import Part
+from distrain.etl.raw_lines import BadLineTally
+from distrain.etl.reading import ReadInputs, parts_of_row_groups, same_in_all
+from distrain.etl.request import PrepRequest
+from distrain.etl.staging import TextRange, plan_ranges
+from distrain.etl.tasks import TaskRunner
+from distrain.etl.workflow import Workflow
+from distrain.storage import InputFile
+
+_LOOKED_AT_FIRST = 4
+
+
+def with_features(request: PrepRequest) -> PrepRequest:
+    """The request with the features that its saved workflow was fitted with, if it has none.
+
+    The last rows are split off as the request says, so what the document says of them goes there.
+    """
+    features = request.features
+    if features is None and request.saved_workflow is not None:
+        saved = request.saved_workflow / FEATURES_FILE
+        features = FeatureConfig.load(saved) if saved.is_file() else None
+    if features is None:
+        return request
+    match features.document.split:
+        case RowsSplit(last=rows):
+            return replace(request, features=features.without_split(), valid_rows=rows)
+        case FractionSplit(last=share):
+            return replace(request, features=features.without_split(), valid_fraction=share)
+    return replace(request, features=features)
+
+
+def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
+    """What is fitted, or the saved workflow, which must be one of these columns.
+
+    Raises:
+        InputError: It is a workflow of other columns.
+    """
+    made = features.workflow()
+    if saved is None:
+        return made
+    others = sorted(set(made.columns) ^ set(saved.columns))
+    others += sorted(set(made.categorical) ^ set(saved.categorical) - set(others))
+    if others:
+        raise InputError(
+            "the saved workflow and the features document are of other columns",
+            where={"columns": ", ".join(others[:10])},
+            hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
+        )
+    return saved
+
+
+def check_tables(files: Sequence[InputFile], features: FeatureConfig) -> None:
+    """Raise a `DataError` if one of the first files lacks columns, before a cluster is started."""
+    for file in files[:_LOOKED_AT_FIRST]:
+        look_at(file.path, file.size_bytes, features.document.format).check(features)
+
+
+def save_features(features: FeatureConfig, workflow_folder: Path) -> None:
+    """Keep the document with the workflow, for later rows, of which none are split off."""
+    features.without_split().save(workflow_folder / FEATURES_FILE)
+
+
+def read_tables(
+    files: Sequence[InputFile],
+    request: PrepRequest,
+    features: FeatureConfig,
+    runner: TaskRunner,
+    staging: Path,
+    on_progress: Callable[[int, int, int], None],
+) -> ReadInputs:
+    """Stage all rows, in input order; the arguments are those of `read_inputs`."""
+    looks = [(file.path, file.size_bytes, features) for file in files]
+    found: list[TableFile] = runner.run("look", _checked_look, looks)
+    hint = "Say in the features document what is made of the values: as: text, or as: integer."
+    types = same_in_all([(file.path, file.category_types(features)) for file in found], hint)
+    hint = "Write the files anew with one of the two."
+    shapes = same_in_all([(file.path, file.shapes(features)) for file in found], hint)
+    lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
+    tasks = [
+        TableTask(
+            file,
+            rows,
+            features,
+            lists,
+            request.skip_bad_lines,
+            request.block_bytes,
+            f"{staging}/{number:05d}-{place:05d}",
+        )
+        for number, file in enumerate(found)
+        for place, rows in enumerate(_rows_of_tasks(file, request))
+    ]
+    num_rows = done = 0
+
+    def count(_: int, staged: StagedTable) -> None:
+        nonlocal num_rows, done
+        done += 1
+        num_rows += sum(part.num_rows for part in (*staged.parts, *staged.valid_parts))
+        on_progress(done, len(tasks), num_rows)
+
+    on_progress(0, len(tasks), 0)
+    results = runner.run("read", stage_table_rows, [(task,) for task in tasks], count)
+    parts = tuple(part for result in results for part in result.parts)
+    valid = tuple(part for result in results for part in result.valid_parts)
+    read = ReadInputs(parts, _tally(tasks, results), types)
+    return _with_split(read, valid, features)
+
+
+def _checked_look(path: str, size_bytes: int, features: FeatureConfig) -> TableFile:
+    file = look_at(path, size_bytes, features.document.format)
+    file.check(features)
+    return file
+
+
+def _rows_of_tasks(file: TableFile, request: PrepRequest) -> Sequence[TextRange | Part]:
+    if file.is_typed:
+        return parts_of_row_groups(file.path, file.row_groups, request.part_rows)
+    return plan_ranges(InputFile(file.path, file.size_bytes), file.codec, request.block_bytes)
+
+
+def _tally(tasks: Sequence[TableTask], results: Sequence[StagedTable]) -> BadLineTally:
+    total = BadLineTally()
+    pairs = zip(tasks, results, strict=True)
+    for path, ranges in groupby(pairs, key=lambda pair: pair[0].file.path):
+        lines = 0
+        for _, staged in ranges:
+            total = total.merged(staged.bad_lines.shifted(path, lines))
+            lines += staged.num_lines
+    return total
+
+
+def _with_split(read: ReadInputs, valid: tuple[Part, ...], features: FeatureConfig) -> ReadInputs:
+    split = features.document.split
+    if split is None:
+        return read
+    if read.parts and valid:
+        return replace(read, valid_parts=valid)
+    if not read.parts and not valid:
+        return read
+    wanted = "validation" if read.parts else "training"
+    found = sum(part.num_rows for part in (*read.parts, *valid))
+    raise DataError(
+        f"no {wanted} rows: split by {split.by} gives all {found:,} rows to the other side",
+        where={"column": getattr(split, "column", "")},
+        hint="Look at the column's values, and change split in the features document.",
+    )

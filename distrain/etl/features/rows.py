@@ -1,0 +1,127 @@
+"""The label of each row, and whether it is for validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.etl.features.bad_values import BadValues, places_of
+from distrain.etl.features.document import ColumnSplit, FormatSpec, HashSplit, TargetSpec, TimeSplit
+from distrain.etl.features.times import is_time, microseconds, microseconds_from, times_of
+from distrain.etl.features.values import flat, numbers_of, texts_of
+from distrain.etl.lists import holds_lists
+from distrain.vocabulary import is_text, stable_buckets
+
+RowSplit = TimeSplit | HashSplit | ColumnSplit
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+_HASH_PLACES = 1 << 20
+_COMPARE = {
+    "at_least": pc.greater_equal,
+    "above": pc.greater,
+    "at_most": pc.less_equal,
+    "below": pc.less,
+}
+_NOT_MISSING = "but each row needs a label"
+
+
+def labels_of(
+    values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
+) -> pa.Array:
+    """0 or 1 for each row, int8.
+
+    Raises:
+        BadValues: A value is missing, or is neither 0 nor 1 where nothing is compared.
+    """
+    values = flat(values)
+    _refuse_gaps(values, _NOT_MISSING)
+    if target.comparison is None:
+        numbers = numbers_of(values, text)
+        _refuse_gaps(numbers, _NOT_MISSING)
+        bad = places_of(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)))
+        if len(bad):
+            hint = "Compare it: target: {column: ..., at_least: ...} or equals, one_of."
+            raise BadValues(bad, values, "neither 0 nor 1", hint)
+        return numbers.cast(pa.int8())
+    kind, wanted = target.comparison
+    if kind in _COMPARE:
+        numbers = numbers_of(values, text)
+        _refuse_gaps(numbers, _NOT_MISSING)
+        return _COMPARE[kind](numbers, float(wanted)).cast(pa.int8())
+    found = np.zeros(len(values), bool)
+    for value in wanted if kind == "one_of" else (wanted,):
+        found |= equal_to(values, value)
+    return pa.array(found.astype(np.int8))
+
+
+def validation_mask(
+    values: pa.Array | pa.ChunkedArray, split: RowSplit, text: FormatSpec | None
+) -> Mask:
+    """Which rows are for validation, `[rows]`.
+
+    Raises:
+        BadValues: A time is missing, or no time.
+    """
+    values = flat(values)
+    match split:
+        case HashSplit(share=share):
+            distinct = texts_of(values).dictionary_encode()
+            buckets = stable_buckets(distinct.dictionary, _HASH_PLACES)
+            chosen = np.append(buckets < share * _HASH_PLACES, False)
+            places = distinct.indices.fill_null(len(buckets)).to_numpy(zero_copy_only=False)
+            mask: Mask = chosen[places]
+            return mask
+        case ColumnSplit(equals=value):
+            return equal_to(values, value)
+        case TimeSplit(start=start):
+            _refuse_gaps(values, "but split.by time needs it")
+            if isinstance(start, str):
+                found = microseconds(times_of(values, None, text.timestamp if text else None))
+                first: float = microseconds_from(start)
+            else:
+                found, first = numbers_of(values, text), start
+            return np.asarray(pc.greater_equal(found, first).fill_null(False))
+
+
+def equal_to(values: pa.Array, wanted: bool | int | float | str) -> Mask:
+    """Which values are `wanted`, as numbers or as texts; a gap is not."""
+    is_truth = isinstance(wanted, bool)
+    if is_text(values.type) or isinstance(wanted, str):
+        said = str(wanted).lower() if is_truth else str(wanted)
+        texts = texts_of(values)
+        found = pc.equal(pc.utf8_lower(texts) if is_truth else texts, said)
+    else:
+        found = pc.equal(numbers_of(values), float(wanted))
+    mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def mistake_of_target(dtype: pa.DataType, target: TargetSpec) -> str | None:
+    """Why a parquet column of this type cannot be the target; `None` if it can."""
+    if holds_lists(dtype) or pa.types.is_nested(dtype) or is_time(dtype):
+        return f"{dtype}, which is no target"
+    return None
+
+
+def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
+    """Why rows cannot be split by a parquet column of this type; `None` if they can."""
+    if holds_lists(dtype) or pa.types.is_nested(dtype):
+        return f"{dtype}, by which no rows are split"
+    if isinstance(split, TimeSplit):
+        wants_time = isinstance(split.start, str)
+        if wants_time and not (is_time(dtype) or is_text(dtype)):
+            return f"{dtype}, not times; give split.from as a number"
+        if not wants_time and is_time(dtype):
+            return f"{dtype}, not numbers; give split.from as a time"
+    return None
+
+
+def _refuse_gaps(values: pa.Array, problem: str) -> None:
+    gaps = values.is_null(nan_is_null=pa.types.is_floating(values.type))
+    bad = places_of(gaps)
+    if len(bad):
+        nothing = pa.nulls(len(values), values.type)
+        raise BadValues(bad, nothing, problem)

@@ -1,0 +1,223 @@
+"""The rows of a file to staging files: labels and features, apart for training and validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.etl.features.bad_values import BadValues, Places, converted
+from distrain.etl.features.config import FeatureConfig
+from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.rows import Mask, labels_of, validation_mask
+from distrain.etl.features.table_file import TableFile
+from distrain.etl.features.text_rows import (
+    TextRows,
+    TornLines,
+    line_of,
+    parse_block,
+    without_header,
+)
+from distrain.etl.features.values import flat, staged_values
+from distrain.etl.lists import holds_lists
+from distrain.etl.parts import Part, located, read_part, stage_table
+from distrain.etl.raw_lines import BadLine, BadLineTally, num_lines, shown
+from distrain.etl.staging import TextRange, check_stream, count_lines_before, read_pieces
+from distrain.schema import LABEL
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """What one task stages.
+
+    Attributes:
+        file: The file.
+        rows: Bytes of text, or row groups of parquet.
+        features: What the columns are.
+        lists: The features that hold lists.
+        skip_bad_lines: Leave bad lines of text out, rather than stop at the first.
+        block_bytes: Text that is parsed at once.
+        stem: How the names of the staging files begin.
+    """
+
+    file: TableFile
+    rows: TextRange | Part
+    features: FeatureConfig
+    lists: frozenset[str]
+    skip_bad_lines: bool
+    block_bytes: int
+    stem: str
+
+
+@dataclass(frozen=True)
+class StagedTable:
+    """The staging files of one task.
+
+    Attributes:
+        parts: Rows in input order: those for training, or all where nothing is split by values.
+        valid_parts: Rows for validation.
+        num_lines: How many lines of text there were.
+        bad_lines: The lines left out, numbered from the range's start.
+    """
+
+    parts: tuple[Part, ...]
+    valid_parts: tuple[Part, ...]
+    num_lines: int = 0
+    bad_lines: BadLineTally = field(default_factory=BadLineTally)
+
+
+class _BadColumn(Exception):
+    def __init__(self, column: str, bad: BadValues):
+        super().__init__(column)
+        self.column = column
+        self.bad = bad
+
+
+def stage_table_rows(task: TableTask) -> StagedTable:
+    """Read rows, make labels and features of them, and write these to `STEM-*`.
+
+    Raises:
+        DataError: A value, or a line, that cannot be used.
+    """
+    if isinstance(task.rows, Part):
+        table = read_part(task.rows, task.features.document.inputs)
+        with located(task.rows):
+            try:
+                staged, mask = _staged(table, task, None)
+            except _BadColumn as bad:
+                raise _of_typed(bad) from None
+        return StagedTable(*_written(staged, mask, task, 0))
+    return _stage_text(task, task.rows)
+
+
+def _stage_text(task: TableTask, text: TextRange) -> StagedTable:
+    parts: list[Part] = []
+    valid: list[Part] = []
+    tally, lines = BadLineTally(), 0
+    layout = task.features.document.format
+    has_header = layout.header and text.start == 0 and task.file.kind == "csv"
+    for number, pieces in groupby(read_pieces(text, task.block_bytes), key=itemgetter(0)):
+        found = []
+        for _, piece in pieces:
+            if has_header:
+                piece, has_header, lines = without_header(piece), False, 1
+            try:
+                staged, mask, bad = _parsed(piece, task, layout, lines, text)
+            except DataError:
+                check_stream(text)  # or a damaged file would be told as a mistake of its writer
+                raise
+            tally = tally.merged(BadLineTally.of(bad).shifted(text.path, lines))
+            lines += num_lines(piece)
+            found.append((staged, mask))
+        tables, masks = zip(*found, strict=True)
+        is_split = masks[0] is not None
+        whole = np.concatenate(masks) if is_split else None
+        of_block, valid_of_block = _written(pa.concat_tables(tables), whole, task, number)
+        parts += of_block
+        valid += valid_of_block
+    return StagedTable(tuple(parts), tuple(valid), lines, tally)
+
+
+def _parsed(
+    block: bytes, task: TableTask, layout: FormatSpec, lines_before: int, text: TextRange
+) -> tuple[pa.Table, Mask | None, list[BadLine]]:
+    def stop(line: BadLine) -> DataError:
+        return line.at(task.file.path, lines_before + count_lines_before(text)).error()
+
+    try:
+        rows = parse_block(block, task.file, layout, task.features.document.inputs)
+    except TornLines as torn:
+        raise stop(torn.line) from None
+    bad = list(rows.bad)
+    if bad and not task.skip_bad_lines:
+        raise stop(bad[0])
+    while True:
+        try:
+            staged, mask = _staged(rows.table, task, layout)
+            return staged, mask, sorted(bad, key=lambda line: line.line)
+        except _BadColumn as found:
+            lines = _bad_lines(block, rows.lines, found)
+            if not task.skip_bad_lines:
+                raise stop(next(lines)) from None
+            bad += lines
+            kept = np.ones(rows.table.num_rows, bool)
+            kept[found.bad.places] = False
+            rows = TextRows(rows.table.filter(pa.array(kept)), rows.lines[kept])
+
+
+def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLine]:
+    told: set[int] = set()
+    for number, row in enumerate(found.bad.places):
+        line = int(lines[row])
+        if line in told:
+            continue  # several items of one list
+        told.add(line)
+        problem = f"{found.column} is {found.bad.said(number)}"
+        # Only the first few are shown, and to find a line's text takes a while.
+        text = shown(line_of(block, line)) if len(told) < 10 else ""
+        yield BadLine(line + 1, f"bad {found.column}", problem, text, found.bad.hint)
+
+
+def _of_typed(found: _BadColumn) -> DataError:
+    return DataError(
+        f"{found.column} is {found.bad.said(0)}",
+        where={"column": found.column, "row": int(found.bad.places[0])},
+        hint=found.bad.hint,
+    )
+
+
+def _staged(
+    table: pa.Table, task: TableTask, text: FormatSpec | None
+) -> tuple[pa.Table, Mask | None]:
+    document = task.features.document
+
+    def of(column: str, make: Callable[[pa.Array], Any]) -> Any:
+        try:
+            return make(_without_bytes(table[column]))
+        except BadValues as bad:
+            raise _BadColumn(column, bad) from None
+
+    made = {LABEL: of(document.target.column, lambda v: labels_of(v, document.target, text))}
+    mask = None
+    split = document.split
+    if split is not None and split.by in ("time", "hash", "column"):
+        mask = of(split.column, lambda v: validation_mask(v, split, text))
+    for name, column in document.columns.items():
+        make = partial(staged_values, column=column, text=text)
+        values = of(column.source or name, make)
+        if name in task.lists and not holds_lists(values.type):  # all are missing
+            values = pa.nulls(len(values), pa.list_(values.type))
+        made[name] = values
+    return pa.table(made), mask
+
+
+def _without_bytes(values: pa.ChunkedArray) -> pa.Array:
+    values = flat(values)
+    if not pa.types.is_binary(values.type):
+        return values
+    hint = "Say format.encoding: latin-1, if that is what the text is written in."
+    return converted(values, lambda some: some.cast(pa.string()), "not UTF-8", hint)
+
+
+def _written(
+    staged: pa.Table, mask: Mask | None, task: TableTask, number: int
+) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """The parts of a block's rows, for training and for validation; none are empty."""
+    stem, source = f"{task.stem}-{number:05d}", task.file.path
+    if mask is None:
+        return ((stage_table(staged, stem, source),) if staged.num_rows else ()), ()
+    cut = [
+        (stage_table(rows, f"{stem}-{name}", source),) if rows.num_rows else ()
+        for name, rows in (
+            ("train", staged.filter(pa.array(~mask))),
+            ("valid", staged.filter(pa.array(mask))),
+        )
+    ]
+    return cut[0], cut[1]

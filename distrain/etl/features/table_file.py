@@ -1,0 +1,268 @@
+"""What kind of table a file holds: its format, its columns and their types."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.etl.features.columns import CategoricalSpec, ColumnSpec
+from distrain.etl.features.config import FeatureConfig
+from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.rows import mistake_of_split, mistake_of_target
+from distrain.etl.features.values import mistake_of_type, staged_type
+from distrain.etl.lists import holds_lists
+from distrain.etl.parts import readable_parquet
+from distrain.etl.reading import PARQUET, detect_format
+from distrain.storage import open_input
+
+_HEAD_BYTES = 1 << 20
+_PROBED_LINES = 1000
+_DELIMITERS = ",\t;|"
+_JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file with a table.
+
+    Attributes:
+        path: The file.
+        kind: `parquet`, `csv` or `jsonl`.
+        codec: `gzip`, `zstd` or `None`.
+        types: The type of each column; texts in CSV; in JSON what the first lines hold.
+        delimiter: Between fields of CSV.
+        row_groups: The rows of each row group of parquet.
+        size_bytes: The file's size.
+    """
+
+    path: str
+    kind: str
+    codec: str | None
+    types: dict[str, pa.DataType]
+    delimiter: str
+    row_groups: tuple[int, ...] = ()
+    size_bytes: int = 0
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the file says what its columns hold."""
+        return self.kind == PARQUET
+
+    def check(self, features: FeatureConfig) -> None:
+        """Raise a `DataError` that names all columns that are missing or of unusable types."""
+        mistakes = dict(_mistakes(self, features))
+        if not mistakes:
+            return
+        document = features.document
+        hint = "Mend the features document, or leave the file out."
+        if self.kind == "csv" and len(self.types) == 1 and len(document.inputs) > 1:
+            hint = "Its first line has one field: set format.delimiter."
+        where = {"file": self.path, **{f"column {c}": said for c, said in mistakes.items()}}
+        if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
+            where["columns here"] = _some(self.types)
+        raise DataError(
+            f"{len(mistakes)} of {len(document.inputs)} columns cannot be used",
+            where=where,
+            hint=hint,
+        )
+
+    def category_types(self, features: FeatureConfig) -> dict[str, str]:
+        """`int64` or `string`, by categorical column."""
+        return {
+            name: staged_type(_of_item(self.types[column.source or name]), column, self.is_typed)
+            for name, column in features.document.columns.items()
+            if isinstance(column, CategoricalSpec)
+        }
+
+    def shapes(self, features: FeatureConfig) -> dict[str, str]:
+        """`lists` or `single values`, by column; without those of which nothing is known."""
+        found = {}
+        for name, column in features.document.columns.items():
+            dtype = self.types[column.source or name]
+            if holds_lists(dtype) or column.separator is not None:
+                found[name] = "lists"
+            elif not pa.types.is_null(dtype):
+                found[name] = "single values"
+        return found
+
+
+def look_at(path: str, size_bytes: int, text: FormatSpec) -> TableFile:
+    """Look at the footer of parquet, or at the first lines of text.
+
+    Raises:
+        DataError: It cannot be read, or is no table.
+    """
+    codec = detect_format(path)
+    if codec == PARQUET:
+        with readable_parquet(path) as file:
+            schema = file.schema_arrow
+            rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
+        _refuse_repeats(path, schema.names)
+        types = {field.name: field.type for field in schema}
+        return TableFile(path, PARQUET, None, types, "", rows, size_bytes)
+    lines = _first_lines(path, codec, text.encoding)
+    kind = _kind(path, lines, text)
+    if kind == "jsonl":
+        return TableFile(path, kind, codec, _json_types(path, lines), "", (), size_bytes)
+    delimiter = text.delimiter or _guessed_delimiter(lines[0])
+    names = _header(path, lines[0], delimiter, text) if text.header else list(text.names)
+    types = dict.fromkeys(names, pa.string())
+    return TableFile(path, kind, codec, types, delimiter, (), size_bytes)
+
+
+def _first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
+    with open_input(path) as handle:
+        try:
+            source = handle
+            if codec is not None:
+                source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), codec)
+            head = source.read(_HEAD_BYTES)
+        except OSError as error:
+            raise DataError(
+                f"the {codec} file cannot be decompressed: {error}",
+                where={"file": path},
+                hint="It was cut short or damaged; get it again.",
+            ) from None
+    lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
+    if len(head) == _HEAD_BYTES and len(lines) > 1:
+        lines.pop()  # it may be cut
+    lines = [line.removesuffix("\r") for line in lines[:_PROBED_LINES]]
+    if not any(line.strip() for line in lines):
+        raise DataError("the file holds no lines", where={"file": path})
+    if "\0" in lines[0]:
+        raise DataError(
+            "neither parquet nor text",
+            where={"file": path},
+            hint="Text is UTF-8, or what format.encoding says.",
+        )
+    return lines
+
+
+def _kind(path: str, lines: list[str], text: FormatSpec) -> str:
+    if text.kind != "auto":
+        return text.kind
+    bare = path.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".zstd")
+    first = next(line for line in lines if line.strip())
+    return "jsonl" if bare.endswith(_JSON_ENDINGS) or first.lstrip()[:1] == "{" else "csv"
+
+
+def _guessed_delimiter(line: str) -> str:
+    return max(_DELIMITERS, key=line.count) if any(d in line for d in _DELIMITERS) else ","
+
+
+def _header(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]:
+    options: dict[str, Any] = {"delimiter": delimiter, "escapechar": text.escape}
+    if text.quote is None:
+        names = line.split(delimiter)
+    else:
+        names = next(csv.reader([line], quotechar=text.quote, **options))
+    _refuse_repeats(path, names)
+    return names
+
+
+def _refuse_repeats(path: str, names: Sequence[str]) -> None:
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    if repeated:
+        raise DataError(
+            f"several columns are named {', '.join(map(repr, repeated))}",
+            where={"file": path},
+            hint="Rename them; if the text has no header, set format.header and format.names.",
+        )
+
+
+def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
+    found: dict[str, list[Any]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            if number > 1:
+                continue  # a bad line, which is told when the lines are read
+            raise DataError(
+                "the first line is no JSON object",
+                where={"file": path, "line": 1, "content": line[:72]},
+                hint="JSON lines hold one object each: one row, by column.",
+            )
+        for name, value in row.items():
+            found.setdefault(name, []).append(value)
+    return {name: json_type(values) for name, values in found.items()}
+
+
+def json_type(values: Iterable[Any]) -> pa.DataType:
+    """The type of some values of one column of JSON lines; texts if they differ.
+
+    >>> json_type([1, None, 2.5]), json_type([["a"], []]), json_type([1, "a"])
+    (DataType(double), ListType(list<item: string>), DataType(string))
+    """
+    given = [value for value in values if value is not None]
+    if given and all(isinstance(value, list) for value in given):
+        return pa.list_(json_type(item for value in given for item in value))
+    kinds = {type(value) for value in given}
+    if not kinds:
+        return pa.null()
+    for allowed, dtype in (
+        ({bool}, pa.bool_()),
+        ({int}, pa.int64()),
+        ({int, float}, pa.float64()),
+    ):
+        if kinds <= allowed:
+            return dtype
+    return pa.string()
+
+
+def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, str]]:
+    document = features.document
+    checks: list[tuple[str, Callable[[pa.DataType], str | None]]] = [
+        (document.target.column, lambda dtype: mistake_of_target(dtype, document.target))
+    ]
+    split = document.split
+    column = getattr(split, "column", None)
+    if column is not None:
+        checks.append((column, lambda dtype: mistake_of_split(dtype, split)))  # type: ignore[arg-type]
+    for name, spec in document.columns.items():
+        checks.append((spec.source or name, partial(_of_column, column=spec)))
+    for name, mistake_of in checks:
+        if name not in file.types:
+            near = get_close_matches(name, file.types, n=1, cutoff=0.5)
+            yield name, f"missing; did you mean {near[0]!r}?" if near else "missing"
+        elif file.is_typed and (mistake := mistake_of(_plain(file.types[name]))):
+            yield name, mistake
+
+
+def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:
+    if column.separator is not None:
+        return (
+            None
+            if pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
+            else (f"{dtype}, not texts, which separator takes apart")
+        )
+    if column.list_slice is not None and not holds_lists(dtype):
+        return f"{dtype}, not lists, which list_slice cuts"
+    return mistake_of_type(_plain(_of_item(dtype)), column)
+
+
+def _of_item(dtype: pa.DataType) -> pa.DataType:
+    return _plain(dtype.value_type if holds_lists(dtype) else dtype)
+
+
+def _plain(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+
+
+def _some(names: Iterable[str], most: int = 20) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

@@ -1,0 +1,213 @@
+"""Blocks of text lines to rows, with the line that each row stands in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+
+from distrain.etl.features.bad_values import Places
+from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.table_file import TableFile, json_type
+from distrain.etl.lists import holds_lists
+from distrain.etl.raw_lines import BadLine, shown
+
+_PARSED_AT_ONCE_BYTES = 4 << 20
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, eq=False)
+class TextRows:
+    """The rows of a block.
+
+    Attributes:
+        table: The columns that are read; those of CSV hold bytes.
+        lines: The line of each row, from 0, in the block.
+        bad: Lines that are no rows, numbered from 1.
+    """
+
+    table: pa.Table
+    lines: Places
+    bad: tuple[BadLine, ...] = ()
+
+
+class TornLines(Exception):
+    """The lines of a block are not its rows, from some line on."""
+
+    def __init__(self, line: BadLine):
+        super().__init__(line.problem)
+        self.line = line
+
+
+def parse_block(
+    block: bytes, file: TableFile, text: FormatSpec, columns: Sequence[str]
+) -> TextRows:
+    """The rows of a block of whole lines.
+
+    Raises:
+        TornLines: A line's end cannot be told from one inside of quotes.
+    """
+    if file.kind == "jsonl":
+        return _parse_json(block, file, columns)
+    if text.encoding != "utf-8":
+        block = block.decode(text.encoding).encode()
+    return _parse_csv(block, file, text, columns)
+
+
+def without_header(block: bytes) -> bytes:
+    """A file's first block without its first line."""
+    return block.partition(b"\n")[2]
+
+
+def line_of(block: bytes, line: int) -> bytes:
+    """A line of a block, counted from 0, without its end."""
+    return block.split(b"\n", line + 1)[line].removesuffix(b"\r")
+
+
+def _parse_csv(block: bytes, file: TableFile, text: FormatSpec, columns: Sequence[str]) -> TextRows:
+    block, lines = _without_blank_lines(block.removeprefix(_BOM))
+    schema = pa.schema([(column, pa.binary()) for column in columns])
+    if not len(lines):
+        return TextRows(schema.empty_table(), lines)
+    bad: list[BadLine] = []
+
+    def skip(row: Any) -> str:
+        problem = f"{row.actual_columns} fields, not {row.expected_columns}"
+        line = int(lines[row.number - 1]) + 1
+        bad.append(BadLine(line, "wrong number of fields", problem, shown(row.text.encode())))
+        return "skip"
+
+    try:
+        table = pa_csv.read_csv(
+            pa.BufferReader(block),
+            pa_csv.ReadOptions(
+                use_threads=False,
+                block_size=min(len(block), _PARSED_AT_ONCE_BYTES),
+                column_names=list(file.types),
+            ),
+            pa_csv.ParseOptions(
+                delimiter=file.delimiter,
+                quote_char=text.quote or False,
+                escape_char=text.escape or False,
+                ignore_empty_lines=False,
+                invalid_row_handler=skip,
+            ),
+            pa_csv.ConvertOptions(
+                column_types=schema,
+                include_columns=list(columns),
+                null_values=list(text.null_values),
+                strings_can_be_null=True,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise _torn(block, lines, text, str(error).splitlines()[0]) from None
+    is_row = ~np.isin(lines + 1, [line.line for line in bad])
+    if table.num_rows != is_row.sum():
+        raise _torn(block, lines, text, "rows and lines do not match")
+    return TextRows(table.combine_chunks(), lines[is_row], tuple(bad))
+
+
+def _without_blank_lines(block: bytes) -> tuple[bytes, Places]:
+    """The other lines, and their places; Arrow would take a blank line for a row of gaps."""
+    if not block.endswith(b"\n"):
+        block += b"\n"
+    if block[:1] not in b"\r\n" and b"\n\n" not in block and b"\n\r\n" not in block:
+        return block, np.arange(block.count(b"\n"), dtype=np.int64)
+    lines = block[:-1].split(b"\n")
+    kept = [place for place, line in enumerate(lines) if line not in (b"", b"\r")]
+    return b"".join(lines[p] + b"\n" for p in kept), np.array(kept, np.int64)
+
+
+def _torn(block: bytes, lines: Places, text: FormatSpec, cause: str) -> TornLines:
+    """The error for a block whose lines are not rows, at the first line with an odd quote."""
+    quote = text.quote.encode() if text.quote else b"\0"
+    content = block.split(b"\n")
+    odd = (n for n, line in enumerate(content) if line.count(quote) % 2 or b"\r" in line[:-1])
+    place = next(odd, 0)
+    hint = "A value may hold no line end; if quotes are text here, set format.quote to null."
+    problem = f"lines that are no rows: {cause}"
+    line = int(lines[min(place, len(lines) - 1)]) + 1
+    return TornLines(BadLine(line, "torn", problem, shown(content[place]), hint))
+
+
+def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRows:
+    num_lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    known = [(c, file.types[c]) for c in columns if not pa.types.is_null(file.types[c])]
+    if len(known) == len(columns):
+        try:
+            table = pa_json.read_json(
+                pa.BufferReader(block),
+                pa_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                pa_json.ParseOptions(
+                    explicit_schema=pa.schema(known), unexpected_field_behavior="ignore"
+                ),
+            )
+        except pa.ArrowInvalid:
+            table = None
+        if table is not None and table.num_rows == num_lines:
+            lines = np.arange(num_lines, dtype=np.int64)
+            return TextRows(table.select(list(columns)).combine_chunks(), lines)
+    return _parse_json_lines(block, file, columns)
+
+
+def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRows:
+    """Line by line: some line is bad, blank, or holds other types than the first ones."""
+    rows, lines, bad = [], [], []
+    for place, line in enumerate(block.removesuffix(b"\n").split(b"\n")):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            bad.append(BadLine(place + 1, "not JSON", f"not JSON: {error}", shown(line)))
+            continue
+        problem = _misfit(row, file, columns)
+        if problem is not None:
+            bad.append(BadLine(place + 1, "misfit", problem, shown(line)))
+            continue
+        rows.append(row)
+        lines.append(place)
+    found = {column: _as_column([row.get(column) for row in rows]) for column in columns}
+    return TextRows(pa.table(found), np.array(lines, np.int64), tuple(bad))
+
+
+def _misfit(row: Any, file: TableFile, columns: Sequence[str]) -> str | None:
+    """What makes a JSON value no row of the table."""
+    if not isinstance(row, dict):
+        return "no JSON object, which a row is"
+    for column in columns:
+        value, dtype = row.get(column), file.types[column]
+        if value is None:
+            continue
+        items = value if isinstance(value, list) else [value]
+        if any(isinstance(item, dict | list) for item in items):
+            return f"{column} is {json.dumps(value)[:60]}, neither a value nor a list of values"
+        if holds_lists(dtype) != isinstance(value, list) and not pa.types.is_null(dtype):
+            wanted = "a list" if holds_lists(dtype) else "a single value"
+            return f"{column} is {json.dumps(value)[:60]}, not {wanted}"
+    return None
+
+
+def _as_column(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values, json_type(values))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        pass
+    if any(isinstance(value, list) for value in values):
+        lists = [None if value is None else [_text(item) for item in value] for value in values]
+        return pa.array(lists, pa.list_(pa.string()))
+    return pa.array([_text(value) for value in values], pa.string())
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return str(pa.scalar(value).cast(pa.string()).as_py())  # as Arrow spells whole columns
+    return json.dumps(value)

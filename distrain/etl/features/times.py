@@ -1,0 +1,100 @@
+"""Times, and what calendars say of them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.etl.features.bad_values import BadValues, converted, places_of
+from distrain.vocabulary import is_text
+
+_PARTS = {
+    "minute": pc.minute,
+    "hour": pc.hour,
+    "weekday": pc.day_of_week,
+    "day": pc.day,
+    "month": pc.month,
+    "year": pc.year,
+}
+_UTC = datetime.UTC
+_SOME_TIME = "not a time"
+
+
+def is_time(dtype: pa.DataType) -> bool:
+    """Whether values of this type are times or dates."""
+    return bool(pa.types.is_timestamp(dtype) or pa.types.is_date(dtype))
+
+
+def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
+    """The values as timestamps of microseconds, with their time zone if they have one.
+
+    Args:
+        values: Times, dates, texts, or integers that count since 1970.
+        epoch: What integers count.
+        pattern: How texts are written; ISO 8601 if `None`.
+
+    Raises:
+        BadValues: Some are no times.
+    """
+    if epoch is not None:
+        counted = converted(
+            values, lambda v: v.cast(pa.int64()), "not a whole number", "epoch counts units."
+        )
+        values = counted.view(pa.timestamp(epoch))
+    elif is_text(values.type):
+        return _parsed(values, pattern)
+    elif pa.types.is_null(values.type):
+        return values.cast(pa.timestamp("us"))
+    zone = values.type.tz if pa.types.is_timestamp(values.type) else None
+    target = pa.timestamp("us", zone)
+    # Nanoseconds are cut; a year too far away for microseconds is a bad value.
+    return converted(values, lambda v: pc.cast(v, target, safe=False), _SOME_TIME)
+
+
+def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
+    if pattern is not None:
+        found = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
+        bad = places_of(pc.and_(found.is_null(), values.is_valid()))
+        if len(bad):
+            raise BadValues(bad, values, f"not a time as format.timestamp says, {pattern!r}")
+        return found
+    try:
+        return values.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        pass
+    try:
+        return values.cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid:
+        return converted(
+            values,
+            lambda v: v.cast(pa.timestamp("us")),
+            "not a time as in ISO 8601",
+            "Say in format.timestamp how times are written.",
+        )
+
+
+def calendar(times: pa.Array, part: str) -> pa.Array:
+    """A part of each time, int64 (`seconds` since 1970: float64); of times with a zone, local."""
+    if part == "seconds":
+        return pc.divide(microseconds(times).cast(pa.float64()), 1e6)
+    return _PARTS[part](times).cast(pa.int64())
+
+
+def microseconds(times: pa.Array) -> pa.Array:
+    """Microseconds since 1970, int64; of times with a zone, in UTC."""
+    return times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64())
+
+
+def microseconds_from(text: str) -> int:
+    """The same of a time as text; without a zone it is UTC.
+
+    >>> microseconds_from("1970-01-02")
+    86400000000
+    """
+    time = datetime.datetime.fromisoformat(text)
+    time = time.replace(tzinfo=_UTC) if time.tzinfo is None else time
+    since: Any = time - datetime.datetime(1970, 1, 1, tzinfo=_UTC)
+    return int(since // datetime.timedelta(microseconds=1))

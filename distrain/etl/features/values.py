@@ -1,0 +1,178 @@
+"""A column's values, as any file holds them, to those that operators take.
+
+Categories become int64 or strings, numbers float64; lists stay lists of these. A text file's values
+are texts, which are parsed here, so that each value that cannot be used is known by its row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.etl.features.bad_values import BadValues, converted, places_of
+from distrain.etl.features.columns import CALENDAR, CategoricalSpec, ColumnSpec, ContinuousSpec
+from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.times import calendar, is_time, times_of
+from distrain.etl.lists import Lists, holds_lists
+from distrain.etl.operators import ListSlice, concrete
+from distrain.vocabulary import is_text
+
+_TO_THE_END = 2**31 - 1
+
+
+def staged_values(
+    values: pa.Array | pa.ChunkedArray, column: ColumnSpec, text: FormatSpec | None
+) -> pa.Array:
+    """One column's values, ready for its operators.
+
+    Args:
+        values: Of the input, one for each row.
+        column: What they are.
+        text: How the file is laid out; `None` for parquet, whose values have types.
+
+    Raises:
+        BadValues: Rows whose values cannot be used.
+    """
+    values = flat(values)
+    if column.separator is not None and not holds_lists(values.type):
+        values = pc.split_pattern(texts_of(values), column.separator)
+    if not holds_lists(values.type):
+        return _items(values, column, text)
+    missing = values.is_null()
+    if column.list_slice is not None:
+        start, end = column.list_slice.start, column.list_slice.end
+        open_end = end is None and start >= 0
+        values = ListSlice(start, _TO_THE_END if open_end else end).transform("", values)
+    lists = Lists.of(values)
+    try:
+        items = _items(flat(lists.items), column, text)
+    except BadValues as bad:
+        rows = np.searchsorted(lists.offsets, bad.items, side="right") - 1
+        raise bad.of_rows(rows) from None
+    offsets = pa.array(lists.offsets.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, items, mask=missing if missing.true_count else None)
+
+
+def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array without dictionaries; texts as `string` or `large_string`, no halves."""
+    values = concrete(values)
+    if pa.types.is_string_view(values.type):
+        return values.cast(pa.large_string())
+    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+
+
+def _items(values: pa.Array, column: ColumnSpec, text: FormatSpec | None) -> pa.Array:
+    if column.as_ is not None and column.as_ in CALENDAR:
+        times = times_of(values, column.epoch, text.timestamp if text else None)
+        parts = calendar(times, column.as_)
+        if isinstance(column, CategoricalSpec):
+            return pc.floor(parts).cast(pa.int64())
+        return checked_numbers(parts.cast(pa.float64()), column)
+    if isinstance(column, ContinuousSpec):
+        numbers = integers_of(values) if column.as_ == "integer" else numbers_of(values, text)
+        return checked_numbers(numbers.cast(pa.float64(), safe=False), column)
+    if column.as_ == "integer":
+        return integers_of(values)
+    if column.as_ == "text" or text is not None:
+        return texts_of(values)
+    return _categories(values)
+
+
+def _categories(values: pa.Array) -> pa.Array:
+    dtype = values.type
+    if is_text(dtype) or pa.types.is_decimal(dtype) or pa.types.is_null(dtype):
+        return texts_of(values)
+    return integers_of(values, "Say as: text, or kind: continuous.")
+
+
+def staged_type(dtype: pa.DataType, column: CategoricalSpec, is_typed: bool) -> str:
+    """What `staged_values` makes of a categorical column: `int64` or `string`."""
+    if column.as_ is not None:
+        return "string" if column.as_ == "text" else "int64"
+    if not is_typed or column.separator is not None:
+        return "string"
+    numeric = (
+        pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_boolean(dtype)
+    )
+    return "int64" if numeric else "string"
+
+
+def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
+    """Why no value of this type, in a parquet file, can be used so; `None` if some can."""
+    types = pa.types
+    number = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype)
+    number = number or types.is_decimal(dtype) or types.is_null(dtype)
+    as_ = column.as_
+    if not (number or is_text(dtype) or types.is_string_view(dtype) or is_time(dtype)):
+        return f"{dtype}, which holds neither numbers, texts nor times"
+    if column.epoch is not None and not types.is_integer(dtype):
+        return f"{dtype}, not whole numbers that count since 1970"
+    if as_ in CALENDAR:
+        countable = column.epoch is not None or types.is_null(dtype)
+        return (
+            None if countable or not number else f"{dtype}, not times; epoch says what they count"
+        )
+    if is_time(dtype) and as_ != "text":
+        return f"{dtype}; say in `as` what is made of it ({', '.join(CALENDAR)})"
+    if isinstance(column, ContinuousSpec) and as_ is None and not number:
+        return f"{dtype}, not numbers; say as: number if the texts spell them"
+    return None
+
+
+def numbers_of(values: pa.Array, text: FormatSpec | None = None) -> pa.Array:
+    """The numbers that values are or spell, float64; truth values are 0 and 1."""
+    if not is_text(values.type):
+        return values.cast(pa.float64(), safe=False)
+    if text is not None and text.decimal_point == ",":
+        values = pc.replace_substring(values, ",", ".")
+
+    def parse(some: pa.Array) -> pa.Array:
+        return pc.utf8_trim_whitespace(some).cast(pa.float64())
+
+    try:
+        return values.cast(pa.float64())
+    except pa.ArrowInvalid:  # perhaps only for blanks around numbers
+        lower = pc.utf8_lower(values)
+        truth = pc.is_in(lower, value_set=pa.array(["true", "false"], values.type))
+        numerals = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(truth, "0", values))
+        return converted(numerals, parse, "not a number")
+
+
+def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
+    """The whole numbers that values are or spell, int64; NaN is missing."""
+    dtype = values.type
+    if pa.types.is_floating(dtype):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, dtype), values)
+    elif is_text(dtype):
+        values = pc.utf8_trim_whitespace(values)
+    return converted(values, lambda v: v.cast(pa.int64()), "not a whole number of 64 bits", hint)
+
+
+def texts_of(values: pa.Array) -> pa.Array:
+    """The texts of values; those of truth values are `true` and `false`."""
+    if is_text(values.type):
+        return values
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    return values.cast(pa.string())
+
+
+def checked_numbers(values: pa.Array, column: ContinuousSpec) -> pa.Array:
+    """The numbers, NaN as a gap, unless an operator of the column cannot take one."""
+    numbers = values.to_numpy(zero_copy_only=False)  # gaps become NaN
+    missing = np.isnan(numbers)
+    if column.fill is None and missing.any():
+        gaps = pc.if_else(pa.array(missing), pa.scalar(None, pa.float64()), values)
+        raise BadValues(places_of(missing), gaps, "and nothing stands for it", "Set its fill.")
+    low = column.clip is None or column.clip.min is None
+    high = column.clip is None or column.clip.max is None
+    with np.errstate(invalid="ignore"):
+        endless = (low & (numbers == -np.inf)) | (high & (numbers == np.inf))
+        negative = numbers <= -1
+    if endless.any():
+        raise BadValues(places_of(endless), values, "not a finite number", "Set its clip.")
+    if column.log and not column.is_clipped_for_log and negative.any():
+        problem = "of which log(1 + x) does not exist"
+        raise BadValues(places_of(negative), values, problem, "Set its clip.min to 0.")
+    return pa.array(numbers, mask=missing)
