@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 SUBNET = "10.213.57"
 
@@ -122,7 +123,7 @@ class ManyHosts:
         self.here = f"{subnet}.1"
         self.addresses = {name: f"{subnet}.{2 + number}" for number, name in enumerate(names)}
 
-    def __enter__(self) -> "ManyHosts":
+    def __enter__(self) -> Self:
         self._remove()
         ip("link", "add", self._bridge, "type", "bridge")
         ip("addr", "add", f"{self.here}/24", "dev", self._bridge)

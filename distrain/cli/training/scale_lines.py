@@ -30,7 +30,7 @@ def scale_lines(plan: "ScalePlan") -> list[str]:
         )
     lines += [f"{name:12}{value}" for name, value in facts.items()]
     lines += ["", f"{'part':20}{'ms':>10}"]
-    lines += [f"{name:20}{seconds * 1e3:10,.3f}" for name, seconds in scale.parts_s.items()]
+    lines += [f"{name:20}{s * 1e3:10,.3f}" for name, s in scale.parts_s.items() if s]
     if len(scale.exchange_s) > 1:
         lines += [
             f"  {name:18}{seconds * 1e3:10,.3f}" for name, seconds in scale.exchange_s.items()
@@ -42,7 +42,7 @@ def scale_lines(plan: "ScalePlan") -> list[str]:
     ]
     lines += ["", *explain(plan.tables), "", "numbers of the machine"]
     lines += [
-        f"  {name:20} {getattr(plan.machine, name):<10.4g} {source}"
+        f"  {name:30} {getattr(plan.machine, name):<10.4g} {source}"
         for name, source in plan.machine.sources.items()
     ]
     return lines

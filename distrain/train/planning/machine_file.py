@@ -17,8 +17,7 @@ GIVEN = Path(__file__).with_name("machines")
 """The files that come with this package."""
 
 _WORDS = ("name", "device")
-_WHOLE = ("ranks_per_node", "cores")
-_MAY_BE_ZERO = ("link_latency_s", "network_latency_s", "step_overhead_s", "train_s_per_row")
+_WHOLE = ("ranks_per_node", "nodes_per_host")
 
 
 @dataclass(frozen=True)
@@ -27,18 +26,25 @@ class MachineFile:
 
     Attributes:
         device: `cuda` or `cpu`: where ranks train.
-        cores: Cores of a node, which its ranks share.
+        cores: Cores of a node, which its ranks share; a fraction where a quota or others leave one.
         host_memory_bytes: Of a node, as is `host_bytes_per_s`, the speed of its memory.
         device_memory_bytes: Of one GPU; on the CPU, a rank's share of the node's memory.
         device_bytes_per_s: How fast a GPU's memory is; on the CPU, the memory of the node.
         flops_per_s: What a rank's dense layers reach: of a GPU, or of one core.
         pcie_bytes_per_s: From the host to one GPU, with all GPUs of the node at work.
-        link_bytes_per_s: What a rank sends in a collective among the ranks of its node.
-        network_bytes_per_s: What a rank sends to other nodes.
+        link_bytes_per_s: What a rank sends in a second of a large all-to-all among the ranks of its
+            node.
+        network_bytes_per_s: The same of one among nodes.
         decode_values_per_s: Values of parquet columns that a core decodes.
         step_overhead_s: What a step takes whatever its rows are: launches, Python.
         train_s_per_row: Measured: a rank's step per row on one core or GPU, without decoding and
             exchange. It replaces what `flops_per_s` and `device_bytes_per_s` would give; 0: none.
+        link_all_gather_bytes_per_s: As `link_bytes_per_s`, of all-gathers, as which the three
+            fields below are of all-reduces and of the network; 0: as in an all-to-all.
+        exchange_cpu_s_per_byte: What a core of the host works for a byte that a rank sends: for
+            routes, copies, the kernel's network, and adding up; 0: next to nothing.
+        nodes_per_host: Nodes that are one machine, as virtual machines or network namespaces are:
+            `cores`, `host_memory_bytes` and `host_bytes_per_s` are then of all of them.
         sources: Where each number comes from.
     """
 
@@ -59,7 +65,26 @@ class MachineFile:
     decode_values_per_s: float
     step_overhead_s: float
     train_s_per_row: float = 0.0
+    link_all_gather_bytes_per_s: float = 0.0
+    link_all_reduce_bytes_per_s: float = 0.0
+    network_all_gather_bytes_per_s: float = 0.0
+    network_all_reduce_bytes_per_s: float = 0.0
+    exchange_cpu_s_per_byte: float = 0.0
+    nodes_per_host: int = 1
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    def on_host(self, num_ranks: int) -> int:
+        """How many of so many ranks share a host's cores and memory."""
+        return min(num_ranks, self.ranks_per_node * self.nodes_per_host)
+
+    def link_rate(self, collective: str) -> float:
+        """Bytes/s on a node of `all_to_all`, `all_gather` or `all_reduce`."""
+        return float(getattr(self, f"link_{collective}_bytes_per_s", 0.0)) or self.link_bytes_per_s
+
+    def network_rate(self, collective: str) -> float:
+        """Bytes/s among nodes of `all_to_all`, `all_gather` or `all_reduce`."""
+        found = float(getattr(self, f"network_{collective}_bytes_per_s", 0.0))
+        return found or self.network_bytes_per_s
 
 
 def load_machine(name: str) -> MachineFile:
@@ -109,11 +134,17 @@ def machine_of(document: Any, name: str = "machine") -> MachineFile:
     return MachineFile(**values, sources=sources)
 
 
+def may_be_zero() -> frozenset[str]:
+    """The fields of which 0 is a value: latencies, and those that may be left out for it."""
+    latencies = ("link_latency_s", "network_latency_s", "step_overhead_s")
+    return frozenset(latencies) | {f.name for f in fields(MachineFile) if f.default == 0}
+
+
 def _number(name: str, field_: str, said: Any) -> tuple[float, str]:
     if not isinstance(said, Mapping) or set(said) != {"value", "source"}:
         raise _refused(name, f"{field_} is not written as {{value: ..., source: ...}}")
     value, source = said["value"], said["source"]
-    least = 0 if field_ in _MAY_BE_ZERO else math.ulp(0.0)
+    least = 0 if field_ in may_be_zero() else math.ulp(0.0)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not least <= value < math.inf:
         raise _refused(name, f"{field_} cannot be {value!r}")

@@ -11,17 +11,27 @@ each other:
 | compute | the slower of dense layers and memory, or what was measured, plus `step_overhead_s` |
 | exchange | of each store: the slower of its bytes on the node and off it, and its collectives |
 | all_reduce | of dense gradients: within the node, then among nodes, on all links at once |
+| exchange_cpu | bytes that a rank sends * `exchange_cpu_s_per_byte`: routes, copies, adding up |
+| overlap | below 0, on the CPU alone: the exchange that runs beside the rest of the backward pass |
 
-Nothing of the exchange is taken to be hidden behind computing, so a step that overlaps them is
-faster than this. All-gathers go around a ring of all GPUs of a node, so that each block crosses the
-network once for a node, divided among its NICs; all-to-alls go straight to each peer. No torch in
-here.
+On the CPU, ranks that have fewer cores than threads slow each other down: `compute` and
+`exchange_cpu` grow as much. All ranks begin these at the same time, when rows have come, so the
+network does not hide them; but what is sent last, sums of gradients, travels while the gradients of
+parameters are made, a third of the dense layers' operations. On a GPU nothing is taken to be
+hidden: a step that overlaps its exchange is faster than this. All-gathers go around a ring of all
+GPUs of a node, so that each block crosses the network once for a node, divided among its NICs;
+all-to-alls go straight to each peer. No torch in here.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from distrain.embeddings.sharding import sent_bytes
 from distrain.train.planning.machine_file import MachineFile
+
+BACKWARD_REST = 1 / 3
+"""The share of a step's computing that is done while sums of gradients travel, on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,7 @@ def predict(work: Work, machine: MachineFile) -> Scale:
     """Predict a step."""
     traffic = _traffic(work, machine)
     parts, step_s = _step(work, machine, traffic)
-    alone_s = _step(_alone(work), machine, _Traffic({}, 0.0, 0.0, 0.0, 0.0))[1]
+    alone_s = _step(_alone(work), machine, _NO_TRAFFIC)[1]
     busy = {
         "cores that decode": parts["decode"],
         "PCIe": parts["host_to_device"],
@@ -116,10 +126,8 @@ def predict(work: Work, machine: MachineFile) -> Scale:
         "network": traffic.network_s,
     }
     if machine.device == "cpu":  # the same cores decode, train and exchange
-        here = min(work.num_ranks, machine.ranks_per_node)
-        share = min(work.threads * here, machine.cores) / machine.cores
-        together_s = busy.pop("cores that decode") + parts["compute"] * share
-        busy["compute"] = max(parts["compute"], together_s)
+        busy["compute"] = max(parts["compute"], _cores_s(work, machine, parts))
+        del busy["cores that decode"]
     ordered = sorted(busy.items(), key=lambda item: (-item[1], item[0]))
     return Scale(
         num_ranks=work.num_ranks,
@@ -137,7 +145,7 @@ def predict(work: Work, machine: MachineFile) -> Scale:
 
 @dataclass(frozen=True)
 class _Traffic:
-    """What a step sends, and how long it keeps the links busy."""
+    """What a step sends, and how long it keeps the links busy; `late_s`: for sums of gradients."""
 
     exchange_s: dict[str, float]
     link_bytes: float
@@ -145,6 +153,10 @@ class _Traffic:
     link_s: float
     network_s: float
     all_reduce_s: float = 0.0
+    late_s: float = 0.0
+
+
+_NO_TRAFFIC = _Traffic({}, 0.0, 0.0, 0.0, 0.0)
 
 
 def _alone(work: Work) -> Work:
@@ -153,53 +165,77 @@ def _alone(work: Work) -> Work:
 
 def _step(work: Work, machine: MachineFile, traffic: _Traffic) -> tuple[dict[str, float], float]:
     """The parts of a step, and its length."""
-    ranks_here = min(work.num_ranks, machine.ranks_per_node)
+    here, slower = machine.on_host(work.num_ranks), _slower(work, machine)
+    sent_bytes = traffic.link_bytes + traffic.network_bytes
     parts = {
-        "decode": work.values * ranks_here / (machine.cores * machine.decode_values_per_s),
+        "decode": work.values * here / (machine.cores * machine.decode_values_per_s),
         "host_to_device": 0.0,
-        "compute": _compute_s(work, machine, ranks_here),
+        "compute": slower * _compute_s(work, machine, here),
         "exchange": sum(traffic.exchange_s.values()),
         "all_reduce": traffic.all_reduce_s,
+        "exchange_cpu": slower * sent_bytes * machine.exchange_cpu_s_per_byte,
+        "overlap": 0.0,
     }
-    trains_s = parts["compute"] + parts["exchange"] + parts["all_reduce"]
     if machine.device == "cuda":
         # The batches of all ranks pass the host's memory: written by a decoder, read by the copy.
-        from_host = machine.host_bytes_per_s / (2 * ranks_here)
+        from_host = machine.host_bytes_per_s / (2 * here)
         parts["host_to_device"] = work.copied_bytes / min(machine.pcie_bytes_per_s, from_host)
-        return parts, max(parts["decode"], parts["host_to_device"], trains_s)
-    # On the CPU decoding and training share the cores, of which training may leave some.
-    busy_cores = min(work.threads * ranks_here, machine.cores)
-    together_s = parts["decode"] + parts["compute"] * busy_cores / machine.cores
-    return parts, max(parts["decode"], trains_s, together_s)
+        return parts, max(parts["decode"], parts["host_to_device"], _trains_s(parts))
+    parts["overlap"] = 0.0 - min(traffic.late_s, BACKWARD_REST * parts["compute"])
+    return parts, max(_trains_s(parts), _cores_s(work, machine, parts))
 
 
-def _compute_s(work: Work, machine: MachineFile, ranks_here: int) -> float:
-    cores, memory = 1.0, machine.device_bytes_per_s
+def _trains_s(parts: Mapping[str, float]) -> float:
+    """What follows on each other."""
+    return sum(s for part, s in parts.items() if part not in ("decode", "host_to_device"))
+
+
+def _cores_s(work: Work, machine: MachineFile, parts: Mapping[str, float]) -> float:
+    """How long a step keeps all cores of a host busy, of which training may leave some."""
+    busy = min(work.threads * machine.on_host(work.num_ranks), machine.cores) / machine.cores
+    return parts["decode"] + (parts["compute"] + parts["exchange_cpu"]) * busy
+
+
+def _slower(work: Work, machine: MachineFile) -> float:
+    """How many times as long the CPU's work takes where ranks have fewer cores than threads."""
+    if machine.device != "cpu":
+        return 1.0
+    return max(
+        1.0, min(work.threads, machine.cores) * machine.on_host(work.num_ranks) / machine.cores
+    )
+
+
+def _compute_s(work: Work, machine: MachineFile, here: int) -> float:
+    """What a rank's own work takes on cores of its own."""
+    threads, memory = 1.0, machine.device_bytes_per_s
     if machine.device == "cpu":
-        cores = min(work.threads, machine.cores / ranks_here)
-        memory /= ranks_here
+        threads = min(work.threads, machine.cores)
+        memory /= min(here, machine.cores / threads)  # which so many ranks use at a time
     if machine.train_s_per_row:
-        return (machine.train_s_per_row * work.rows + machine.step_overhead_s) / min(1.0, cores)
-    dense_s = work.flops / (machine.flops_per_s * cores)
-    return max(dense_s, work.memory_bytes / memory) + machine.step_overhead_s / min(1.0, cores)
+        return machine.train_s_per_row * work.rows / threads + machine.step_overhead_s
+    dense_s = work.flops / (machine.flops_per_s * threads)
+    return max(dense_s, work.memory_bytes / memory) + machine.step_overhead_s
 
 
 def _traffic(work: Work, machine: MachineFile) -> _Traffic:
     ranks, here = work.num_ranks, min(work.num_ranks, machine.ranks_per_node)
     if ranks == 1:
-        return _Traffic({}, 0.0, 0.0, 0.0, 0.0)
+        return _NO_TRAFFIC
     latency_s = machine.link_latency_s if ranks == here else machine.network_latency_s
     exchange_s: dict[str, float] = {}
-    link_bytes = network_bytes = link_s = network_s = 0.0
+    link_bytes = network_bytes = link_s = network_s = late_s = 0.0
     for store in work.stores:
+        kind = "all_gather" if store.placement == "replicated" else "all_to_all"
         on_node, off_node = _split(store.sent_bytes, store.placement, ranks, here)
-        on_s, off_s = on_node / machine.link_bytes_per_s, off_node / machine.network_bytes_per_s
+        on_s, off_s = on_node / machine.link_rate(kind), off_node / machine.network_rate(kind)
         seconds = max(on_s, off_s) + store.collectives * latency_s
         exchange_s[store.placement] = exchange_s.get(store.placement, 0.0) + seconds
+        late_s += max(on_s, off_s) * _sums_share(store)
         link_bytes, network_bytes = link_bytes + on_node, network_bytes + off_node
         link_s, network_s = link_s + on_s, network_s + off_s
     on_node, off_node = _all_reduce_bytes(work.dense_bytes, ranks, here)
-    on_s, off_s = on_node / machine.link_bytes_per_s, off_node / machine.network_bytes_per_s
+    on_s = on_node / machine.link_rate("all_reduce")
+    off_s = off_node / machine.network_rate("all_reduce")
     return _Traffic(
         exchange_s,
         link_bytes + on_node,
@@ -207,7 +243,18 @@ def _traffic(work: Work, machine: MachineFile) -> _Traffic:
         link_s + on_s,
         network_s + off_s,
         on_s + off_s + latency_s,
+        late_s + on_s + off_s,
     )
+
+
+def _sums_share(store: Store) -> float:
+    """How much of a store's bytes are sums of gradients.
+
+    >>> _sums_share(Store(16, "row_wise", 1.0, 4)), _sums_share(Store(15, "replicated", 1.0, 3))
+    (0.48484848484848486, 0.9375)
+    """
+    sent = sent_bytes(store.placement, 1.0, store.dim, 2)
+    return sent.sums / sent.total
 
 
 def _split(sent: float, placement: str, ranks: int, here: int) -> tuple[float, float]:
@@ -215,7 +262,7 @@ def _split(sent: float, placement: str, ranks: int, here: int) -> tuple[float, f
     if ranks == here:
         return sent, 0.0
     if placement == "replicated":  # an all-gather, in which all blocks pass each GPU
-        return sent, sent / (ranks - 1) * (ranks / here - 1)
+        return sent if here > 1 else 0.0, sent / (ranks - 1) * (ranks / here - 1)
     least = ranks % here or here  # a last node with fewer ranks sends most over its NICs
     return sent * (here - 1) / (ranks - 1), sent * (ranks - least) / (ranks - 1)
 

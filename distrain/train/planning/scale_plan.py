@@ -65,8 +65,7 @@ def plan_scale(spec: JobSpec, inputs: Inputs, machine: MachineFile) -> ScalePlan
         SpecError: The loader cannot serve such a job, or its tables do not fit.
     """
     ranks, on_gpu = spec.resources.num_ranks, machine.device == "cuda"
-    here = min(ranks, machine.ranks_per_node)
-    host_bytes = machine.host_memory_bytes / here
+    host_bytes = machine.host_memory_bytes / machine.on_host(ranks)
     device_bytes = machine.device_memory_bytes if on_gpu else host_bytes
     asked_gib = spec.embeddings.memory_gib
     budget = MEMORY_SHARE * device_bytes if asked_gib is None else asked_gib * 2**30

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from distrain.embeddings.sharding.costs import COLLECTIVES, sent_bytes
 from distrain.errors import SpecError
 from distrain.train.planning import Store, Work, given_machines, load_machine, predict
-from distrain.train.planning.machine_file import machine_of
+from distrain.train.planning.machine_file import MachineFile, machine_of
 
 H100 = load_machine("h100-node")
 SPEEDS = (
@@ -20,7 +20,16 @@ SPEEDS = (
     "link_bytes_per_s",
     "network_bytes_per_s",
     "decode_values_per_s",
+    "network_all_gather_bytes_per_s",
+    "link_all_reduce_bytes_per_s",
+    "cores",
 )
+RATES = {name: 1e10 for name in SPEEDS if "_all_" in name}
+HOST = replace(
+    H100, device="cpu", ranks_per_node=1, nodes_per_host=64, cores=2.0, train_s_per_row=1e-5,
+    network_bytes_per_s=1e7, exchange_cpu_s_per_byte=1e-8, step_overhead_s=0.004, **RATES,
+)  # fmt: skip
+"""Two cores, on which each rank is a node of its own."""
 
 
 def work(ranks: int, placement: str = "row_wise", unique: float = 50_000, dim: int = 16) -> Work:
@@ -41,10 +50,70 @@ def work(ranks: int, placement: str = "row_wise", unique: float = 50_000, dim: i
 def test_a_faster_part_never_makes_a_step_slower(
     name: str, times: float, ranks: int, placement: str, device: str
 ) -> None:
-    machine = replace(H100, device=device)
+    machine = replace(H100, device=device, **RATES)
     faster = replace(machine, **{name: getattr(machine, name) * times})
     asked = work(ranks, placement)
     assert predict(asked, faster).step_s <= predict(asked, machine).step_s * (1 + 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    power=st.integers(0, 7),
+    placement=st.sampled_from(sorted(COLLECTIVES)),
+    machine=st.sampled_from((H100, HOST, replace(HOST, nodes_per_host=1, cores=1.0))),
+    mbit=st.floats(10, 1e5),
+)
+def test_more_ranks_with_as_many_rows_each_never_make_a_step_faster(
+    power: int, placement: str, machine: MachineFile, mbit: float
+) -> None:
+    slow = replace(machine, network_bytes_per_s=mbit * 1e6 / 8)
+    few, more = (predict(work(2**p, placement), slow) for p in (power, power + 1))
+    assert more.step_s >= few.step_s * (1 - 1e-12)
+    assert more.efficiency <= few.efficiency * (1 + 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    ranks=st.integers(1, 64), cores=st.floats(0.5, 64), threads=st.integers(1, 8),
+    placement=st.sampled_from(sorted(COLLECTIVES)),
+)  # fmt: skip
+def test_a_step_takes_its_parts_and_no_less_than_the_cores_work(
+    ranks: int, cores: float, threads: int, placement: str
+) -> None:
+    scale = predict(replace(work(ranks, placement), threads=threads), replace(HOST, cores=cores))
+    parts = scale.parts_s
+    hidden = -parts["overlap"]
+    assert 0 <= hidden <= parts["exchange"] + parts["all_reduce"]
+    trains_s = sum(s for part, s in parts.items() if part != "decode")
+    assert scale.step_s >= trains_s
+    core_s = ranks * (HOST.train_s_per_row * 65_536 + HOST.step_overhead_s)
+    if threads == 1:
+        assert scale.step_s >= core_s / cores
+
+
+def test_ranks_that_share_cores_slow_each_other_down() -> None:
+    alone, pair, four = (predict(work(ranks), HOST).parts_s["compute"] for ranks in (1, 2, 4))
+    assert (pair, four) == pytest.approx((alone, 2 * alone))
+    apart = replace(HOST, nodes_per_host=1)  # each node has its own cores
+    assert predict(work(4), apart).parts_s["compute"] == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("placement", sorted(COLLECTIVES))
+def test_nodes_of_one_rank_send_all_of_it_over_the_network(placement: str) -> None:
+    scale = predict(replace(work(4, placement), dense_bytes=0.0), HOST)
+    assert scale.link_bytes == 0
+    assert scale.network_bytes == pytest.approx(work(4, placement).stores[0].sent_bytes)
+
+
+def test_each_kind_of_collective_has_its_rate() -> None:
+    half = replace(HOST, network_all_reduce_bytes_per_s=5e9, network_latency_s=0.0)
+    whole = replace(half, network_all_reduce_bytes_per_s=1e10)
+    before, after = (predict(work(4), machine).parts_s for machine in (half, whole))
+    assert before["all_reduce"] == pytest.approx(2 * after["all_reduce"])
+    assert before["exchange"] == after["exchange"]
+    gathered = predict(work(4, "replicated"), whole)
+    sent = work(4, "replicated").stores[0].sent_bytes
+    assert gathered.parts_s["exchange"] == pytest.approx(sent / 1e10)
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
@@ -112,7 +181,7 @@ def test_given_machines_name_a_source_for_each_number(name: str) -> None:
     [
         ({"cores": 8}, "not written as"),
         ({"cores": {"value": 8, "source": " "}}, "names no source"),
-        ({"cores": {"value": 1.5, "source": "a"}}, "whole number"),
+        ({"ranks_per_node": {"value": 1.5, "source": "a"}}, "whole number"),
         ({"flops_per_s": {"value": 0, "source": "a"}}, "cannot be 0"),
         ({"nic": {"value": 1, "source": "a"}}, "unknown fields: nic"),
         ({"device": "tpu"}, "not cuda or cpu"),

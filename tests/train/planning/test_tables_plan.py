@@ -3,7 +3,7 @@
 import psutil
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.embeddings.sharding.costs import DEFAULT_COSTS, Costs
@@ -23,6 +23,7 @@ def job(*overrides):
     return parse_spec(document, overrides)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["sgd", "adagrad", "adam"]), st.sampled_from([None, 8]))
 def test_a_lone_rank_holds_what_the_model_and_its_optimizer_hold(kind, dim):
     spec = job(f"train.optimizer.kind={kind}", f"model.embedding_dim={dim or 'null'}")
