@@ -31,6 +31,7 @@ from distrain.etl.days import (
     Shares,
     VocabularyReport,
     drifted_columns,
+    learnt_before,
     mean_shifts,
 )
 from distrain.etl.features import read_tables, save_features, with_features, workflow_of
@@ -119,12 +120,13 @@ class _Run:
         with self._timed("read"):
             read = self._read([*files, *valid_files])
         train_parts, valid_parts = self._split(read, {file.path for file in valid_files})
+        again = learnt_before(self._workflow, [file.path for file in files])
         with self._timed("fit"):
             reports = self._fit(train_parts, files)
         cardinalities = {name: report.cardinality for name, report in reports.items()}
         with self._timed("write"):
             train, valid = self._write(train_parts, valid_parts)
-        drifted = self._compare(train, valid)
+        drifted = self._compare(train, valid, files)
         self._save_schema(cardinalities)
         if self._finish is not None:
             with self._timed("finish"):
@@ -145,6 +147,7 @@ class _Run:
             {c: report.new_ids for c, report in reports.items()} if self._request.update else None,
             {c: report.kept_counts for c, report in reports.items() if report.kept_counts},
             sum({report.name: report.kept_bytes for report in reports.values()}.values()),
+            again if self._request.update else (),
         )
         (self._folder / PREP_JSON).write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
@@ -239,11 +242,13 @@ class _Run:
         valid_report = _split_report(written[len(train) :]) if valid else None
         return _split_report(written[: len(train)]), valid_report
 
-    def _compare(self, train: SplitReport, valid: SplitReport | None) -> tuple[Drifted, ...]:
+    def _compare(
+        self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
+    ) -> tuple[Drifted, ...]:
         """Compare with the rows that the saved workflow was fitted on, or keep what these are."""
         shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
         if self._request.saved_workflow is None:
-            self._workflow = shares.kept_in(self._workflow)
+            self._workflow = shares.kept_in(self._workflow, [file.path for file in files])
             self._workflow.save_document(self._folder / "workflow")
             return ()
         drifted = []

@@ -158,6 +158,8 @@ class PrepResult:
         kept_counts: Of how many values without an id the counts are kept, by categorical
             column.
         kept_bytes: The size of the files with these.
+        learnt_before: With `update`, inputs of the same name that the workflow had learnt already,
+            and whose counts it has twice now.
     """
 
     out: Path
@@ -172,6 +174,7 @@ class PrepResult:
     new_ids: dict[str, int] | None = None
     kept_counts: dict[str, int] = field(default_factory=dict)
     kept_bytes: int = 0
+    learnt_before: tuple[str, ...] = ()
 
     @property
     def num_rows(self) -> int:

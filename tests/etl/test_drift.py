@@ -81,6 +81,7 @@ def test_the_shares_of_values_without_an_id_are_told_and_kept(fitted: PrepResult
     assert report["drifted"] == []
     document = json.loads((fitted.out / "workflow" / "workflow.json").read_text())
     assert document["fitted_on"] == {
+        "inputs": list(fitted.inputs),
         "rows": 20,
         "missing_share": {"price": 0.0, "age": 0.0, "shop": 0.1, "items": 0.3},
         "unknown_share": ones,

@@ -1,5 +1,7 @@
 """`distrain prep` from the command line."""
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,3 +145,36 @@ def test_what_has_drifted_is_warned_of(
         *options, "--out", tmp_path / "wide", "--drift-mean", 1000, "--drift-share", 1, "--json"
     )
     assert "warning" not in wide.output
+
+
+def test_an_update_tells_what_it_learnt(
+    in_process: list[dict[str, Any]], tmp_path: Path, make_lines: Callable[..., list[bytes]]
+) -> None:
+    for name, seed in (("first", 0), ("second", 1)):
+        (tmp_path / name).write_bytes(b"".join(line + b"\n" for line in make_lines(300, seed)))
+    fitted = run(tmp_path / "first", "--out", tmp_path / "1", "--keep-counts", "1M")
+    assert re.search(r"counts kept +of [\d,]+ values without an id, [\d,]+ bytes", fitted.output)
+    saved = ("--workflow", tmp_path / "1" / "workflow")
+    result = run(tmp_path / "second", *saved, "--update", "--out", tmp_path / "2")
+    assert result.exit_code == 0, result.output
+    found = re.search(r"new ids +(\d+) in (\d+) columns", result.output)
+    new_ids = json.loads((tmp_path / "2" / "prep.json").read_text())["new_ids"]
+    assert (int(found[1]), int(found[2])) == (
+        sum(new_ids.values()),
+        sum(1 for count in new_ids.values() if count),
+    )
+    assert int(found[1]) > 0
+    again = run(
+        tmp_path / "second", "--workflow", tmp_path / "2" / "workflow", "--update",
+        "--out", tmp_path / "3",
+    )  # fmt: skip
+    assert "had learnt" in again.output
+    assert str(tmp_path / "second") in again.output
+    for options, message in (
+        (("--update",), "--update needs --workflow"),
+        ((*saved, "--keep-counts", 5), "--keep-counts needs --update"),
+        ((*saved, "--update", "--freq-threshold", 2), "leave out --freq-threshold"),
+    ):
+        refused = run(tmp_path / "second", *options, "--out", tmp_path / "4")
+        assert refused.exit_code == 2
+        assert message in refused.output

@@ -164,7 +164,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     if options["as_json"]:
         print_answer(folder=str(result.out), **result.to_json())
     _print_result(result)
-    _warn_of_drift(result)
+    _warn(result)
 
 
 def _pack_splits(folder: Path, row_group_rows: int) -> None:
@@ -278,7 +278,12 @@ _REMEDIES = {
 }
 
 
-def _warn_of_drift(result: "PrepResult") -> None:
+def _warn(result: "PrepResult") -> None:
+    if result.learnt_before:
+        print_warning(
+            f"warning: the workflow had learnt {', '.join(result.learnt_before)} already, so its "
+            "rows count twice now; without --update ids come out the same and nothing is counted"
+        )
     for one in result.drifted:
         print_warning(f"warning: {one.split}: {_said(one)}; {_REMEDIES[one.what]}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from distrain.etl.days.seen import FITTED_ON
 from distrain.etl.workflow import Workflow
 
 _KEEP_COUNTS = "keep_counts"
@@ -36,3 +37,11 @@ def with_update(
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return workflow.with_record(**{_UPDATES: [*(found if isinstance(found, list) else []), update]})
+
+
+def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
+    """Those of some inputs that the workflow was fitted on, or has learnt, under the same name."""
+    updates = workflow.record.get(_UPDATES)
+    days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
+    known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}
+    return tuple(path for path in inputs if path in known)

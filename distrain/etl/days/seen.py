@@ -15,7 +15,7 @@ from distrain.etl.operators import Categorify, Normalize, concrete
 from distrain.etl.workflow import Workflow
 from distrain.vocabulary import NULL_ID
 
-_FITTED_ON = "fitted_on"
+FITTED_ON = "fitted_on"
 
 
 @dataclass(frozen=True)
@@ -102,19 +102,20 @@ class Shares:
     missing: Mapping[str, float]
     unknown: Mapping[str, float]
 
-    def kept_in(self, workflow: Workflow) -> Workflow:
+    def kept_in(self, workflow: Workflow, inputs: Sequence[str]) -> Workflow:
         """The workflow that says in `workflow.json` that these are of the rows it was fitted on."""
         fitted_on = {
+            "inputs": list(inputs),
             "rows": self.rows,
             "missing_share": dict(self.missing),
             "unknown_share": dict(self.unknown),
         }
-        return workflow.with_record(**{_FITTED_ON: fitted_on})
+        return workflow.with_record(**{FITTED_ON: fitted_on})
 
     @classmethod
     def of_fit(cls, workflow: Workflow) -> Self | None:
         """Those of the rows that a workflow was fitted on; `None` if it does not say."""
-        found = workflow.record.get(_FITTED_ON)
+        found = workflow.record.get(FITTED_ON)
         if not isinstance(found, Mapping):
             return None
         return cls(
