@@ -132,7 +132,7 @@ def test_waiting_ends_as_soon_as_something_is_printed_or_the_rank_ends(
     answer = alice.get(path_of(job), params={"offset": 4, "wait_s": 30})
     assert (answer.content, answer.headers["X-Complete"]) == (b"", "true")
     timer.join()
-    assert not service.app.state.streams.logs._watches
+    assert not service.app.state.streams.logs._logs
 
 
 def test_a_log_whose_writer_was_killed_is_complete_after_a_while(

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
-from distrain.runs import BeyondLog
+from distrain.runs import BeyondLog, LogSlice
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import (
@@ -26,10 +26,10 @@ from distrain.service.api.streams import (
     LiveResponse,
     LogPart,
     LogPlace,
+    SharedLog,
     Streams,
     exists,
     last_attempt,
-    look,
     read,
     read_tail,
     streams_of,
@@ -129,21 +129,37 @@ class _Reading:
 
     async def part(self) -> LogPart:
         """The next bytes; they are waited for where there are none."""
-        service, streams, wanted = self.service, self.streams, self.wanted
-        until_s = service.clock() + wanted.wait_s
+        until_s = self.service.clock() + self.wanted.wait_s
+        part = await self._read()
+        if self._says(part, until_s):
+            return part
+        async with self.streams.logs.followed(self.wanted.place, part.slice.end) as log:
+            return await self._next(log, until_s)
+
+    async def _next(self, log: SharedLog, until_s: float) -> LogPart:
+        """The next bytes, from those that are read for all where they are among them."""
+        clock, wanted = self.service.clock, self.wanted
         while True:
-            work = partial(
-                read, wanted.place, wanted.offset, wanted.limit, self.job, service.now_s()
-            )
-            part = await _read(streams, work)
-            left_s = until_s - service.clock()
-            is_over = left_s <= 0 or streams.feed.stopped
-            if part.slice.data or part.slice.gaps or part.is_complete or is_over:
-                return part
-            known = (part.slice.end, part.slice.is_closed)
-            seen = partial(streams.in_file_thread, partial(look, wanted.place))
-            await streams.logs.until_other(wanted.place, seen, known, min(left_s, _CHECK_S))
+            within_s = min(until_s - clock(), _CHECK_S)
+            data = await log.after(wanted.offset, wanted.limit, within_s)
             await self._check_at_times()
+            if data:
+                end = wanted.offset + len(data)
+                return LogPart(LogSlice(data, wanted.offset, end, end, False), False)
+            part = await self._read()
+            if self._says(part, until_s):
+                return part
+
+    async def _read(self) -> LogPart:
+        wanted, now_s = self.wanted, self.service.now_s()
+        return await _read(
+            self.streams, partial(read, wanted.place, wanted.offset, wanted.limit, self.job, now_s)
+        )
+
+    def _says(self, part: LogPart, until_s: float) -> bool:
+        """Whether a part is an answer: it has something, or the time is over."""
+        is_over = self.service.clock() >= until_s or self.streams.feed.stopped
+        return bool(part.slice.data or part.slice.gaps) or part.is_complete or is_over
 
     async def _check_at_times(self) -> None:
         """Refuse whoever may no longer see the job: they get no more of its log."""
@@ -155,16 +171,17 @@ class _Reading:
 
     async def chunks(self, part: LogPart) -> AsyncGenerator[bytes]:
         """A part's bytes, and all that follow without a gap."""
-        while part.slice.data and not part.slice.gaps:
-            yield part.slice.data
-            if part.is_complete or self.streams.feed.stopped:
-                return
-            self.wanted = replace(self.wanted, offset=part.slice.next)
-            try:
-                await self._check_at_times()
-                part = await self.part()
-            except (Problem, DistrainError):
-                return  # its status is sent: the client's next request is told what is wrong
+        async with self.streams.logs.followed(self.wanted.place, part.slice.end) as log:
+            while part.slice.data and not part.slice.gaps:
+                yield part.slice.data
+                if part.is_complete or self.streams.feed.stopped:
+                    return
+                self.wanted = replace(self.wanted, offset=part.slice.next)
+                try:
+                    await self._check_at_times()
+                    part = await self._next(log, self.service.clock() + self.wanted.wait_s)
+                except (Problem, DistrainError):
+                    return  # its status is sent: the client's next request is told what is wrong
 
 
 def _followed(reading: _Reading, part: LogPart) -> Response:

@@ -28,9 +28,9 @@ from distrain.service.api.streams.readiness import (
     reconcile_lag_s,
 )
 from distrain.service.api.streams.service_metrics import Counting
+from distrain.service.api.streams.shared_logs import SharedLog, SharedLogs
 from distrain.service.api.streams.sse import EventStream, LiveResponse, frame
 from distrain.service.api.streams.state import PLAIN, SAFE, Streams, streams_of
-from distrain.service.api.streams.watches import Watches
 
 __all__ = [
     "ClusterFigures",
@@ -57,10 +57,11 @@ __all__ = [
     "Pace",
     "Places",
     "SAFE",
+    "SharedLog",
+    "SharedLogs",
     "Source",
     "Stream",
     "Streams",
-    "Watches",
     "exists",
     "frame",
     "is_named",

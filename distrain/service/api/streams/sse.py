@@ -42,7 +42,8 @@ class LiveResponse(StreamingResponse):
         """Send it."""
 
         async def in_time(message: Message) -> None:
-            await asyncio.wait_for(send(message), SEND_S)
+            async with asyncio.timeout(SEND_S):  # `wait_for` would make a task of each
+                await send(message)
 
         try:
             await super().__call__(scope, receive, in_time)

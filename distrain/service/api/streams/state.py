@@ -3,17 +3,20 @@
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import FastAPI
 
+from distrain.runs import LogSlice
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed
+from distrain.service.api.streams.job_logs import LogPlace, read_new
 from distrain.service.api.streams.places import Places, certificate_ends_s, folders_of
 from distrain.service.api.streams.readiness import Look
 from distrain.service.api.streams.service_metrics import ServiceMetrics
-from distrain.service.api.streams.watches import Watches
+from distrain.service.api.streams.shared_logs import SharedLogs
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
 from distrain.storage import first_line, is_transient
@@ -35,14 +38,14 @@ _THREAD_S = 5.0
 
 
 class Streams:
-    """Events read once for all, files watched once for all, and how many streams each caller has.
+    """Events read once for all, logs read once for all, and how many streams each caller has.
 
     Files are read in threads of their own: a filesystem that hangs takes these, and no others.
     """
 
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
-        self.logs: Watches[tuple[int, bool]] = Watches()
+        self.logs = SharedLogs(self._read_log)
         self.open: Counter[str] = Counter()
         self.look = Look("distrain-health")
         self.metrics = ServiceMetrics()
@@ -68,6 +71,9 @@ class Streams:
                 raise
             log.warning("run directories: %s", first_line(error))
             raise _no_answer("the storage of the run directories does not answer") from error
+
+    async def _read_log(self, place: LogPlace, offset: int, limit: int) -> LogSlice:
+        return await self.in_file_thread(partial(read_new, place, offset, limit))
 
     def take(self, caller: Principal, most: int) -> Callable[[], None] | None:
         """Count a stream of a caller; returns what ends it, `None` beyond the most."""

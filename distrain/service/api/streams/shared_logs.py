@@ -1,0 +1,140 @@
+"""Logs that are read once for all who follow them.
+
+Per log there is one task while anybody follows it. It reads what is new and keeps the last bytes.
+A follower has only the number of its next byte: it takes what is kept behind that. A slow one, or
+one that comes late, whose next byte is not kept, reads the file itself until it has caught up, and
+holds nobody up. So does each follower where there is more to say than bytes: at a gap, at the end
+of a closed log, and where the file cannot be read.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from distrain.runs import LogSlice
+from distrain.service.api.streams.job_logs import LogPlace
+
+EVERY_S = 0.2
+KEPT_BYTES = 2**20
+KEPT_CHUNKS = 64
+READ_BYTES = 2**18
+
+Read = Callable[[LogPlace, int, int], Awaitable[LogSlice]]
+
+
+@dataclass
+class SharedLog:
+    """A log that is followed, as its task has read it.
+
+    Attributes:
+        first: The number of the first byte that is kept.
+        end: Of the byte behind the last one.
+        begun: Looks at the file until now.
+        done: Those that have ended.
+        is_plain: Whether the last one found bytes, or that there are no more, and nothing else.
+    """
+
+    first: int
+    end: int
+    chunks: deque[bytes] = field(default_factory=deque)
+    followers: int = 0
+    begun: int = 0
+    done: int = 0
+    is_plain: bool = True
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    async def after(self, offset: int, limit: int, within_s: float) -> bytes | None:
+        """Bytes from a number on, as soon as there are any; none if that takes longer.
+
+        Returns:
+            `None`: the caller must read the file.
+        """
+        before = self.begun
+        try:
+            async with asyncio.timeout(max(within_s, 0.0)):
+                while not self.first <= offset < self.end:
+                    # What was seen before the call may have changed since.
+                    is_seen_now = self.done > before
+                    if offset < self.first or (is_seen_now and not self.is_plain):
+                        return None
+                    await self.news.wait()
+        except TimeoutError:
+            return b""
+        return self._from(offset)[:limit]
+
+    def keep(self, found: LogSlice) -> None:
+        """Keep what was read behind `end`, and wake whoever waits for it."""
+        if found.first != self.end:  # behind a gap: those before it read for themselves
+            self.chunks.clear()
+            self.first = found.first
+        if found.data:
+            self.chunks.append(found.data)
+        self.end = found.next
+        while self.end - self.first > KEPT_BYTES or len(self.chunks) > KEPT_CHUNKS:
+            self.first += len(self.chunks.popleft())
+        self.is_plain = not (found.gaps or found.is_closed)
+        if found.data:
+            self.tell()
+
+    def tell(self) -> None:
+        """Wake whoever waits."""
+        news, self.news = self.news, asyncio.Event()
+        news.set()
+
+    def _from(self, offset: int) -> bytes:
+        """The rest of the chunk that has this byte."""
+        begin = self.end
+        for chunk in reversed(self.chunks):
+            begin -= len(chunk)
+            if begin <= offset:
+                return chunk[offset - begin :]
+        raise AssertionError("the byte is kept")
+
+
+class SharedLogs:
+    """The logs that are followed now.
+
+    Args:
+        read: Reads up to so many bytes of a log from a number on.
+        every_s: How often each is looked at.
+    """
+
+    def __init__(self, read: Read, every_s: float = EVERY_S):
+        self._read, self._every_s = read, every_s
+        self._logs: dict[LogPlace, SharedLog] = {}
+
+    @asynccontextmanager
+    async def followed(self, place: LogPlace, offset: int) -> AsyncIterator[SharedLog]:
+        """Share a log in the block; whoever is the first begins at a number."""
+        log = self._logs.setdefault(place, SharedLog(offset, offset))
+        log.followers += 1
+        try:
+            if log.task is None:
+                log.task = asyncio.create_task(self._follow(place, log))
+            yield log
+        finally:
+            log.followers -= 1
+            if not log.followers:
+                self._logs.pop(place, None)
+                if log.task is not None:
+                    log.task.cancel()
+
+    async def _follow(self, place: LogPlace, log: SharedLog) -> None:
+        while True:
+            is_more = False
+            log.begun += 1
+            try:
+                found = await self._read(place, log.end, READ_BYTES)
+            except Exception:  # whoever waits reads the file, and meets the error
+                log.is_plain = False
+            else:
+                is_more = found.next < found.end
+                log.keep(found)
+            log.done += 1
+            if not log.is_plain:
+                log.tell()
+            if not is_more:
+                await asyncio.sleep(self._every_s)
