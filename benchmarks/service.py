@@ -10,9 +10,11 @@ submits        8 connections, each of which submits when its last job was taken;
 to coordinator one job after another, until a simulated scheduler has it, with a reconciler process
 list           pages of 50 of a project with 100,000 jobs that ended, down to the oldest, with
                filters in turns (10,000 with --quick)
-logs           a rank's log of 5 GB (256 MB with --quick): its last 100 lines, and answers of 4 MiB;
-               then 200 clients that follow a rank which prints a line a second; lines of each
-               one's first 5 s are its start's, and told apart
+logs           a rank's log of 5 GB (256 MB with --quick): its last 100 lines, and answers of 4 MiB
+log lag        200 clients that follow a rank which prints a line a second: how late lines come
+event lag      200 clients that follow the events of a job which changes twice a second: how late
+               those come that a reconciler process publishes. Of both lags what happens until each
+               client has heard something is their start's, and told apart
 reconcile      1,000 jobs that run on 20 simulated clusters, each with news once a second: the time
                of a pass, and the reconciler's share of a core and its memory (100 jobs on 4 with
                --quick); then it is killed, and another takes over
@@ -32,10 +34,11 @@ from typing import Any
 if __name__ == "__main__":  # modules are found from the repository's root, not from this folder
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.service_bench.events import event_followers
 from benchmarks.service_bench.logs import followers, large_log
 from benchmarks.service_bench.reconciling import reconcile, to_coordinator
 from benchmarks.service_bench.requests import fill, lists, submits
-from benchmarks.service_bench.server import ROOT, folder, served
+from benchmarks.service_bench.server import ROOT, Served, folder, served
 
 AT_LEAST = {
     "sqlite submits/s": 100.0,
@@ -49,7 +52,10 @@ BELOW = {
     "list p99 s": 0.05,
     "list page bytes": 100_000.0,
     "log tail p99 s": 0.1,
-    "follower lag p99 s": 1.0,
+    "sqlite log lag p99 s": 1.0,
+    "sqlite event lag p99 s": 1.0,
+    "postgresql log lag p99 s": 1.0,
+    "postgresql event lag p99 s": 1.0,
     "reconcile pass p99 s": 2.0,
     "reconcile core %": 20.0,
     "reconcile RSS MiB": 300.0,
@@ -66,6 +72,7 @@ def main() -> None:
         "listed_jobs": 10_000 if quick else 100_000,
         "log_bytes": 256 * 10**6 if quick else 5 * 10**9,
         "followers": 200,
+        "follow_s": 6.0 if quick else 30.0,
         "reconciled_jobs": 100 if quick else 1000,
         "clusters": 4 if quick else 20,
         "reconcile_s": 10.0 if quick else 60.0,
@@ -109,9 +116,7 @@ def over_http(scale: dict[str, Any], figures: dict[str, float], quick: bool) -> 
         large = large_log(at, scale["log_bytes"], tails=20 if quick else 100)
         figures["log tail p99 s"] = large["tail_p99_s"]
         figures["log MB/s"] = large["mb_per_s"]
-        followed = followers(at, scale["followers"], scale["submit_s"] * 2)
-        figures["follower start p99 s"] = followed["start_p99_s"]
-        figures["follower lag p99 s"] = followed["lag_p99_s"]
+        lags(at, place, "sqlite", scale, figures)
     with folder() as place:
         arrived = to_coordinator(place, 5 if quick else 30)
         figures["submit to coordinator, worst s"] = arrived["worst_s"]
@@ -127,8 +132,10 @@ def over_postgresql(scale: dict[str, Any], figures: dict[str, float], notes: lis
         return
     with ExitStack() as stack:
         server = stack.enter_context(Postgres())
-        at = stack.enter_context(served(stack.enter_context(folder()), server.new_database()))
-        taken = submits(at, scale["submit_s"])
+        place = stack.enter_context(folder())
+        with served(place, server.new_database()) as at:
+            taken = submits(at, scale["submit_s"])
+            lags(at, place, "postgresql", scale, figures)
         place, url = stack.enter_context(folder()), server.new_database()
         two = submits(stack.enter_context(served(place, url, processes=2)), scale["submit_s"])
     figures["postgresql submits/s"] = taken["per_s"]
@@ -136,6 +143,16 @@ def over_postgresql(scale: dict[str, Any], figures: dict[str, float], notes: lis
     figures["postgresql, 2 API processes, submit p99 s"] = two["p99_s"]
     figures["postgresql submit p99 s"] = taken["p99_s"]
     figures["postgresql submit, server's CPU s"] = taken["server_cpu_s"]
+
+
+def lags(
+    at: Served, place: Path, database: str, scale: dict[str, Any], figures: dict[str, float]
+) -> None:
+    logs = followers(at, scale["followers"], scale["follow_s"])
+    events = event_followers(at, place, scale["followers"], scale["follow_s"])
+    for name, found in (("log", logs), ("event", events)):
+        figures[f"{database} {name} start p99 s"] = found["start_p99_s"]
+        figures[f"{database} {name} lag p99 s"] = found["lag_p99_s"]
 
 
 def reconciling(scale: dict[str, Any], figures: dict[str, float], quick: bool) -> None:

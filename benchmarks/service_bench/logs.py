@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
 import numpy as np
 
+from benchmarks.service_bench.lags import lags
 from benchmarks.service_bench.server import SPEC, Served
 from distrain.run_paths import RunPaths
 from distrain.service.store import JobChange
@@ -14,8 +16,6 @@ from distrain.service.values import Job, Key, NewJob, Phase
 
 _BLOCK_LINES = 100_000
 _LINE_EVERY_S = 1.0
-_START_S = 5.0
-"""Lines of so long after a follower's start are its start's: all connect at the same moment."""
 
 
 def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
@@ -65,47 +65,26 @@ def large_log(at: Served, size_bytes: int, tails: int) -> dict[str, float]:
 
 
 def followers(at: Served, count: int, seconds: float) -> dict[str, float]:
-    """How late lines reach each of many who wait for more, each with a connection of its own."""
+    """How late lines reach each of many who follow a rank that prints."""
     job, log = running_job(at, "followed-1")
-    log.touch()
-    return asyncio.run(_follow(f"{at.url}/v1/jobs/{job.id}/logs", at, log, count, seconds))
+    url = f"{at.url}/v1/jobs/{job.id}/logs"
 
-
-async def _follow(url: str, at: Served, log: Path, count: int, seconds: float) -> dict[str, float]:
-    begun_s: list[float] = []  # of lines from before, and of the start
-    lags_s: list[float] = []
-    ends_s = time.time() + seconds
-
-    async def follow(client: httpx2.AsyncClient) -> None:
-        offset, rest, began_s = 0, "", time.time()
-        while time.time() < ends_s:
+    async def follow(client: httpx2.AsyncClient) -> AsyncIterator[float]:
+        offset, rest = 0, ""
+        while True:
             query: dict[str, str | int] = {"offset": offset, "wait_s": 5, "follow": "true"}
             async with client.stream("GET", url, params=query, headers=at.headers()) as answer:
                 assert answer.status_code == 200, await answer.aread()
                 async for chunk in answer.aiter_raw():
-                    now_s = time.time()
                     offset += len(chunk)
                     *lines, rest = (rest + chunk.decode()).split("\n")
-                    for printed_s in map(float, lines):
-                        early = printed_s < began_s + _START_S
-                        (begun_s if early else lags_s).append(now_s - printed_s)
+                    for line in lines:
+                        yield float(line)
 
-    limits = httpx2.Limits(max_connections=count, max_keepalive_connections=count)
-    async with httpx2.AsyncClient(timeout=30.0, limits=limits) as client:
-        following = asyncio.gather(*(follow(client) for _ in range(count)))
-        with log.open("a") as file:
-            printed = 0
-            while time.time() < ends_s:
-                file.write(f"{time.time()}\n")
-                file.flush()
-                printed += 1
-                await asyncio.sleep(_LINE_EVERY_S)
-        await following
-    return {
-        "followers": count,
-        "lines_each": printed,
-        "lines_seen": len(begun_s) + len(lags_s),
-        "start_p99_s": float(np.percentile(begun_s, 99)) if begun_s else 0.0,
-        "lag_p99_s": float(np.percentile(lags_s, 99)),
-        "lag_p50_s": float(np.median(lags_s)),
-    }
+    with log.open("a") as file:
+
+        def print_line() -> None:
+            file.write(f"{time.time()}\n")
+            file.flush()
+
+        return asyncio.run(lags(follow, print_line, _LINE_EVERY_S, count, seconds))

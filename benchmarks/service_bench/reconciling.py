@@ -57,6 +57,13 @@ def _process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
+def reconciler(settings_file: Path) -> Iterator[int]:
+    """A reconciler process of a service; its id."""
+    with _process(_RECONCILER, str(settings_file)) as process:
+        yield process.pid
+
+
+@contextmanager
 def schedulers(count: int, num_workers: int) -> Iterator[list[str]]:
     """So many simulated schedulers, whose running jobs have news once a second."""
     with ExitStack() as stack:
@@ -79,12 +86,12 @@ def reconcile(folder: Path, num_jobs: int, num_clusters: int, seconds: float) ->
         given.write_text(settings.model_dump_json())
         with open_store(settings) as store:
             _submit(store, settings, num_jobs)
-            with _process(_RECONCILER, str(given)) as first:
+            with reconciler(given) as first:
                 began_s = time.perf_counter()
                 _until(lambda: _running(store, settings) == num_jobs, 60.0 + num_jobs)
                 started_s = time.perf_counter() - began_s
                 time.sleep(_SETTLE_S)
-                figures = _observe(store, first.pid, seconds)
+                figures = _observe(store, first, seconds)
             figures |= {"jobs": num_jobs, "clusters": num_clusters, "all_running_s": started_s}
             return figures | {"take_over_s": _take_over(store, settings, given)}
 
@@ -132,7 +139,7 @@ def _observe(store: Store, pid: int, seconds: float) -> dict[str, float]:
 def _take_over(store: Store, settings: Settings, given: Path) -> float:
     """From the kill of one reconciler until another has every cluster's lease and heard of it."""
     killed_s, now_s = time.perf_counter(), store.now_s()
-    with _process(_RECONCILER, str(given)):
+    with reconciler(given):
 
         def all_heard() -> bool:
             rows = {row.name: row for row in store.clusters()}
@@ -148,7 +155,7 @@ def to_coordinator(folder: Path, count: int) -> dict[str, float]:
     with (
         schedulers(1, count) as urls,
         served(folder, cluster_url=urls[0]) as at,
-        _process(_RECONCILER, str(folder / "settings.json")),
+        reconciler(folder / "settings.json"),
         httpx2.Client(timeout=30.0) as client,
     ):
         _until(lambda: any(row.observed_at_s for row in at.store.clusters()), 60.0)

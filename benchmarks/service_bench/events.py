@@ -1,0 +1,50 @@
+"""Events over HTTP: many who follow one job, while another process publishes what happens to it."""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+
+from benchmarks.service_bench.lags import lags
+from benchmarks.service_bench.reconciling import reconciler
+from benchmarks.service_bench.server import SPEC, Served
+from distrain.service.values import Key, NewJob
+
+_EVERY_S = 0.5
+
+
+def event_followers(at: Served, folder: Path, count: int, seconds: float) -> dict[str, float]:
+    """How late events of a waiting job reach each of many, from the change that they tell of.
+
+    The change is this process's, over the store; a reconciler of its own process publishes it, as
+    it does in a service.
+    """
+    run_dir = at.settings.run_root("gpu") / "ads" / "watched-1"
+    new = NewJob("watched-1", "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
+    job, _ = at.store.submit(new, Key("alice", "watched-1", "0" * 64))
+    changed_s: dict[int, float] = {}  # when each priority was asked for
+    numbers = itertools.count(1)
+
+    def change() -> None:
+        number = next(numbers)
+        changed_s[number] = time.time()
+        at.store.change(job.id, rev=None, priority=number)
+
+    async def follow(client: httpx2.AsyncClient) -> AsyncIterator[float]:
+        url, rest = f"{at.url}/v1/jobs/{job.id}/events", ""
+        async with client.stream("GET", url, headers=at.headers()) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            async for chunk in answer.aiter_raw():
+                *lines, rest = (rest + chunk.decode()).split("\n")
+                for line in lines:
+                    if line.startswith("data: "):
+                        number = json.loads(line[6:]).get("priority")
+                        if number in changed_s:
+                            yield changed_s[number]
+
+    with reconciler(folder / "settings.json"):
+        return asyncio.run(lags(follow, change, _EVERY_S, count, seconds))
