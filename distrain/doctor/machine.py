@@ -48,6 +48,7 @@ def check_machine() -> Iterator[Check]:
         "memory": lambda: [_memory()],
         "/dev/shm": lambda: [_shared_memory()],
         "loader kernel": lambda: [_loader_kernel()],
+        "page decoder": lambda: [_page_decoder()],
         "tables' kernels": lambda: [_tables_kernels()],
         "gpu": _gpus,
     }
@@ -119,6 +120,15 @@ def _loader_kernel() -> Check:
     from distrain.loader.filling import KERNEL
 
     return _kernel("loader kernel", KERNEL == "C", "NumPy fills batches")
+
+
+def _page_decoder() -> Check:
+    from distrain.loader import pages
+
+    if pages.BUILT and not pages.is_enabled():
+        mend = "Unset DISTRAIN_PAGES, or set it to 1."
+        return Check("page decoder", Verdict.NOTE, "off: DISTRAIN_PAGES is 0", mend)
+    return _kernel("page decoder", pages.BUILT, "Arrow decodes all columns")
 
 
 def _tables_kernels() -> Check:

@@ -50,6 +50,22 @@ def test_a_loader_without_its_kernel_is_told(monkeypatch):
         assert by_name(check_machine())["loader kernel"].verdict is verdict
 
 
+def test_a_page_decoder_that_is_off_or_not_built_is_told(monkeypatch):
+    from distrain.loader.pages import pages_of_file
+
+    monkeypatch.setattr(checks, "NEEDED", ())
+    for built, switch, verdict, words in (
+        (True, "1", Verdict.OK, "built"),
+        (True, "0", Verdict.NOTE, "off: DISTRAIN_PAGES is 0"),
+        (False, "1", Verdict.NOTE, "not built: Arrow decodes all columns, more slowly"),
+    ):
+        monkeypatch.setattr(pages_of_file, "BUILT", built)
+        monkeypatch.setattr("distrain.loader.pages.BUILT", built)
+        monkeypatch.setenv("DISTRAIN_PAGES", switch)
+        found = by_name(check_machine())["page decoder"]
+        assert (found.verdict, found.detail) == (verdict, words)
+
+
 def test_tables_without_their_kernels_are_told(monkeypatch):
     from distrain.embeddings.kernels import cpu as kernels_cpu
 

@@ -1,0 +1,5 @@
+"""Decodes pages of flat columns of local files, in C, where that is faster than Arrow."""
+
+from distrain.loader.pages.pages_of_file import BUILT, PagesOfFile, is_enabled
+
+__all__ = ["BUILT", "PagesOfFile", "is_enabled"]

@@ -1,0 +1,190 @@
+/* Values of pages: ids of a dictionary, in runs and bit by bit, and levels of nulls. */
+#include <stdint.h>
+#include <string.h>
+
+/* The compiler makes one version per instruction set; the best is chosen when the module loads. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+#define BLOCK 1024 /* ids that are unpacked at once; a multiple of 8. They stay in the L1 cache */
+#define PADDING 8  /* bytes that may be read beyond the last id */
+
+/* Eight ids of W bits are W bytes. Constants for shifts, so that the compiler unrolls. */
+#define CASE_OF_WIDTH(W)                                                                \
+    case W:                                                                             \
+        for (int64_t g = 0; g < groups; g++, from += W, ids += 8)                       \
+            for (int i = 0; i < 8; i++) {                                               \
+                uint64_t word;                                                          \
+                memcpy(&word, from + (i * W >> 3), 8);                                  \
+                ids[i] = (uint32_t)(word >> (i * W & 7)) & (uint32_t)((1ull << W) - 1); \
+            }                                                                           \
+        break;
+
+/* `PADDING` bytes after the last group can be read. Parquet is little-endian, as this must be. */
+static void unpack(const uint8_t *restrict from, uint32_t *restrict ids, int64_t groups, int width) {
+    switch (width) {
+        CASE_OF_WIDTH(1) CASE_OF_WIDTH(2) CASE_OF_WIDTH(3) CASE_OF_WIDTH(4)
+        CASE_OF_WIDTH(5) CASE_OF_WIDTH(6) CASE_OF_WIDTH(7) CASE_OF_WIDTH(8)
+        CASE_OF_WIDTH(9) CASE_OF_WIDTH(10) CASE_OF_WIDTH(11) CASE_OF_WIDTH(12)
+        CASE_OF_WIDTH(13) CASE_OF_WIDTH(14) CASE_OF_WIDTH(15) CASE_OF_WIDTH(16)
+        CASE_OF_WIDTH(17) CASE_OF_WIDTH(18) CASE_OF_WIDTH(19) CASE_OF_WIDTH(20)
+        CASE_OF_WIDTH(21) CASE_OF_WIDTH(22) CASE_OF_WIDTH(23) CASE_OF_WIDTH(24)
+        CASE_OF_WIDTH(25) CASE_OF_WIDTH(26) CASE_OF_WIDTH(27) CASE_OF_WIDTH(28)
+        CASE_OF_WIDTH(29) CASE_OF_WIDTH(30) CASE_OF_WIDTH(31) CASE_OF_WIDTH(32)
+    }
+}
+
+FOR_EACH_PROCESSOR static uint32_t largest_of(const uint32_t *ids, int64_t count) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < count; i++)
+        largest = ids[i] > largest ? ids[i] : largest;
+    return largest;
+}
+
+#define LOOKUP(NAME, TYPE)                                                                 \
+    FOR_EACH_PROCESSOR static void NAME(                                                   \
+        const uint32_t *restrict ids, const TYPE *restrict dictionary, TYPE *restrict out, \
+        int64_t count                                                                      \
+    ) {                                                                                    \
+        for (int64_t i = 0; i < count; i++)                                                \
+            out[i] = dictionary[ids[i]];                                                   \
+    }
+#define REPEAT(NAME, TYPE)                                                           \
+    FOR_EACH_PROCESSOR static void NAME(TYPE *restrict out, TYPE value, int64_t count) { \
+        for (int64_t i = 0; i < count; i++)                                          \
+            out[i] = value;                                                          \
+    }
+
+LOOKUP(lookup32, uint32_t)
+LOOKUP(lookup64, uint64_t)
+REPEAT(repeat32, uint32_t)
+REPEAT(repeat64, uint64_t)
+
+/* The run that a page of ids or levels is in. */
+typedef struct {
+    int64_t position; /* of the next run's head, or of a packed run's next byte */
+    int64_t width;    /* bits of an id */
+    int64_t left;     /* ids left in the run */
+    int64_t packed;   /* whether the run's ids are packed; else `id` repeats */
+    int64_t id;
+    int64_t inside;   /* ids taken of the packed group at `position`, 0 to 7 */
+} Run;
+
+/* Read the head of the next run. A packed run must be there as a whole. */
+static const char *next_run(const uint8_t *page, int64_t length, Run *run) {
+    Bytes bytes = {page + run->position, page + length, NULL};
+    uint64_t head = next_number(&bytes, 32);
+    int64_t count = (int64_t)(head >> 1);
+    if (!bytes.problem && !count)
+        refuse(&bytes, "a run is empty");
+    int64_t room = bytes.end - bytes.at, id_bytes = (run->width + 7) / 8;
+    run->packed = head & 1;
+    run->inside = 0;
+    if (run->packed) {
+        run->left = count * 8;
+        if (count * run->width > room)
+            refuse(&bytes, "a run is longer than its page");
+    } else {
+        uint32_t id = 0;
+        run->left = count;
+        if (id_bytes > room) {
+            refuse(&bytes, "a run is longer than its page");
+        } else {
+            memcpy(&id, bytes.at, (size_t)id_bytes);
+            bytes.at += id_bytes;
+            if ((uint64_t)id >> run->width)
+                refuse(&bytes, "an id has more bits than others");
+        }
+        run->id = id;
+    }
+    run->position = bytes.at - page;
+    return bytes.problem;
+}
+
+/* Unpack up to BLOCK ids of the packed run; `ids` has room for BLOCK + 8. Returns how many, and
+ * sets *first to where they begin in `ids`. */
+static int64_t take_packed(const uint8_t *page, int64_t length, Run *run, int64_t wanted,
+                           uint32_t *ids, int64_t *first) {
+    uint8_t copy[(BLOCK / 8 + 1) * 32 + PADDING];
+    int64_t count = run->left < wanted ? run->left : wanted;
+    count = count < BLOCK ? count : BLOCK;
+    int64_t groups = (run->inside + count + 7) / 8, num_bytes = groups * run->width;
+    const uint8_t *from = page + run->position;
+    if (num_bytes + PADDING > length - run->position) {
+        memcpy(copy, from, (size_t)num_bytes);
+        memset(copy + num_bytes, 0, PADDING);
+        from = copy;
+    }
+    unpack(from, ids, groups, (int)run->width);
+    *first = run->inside;
+    run->position += (run->inside + count) / 8 * run->width;
+    run->inside = (run->inside + count) % 8;
+    run->left -= count;
+    if (!run->left && run->inside)
+        run->position += run->width, run->inside = 0;
+    return count;
+}
+
+/* The values of the next `count` ids. */
+static const char *lookup(const uint8_t *page, int64_t length, Run *run, const void *dictionary,
+                          int64_t num_entries, void *out, int64_t count, int item_bytes) {
+    uint32_t ids[BLOCK + 8];
+    for (int64_t done = 0, some, first; done < count; done += some) {
+        if (!run->left) {
+            const char *problem = next_run(page, length, run);
+            if (problem)
+                return problem;
+        }
+        char *to = (char *)out + done * item_bytes;
+        if (run->packed) {
+            some = take_packed(page, length, run, count - done, ids, &first);
+            if (largest_of(ids + first, some) >= num_entries)
+                return "an id is beyond its dictionary";
+            if (item_bytes == 4)
+                lookup32(ids + first, dictionary, (uint32_t *)to, some);
+            else
+                lookup64(ids + first, dictionary, (uint64_t *)to, some);
+            continue;
+        }
+        some = run->left < count - done ? run->left : count - done;
+        if (run->id >= num_entries)
+            return "an id is beyond its dictionary";
+        if (item_bytes == 4)
+            repeat32((uint32_t *)to, ((const uint32_t *)dictionary)[run->id], some);
+        else
+            repeat64((uint64_t *)to, ((const uint64_t *)dictionary)[run->id], some);
+        run->left -= some;
+    }
+    return NULL;
+}
+
+/* Whether levels of one bit, which fill all `length` bytes, are all 1: no value is null. */
+static const char *check_levels(const uint8_t *levels, int64_t length, int64_t num_values) {
+    Run run = {.width = 1};
+    while (num_values > 0) {
+        const char *problem = next_run(levels, length, &run);
+        if (problem)
+            return problem;
+        if (run.left - num_values > (run.packed ? 7 : 0))
+            return "there are more levels than values";
+        if (!run.packed) {
+            if (run.id != 1)
+                return "a page holds nulls";
+        } else {
+            int64_t count = run.left < num_values ? run.left : num_values;
+            for (int64_t i = 0; i < count / 8; i++)
+                if (levels[run.position + i] != 0xff)
+                    return "a page holds nulls";
+            int rest = (1 << count % 8) - 1;
+            if (rest && (levels[run.position + count / 8] & rest) != rest)
+                return "a page holds nulls";
+            run.position += run.left / 8;
+        }
+        num_values -= run.left;
+    }
+    return run.position == length ? NULL : "there are more levels than values";
+}

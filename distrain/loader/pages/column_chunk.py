@@ -1,0 +1,144 @@
+"""Decodes one column chunk, some rows at a time, from its bytes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from distrain.loader.pages import _pages
+
+CODECS = ("UNCOMPRESSED", "SNAPPY", "LZ4", "ZSTD", "GZIP")
+"""As `pyarrow.parquet` names those that are read here; LZ4 is what parquet calls LZ4_RAW."""
+
+_PYARROW_CODECS = {"SNAPPY": "snappy", "LZ4": "lz4_raw", "ZSTD": "zstd"}
+_DICTIONARY_PAGE, _PLAIN = 2, 0
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+
+class _Page(NamedTuple):
+    """A page's header, as `_pages.headers` has it."""
+
+    kind: int
+    encoding: int
+    num_values: int
+    start: int
+    compressed: int
+    uncompressed: int
+    levels_bytes: int
+    is_compressed: int
+    checksum: int
+
+
+class ColumnChunk:
+    """The values of a column of a row group, taken from the front.
+
+    Args:
+        chunk: All bytes of the column chunk.
+        codec: One of `CODECS`.
+        num_values: Rows of the row group.
+        dtype: int32, int64, float32 or float64, as the file has it.
+        optional: Whether it may hold nulls, which are refused where there are any.
+
+    Attributes:
+        dtype: As given.
+
+    Raises:
+        ValueError, OSError: The bytes are damaged, or laid out as it is not known here: Arrow has
+            to read the column. The methods raise the same.
+    """
+
+    def __init__(
+        self,
+        chunk: bytes | memoryview,
+        codec: str,
+        num_values: int,
+        dtype: np.dtype[Any],
+        *,
+        optional: bool,
+    ):
+        self._chunk = memoryview(chunk)
+        self._codec = codec
+        self._pyarrow_codec = pa.Codec(_PYARROW_CODECS[codec]) if codec in _PYARROW_CODECS else None
+        self.dtype = dtype
+        self._optional = optional
+        pages = [_Page(*header) for header in _pages.headers(chunk, num_values, optional)]
+        self._dictionary: NDArray[Any] = np.empty(0, dtype)
+        if pages and pages[0].kind == _DICTIONARY_PAGE:
+            first = pages.pop(0)
+            # A copy, since a page may begin at any byte of the chunk.
+            entries = np.frombuffer(self._content(first), dtype, first.num_values)
+            self._dictionary = np.require(entries, requirements="A")
+        self._pages: Iterator[_Page] = iter(pages)
+        self._page: Any = b""
+        self._left = 0  # values left in that page
+        self._run: NDArray[np.int64] | None = None  # of its ids; None if it holds plain values
+        self._start = 0  # of its next plain value
+
+    def read_into(self, out: NDArray[Any]) -> None:
+        """Fill an array, `[rows]`, C-contiguous and of the column's type, with the next values."""
+        done = 0
+        while done < len(out):
+            if not self._left:
+                self._enter(next(self._pages, None))
+            count = min(self._left, len(out) - done)
+            self._take(out[done : done + count])
+            self._left -= count
+            done += count
+
+    def _enter(self, page: _Page | None) -> None:
+        if page is None:
+            raise ValueError("there are fewer values than rows are wanted")
+        content = self._content(page)
+        start = max(0, page.levels_bytes)
+        if self._optional:
+            start = _pages.skip_levels(content, page.num_values, page.levels_bytes)
+        self._page, self._left, self._start, self._run = content, page.num_values, start, None
+        if page.encoding != _PLAIN:
+            width = memoryview(content)[start]
+            self._run = np.array([start + 1, width, 0, 0, 0, 0], np.int64)
+
+    def _take(self, out: NDArray[Any]) -> None:
+        if self._run is None:
+            out[:] = np.frombuffer(self._page, self.dtype, len(out), self._start)
+            self._start += out.nbytes
+        else:
+            _pages.lookup(self._page, self._run, self._dictionary, out, self.dtype.itemsize)
+
+    def _content(self, page: _Page) -> Any:
+        """A page's bytes: levels, then values."""
+        raw = self._chunk[page.start : page.start + page.compressed]
+        if page.checksum >= 0 and _pages.checksum(raw) != page.checksum:
+            raise ValueError("a page's checksum is wrong")
+        if self._codec == "UNCOMPRESSED" or not page.is_compressed:
+            if page.compressed != page.uncompressed:
+                raise ValueError("a page's sizes contradict each other")
+            return raw
+        if page.levels_bytes <= 0:
+            return self._decompressed(raw, page.uncompressed)
+        levels, values = raw[: page.levels_bytes], raw[page.levels_bytes :]
+        content = self._decompressed(values, page.uncompressed - page.levels_bytes)
+        return b"".join((levels, content))
+
+    def _decompressed(self, raw: memoryview, size: int) -> Any:
+        if self._pyarrow_codec is None:
+            return _inflated(raw, size)
+        # The codec does not tell how much it wrote; the rest would be what the memory held before.
+        if _pages.content_bytes(self._codec, raw) != size:
+            raise ValueError("a page does not hold as much as its header says")
+        return self._pyarrow_codec.decompress(raw, size)
+
+
+def _inflated(raw: memoryview, size: int) -> bytes:
+    stream = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        content = stream.decompress(raw, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"a page cannot be decompressed: {error}") from error
+    if len(content) != size or not stream.eof:  # only the end has been checked against its checksum
+        raise ValueError("a page does not hold as much as its header says")
+    return content

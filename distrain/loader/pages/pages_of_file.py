@@ -1,0 +1,157 @@
+"""Which columns of a local file are decoded here, and their bytes.
+
+Arrow decides what is right: what is damaged or unknown here is left to it, and so are nulls.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from distrain.loader.pages.column_chunk import ColumnChunk
+
+try:
+    from distrain.loader.pages import column_chunk
+except ImportError:  # built without a compiler
+    BUILT = False
+else:
+    BUILT = sys.byteorder == "little"
+
+_ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"}
+_KINDS: dict[str, tuple[pa.DataType, np.dtype[Any]]] = {
+    "INT32": (pa.int32(), np.dtype(np.int32)),
+    "INT64": (pa.int64(), np.dtype(np.int64)),
+    "FLOAT": (pa.float32(), np.dtype(np.float32)),
+    "DOUBLE": (pa.float64(), np.dtype(np.float64)),
+}
+
+
+class _Leaf(NamedTuple):
+    """A column by its number, with its type and whether it may hold nulls."""
+
+    name: str
+    number: int
+    dtype: np.dtype[Any]
+    optional: bool
+
+
+def is_enabled() -> bool:
+    """Whether pages are decoded here: it is built, and `DISTRAIN_PAGES` is not 0."""
+    return BUILT and os.environ.get("DISTRAIN_PAGES") != "0"
+
+
+class PagesOfFile:
+    """A local parquet file's column chunks, for one thread.
+
+    Args:
+        file: Its path; it is opened when a chunk is first read.
+        parquet: The same file, open in Arrow.
+        names: The columns that may be read.
+    """
+
+    def __init__(self, file: str, parquet: pq.ParquetFile, names: Iterable[str]):
+        self._file = file
+        self._descriptor = -1
+        self._num_bytes = 0
+        # Files of a table have the same columns, and a rank may have hundreds open.
+        self._leaves = _shared(_leaves(parquet, names)) if is_enabled() else {}
+        self._refused: set[str] = set()
+
+    def read(self, row_group: pq.RowGroupMetaData, name: str) -> NDArray[Any] | None:
+        """A column of a row group; `None` if Arrow has to read it."""
+        chunk = self.open(row_group, name)
+        if chunk is None:
+            return None
+        values = np.empty(row_group.num_rows, chunk.dtype)
+        try:
+            chunk.read_into(values)
+        except (ValueError, OSError, pa.ArrowException):
+            self._refused.add(name)  # the file's other row groups will be no better
+            return None
+        return values
+
+    def open(self, row_group: pq.RowGroupMetaData, name: str) -> ColumnChunk | None:
+        """A column of a row group, of which rows can be read; `None` if Arrow has to read it."""
+        if name not in self._leaves or name in self._refused:
+            return None
+        leaf = self._leaves[name]
+        try:
+            column = row_group.column(leaf.number)
+            if not _is_known(column, row_group.num_rows):
+                return None
+            return column_chunk.ColumnChunk(
+                self._bytes_of(column),
+                column.compression,
+                row_group.num_rows,
+                leaf.dtype,
+                optional=leaf.optional,
+            )
+        except (ValueError, OSError, pa.ArrowException):
+            self._refused.add(name)
+            return None
+
+    def _bytes_of(self, column: pq.ColumnChunkMetaData) -> bytes:
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._file, os.O_RDONLY)
+            self._num_bytes = os.fstat(self._descriptor).st_size
+        start, count = column.data_page_offset, column.total_compressed_size
+        first = column.dictionary_page_offset
+        if first is not None and 0 < first < start:
+            start = first
+        if start < 0 or not 0 <= count <= self._num_bytes - start:
+            raise ValueError("a column chunk lies beyond its file")
+        found = os.pread(self._descriptor, count, start)
+        if len(found) != count:
+            raise ValueError("a column chunk ends early")
+        return found
+
+    def close(self) -> None:
+        """Close the file; it is opened again if need be."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _leaves(parquet: pq.ParquetFile, names: Iterable[str]) -> tuple[_Leaf, ...]:
+    """The columns that may be decoded here."""
+    wanted = {name: name for name in names}
+    types = {field.name: field.type for field in parquet.schema_arrow}
+    found: dict[str, _Leaf] = {}
+    seen = set()
+    for number in range(parquet.metadata.num_columns):
+        leaf = parquet.schema.column(number)
+        name = wanted.get(leaf.path)
+        if name is None:
+            continue
+        kind, dtype = _KINDS.get(leaf.physical_type, (None, None))
+        is_flat = leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
+        if name in seen:  # two columns of one name: Arrow knows what that means
+            found.pop(name, None)
+        elif is_flat and dtype is not None and types.get(name) == kind:
+            found[name] = _Leaf(name, number, dtype, leaf.max_definition_level == 1)
+        seen.add(name)
+    return tuple(found.values())
+
+
+@functools.lru_cache(maxsize=8)
+def _shared(leaves: tuple[_Leaf, ...]) -> dict[str, _Leaf]:
+    return {leaf.name: leaf for leaf in leaves}
+
+
+def _is_known(column: pq.ColumnChunkMetaData, num_rows: int) -> bool:
+    """Whether a chunk is worth trying, as far as its metadata tells."""
+    if column.num_values != num_rows or column.file_path or not num_rows:
+        return False
+    if column.compression not in column_chunk.CODECS or not _ENCODINGS.issuperset(column.encodings):
+        return False
+    statistics = column.statistics if column.is_stats_set else None
+    return statistics is None or not statistics.has_null_count or statistics.null_count == 0

@@ -1,0 +1,84 @@
+"""Damaged column chunks: never other values than Arrow's, never a value where Arrow refuses."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from page_files import from_arrow, from_pages, opened, same, span_of, written
+
+from distrain.loader.pages import BUILT
+
+pytestmark = pytest.mark.skipif(not BUILT, reason="distrain was built without a compiler")
+
+REFUSED = (ValueError, OSError, pa.ArrowException)
+CASES = [
+    {"compression": codec, "data_page_version": version, "nullable": nullable, **more}
+    for codec in ("none", "snappy", "lz4", "zstd", "gzip")
+    for version, nullable, more in (
+        ("1.0", True, {}),
+        ("2.0", True, {"data_page_size": 64, "write_batch_size": 50}),
+        ("1.0", False, {"dictionary_pagesize_limit": 100, "write_batch_size": 50}),
+    )
+]
+
+
+def file_of(nullable: bool, **options: Any) -> bytes:
+    rng = np.random.default_rng(5)
+    ids = np.minimum((rng.pareto(1.0, 150) * 3).astype(np.int32), 60)
+    schema = pa.schema([pa.field("x", pa.int32(), nullable)])
+    return written(pa.table({"x": np.append(np.repeat(ids[:3], 20), ids)}, schema), **options)
+
+
+def check(content: bytes, footer: Any) -> bool:
+    """Whether the damaged chunk was read here, and then as Arrow reads it."""
+    parquet = opened(content, footer)
+    try:
+        found = from_pages(content, parquet, 0, 0)
+    except REFUSED:
+        return False
+    assert same(found, from_arrow(parquet, 0, 0))
+    return True
+
+
+def damaged(content: bytes, at: int, byte: int) -> bytes:
+    return content[:at] + bytes([byte]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_a_changed_byte_anywhere(case: dict[str, Any]) -> None:
+    content = file_of(**case)
+    footer = opened(content).metadata
+    start, stop = span_of(footer.row_group(0).column(0))
+    assert check(content, footer)
+    read = 0
+    for at in range(start, stop):
+        for change in (1, 0x80, 0xFF):
+            read += check(damaged(content, at, content[at] ^ change), footer)
+    assert read < 3 * (stop - start)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES[::2], ids=lambda case: "-".join(map(str, case.values())))
+def test_every_bit_and_some_bytes_together(case: dict[str, Any]) -> None:
+    content = file_of(**case)
+    footer = opened(content).metadata
+    start, stop = span_of(footer.row_group(0).column(0))
+    for at in range(start, stop):
+        for bit in range(8):
+            check(damaged(content, at, content[at] ^ 1 << bit), footer)
+    rng = np.random.default_rng(6)
+    for _ in range(3000):
+        changed = bytearray(content)
+        for at in rng.integers(start, stop, rng.integers(1, 5)):
+            changed[at] = rng.integers(0, 256)
+        check(bytes(changed), footer)
+
+
+def test_with_checksums_no_changed_byte_of_a_page_is_read() -> None:
+    content = file_of(nullable=True, write_page_checksum=True, compression="none")
+    footer = opened(content).metadata
+    _, stop = span_of(footer.row_group(0).column(0))
+    assert check(content, footer)
+    for at in range(stop - 40, stop):  # in the last page
+        assert not check(damaged(content, at, content[at] ^ 1), footer)

@@ -1,0 +1,224 @@
+"""Columns that are decoded from their pages have the bits that Arrow gives them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from page_files import DTYPES, from_arrow, from_pages, opened, same, written
+
+from distrain.errors import DataError
+from distrain.loader import Dataset, Loader
+from distrain.loader.pages import BUILT, PagesOfFile
+from distrain.schema import ColumnSchema, Schema, Tags
+
+pytestmark = pytest.mark.skipif(not BUILT, reason="distrain was built without a compiler")
+
+CODECS = ("none", "snappy", "lz4", "zstd", "gzip")
+ROWS = 3000
+
+
+def columns_of(rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+    """What ids and values look like: skewed, in runs, constant, all different, odd floats."""
+    skewed = (rng.pareto(1.1, rows) * 10).astype(np.int64) % 500_000
+    runs = np.repeat(rng.integers(0, 50, rows), rng.integers(1, 40, rows))[:rows]
+    odd = np.array([0.0, -0.0, np.nan, np.inf, 1e-42, 1.5])
+    return {
+        "skewed": skewed.astype(np.int32),
+        "runs": runs.astype(np.int32),
+        "constant": np.full(rows, -7, np.int32),
+        "bits": rng.integers(0, 2, rows).astype(np.int32),
+        "distinct": rng.permutation(rows).astype(np.int32),
+        "wide": skewed * 2**33 - 5,
+        "float": rng.choice(odd, rows).astype(np.float32),
+        "plain": rng.standard_normal(rows).astype(np.float32),
+        "double": rng.choice(odd, rows),
+    }
+
+
+def table_of(columns: dict[str, np.ndarray], *, nullable: bool) -> pa.Table:
+    table = pa.table(columns)
+    return table.cast(pa.schema([field.with_nullable(nullable) for field in table.schema]))
+
+
+def assert_same_columns(content: bytes, rng: np.random.Generator) -> None:
+    parquet = opened(content)
+    for group in range(parquet.num_row_groups):
+        rows = parquet.metadata.row_group(group).num_rows
+        for number in range(parquet.metadata.num_columns):
+            cuts = np.sort(rng.integers(0, rows + 1, rng.integers(0, 6)))
+            found = from_pages(content, parquet, group, number, cuts)
+            assert same(found, from_arrow(parquet, group, number)), (group, number)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("nullable", [False, True])
+def test_every_codec_and_version_of_pages(codec: str, version: str, nullable: bool) -> None:
+    rng = np.random.default_rng(1)
+    table = table_of(columns_of(rng, ROWS), nullable=nullable)
+    for options in (
+        {"write_page_checksum": True},
+        {"data_page_size": 600, "write_batch_size": 64, "row_group_size": 1700},
+        {"dictionary_pagesize_limit": 2000, "write_batch_size": 100},  # plain pages from there on
+        {"use_dictionary": False, "data_page_size": 1000, "write_batch_size": 50},
+    ):
+        content = written(table, compression=codec, data_page_version=version, **options)
+        assert_same_columns(content, rng)
+
+
+def test_a_dictionary_that_overflows_is_followed_by_plain_pages() -> None:
+    rng = np.random.default_rng(2)
+    table = table_of({"distinct": rng.permutation(ROWS).astype(np.int32)}, nullable=False)
+    content = written(table, dictionary_pagesize_limit=2000, write_batch_size=100)
+    encodings = opened(content).metadata.row_group(0).column(0).encodings
+    assert {"PLAIN", "RLE_DICTIONARY"} <= set(encodings)
+    assert_same_columns(content, rng)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_any_values_in_pages_of_any_size(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows = data.draw(st.integers(1, 400))
+    kind = data.draw(st.sampled_from(sorted(DTYPES, key=str)))
+    distinct = data.draw(st.sampled_from([1, 2, 3, 17, 256, 70_000]))
+    pool = rng.integers(-(2**31), 2**31, distinct).astype(DTYPES[kind])
+    values = np.repeat(rng.choice(pool, rows), data.draw(st.sampled_from([1, 7, 8, 9, 300])))
+    table = table_of({"x": values[:20_000]}, nullable=data.draw(st.booleans()))
+    content = written(
+        table,
+        compression=data.draw(st.sampled_from(CODECS)),
+        data_page_version=data.draw(st.sampled_from(["1.0", "2.0"])),
+        data_page_size=data.draw(st.sampled_from([1, 64, 1000, 1 << 20])),
+        write_batch_size=data.draw(st.sampled_from([1, 5, 64, 1024])) if rows < 100 else 64,
+        row_group_size=data.draw(st.sampled_from([100, 1 << 20])) if rows < 100 else None,
+        dictionary_pagesize_limit=data.draw(st.sampled_from([1, 100, 1 << 20])),
+        use_dictionary=data.draw(st.booleans()),
+        write_page_checksum=data.draw(st.booleans()),
+    )
+    assert_same_columns(content, rng)
+
+
+def read_by_file(path: Path, table: pa.Table, **options: Any) -> dict[str, Any]:
+    """Each column of the first row group as `PagesOfFile` reads it; `None` is left to Arrow."""
+    pq.write_table(table, path, **options)
+    with pq.ParquetFile(path) as parquet:
+        pages = PagesOfFile(str(path), parquet, table.column_names)
+        row_group = parquet.metadata.row_group(0)
+        found = {name: pages.read(row_group, name) for name in table.column_names}
+        pages.close()
+    return found
+
+
+def test_what_is_unknown_is_left_to_arrow(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "good": pa.array([1, 2, 3], pa.int32()),
+            "null": pa.array([1, None, 3], pa.int32()),
+            "all null": pa.array([None] * 3, pa.float32()),
+            "small": pa.array([1, 2, 3], pa.int8()),
+            "unsigned": pa.array([1, 2, 3], pa.uint32()),
+            "date": pa.array([1, 2, 3], pa.date32()),
+            "true": pa.array([True, False, True]),
+            "text": pa.array(["a", "b", "c"]),
+            "list": pa.array([[1], [2], []], pa.list_(pa.int32())),
+            "struct": pa.array([{"a": 1}] * 3, pa.struct([("a", pa.int32())])),
+        }
+    )
+    path = tmp_path / "f.parquet"
+    for statistics in (True, False):  # without them nulls are met in the levels
+        for version in ("1.0", "2.0"):
+            options = {"write_statistics": statistics, "data_page_version": version}
+            found = read_by_file(path, table, **options)
+            assert found.pop("good").tolist() == [1, 2, 3]
+            assert set(found.values()) == {None}
+    ids = table.select(["good"])
+    for options in (
+        {"compression": "brotli"},
+        {"column_encoding": "DELTA_BINARY_PACKED", "use_dictionary": False},
+        {"column_encoding": "BYTE_STREAM_SPLIT", "use_dictionary": False},
+    ):
+        assert read_by_file(path, ids, **options) == {"good": None}
+    pq.write_table(ids.slice(0, 0), path)
+    twice = pa.Table.from_arrays([ids["good"], ids["good"]], names=["good", "good"])
+    assert read_by_file(path, twice) == {"good": None}
+
+
+def test_an_empty_row_group_is_left_to_arrow(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    with pq.ParquetWriter(path, pa.schema([("x", pa.int32())])) as writer:
+        writer.write_table(pa.table({"x": pa.array([], pa.int32())}))
+    with pq.ParquetFile(path) as parquet:
+        assert parquet.num_row_groups == 1
+        pages = PagesOfFile(str(path), parquet, ["x"])
+        assert pages.read(parquet.metadata.row_group(0), "x") is None
+
+
+SCHEMA = Schema(
+    (
+        ColumnSchema("label", "float32", (Tags.TARGET,)),
+        ColumnSchema("I1", "float32", (Tags.CONTINUOUS,)),
+        ColumnSchema("C1", "int32", (Tags.CATEGORICAL,), cardinality=1000),
+        ColumnSchema("C2", "int64", (Tags.CATEGORICAL,), cardinality=1000),
+    )
+)
+
+
+def batches_of(folder: Path, enabled: bool, monkeypatch: Any, **fills: Any) -> list[bytes]:
+    monkeypatch.setenv("DISTRAIN_PAGES", "1" if enabled else "0")
+    used = []
+    read = PagesOfFile.read
+
+    def watched(self: PagesOfFile, *args: Any) -> Any:
+        values = read(self, *args)
+        used.append(values is not None)
+        return values
+
+    monkeypatch.setattr(PagesOfFile, "read", watched)
+    with Loader(Dataset(folder, SCHEMA, **fills), batch_size=64, lanes=4, seed=3) as loader:
+        found = [
+            batch.categorical.numpy().tobytes()
+            + batch.continuous.numpy().tobytes()
+            + batch.label.numpy().tobytes()
+            for batch in loader
+        ]
+    monkeypatch.setattr(PagesOfFile, "read", read)
+    assert any(used) == enabled
+    return found
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+def test_batches_are_the_same_with_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nulls: bool
+) -> None:
+    rng = np.random.default_rng(4)
+    for number in range(3):
+        ids = rng.integers(0, 1000, 700)
+        numbers = pa.array(rng.random(700), pa.float32(), mask=rng.random(700) < 0.1 * nulls)
+        label = pa.array(rng.integers(0, 2, 700), pa.float32())
+        columns = {"label": label, "I1": numbers, "C1": ids.astype(np.int32), "C2": ids}
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet", row_group_size=300)
+    fills = {"fill_null_value": 0.5} if nulls else {}
+    with_pages = batches_of(tmp_path, True, monkeypatch, **fills)
+    assert len(with_pages) == 33
+    assert with_pages == batches_of(tmp_path, False, monkeypatch, **fills)
+
+
+@pytest.mark.parametrize("enabled", ["0", "1"])
+def test_a_null_is_the_same_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enabled: str
+) -> None:
+    monkeypatch.setenv("DISTRAIN_PAGES", enabled)
+    ids = pa.array([1, 2, None], pa.int32())
+    numbers = pa.array([0.0] * 3, pa.float32())
+    table = pa.table({"label": numbers, "I1": numbers, "C1": ids, "C2": ids.cast(pa.int64())})
+    pq.write_table(table, tmp_path / "f.parquet", write_statistics=False)
+    loader = Loader(Dataset(tmp_path, SCHEMA), batch_size=3, lanes=1)
+    with loader, pytest.raises(DataError, match="column 'C1' holds a null") as caught:
+        next(iter(loader))
+    assert caught.value.where["row in the group"] == 2

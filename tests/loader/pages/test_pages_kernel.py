@@ -1,0 +1,171 @@
+"""The kernel of pages against its twin, and arguments that do not fit: refused, nothing touched."""
+
+import contextlib
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pages_twin import ids_of, number, packed, repeated
+
+_pages = pytest.importorskip(
+    "distrain.loader.pages._pages", reason="distrain was built without a compiler"
+)
+
+UNTOUCHED = -889275714
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> None:
+    """Nothing here starts threads or opens files, and to look for them takes longer than a case."""
+
+
+def begin(width: int, position: int = 0) -> np.ndarray:
+    return np.array([position, width, 0, 0, 0, 0], np.int64)
+
+
+def exactly(content: bytes) -> np.ndarray:
+    """The bytes in memory of just their length, for whoever watches its ends."""
+    return np.frombuffer(content, np.uint8).copy()
+
+
+def random_runs(rng: np.random.Generator, width: int, entries: int) -> tuple[bytes, int]:
+    limit, page, count = min(entries, 1 << width), b"", 0
+    for _ in range(rng.integers(1, 8)):
+        if rng.random() < 0.5:
+            length = int(rng.choice([1, 2, 8, 300, 3000]))
+            page += repeated(int(rng.integers(limit)), length, width)
+        else:
+            length = int(rng.choice([8, 16, 64, 1024, 1032, 2048]))
+            page += packed(rng.integers(limit, size=length).tolist(), width)
+        count += length
+    return page, count
+
+
+@pytest.mark.parametrize("width", range(1, 33))
+@pytest.mark.parametrize("dtype", [np.int32, np.float64])
+def test_runs_of_any_width_read_in_parts_of_any_size(width: int, dtype: Any) -> None:
+    rng = np.random.default_rng(width)
+    dictionary = rng.integers(-(2**31), 2**31, 5000).astype(dtype)
+    for _ in range(6):
+        page, count = random_runs(rng, width, len(dictionary))
+        expected = dictionary[ids_of(page, width, count)]
+        found, run = np.empty(count, dtype), begin(width)
+        for part in np.split(found, np.sort(rng.integers(0, count + 1, 5))):
+            _pages.lookup(exactly(page), run, dictionary, part, dictionary.itemsize)
+        assert found.tobytes() == expected.tobytes()
+
+
+def test_no_bytes_of_a_page_lead_out_of_its_memory() -> None:
+    rng = np.random.default_rng(7)
+    dictionary = np.arange(40, dtype=np.int32)
+    refused = 0
+    pages = {width: random_runs(rng, width, 40)[0][:200] for width in range(1, 33)}
+    for _ in range(4000):
+        width = int(rng.integers(1, 33))
+        page = bytearray(pages[width])
+        for at in rng.integers(0, len(page), 2):
+            page[at] = rng.integers(0, 256)
+        memory = np.full(600, UNTOUCHED, np.int32)
+        try:
+            _pages.lookup(exactly(page), begin(width), dictionary, memory[50:-50], 4)
+        except ValueError:
+            refused += 1
+        assert (memory[:50] == UNTOUCHED).all()
+        assert (memory[-50:] == UNTOUCHED).all()
+        assert np.isin(memory, [UNTOUCHED, *dictionary]).all()
+    assert refused > 1000
+
+
+def test_no_state_leads_out_of_its_memory() -> None:
+    rng = np.random.default_rng(8)
+    page = exactly(packed(range(8), 4) + repeated(3, 8, 4))
+    dictionary, memory = np.arange(16, dtype=np.int32), np.full(30, UNTOUCHED, np.int32)
+    edges = [0, 1, 2, 3, 4, 5, 7, 8, 9, 32, 33, -1, 2**31, 2**62, 2**63 - 1, -(2**63)]
+    for _ in range(4000):
+        run = np.array([edges[i] for i in rng.integers(0, len(edges), 6)], np.int64)
+        try:
+            _pages.lookup(page, run, dictionary, memory[10:20], 4)
+        except ValueError:
+            continue
+        assert np.isin(memory[10:20], dictionary).all()
+    assert (memory[:10] == UNTOUCHED).all()
+    assert (memory[20:] == UNTOUCHED).all()
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    page, dictionary = repeated(1, 4, 3), np.arange(8, dtype=np.int32)
+    out = np.empty(4, np.int32)
+    _pages.lookup(page, begin(3), dictionary, out, 4)
+    assert out.tolist() == [1] * 4
+    unaligned = np.frombuffer(bytes(33), np.uint8)[1:]
+    for call in (
+        (page, begin(0), dictionary, out, 4),
+        (page, begin(33), dictionary, out, 4),
+        (page, begin(3)[:5], dictionary, out, 4),
+        (page, begin(3, 9), dictionary, out, 4),
+        (page, begin(3), unaligned, out, 4),
+        (page, begin(3), dictionary, out, 3),
+        (page, begin(3), dictionary, out.view(np.uint8)[:6], 4),
+        (page, begin(3), dictionary[:1], out, 4),
+        (page, begin(3), dictionary[:0], out, 4),
+        (b"", begin(3), dictionary, out, 4),
+        (number(0) + page, begin(3), dictionary, out, 4),
+        (b"\xff" * 8, begin(3), dictionary, out, 4),
+        (repeated(1, 3, 3), begin(3), dictionary, out, 4),
+    ):
+        with pytest.raises(ValueError, match=r"\w"):
+            _pages.lookup(*call)
+    frozen = out.copy()
+    frozen.flags.writeable = False
+    with pytest.raises((BufferError, TypeError)):
+        _pages.lookup(page, begin(3), dictionary, frozen, 4)
+
+
+def test_no_header_leads_out_of_its_memory() -> None:
+    rng = np.random.default_rng(9)
+    for length in range(60):
+        for _ in range(60):
+            noise = exactly(rng.integers(0, 256, length, np.uint8).tobytes())
+            with pytest.raises(ValueError, match=r"\w"):
+                _pages.headers(noise, 1, True)
+            with contextlib.suppress(ValueError):
+                assert 0 <= _pages.skip_levels(noise, 3, int(rng.integers(-1, 9))) <= length
+            for codec in ("SNAPPY", "LZ4", "ZSTD", "?"):
+                assert _pages.content_bytes(codec, noise) >= -1
+
+
+def test_levels() -> None:
+    ones = number(5 << 1) + b"\1"
+    assert _pages.skip_levels(ones, 5, 2) == 2
+    assert _pages.skip_levels(b"\2\0\0\0" + ones + b"values", 5, -1) == 6
+    assert _pages.skip_levels(packed([1] * 13, 1), 13, 3) == 3
+    for levels, count in (
+        (number(5 << 1) + b"\0", 5),
+        (packed([1] * 12, 1), 13),
+        (packed([1] * 13, 1), 4),
+        (ones, 4),
+        (ones, 6),
+    ):
+        with pytest.raises(ValueError, match=r"levels|nulls|end"):
+            _pages.skip_levels(levels, count, len(levels))
+
+
+def test_checksums_are_those_of_zlib() -> None:
+    rng = np.random.default_rng(10)
+    for length in [*range(300), 4096, 100_001]:
+        content = rng.integers(0, 256, length, np.uint8).tobytes()
+        assert _pages.checksum(content) == zlib.crc32(content)
+        assert _pages.checksum(memoryview(content)[3:]) == zlib.crc32(content[3:])
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4_raw", "zstd"])
+def test_pages_tell_how_much_they_hold(codec: str) -> None:
+    rng = np.random.default_rng(11)
+    compressor = pa.Codec(codec)
+    name = {"lz4_raw": "LZ4"}.get(codec, codec.upper())
+    for length in (1, 5, 19, 255, 256, 300, 65_535, 65_536, 66_000, 300_000):
+        for top in (1, 3, 256):
+            content = rng.integers(0, top, length, np.uint8).tobytes()
+            assert _pages.content_bytes(name, compressor.compress(content)) == length

@@ -1,0 +1,70 @@
+"""Parquet files in memory, their columns decoded by Arrow and from their pages."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+DTYPES = {
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.float32(): np.float32,
+    pa.float64(): np.float64,
+}
+
+
+def written(table: pa.Table, **options: Any) -> bytes:
+    """The file that pyarrow writes."""
+    file = io.BytesIO()
+    pq.write_table(table, file, **options)
+    return file.getvalue()
+
+
+def opened(content: bytes, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """As the loader opens files."""
+    source = pa.BufferReader(content)
+    return pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
+
+
+def span_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Where a column chunk begins and ends in its file."""
+    start = column.dictionary_page_offset or column.data_page_offset
+    return start, start + column.total_compressed_size
+
+
+def from_pages(
+    content: bytes, parquet: pq.ParquetFile, group: int, number: int, cuts: Any = ()
+) -> NDArray[Any]:
+    """A column of a row group from its pages, read in parts that end at `cuts`."""
+    from distrain.loader.pages.column_chunk import ColumnChunk
+
+    row_group = parquet.metadata.row_group(group)
+    column, leaf = row_group.column(number), parquet.schema.column(number)
+    start, stop = span_of(column)
+    dtype = np.dtype(DTYPES[parquet.schema_arrow.field(number).type])
+    optional = leaf.max_definition_level == 1
+    chunk = ColumnChunk(
+        content[start:stop], column.compression, row_group.num_rows, dtype, optional=optional
+    )
+    values = np.full(row_group.num_rows, 0x5A, dtype)
+    for part in np.split(values, list(cuts)):
+        chunk.read_into(part)
+    return values
+
+
+def from_arrow(parquet: pq.ParquetFile, group: int, number: int) -> NDArray[Any]:
+    """The same by Arrow; nulls are a `ValueError`."""
+    name = parquet.schema_arrow.names[number]
+    column = parquet.read_row_group(group, columns=[name], use_threads=False)[0]
+    if column.null_count:
+        raise ValueError("nulls")
+    values: NDArray[Any] = column.combine_chunks().to_numpy(zero_copy_only=False)
+    return values
+
+
+def same(left: NDArray[Any], right: NDArray[Any]) -> bool:
+    """Whether two arrays have the same type and bits: NaN is NaN, -0.0 is not 0.0."""
+    return left.dtype == right.dtype and left.tobytes() == right.tobytes()
