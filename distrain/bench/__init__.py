@@ -3,6 +3,7 @@
 from distrain.bench.changes import Change, find_changes
 from distrain.bench.document import SCHEMA_VERSION, Bench, Measure, Step, bench_json, parse_bench
 from distrain.bench.limits import LOADER_RATE, Limit, Limits, find_limits, step_limits
+from distrain.bench.machine import machine_of_bench
 from distrain.bench.measuring import FULL, QUICK, Sizes, measure_host_memory
 from distrain.bench.outliers import OUTLIER_SHARE, Outlier, find_outliers
 from distrain.bench.page import write_bench, write_bench_page
@@ -35,6 +36,7 @@ __all__ = [
     "find_outliers",
     "headline",
     "judge",
+    "machine_of_bench",
     "measure_host_memory",
     "parse_bench",
     "parse_thresholds",

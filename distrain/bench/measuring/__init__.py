@@ -5,7 +5,7 @@ from distrain.bench.measuring.host_memory import measure_host_memory
 from distrain.bench.measuring.inventory import take_inventory
 from distrain.bench.measuring.loading import LOADER_THREADS, measure_loaders, write_rows
 from distrain.bench.measuring.sizes import FULL, MOST_PAIRED_NODES, QUICK, Sizes
-from distrain.bench.measuring.steps import measure_steps
+from distrain.bench.measuring.steps import job_spec, measure_steps
 from distrain.bench.measuring.storage import measure_storage
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "MOST_PAIRED_NODES",
     "QUICK",
     "Sizes",
+    "job_spec",
     "measure_collectives",
     "measure_host_memory",
     "measure_loaders",

@@ -10,7 +10,7 @@ from distrain.cli.output import print_json, print_result, print_warning
 from distrain.wording import byte_size
 
 if TYPE_CHECKING:
-    from distrain.train.planning import JobPlan
+    from distrain.train.planning import JobPlan, MachineFile
 
 
 @click.command()
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @click.option(
     "--machine",
     metavar="FILE",
-    help="Predict a step on nodes of this kind: a machine file, or h100-node or h200-node.",
+    help="Predict a step on nodes of this kind: a machine file, the bench.json of a bench, "
+    "or h100-node or h200-node.",
 )
 @scheduler_option("Plan for this Dask cluster: leave out what depends on its machines.")
 @json_option("Print the plan as JSON.")
@@ -67,6 +68,7 @@ def command(
       distrain plan job.yaml --memory-budget 600MB --json
       distrain plan job.yaml --set embeddings.memory_gib=40
       distrain plan job.yaml --ranks 128 --machine h100-node
+      distrain plan job.yaml --ranks 16 --machine bench/bench.json
     """
     from distrain.errors import DistrainError
 
@@ -117,14 +119,33 @@ def _scale(
     from distrain.cli.training.scale_lines import scale_lines
     from distrain.running import preflight
     from distrain.spec import load_spec, with_absolute_paths
-    from distrain.train.planning import load_machine, plan_scale
+    from distrain.train.planning import plan_scale
 
-    machine = load_machine(machine_name)
+    machine = _machine(machine_name)
     # The file's lanes are those of its own number of ranks; a step takes as long with others.
     spec = with_absolute_paths(load_spec(spec_file, ("train.lanes=auto", *overrides)))
     checked = preflight(spec, scheduler=machine.name)  # its ranks are not to run here
     plan = plan_scale(spec, checked.inputs, machine)
     return scale_lines(plan), plan.to_json(), checked.notes
+
+
+def _machine(name: str) -> "MachineFile":
+    """A machine file, or what a bench measured."""
+    from distrain.errors import InputError
+    from distrain.train.planning import load_machine
+
+    if not name.endswith(".json"):
+        return load_machine(name)
+    from distrain.bench import machine_of_bench, parse_bench
+
+    try:
+        text = Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"cannot read the bench {name}: {error.strerror or error}",
+            hint="`distrain bench --out FOLDER` writes FOLDER/bench.json.",
+        ) from None
+    return machine_of_bench(parse_bench(text, name), name)
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:

@@ -1,7 +1,13 @@
 """What a job will need before it starts: memory, placements of tables, steps."""
 
 from distrain.train.planning.fits import check_fits
-from distrain.train.planning.machine_file import MachineFile, given_machines, load_machine
+from distrain.train.planning.machine_file import (
+    MachineFile,
+    given_machines,
+    load_machine,
+    machine_of,
+)
+from distrain.train.planning.memory_probe import dense_flops
 from distrain.train.planning.plan import JobPlan, plan_job
 from distrain.train.planning.scale import Scale, Store, Work, predict
 from distrain.train.planning.scale_plan import ScalePlan, plan_scale
@@ -15,8 +21,10 @@ __all__ = [
     "Store",
     "Work",
     "check_fits",
+    "dense_flops",
     "given_machines",
     "load_machine",
+    "machine_of",
     "plan_job",
     "plan_scale",
     "plan_tables",
