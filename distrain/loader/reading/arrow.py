@@ -91,6 +91,8 @@ class ArrowReader(Reader):
                 return {}
             parquet, index = handle.find(group.index)
             row_group = parquet.metadata.row_group(index)
+            if row_group.num_rows != group.num_rows:
+                return {}
             found = {name: handle.pages.read(row_group, name) for name in names}
         return {name: values for name, values in found.items() if values is not None}
 
