@@ -9,7 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access import Action, may, visible
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Caller, Parts, Service, caller_now, require, seen_job
+from distrain.service.api.dependencies import Caller, Parts, Service, require, seen_job
+from distrain.service.api.looking_again import look_again
 from distrain.service.api.problems import Problem, too_many_streams
 from distrain.service.api.showing import contacts, job_document
 from distrain.service.api.streams import EventStream, Stream, streams_of
@@ -113,15 +114,13 @@ class _Source:
         jobs = self._service.store.jobs(wanted, _SNAPSHOT_JOBS)
         return {"jobs": [self._document(job) for job in jobs]}
 
-    def allowed(self) -> bool:
+    async def look(self) -> tuple[bool, bool]:
         try:
-            self._caller = caller_now(self._request, self._service)
-            require(self._caller, Action.SEE_JOB)
-            if self.job_id is not None:
-                seen_job(self._service.store, self._caller, self.job_id)
+            seen = await look_again(self._request, self._service, self.job_id)
         except Problem:
-            return False
-        return True
+            return False, False
+        self._caller = seen.caller
+        return True, seen.job is not None and seen.job.phase is Phase.FINAL
 
     def ended(self) -> tuple[int, Mapping[str, Any]] | None:
         job = None if self.job_id is None else self._service.store.job(self.job_id)

@@ -16,10 +16,10 @@ from distrain.service.api.dependencies import (
     Caller,
     Parts,
     Service,
-    caller_now,
     require,
     seen_job,
 )
+from distrain.service.api.looking_again import look_again
 from distrain.service.api.problems import Problem, not_found, too_many_streams
 from distrain.service.api.streams import (
     PLAIN,
@@ -166,8 +166,8 @@ class _Reading:
         if self.service.clock() - self.checked_s < _CHECK_S:
             return
         self.checked_s = self.service.clock()
-        self.caller = await run_in_threadpool(caller_now, self.request, self.service)
-        self.job = await run_in_threadpool(seen_job, self.service.store, self.caller, self.job.id)
+        seen = await look_again(self.request, self.service, self.job.id)
+        self.job = seen.job or self.job
 
     async def chunks(self, part: LogPart) -> AsyncGenerator[bytes]:
         """A part's bytes, and all that follow without a gap."""

@@ -29,6 +29,7 @@ from distrain.service.api.streams.readiness import (
 )
 from distrain.service.api.streams.service_metrics import Counting
 from distrain.service.api.streams.shared_logs import SharedLog, SharedLogs
+from distrain.service.api.streams.shared_looks import SharedLooks
 from distrain.service.api.streams.sse import EventStream, LiveResponse, frame
 from distrain.service.api.streams.state import PLAIN, SAFE, Streams, streams_of
 
@@ -59,6 +60,7 @@ __all__ = [
     "SAFE",
     "SharedLog",
     "SharedLogs",
+    "SharedLooks",
     "Source",
     "Stream",
     "Streams",

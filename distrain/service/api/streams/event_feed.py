@@ -84,7 +84,8 @@ class EventFeed:
         if seq >= self.position:
             news = self._news
             try:
-                await asyncio.wait_for(news.wait(), max(within_s, 0.0))
+                async with asyncio.timeout(max(within_s, 0.0)):
+                    await news.wait()
             except TimeoutError:
                 return []
         if seq >= self.position or self.stopped:

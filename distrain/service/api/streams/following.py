@@ -23,7 +23,7 @@ DELETED = "job.deleted"
 
 
 class Source(Protocol):
-    """What a stream tells, to whom; all but `tells` is called in threads."""
+    """What a stream tells, to whom; all but `tells` and `look` is called in threads."""
 
     job_id: str | None
 
@@ -36,11 +36,14 @@ class Source(Protocol):
     def snapshot(self) -> Mapping[str, Any]:
         """The things as they are now."""
 
-    def allowed(self) -> bool:
-        """Whether the caller may still see them; asked anew every few seconds."""
+    async def look(self) -> tuple[bool, bool]:
+        """Whether the caller may still see them, and whether the job had ended a moment ago.
+
+        It is asked anew every few seconds.
+        """
 
     def ended(self) -> tuple[int, Mapping[str, Any]] | None:
-        """The revision and document of a job that has ended."""
+        """The revision and document of a job that has ended, as of now."""
 
     def tells(self, event: Event) -> bool:
         """Whether an event is for this stream."""
@@ -132,9 +135,11 @@ class Stream:
                 yield told
             if now_s >= checked_s + self._pace.check_s:
                 checked_s = now_s
-                if not await run_in_threadpool(self._source.allowed):
+                is_allowed, had_ended = await self._source.look()
+                if not is_allowed:
                     return
-                await self._look_for_end()
+                if had_ended or self._ended:
+                    await self._look_for_end()
 
     def _tell(self, events: list[Event]) -> bytes:
         frames = []

@@ -17,6 +17,7 @@ from distrain.service.api.streams.places import Places, certificate_ends_s, fold
 from distrain.service.api.streams.readiness import Look
 from distrain.service.api.streams.service_metrics import ServiceMetrics
 from distrain.service.api.streams.shared_logs import SharedLogs
+from distrain.service.api.streams.shared_looks import SharedLooks
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
 from distrain.storage import first_line, is_transient
@@ -46,6 +47,7 @@ class Streams:
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
         self.logs = SharedLogs(self._read_log)
+        self.looks: SharedLooks[object] = SharedLooks()
         self.open: Counter[str] = Counter()
         self.look = Look("distrain-health")
         self.metrics = ServiceMetrics()

@@ -1,0 +1,48 @@
+"""Whether who follows something may still see it: looked up anew every few seconds.
+
+However many follow one job with one token, they share these looks.
+"""
+
+from dataclasses import dataclass
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+
+from distrain.service.access import COOKIE, Action
+from distrain.service.api.dependencies import Parts, caller_now, require, seen_job
+from distrain.service.api.streams import streams_of
+from distrain.service.values import Job, Principal
+
+
+@dataclass(frozen=True)
+class StillSeen:
+    """Who follows, and what, as they are now.
+
+    Attributes:
+        job: `None` for who follows all jobs.
+    """
+
+    caller: Principal
+    job: Job | None
+
+
+async def look_again(request: Request, service: Parts, job_id: str | None) -> StillSeen:
+    """Look up the caller and their job anew, or take what others saw in the last second.
+
+    Raises:
+        Problem: They may no longer see it.
+    """
+
+    def look() -> StillSeen:
+        caller = caller_now(request, service)
+        require(caller, Action.SEE_JOB)
+        job = None if job_id is None else seen_job(service.store, caller, job_id)
+        return StillSeen(caller, job)
+
+    shown = request.headers.get("authorization"), request.cookies.get(COOKIE)
+    if shown == (None, None):  # whom a proxy names: by more than these
+        return await run_in_threadpool(look)
+    looks = streams_of(request.app).looks
+    seen = await looks.get((*shown, job_id), lambda: run_in_threadpool(look))
+    assert isinstance(seen, StillSeen)
+    return seen
