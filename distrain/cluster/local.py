@@ -70,22 +70,26 @@ def local_threads(num_threads: int) -> Iterator[Any]:
     """Yield a client of a new cluster whose one worker is threads of this process.
 
     It starts in half a second of processor time, where processes take one and a half each. There
-    is no dashboard, no coordinator, and nothing listens on a port.
+    is no dashboard and no coordinator; Dask's two HTTP servers listen on this machine's loopback
+    alone, and serve nothing.
     """
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import Client, Scheduler, SpecCluster, Worker
 
-    options = {
-        "n_workers": 1,
-        "threads_per_worker": num_threads,
-        "processes": False,
-        "dashboard_address": None,
-        "memory_limit": 0,  # Dask would count this process's other memory, too
-        "silence_logs": logging.CRITICAL,
+    # `LocalCluster` would have them listen on every address, and warn where 8787 is taken.
+    shared = {"protocol": "inproc://", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    # Without a limit: Dask would count the rest of this process's memory, too.
+    threads = {**shared, "nthreads": num_threads, "memory_limit": 0}
+    no_routes: dict[str, list[str]] = {
+        f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")
     }
     with (
-        dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: []}),
-        LocalCluster(**options) as cluster,
+        dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: [], **no_routes}),
+        SpecCluster(
+            workers={0: {"cls": Worker, "options": threads}},
+            scheduler={"cls": Scheduler, "options": shared},
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield client

@@ -1,10 +1,14 @@
 """Which place serves a request for workers, and what it takes to add one."""
 
 import importlib.util
+import os
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 import pytest
 
 from distrain.cluster import (
@@ -73,3 +77,23 @@ def test_workers_have_a_gpu_each_or_none(gpus, has_dask_cuda, device, monkeypatc
     monkeypatch.setattr(local, "count_gpus", lambda: gpus)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object() if has_dask_cuda else None)
     assert device_of_workers(2) == device
+
+
+def test_threads_of_this_process_do_the_work_and_listen_on_loopback_alone() -> None:
+    before = _listening()
+    with open_cluster(ClusterRequest(num_workers=3, in_process=True)) as client:
+        assert list(client.nthreads().values()) == [3]
+        assert client.submit(os.getpid).result() == os.getpid()
+        opened = _listening() - before
+        assert {address.ip for address in opened} <= {"127.0.0.1"}
+        for address in opened:
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(f"http://127.0.0.1:{address.port}/metrics", timeout=30)
+            assert caught.value.code == 404
+            caught.value.close()
+    assert _listening() <= before
+
+
+def _listening() -> set[Any]:
+    found = psutil.Process().net_connections()
+    return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
