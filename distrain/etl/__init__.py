@@ -5,7 +5,13 @@ No torch here, and no dataframe library: Arrow and NumPy inside the tasks.
 
 from distrain.etl.column_group import ColumnGroup
 from distrain.etl.days import DriftBounds, Drifted
-from distrain.etl.features import FeatureConfig, check_tables, with_features
+from distrain.etl.features import (
+    FeatureConfig,
+    Inferred,
+    check_tables,
+    infer_features,
+    with_features,
+)
 from distrain.etl.operators import (
     Categorify,
     Clip,
@@ -30,6 +36,7 @@ __all__ = [
     "Drifted",
     "FeatureConfig",
     "FillMissing",
+    "Inferred",
     "ListSlice",
     "LogOp",
     "Normalize",
@@ -42,6 +49,7 @@ __all__ = [
     "Workflow",
     "check_tables",
     "criteo_workflow",
+    "infer_features",
     "output_schema",
     "prepare",
     "with_features",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrain.cli.data.infer import infer
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import (
     COUNT,
@@ -29,9 +30,8 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option(
     "--out",
-    required=True,
     type=PATH,
-    help="Folder to make, on a filesystem that all workers share.",
+    help="Folder to make, on a filesystem that all workers share; with --infer the file to write.",
 )
 @click.option(
     "--valid", multiple=True, help="File, folder or glob to validate on; may be repeated."
@@ -41,6 +41,11 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     "features",
     type=PATH,
     help="What the columns of a table of your own are: a features document.",
+)
+@click.option(
+    "--infer",
+    is_flag=True,
+    help="Prepare nothing: look at some rows and write a features document for --config.",
 )
 @click.option("--valid-fraction", type=float, help="Validate on this share of the rows, the last.")
 @click.option("--valid-rows", type=COUNT, help="Validate on so many rows, the last.")
@@ -123,7 +128,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     label, I1..I13, C1..C26 per line, or parquet with these columns. The rows keep their order.
 
     With --config they are any table: parquet, CSV or JSON lines (plain, gzip or zstd) with the
-    columns that a features document describes.
+    columns that a features document describes; --infer writes one.
 
     Makes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json,
     all at once at the end: a run that fails leaves nothing.
@@ -133,10 +138,17 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
       distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
       distrain prep train.txt --layout fast --out criteo
+      distrain prep orders.csv --infer --out features.yaml
       distrain prep orders.csv --config features.yaml --out orders
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
       distrain prep day_24.gz --workflow criteo/workflow --update --out criteo-day-24
     """
+    if options["infer"]:
+        infer(context)
+        return
+    if options["out"] is None:
+        (out,) = (param for param in context.command.params if param.name == "out")
+        raise click.MissingParameter(ctx=context, param=out)
     from distrain.cluster import ClusterRequest, open_cluster
     from distrain.etl import check_tables, prepare, with_features
     from distrain.storage import check_free, list_inputs

@@ -1,6 +1,7 @@
 """Any table, described by a features document: read, checked and staged for the workflow."""
 
 from distrain.etl.features.config import FEATURES_FILE, FeatureConfig
+from distrain.etl.features.infer import Inferred, infer_features
 from distrain.etl.features.inputs import (
     check_tables,
     read_tables,
@@ -12,7 +13,9 @@ from distrain.etl.features.inputs import (
 __all__ = [
     "FEATURES_FILE",
     "FeatureConfig",
+    "Inferred",
     "check_tables",
+    "infer_features",
     "read_tables",
     "save_features",
     "with_features",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 _SHOWN_CHARS = 60
@@ -63,7 +64,9 @@ def converted(
     try:
         return convert(values)
     except pa.ArrowInvalid:
-        places = np.array(list(_refused(values, convert, 0)), np.int64)
+        encoded = values.dictionary_encode()  # each value is tried once, however often it is there
+        refused = pa.array(_refused(encoded.dictionary, convert, 0), encoded.indices.type)
+        places = places_of(pc.is_in(encoded.indices, value_set=refused, skip_nulls=True))
     raise BadValues(places, values, problem, hint)
 
 

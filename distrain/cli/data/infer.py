@@ -1,0 +1,63 @@
+"""`distrain prep --infer`: a features document from a sample of the inputs."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from distrain.cli.output import print_answer, print_result
+
+_ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json"}
+
+
+def infer(context: click.Context) -> None:
+    """Write the document to `--out`, or print it."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in context.params
+        if name not in _ALLOWED
+        and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    ]
+    if given:
+        raise click.UsageError(
+            f"--infer only writes a features document: leave out {', '.join(given)}.", ctx=context
+        )
+    from distrain.errors import OutputError
+    from distrain.etl import infer_features
+    from distrain.storage import check_apart, list_inputs, whole_file
+
+    inputs: tuple[str, ...] = context.params["inputs"]
+    out: Path | None = context.params["out"]
+    files = list_inputs(inputs)
+    if out is not None:
+        check_apart(out, (file.path for file in files))
+        if out.exists() and not context.params["overwrite"]:
+            raise OutputError(
+                "the file exists already",
+                where={"path": out},
+                hint="Choose another name, or pass --overwrite to replace it.",
+            )
+    inferred = infer_features(files)
+    if out is not None:
+        with whole_file(out) as partial_file:
+            partial_file.write_text(inferred.text)
+    if context.params["as_json"]:
+        document = inferred.features.document.model_dump(mode="json", exclude_defaults=True)
+        print_answer(
+            file=None if out is None else str(out),
+            sample=inferred.sample,
+            features={"version": 1, **document},
+            left_out=inferred.left_out,
+        )
+    if out is None:
+        print_result(inferred.text.rstrip("\n"))
+        return
+    features = len(inferred.features.document.columns)
+    columns = "column" if len(inferred.left_out) == 1 else "columns"
+    print_result(
+        f"{out}: {features} features, {len(inferred.left_out)} {columns} left out, from "
+        f"{inferred.sample}\ntarget: {inferred.features.document.target.column} "
+        f"({inferred.target_reason})\nRead it, change it, then:\n  "
+        f"distrain prep {' '.join(map(shlex.quote, inputs))} --config {shlex.quote(str(out))} "
+        "--out prepared"
+    )

@@ -1,0 +1,196 @@
+"""What a sample says of a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.etl.features.bad_values import BadValues
+from distrain.etl.features.times import is_time, times_of
+from distrain.etl.features.values import numbers_of
+from distrain.etl.lists import Lists, holds_lists
+from distrain.vocabulary import is_text
+
+Kind = Literal["empty", "number", "text", "truth", "time", "list", "other"]
+
+NULL_TEXTS = ("NULL", "null", "NA", "N/A", "NaN", "nan", "None", "none", "\\N", "?", "-")
+TIME_PATTERNS = (
+    "%d.%m.%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M",
+    "%d.%m.%Y",
+    "%m/%d/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M",
+    "%m/%d/%Y",
+    "%d/%m/%Y %H:%M:%S",
+    "%d/%m/%Y %H:%M",
+    "%d/%m/%Y",
+)
+_TRIED_FIRST = 20
+_SEPARATORS = ("|", ";", ",")
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What the sample says of one column.
+
+    Attributes:
+        name: The column.
+        kind: What its values are.
+        stored: The type, in words.
+        num_rows: How many rows the sample has.
+        missing: How many have no value.
+        distinct: How many different values there are; of lists, items.
+        top: The most frequent value.
+        returning: Of the values in the second half, the share that the first half has.
+        numbers: The values as numbers, without gaps.
+        times: The values as times, without gaps.
+        num_words: Words of a text, on average.
+        items: The facts of a list's items.
+        separator: What parts a text's items, if it is a list.
+        pattern: How a text spells times, if not as ISO 8601.
+        null_texts: Texts that stand for missing values.
+        is_whole: Whether all numbers are whole.
+    """
+
+    name: str
+    kind: Kind
+    stored: str
+    num_rows: int
+    missing: int
+    distinct: int = 0
+    top: Any = None
+    returning: float = 1.0
+    numbers: Any = None
+    times: pa.Array | None = None
+    num_words: float = 0.0
+    items: Facts | None = None
+    separator: str | None = None
+    pattern: str | None = None
+    null_texts: tuple[str, ...] = ()
+
+    @property
+    def num_values(self) -> int:
+        """How many rows have a value."""
+        return self.num_rows - self.missing
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all numbers are whole."""
+        return self.kind == "number" and bool((self.numbers == np.floor(self.numbers)).all())
+
+
+def facts_of(name: str, values: pa.Array) -> Facts:
+    """Look at one column of the sample."""
+    stored = str(values.type)
+    null_texts: tuple[str, ...] = ()
+    if is_text(values.type):
+        stored = "text"
+        values, null_texts = _without_null_texts(values)
+    missing = values.null_count
+    if pa.types.is_floating(values.type):
+        missing = int(pc.sum(values.is_null(nan_is_null=True)).as_py() or 0)
+    common: dict[str, Any] = {
+        "name": name,
+        "stored": stored,
+        "num_rows": len(values),
+        "missing": missing,
+        "null_texts": null_texts,
+    }
+    if missing == len(values):
+        return Facts(kind="empty", **common)
+    if holds_lists(values.type):
+        return _list_facts(values, common)
+    if is_text(values.type):
+        return _text_facts(values.drop_null(), common)
+    if pa.types.is_boolean(values.type):
+        return Facts(kind="truth", **common, **_counted(values))
+    if is_time(values.type):
+        return _time_facts(values, None, common)
+    dtype = values.type
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
+        return _number_facts(values, common)
+    return Facts(kind="other", **common)
+
+
+def _without_null_texts(values: pa.Array) -> tuple[pa.Array, tuple[str, ...]]:
+    """The values with gaps for words that mean one, where the others are numbers."""
+    found = pc.is_in(values, value_set=pa.array(NULL_TEXTS, values.type))
+    if not pc.any(found).as_py():
+        return values, ()
+    kept = pc.if_else(found, pa.scalar(None, values.type), values)
+    if kept.null_count == len(kept) or not _spells_numbers(kept.drop_null()):
+        return values, ()
+    return kept, tuple(sorted(pc.unique(values.filter(found)).to_pylist()))
+
+
+def _spells_numbers(values: pa.Array) -> bool:
+    if len(values) > _TRIED_FIRST and not _spells_numbers(values[:_TRIED_FIRST]):
+        return False  # to find each of many bad values takes long
+    try:
+        return bool(np.isfinite(numbers_of(values).to_numpy(zero_copy_only=False)).all())
+    except BadValues:
+        return False
+
+
+def _text_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
+    lower = pc.unique(pc.utf8_lower(values)).to_pylist()
+    if set(lower) <= {"true", "false"}:
+        return Facts(kind="truth", **common, **_counted(values))
+    if _spells_numbers(values):
+        return _number_facts(numbers_of(values), {**common, "stored": "numbers as text"})
+    for pattern in (None, *TIME_PATTERNS):
+        try:
+            times_of(values[:_TRIED_FIRST], None, pattern)
+            times = times_of(values, None, pattern)
+        except BadValues:
+            continue
+        return _time_facts(times, pattern, {**common, "stored": "times as text"})
+    words = float(pc.mean(pc.count_substring(values, " ")).as_py()) + 1
+    counted = _counted(values)
+    for separator in _SEPARATORS:
+        if _is_separator(values, separator, counted["distinct"]):
+            lists = pc.split_pattern(values, separator)
+            stored = {**common, "stored": f"lists as text, parted by {separator!r}"}
+            return _list_facts(lists, {**stored, "separator": separator})
+    return Facts(kind="text", **common, **counted, num_words=words)
+
+
+def _is_separator(values: pa.Array, separator: str, distinct: int) -> bool:
+    """Whether texts are few items in many combinations, not texts with a comma in them."""
+    if pc.mean(pc.count_substring(values, separator)).as_py() < 0.3:
+        return False
+    items = pc.unique(pc.split_pattern(values, separator).flatten())
+    blanks = pc.any(pc.starts_with(items, " ")).as_py()
+    return not blanks and len(items) * 3 < distinct
+
+
+def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
+    numbers = numbers_of(values).drop_null().to_numpy(zero_copy_only=False)
+    numbers = numbers[~np.isnan(numbers)]
+    return Facts(kind="number", **common, **_counted(pa.array(numbers)), numbers=numbers)
+
+
+def _time_facts(values: pa.Array, pattern: str | None, common: dict[str, Any]) -> Facts:
+    times = times_of(values, None, None).drop_null()
+    return Facts(kind="time", **common, **_counted(times), times=times, pattern=pattern)
+
+
+def _list_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
+    items = Lists.of(values).items
+    inner = facts_of(common["name"], items) if len(items) else None
+    distinct = inner.distinct if inner else 0
+    return Facts(kind="list", **common, distinct=distinct, items=inner)
+
+
+def _counted(values: pa.Array) -> dict[str, Any]:
+    values = values.drop_null()
+    half = len(values) // 2
+    first, second = pc.unique(values[:half]), pc.unique(values[half:])
+    again = pc.sum(pc.is_in(second, value_set=first)).as_py() or 0
+    counts = pc.value_counts(values)
+    top = counts[int(np.argmax(counts.field("counts").to_numpy()))]["values"].as_py()
+    return {"distinct": len(counts), "top": top, "returning": again / max(1, len(second))}

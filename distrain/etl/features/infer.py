@@ -1,0 +1,180 @@
+"""A features document from a sample, with the reasons as comments."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.errors import DataError
+from distrain.etl.features.config import FeatureConfig
+from distrain.etl.features.facts import Facts, facts_of
+from distrain.etl.features.sample import SAMPLE_ROWS, Sample, sampled
+from distrain.etl.features.suggest import (
+    Suggestion,
+    Target,
+    split_of,
+    suggestion_of,
+    target_of,
+)
+from distrain.schema import LABEL
+from distrain.spec import parse_yaml
+from distrain.storage import InputFile
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What YAML 1.1 takes for something other than a text.
+_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A document that `FeatureConfig.parse` takes.
+
+    Attributes:
+        text: YAML with comments.
+        features: What it says.
+        sample: Which rows it was inferred from.
+        left_out: Why, by column that is no feature.
+        target_reason: Why the target was guessed.
+    """
+
+    text: str
+    features: FeatureConfig
+    sample: str
+    left_out: dict[str, str]
+    target_reason: str
+
+
+def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Inferred:
+    """Look at some rows and write down what each column seems to be.
+
+    Raises:
+        DataError: A file cannot be read, or no column is left to learn from.
+    """
+    sample = sampled(files, most_rows)
+    columns = [facts_of(name, sample.table[name].combine_chunks()) for name in sample.file.types]
+    target = target_of(columns)
+    suggestions = [
+        suggestion_of(facts, sample.file.is_typed)
+        for facts in columns
+        if facts.name != target.column
+    ]
+    if not any(s.features for s in suggestions):
+        raise DataError(
+            "no column is left to learn from",
+            where={"file": sample.file.path, **{s.facts.name: s.left_out for s in suggestions}},
+            hint="Write a features document by hand, as docs/any-table.md shows.",
+        )
+    text = _document(sample, columns, target, suggestions)
+    left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
+    features = FeatureConfig.parse(parse_yaml(text))
+    return Inferred(text, features, sample.told, left_out, target.reason)
+
+
+def _document(
+    sample: Sample, columns: Sequence[Facts], target: Target, suggestions: Sequence[Suggestion]
+) -> str:
+    split, why_split = split_of(columns)
+    lines = [
+        *_comment(
+            f"Inferred from {sample.told}: types, missing values and numbers of values are theirs. "
+            "Read it, change it, then run `distrain prep INPUT... --config THIS-FILE --out FOLDER`."
+        ),
+        "version: 1",
+        "",
+        *_comment(f"The guess: {target.reason}."),
+        f"target: {_flow(target.value)}",
+        "",
+        *_comment(f"Validation: {why_split}."),
+        f"split: {_flow(split)}",
+    ]
+    layout = _format(sample, columns)
+    if layout:
+        lines += ["", f"format: {_flow(layout)}"]
+    lines += ["", "columns:"]
+    taken: set[str] = set()
+    for suggestion in suggestions:
+        for place, feature in enumerate(suggestion.features):
+            if place == 0:
+                lines += _comment(f"{_said(suggestion.facts)}. {feature.reason}.", "  ")
+            name, settings = _name_of(feature.name, feature.settings, taken)
+            lines.append(f"  {_key(name)}: {_flow(settings)}")
+    left_out = [s for s in suggestions if s.left_out]
+    if left_out:
+        lines += ["", "# Left out:"]
+        for s in left_out:
+            lines += _comment(f"{s.facts.name}: {s.left_out}. ({_said(s.facts)})", "", "  ")
+    return "\n".join(lines) + "\n"
+
+
+def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
+    if sample.file.is_typed:
+        return {}
+    found: dict[str, Any] = {}
+    if sample.file.kind == "csv":
+        found["delimiter"] = sample.file.delimiter
+        nulls = sorted({text for facts in columns for text in facts.null_texts})
+        if nulls:
+            found["null_values"] = ["", *nulls]
+    if sample.text.encoding != "utf-8":
+        found["encoding"] = sample.text.encoding
+    patterns = [facts.pattern for facts in columns if facts.pattern]
+    if patterns:
+        found["timestamp"] = patterns[0]
+    return found
+
+
+def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str, dict[str, Any]]:
+    """A name that can be written, once; `from` says the input's column where that is another."""
+    written = re.sub(r"[/\0]", "_", name)
+    while written == LABEL or written in taken:
+        written += "_"
+    taken.add(written)
+    if written != name and "from" not in settings:
+        settings = {"from": name, **settings}
+    return written, settings
+
+
+def _said(facts: Facts) -> str:
+    share = facts.missing / facts.num_rows
+    missing = "none missing" if not facts.missing else f"{share:.1%} missing"
+    what = "different items" if facts.kind == "list" else "different values"
+    return f"{facts.stored}, {missing}, {facts.distinct:,} {what}"
+
+
+def _flow(value: object) -> str:
+    """A value in one line: JSON, with plain keys and words where YAML reads them as texts."""
+    if isinstance(value, dict):
+        inside = ", ".join(f"{_key(k)}: {_flow(v)}" for k, v in value.items())
+        return "{" + inside + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, float) and value == int(value):
+        value = int(value)
+    return _key(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _key(text: str) -> str:
+    if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+def _comment(text: str, indent: str = "", inner: str = "") -> list[str]:
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    lines, line = [], f"{indent}#{inner}"
+    for word in text.split(" "):
+        if len(line) + 1 + len(word) > _WIDTH and line.strip() != "#":
+            lines.append(line)
+            line = f"{indent}#{inner}  " if inner else f"{indent}#"
+        line += f" {word}"
+    return [*lines, line]

@@ -1,0 +1,121 @@
+"""Some rows of the inputs, to see what the columns hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.errors import DataError
+from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.table_file import TableFile, look_at
+from distrain.etl.features.text_rows import TornLines, parse_block, without_header
+from distrain.etl.features.values import flat
+from distrain.etl.parts import readable_parquet
+from distrain.etl.staging import TextRange, read_pieces
+from distrain.storage import InputFile
+
+_MOST_FILES = 8
+_TEXT_BYTES = 16 << 20
+SAMPLE_ROWS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some rows.
+
+    Attributes:
+        table: Each column of the inputs; of CSV as texts.
+        told: Which rows they are, in words.
+        file: The first file.
+        text: How text is read.
+    """
+
+    table: pa.Table
+    told: str
+    file: TableFile
+    text: FormatSpec
+
+
+def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
+    """The first rows of some files, spread evenly over all.
+
+    Raises:
+        DataError: A file cannot be read, or is no table of the others' columns.
+    """
+    step = -(-len(files) // _MOST_FILES)
+    chosen = files[::step]
+    text = FormatSpec()
+    first = look_at(chosen[0].path, chosen[0].size_bytes, text)
+    if not first.is_typed and not _is_utf8(first):
+        text = FormatSpec(encoding="latin-1")
+    tables = []
+    for chosen_file in chosen:
+        file = look_at(chosen_file.path, chosen_file.size_bytes, text)
+        lacking = [name for name in first.types if name not in file.types]
+        if lacking and file.kind != "jsonl":
+            raise DataError(
+                f"a table without the columns {', '.join(lacking[:5])} of an earlier file",
+                where={"file": file.path, "earlier file": first.path},
+                hint="Infer from files of one table.",
+            )
+        tables.append(_rows(file, text, list(first.types), max(1, most_rows // len(chosen))))
+    table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    if not table.num_rows:
+        raise DataError("the inputs hold no rows", where={"file": first.path})
+    where = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
+    return Sample(table, f"the first {table.num_rows:,} rows {where}", first, text)
+
+
+def _is_utf8(file: TableFile) -> bool:
+    try:
+        for piece in _pieces(file):
+            piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _pieces(file: TableFile) -> list[bytes]:
+    stop = min(file.size_bytes, _TEXT_BYTES)
+    text = TextRange(file.path, 0, None if file.codec else stop, file.codec)
+    pieces, size = [], 0
+    for _, piece in read_pieces(text, _TEXT_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _TEXT_BYTES:
+            break
+    return pieces
+
+
+def _rows(file: TableFile, text: FormatSpec, columns: list[str], most: int) -> pa.Table:
+    if file.is_typed:
+        with readable_parquet(file.path) as parquet:
+            groups: list[int] = []
+            rows = 0
+            while rows < most and len(groups) < len(file.row_groups):
+                rows += file.row_groups[len(groups)]
+                groups.append(len(groups))
+            table = parquet.read_row_groups(groups, columns).slice(0, most)
+        return pa.table({name: flat(table[name]) for name in columns})
+    tables, rows = [], 0
+    known = [name for name in columns if name in file.types]
+    has_header = file.kind == "csv" and text.header
+    for number, piece in enumerate(_pieces(file)):
+        block = without_header(piece) if number == 0 and has_header else piece
+        try:
+            tables.append(parse_block(block, file, text, known).table)
+        except TornLines as torn:
+            raise torn.line.at(file.path, rows).error() from None
+        rows += tables[-1].num_rows
+        if rows >= most:
+            break
+    table = pa.concat_tables(tables, promote_options="permissive").slice(0, most).combine_chunks()
+    return pa.table({name: _as_text(table[name]) for name in known})
+
+
+def _as_text(values: pa.ChunkedArray) -> pa.Array:
+    values = flat(values)
+    return pc.cast(values, pa.string()) if pa.types.is_binary(values.type) else values

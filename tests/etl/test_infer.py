@@ -1,0 +1,250 @@
+"""`distrain prep --infer`: what it makes of columns, and that prep takes what it writes."""
+
+import datetime
+import json
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.cli.data.prep import command
+from distrain.errors import DataError, OutputError
+from distrain.etl import FeatureConfig, Inferred, PrepRequest, infer_features, prepare
+from distrain.spec import parse_yaml
+from distrain.storage import list_inputs
+
+NUM_ROWS = 400
+START = datetime.datetime(2024, 1, 1, 8)
+
+
+def shop_rows(seed: int = 0) -> list[dict[str, Any]]:
+    source = random.Random(seed)
+    words = [f"word{number}" for number in range(300)]
+    return [
+        {
+            "order": f"o-{number:06d}",
+            "row number": number,
+            "shop_id": source.randint(0, 90),
+            "city": source.choice(["Ulm", "Köln", "Graz", None]),
+            "price": Decimal(round(source.lognormvariate(2, 2), 2)).quantize(Decimal("0.01")),
+            "weight": None if number % 4 == 1 else source.gauss(10, 1),
+            "size": source.choice([1, 2, 3]),
+            "at": START + datetime.timedelta(minutes=47 * number),
+            "gift": source.random() < 0.2,
+            "tags": source.sample(["a", "b", "c", "d"], source.randint(0, 3)),
+            "embedding": [source.random(), source.random()],
+            "remark": " ".join(source.choices(words, k=8)),
+            "currency": "EUR",
+            "nothing": None,
+            "label": source.choice(["x", "y"]),
+            "yes": source.choice(["u", "v", "w"]),
+            "a/b: #c": source.randint(0, 5),
+            "clicked": int(source.random() < 0.3),
+        }
+        for number in range(NUM_ROWS)
+    ]
+
+
+def infer(*paths: Path) -> Inferred:
+    return infer_features(list_inputs([str(path) for path in paths]))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("shop") / "shop.parquet"
+    pq.write_table(pa.Table.from_pylist(shop_rows()), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shop_csv(shop: Path) -> Path:
+    lines = [";".join(shop_rows()[0])]
+    for row in shop_rows():
+        cells = [
+            "NA" if value is None and name == "weight"
+            else "" if value is None
+            else "|".join(map(str, value)) if isinstance(value, list)
+            else value.strftime("%d.%m.%Y %H:%M") if isinstance(value, datetime.datetime)
+            else str(value)
+            for name, value in row.items()
+        ]  # fmt: skip
+        lines.append(";".join(cells))
+    path = shop.parent / "shop.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="latin-1")
+    return path
+
+
+def test_each_column_gets_what_fits_it(shop: Path) -> None:
+    inferred = infer(shop)
+    document = inferred.features.document
+    found = {
+        name: column.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for name, column in document.columns.items()
+    }
+    weight = found.pop("weight")
+    assert 9 < weight.pop("fill") < 11
+    assert weight == {"kind": "continuous", "normalize": True}
+    assert found == {
+        "shop_id": {"kind": "categorical"},
+        "city": {"kind": "categorical"},
+        "price": {"kind": "continuous", "clip": {"min": 0}, "log": True, "normalize": True},
+        "size": {"kind": "categorical"},
+        "at_hour": {"from": "at", "kind": "categorical", "as": "hour"},
+        "at_weekday": {"from": "at", "kind": "categorical", "as": "weekday"},
+        "gift": {"kind": "categorical"},
+        "tags": {"kind": "categorical"},
+        "label_": {"from": "label", "kind": "categorical"},
+        "yes": {"kind": "categorical"},
+        "a_b: #c": {"from": "a/b: #c", "kind": "categorical"},
+    }
+    assert document.target.column == "clicked"
+    assert document.target.comparison is None
+    assert document.split is not None
+    assert document.split.by == "fraction"
+
+
+def test_columns_left_out_are_named_with_the_reason(shop: Path) -> None:
+    inferred = infer(shop)
+    reasons = {
+        "order": "nearly unique: 400 values in 400 rows",
+        "row number": "nearly unique: 400 values in 400 rows",
+        "embedding": "lists of numbers, which models do not take",
+        "remark": "free text: 8 words on average, nearly all different",
+        "currency": "constant: each row of the sample has the same value",
+        "nothing": "no row of the sample has a value",
+    }
+    assert inferred.left_out == reasons
+    comments = inferred.text.partition("# Left out:")[2].replace("\n#    ", "")
+    for column, reason in reasons.items():
+        assert f"{column}: {reason}." in comments
+    assert "the first 400 rows of the file" in inferred.text
+
+
+def test_text_is_looked_through(shop_csv: Path) -> None:
+    inferred = infer(shop_csv)
+    document = inferred.features.document
+    assert document.format.model_dump(exclude_defaults=True) == {
+        "delimiter": ";",
+        "null_values": ("", "NA"),
+        "encoding": "latin-1",
+        "timestamp": "%d.%m.%Y %H:%M",
+    }
+    assert document.columns["tags"].separator == "|"
+    assert document.columns["at_hour"].as_ == "hour"
+    assert document.columns["price"].kind == "continuous"
+    assert document.columns["gift"].kind == "categorical"
+    assert {"order", "remark", "currency", "nothing"} <= set(inferred.left_out)
+    assert document.target.column == "clicked"
+
+
+@pytest.mark.parametrize("name", ["shop", "shop_csv"])
+def test_prep_takes_what_is_written(
+    client: Any, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(name)
+    features = infer(path).features
+    result = prepare(PrepRequest((str(path),), tmp_path / "out", features=features), client)
+    assert result.valid is not None
+    assert (result.train.num_rows, result.valid.num_rows) == (360, 40)
+
+
+def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
+    rows = [{"basket": f"b{n // 3}", "item": f"i{n % 9}", "y": n % 2} for n in range(300)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    inferred = infer(tmp_path / "t.parquet")
+    assert list(inferred.features.document.columns) == ["item"]
+    assert inferred.left_out["basket"].startswith("its values do not come again")
+
+
+def test_guesses_of_targets(tmp_path: Path) -> None:
+    def target(**columns: Any) -> Any:
+        rows = {"item": [f"i{n % 9}" for n in range(60)], **columns}
+        pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+        return parse_yaml(infer(tmp_path / "t.parquet").text)["target"]
+
+    bits = [n % 2 for n in range(60)]
+    assert target(bought=bits, other=bits) == "bought"
+    assert target(first=bits, second=bits) == "second"
+    assert target(rating=[n % 5 + 1 for n in range(60)]) == {"column": "rating", "at_least": 3}
+    amounts = {"column": "amount", "at_least": 44.25}
+    assert target(amount=[float(n) for n in range(60)]) == amounts
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)
+KINDS: dict[str, Any] = {
+    "whole": lambda source: source.randint(-5, 5),
+    "real": lambda source: source.gauss(0, 1e6),
+    "text": lambda source: source.choice(["a", "b b", "NA", "yes", "1", "ü"]),
+    "truth": lambda source: source.random() < 0.5,
+    "date": lambda source: datetime.date.fromordinal(source.randint(720_000, 740_000)),
+    "list": lambda source: source.choices(["x", "y"], k=source.randint(0, 3)),
+    "id": lambda source: f"{source.random()}",
+    "none": lambda source: None,
+}
+
+
+def values_of(kind: str, seed: int, missing: float) -> list[Any]:
+    source = random.Random(seed)
+    return [None if source.random() < missing else KINDS[kind](source) for _ in range(60)]
+
+
+columns_of = st.builds(
+    values_of, st.sampled_from(sorted(KINDS)), st.integers(0, 99), st.sampled_from([0.0, 0.3])
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(table=st.dictionaries(names, columns_of, min_size=1, max_size=5), as_json=st.booleans())
+def test_any_table_gives_a_document_that_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory, table: dict[str, list[Any]], as_json: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    rows = pa.table({**table, "clicked": [0, 1] * 30, "kind": ["a", "b", "c"] * 20})
+    path = folder / ("t.jsonl" if as_json else "t.parquet")
+    if as_json:
+        path.write_text("".join(json.dumps(r, default=str) + "\n" for r in rows.to_pylist()))
+    else:
+        pq.write_table(rows, path)
+    inferred = infer(path)
+    features = FeatureConfig.parse(parse_yaml(inferred.text))
+    assert features == inferred.features
+    used = {column.source or name for name, column in features.document.columns.items()}
+    used |= {features.document.target.column}
+    assert used | set(inferred.left_out) == set(rows.column_names)
+    assert not used & set(inferred.left_out)
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(command, [str(a) for a in arguments], catch_exceptions=True)
+
+
+def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_path: Path) -> None:
+    out = tmp_path / "features.yaml"
+    result = run(shop, "--infer", "--out", out)
+    assert result.exit_code == 0, result.output
+    last = result.output.splitlines()[-1]
+    assert last == f"  distrain prep {shop} --config {out} --out prepared"
+    assert "6 columns left out, from the first 400 rows of the file" in result.output
+    assert FeatureConfig.load(out) == infer(shop).features
+    assert run(shop, "--infer").output == out.read_text()
+    assert json.loads(run(shop, "--infer", "--json").output)["left_out"].keys() >= {"order"}
+    assert isinstance(run(shop, "--infer", "--out", out).exception, OutputError)
+    assert run(shop, "--infer", "--out", out, "--overwrite").exit_code == 0
+    assert isinstance(run(shop, "--infer", "--out", shop, "--overwrite").exception, OutputError)
+    assert run(shop, "--infer", "--valid-rows", 3).exit_code == 2
+    assert "Missing option '--out'" in run(shop).output
+
+
+def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path) -> None:
+    rows = {"y": [0, 1] * 50, "id": [f"{n}" for n in range(100)]}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="no column is left to learn from") as caught:
+        infer(tmp_path / "t.parquet")
+    assert caught.value.where["id"] == "nearly unique: 100 values in 100 rows"
