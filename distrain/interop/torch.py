@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
 _MOST_WORKERS = 256
+_PASSES_KNOWN = 16
+_KEY_COLUMNS = 4
 
 Form = Callable[[Batch], Any]
 
@@ -71,10 +76,7 @@ class WorkerBatches(IterableDataset[Any]):
         self._form = form
         self._rank, self._num_ranks = rank, num_ranks
         self._options = {"batch_size": batch_size, **options}
-        # Seen by all workers, also by those that are started anew for each epoch: the next epoch of
-        # each of them, which it alone writes while a pass goes on.
-        self._next_epoch = torch.zeros(_MOST_WORKERS, dtype=torch.int64)
-        self._next_epoch.share_memory_()  # type: ignore[no-untyped-call]
+        self._passes = _Passes()
         self._loader(0, 1)  # mistakes are told here, not in a worker
 
     def _loader(self, worker: int, num_workers: int) -> Loader:
@@ -93,20 +95,89 @@ class WorkerBatches(IterableDataset[Any]):
         """
         if epoch < 0:
             raise SpecError(f"epoch is {epoch}, not 0 or more")
-        self._next_epoch.fill_(epoch)
+        self._passes.set_next(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         worker, num_workers = (info.id, info.num_workers) if info else (0, 1)
+        seed = info.seed - info.id if info else None
         if num_workers > _MOST_WORKERS:
             raise SpecError(f"{num_workers} workers are more than {_MOST_WORKERS}")
         loader = self._loader(worker, num_workers)
-        epoch = int(self._next_epoch[worker])
-        self._next_epoch[worker] = epoch + 1
+        epoch = self._passes.begin(worker, num_workers, seed)
         with loader, loader.epoch(epoch) as batches:
             for batch in batches:
                 if batch.num_rows:
                     yield batch if self._form is None else self._form(batch)
+
+
+class _Passes:
+    """Which epoch each pass is: agreed by its workers, in memory that all processes see.
+
+    A pass is known by its workers' common seed, which `DataLoader` draws anew each time it starts
+    workers, and by how many passes these have begun. The first worker that begins it takes the next
+    epoch. A worker whose pass ends before it begins takes none, so counts of each worker would
+    disagree.
+    """
+
+    def __init__(self, next_epoch: int = 0) -> None:
+        # A lock of this context goes to workers of all: forked, spawned, or of a fork server.
+        self._lock = get_context("spawn").Lock()
+        self._begun = 0
+        self._next_epoch = _shared(1)
+        self._next_epoch.fill_(next_epoch)
+        self._next_place = _shared(1)
+        self._keys = _shared(_PASSES_KNOWN, _KEY_COLUMNS)
+        self._epochs = _shared(_PASSES_KNOWN)
+        self._joined = _shared(_PASSES_KNOWN, _MOST_WORKERS)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Itself for a worker that is being started; else what a copy of its own begins with."""
+        if get_spawning_popen() is not None:
+            return self.__dict__
+        return {"next_epoch": int(self._next_epoch)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "next_epoch" in state:
+            self.__init__(**state)  # type: ignore[misc]
+        else:
+            self.__dict__.update(state)
+
+    def set_next(self, epoch: int) -> None:
+        """Make the next pass this epoch."""
+        with self._lock:
+            self._next_epoch.fill_(epoch)
+
+    def begin(self, worker: int, num_workers: int, seed: int | None) -> int:
+        """The epoch of a worker's next pass; `seed` is `None` in a process that is no worker."""
+        with self._lock:
+            if seed is None:
+                return self._take_next()
+            key = torch.tensor([seed, os.getppid(), num_workers, self._begun])
+            self._begun += 1
+            # One that the worker has begun already is another, of workers with the same seed.
+            same = (self._keys == key).all(1) & (self._joined[:, worker] == 0)
+            if same.any():
+                place = int(same.nonzero()[-1])
+            else:
+                place = int(self._next_place) % _PASSES_KNOWN
+                self._next_place += 1
+                self._keys[place] = key
+                self._joined[place] = 0
+                self._epochs[place] = self._take_next()
+            self._joined[place, worker] = 1
+            return int(self._epochs[place])
+
+    def _take_next(self) -> int:
+        epoch = int(self._next_epoch)
+        self._next_epoch += 1
+        return epoch
+
+
+def _shared(*sizes: int) -> torch.Tensor:
+    numbers = torch.zeros(*sizes, dtype=torch.int64)
+    numbers.share_memory_()  # type: ignore[no-untyped-call]
+    return numbers
 
 
 def as_dict(batch: Batch) -> dict[str, Any]:

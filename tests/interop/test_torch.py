@@ -1,9 +1,12 @@
 """torch's DataLoader with 0 to 3 workers gets each row once, epoch by epoch, forked or spawned."""
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -68,6 +71,46 @@ def test_spawned_workers_give_what_forked_ones_give_and_start_where_they_are_tol
         rows = [ids[:, 0] for ids, _, _ in spawned]
         assert all(map(torch.equal, rows, epoch_of(table, 2, epoch)))
         assert sorted(torch.cat(rows).tolist()) == list(range(ROWS))
+
+
+def test_epochs_follow_each_other_whatever_the_number_of_workers(table: Path) -> None:
+    given = batches_of(table)
+    for epoch, num_workers in enumerate((1, 2)):
+        loader = DataLoader(given, batch_size=None, num_workers=num_workers)
+        rows = [batch["row"] for batch in loader]
+        assert all(map(torch.equal, rows, epoch_of(table, num_workers, epoch)))
+        assert sorted(torch.cat(rows).tolist()) == list(range(ROWS))
+
+
+def test_a_worker_whose_pass_ended_before_it_began_is_in_the_next_epoch_with_the_others(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = batches_of(table)
+
+    def first_rows(worker: int, seed: int, of: WorkerBatches = given) -> torch.Tensor:
+        # As in a process of its own: each has a copy, and the memory that they share.
+        info = SimpleNamespace(id=worker, num_workers=2, seed=seed + worker)
+        monkeypatch.setattr("distrain.interop.torch.get_worker_info", lambda: info)
+        with closing(cast(Generator[Any, None, None], iter(of))) as begun:
+            rows: torch.Tensor = next(begun)["row"]
+        return rows
+
+    first_rows(0, seed=5)  # and the pass ends
+    expected = list(epoch_of(table, 2, 1))
+    passes = given._passes.__dict__
+    for worker in (1, 0):
+        passes["_begun"] = 0  # started anew
+        assert torch.equal(first_rows(worker, seed=6), expected[worker])
+    # Once more with the same seed, which is another pass.
+    expected = list(epoch_of(table, 2, 2))
+    for worker in (0, 1):
+        passes["_begun"] = 0
+        assert torch.equal(first_rows(worker, seed=6), expected[worker])
+    # A copy goes its own way.
+    copied = pickle.loads(pickle.dumps(given))
+    expected = list(epoch_of(table, 2, 3))
+    assert torch.equal(first_rows(0, seed=7, of=copied), expected[0])
+    assert torch.equal(first_rows(0, seed=8), expected[0])
 
 
 def test_ranks_with_workers_share_the_rows_and_take_as_many_batches(table: Path) -> None:
