@@ -18,6 +18,7 @@ from distrain.errors import DataError, InputError
 from distrain.etl import (
     Categorify,
     ColumnGroup,
+    FeatureConfig,
     FillMissing,
     Normalize,
     PrepRequest,
@@ -421,6 +422,33 @@ WORKFLOW_TYPES = {
     "name": pa.string(),
     "before": pa.list_(pa.int64()),
 }
+
+
+def test_a_table_of_a_features_document_learns_too(client: Any, tmp_path: Path) -> None:
+    columns = {
+        "price": {"kind": "continuous", "normalize": True},
+        "shop": {"kind": "categorical", "freq_threshold": 2},
+    }
+    features = FeatureConfig.parse({"target": "bought", "columns": columns})
+    days = (["b", "b", "a"], ["c", "a", "c", "b"])
+    results: list[PrepResult] = []
+    for number, shops in enumerate(days):
+        lines = [f"{place % 2},{100 * number + place},{shop}" for place, shop in enumerate(shops)]
+        file = tmp_path / f"{number}.csv"
+        file.write_text("\n".join(["bought,price,shop", *lines]) + "\n")
+        of_fit = {"features": features, "keep_counts": 10}
+        saved = {"saved_workflow": results[0].out / "workflow"} if results else {}
+        options: dict[str, Any] = {**saved, "update": True} if saved else of_fit
+        results.append(
+            prepare(PrepRequest((str(file),), tmp_path / f"{number}", **options), client)
+        )
+    found = Vocabulary.load(results[1].out / "workflow" / "categories", "shop")
+    assert found.values.to_pylist() == ["b", "a", "c"]  # a and c twice each
+    assert found.counts.to_pylist() == [3, 2, 2]
+    assert results[1].new_ids == {"shop": 2}
+    (drifted,) = results[1].drifted
+    assert (drifted.column, drifted.what) == ("price", "mean")
+    assert drifted.found == pytest.approx(101.5, rel=1e-5)  # of what was written, as float32
 
 
 def test_kept_counts_that_cannot_be_read_are_named(prep: Callable[..., PrepResult]) -> None:
