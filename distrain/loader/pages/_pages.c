@@ -167,7 +167,7 @@ static PyObject *checksum(PyObject *module, PyObject *page) {
 
 PyDoc_STRVAR(content_bytes_doc,
 "content_bytes(codec, page)\n--\n\n"
-"How many bytes a page of a codec (SNAPPY, LZ4, ZSTD) holds, as it says itself; -1 if it does not.");
+"How many bytes a page of a codec (SNAPPY, ZSTD) holds, as it says itself; -1 if it does not.");
 
 static PyObject *content_bytes(PyObject *module, PyObject *args) {
     (void)module;
@@ -180,13 +180,29 @@ static PyObject *content_bytes(PyObject *module, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     if (!strcmp(codec, "SNAPPY"))
         found = (int64_t)next_number(&bytes, 32);
-    else if (!strcmp(codec, "LZ4"))
-        found = lz4_content(&bytes);
     else if (!strcmp(codec, "ZSTD"))
         found = zstd_content(&bytes);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&page);
     return PyLong_FromLongLong(bytes.problem ? -1 : found);
+}
+
+PyDoc_STRVAR(lz4_doc,
+"lz4(page, out)\n--\n\nDecompress a block of LZ4 that fills `out`.");
+
+static PyObject *lz4(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer page, out;
+    if (!PyArg_ParseTuple(args, "y*w*", &page, &out))
+        return NULL;
+    Bytes bytes = {page.buf, (const uint8_t *)page.buf + page.len, NULL};
+    const char *problem;
+    Py_BEGIN_ALLOW_THREADS
+    problem = lz4_block(&bytes, out.buf, (uint64_t)out.len);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&page);
+    PyBuffer_Release(&out);
+    return problem ? raise_problem(problem) : Py_NewRef(Py_None);
 }
 
 static PyMethodDef methods[] = {
@@ -195,6 +211,7 @@ static PyMethodDef methods[] = {
     {"lookup", lookup_ids, METH_VARARGS, lookup_doc},
     {"checksum", checksum, METH_O, checksum_doc},
     {"content_bytes", content_bytes, METH_VARARGS, content_bytes_doc},
+    {"lz4", lz4, METH_VARARGS, lz4_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -15,7 +15,7 @@ from distrain.loader.pages import _pages
 CODECS = ("UNCOMPRESSED", "SNAPPY", "LZ4", "ZSTD", "GZIP")
 """As `pyarrow.parquet` names those that are read here; LZ4 is what parquet calls LZ4_RAW."""
 
-_PYARROW_CODECS = {"SNAPPY": "snappy", "LZ4": "lz4_raw", "ZSTD": "zstd"}
+_PYARROW_CODECS = {"SNAPPY": "snappy", "ZSTD": "zstd"}
 _DICTIONARY_PAGE, _PLAIN = 2, 0
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -125,8 +125,12 @@ class ColumnChunk:
         return b"".join((levels, content))
 
     def _decompressed(self, raw: memoryview, size: int) -> Any:
-        if self._pyarrow_codec is None:
+        if self._codec == "GZIP":
             return _inflated(raw, size)
+        if self._pyarrow_codec is None:
+            block = np.empty(size, np.uint8)
+            _pages.lz4(raw, block)
+            return block
         # The codec does not tell how much it wrote; the rest would be what the memory held before.
         if _pages.content_bytes(self._codec, raw) != size:
             raise ValueError("a page does not hold as much as its header says")

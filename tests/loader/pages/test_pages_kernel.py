@@ -132,7 +132,7 @@ def test_no_header_leads_out_of_its_memory() -> None:
                 _pages.headers(noise, 1, True)
             with contextlib.suppress(ValueError):
                 assert 0 <= _pages.skip_levels(noise, 3, int(rng.integers(-1, 9))) <= length
-            for codec in ("SNAPPY", "LZ4", "ZSTD", "?"):
+            for codec in ("SNAPPY", "ZSTD", "?"):
                 assert _pages.content_bytes(codec, noise) >= -1
 
 
@@ -160,12 +160,61 @@ def test_checksums_are_those_of_zlib() -> None:
         assert _pages.checksum(memoryview(content)[3:]) == zlib.crc32(content[3:])
 
 
-@pytest.mark.parametrize("codec", ["snappy", "lz4_raw", "zstd"])
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
 def test_pages_tell_how_much_they_hold(codec: str) -> None:
     rng = np.random.default_rng(11)
     compressor = pa.Codec(codec)
-    name = {"lz4_raw": "LZ4"}.get(codec, codec.upper())
     for length in (1, 5, 19, 255, 256, 300, 65_535, 65_536, 66_000, 300_000):
         for top in (1, 3, 256):
             content = rng.integers(0, top, length, np.uint8).tobytes()
-            assert _pages.content_bytes(name, compressor.compress(content)) == length
+            assert _pages.content_bytes(codec.upper(), compressor.compress(content)) == length
+
+
+def lz4_of(rng: np.random.Generator, length: int) -> bytes:
+    """Bytes that repeat at all kinds of distances."""
+    content = rng.integers(0, 256, min(length, 40), np.uint8).tobytes()
+    while len(content) < length:
+        back = int(rng.choice([1, 2, 3, 7, 8, 9, 15, 16, 17, 40, len(content)]))
+        piece = content[-min(back, len(content)) :]
+        content += (piece * 300)[: int(rng.choice([4, 5, 8, 15, 16, 19, 33, 300]))]
+        content += rng.integers(
+            0, 256, int(rng.choice([0, 1, 14, 15, 16, 300])), np.uint8
+        ).tobytes()
+    return content[:length]
+
+
+def test_lz4_gives_what_was_compressed_and_nothing_else() -> None:
+    rng, codec = np.random.default_rng(12), pa.Codec("lz4_raw")
+    for length in [*range(1, 80), 300, 5000, 70_000]:
+        content = lz4_of(rng, length)
+        block = exactly(codec.compress(content, asbytes=True))
+        out = np.empty(length, np.uint8)
+        _pages.lz4(block, out)
+        assert out.tobytes() == content
+        for other in (np.empty(length - 1, np.uint8), np.empty(length + 1, np.uint8)):
+            with pytest.raises(ValueError, match="page"):
+                _pages.lz4(block, other)
+
+
+def test_no_block_of_lz4_leads_out_of_its_memory() -> None:
+    rng, codec = np.random.default_rng(13), pa.Codec("lz4_raw")
+    read = refused = 0
+    for length in (20, 60, 200, 1000):
+        block = codec.compress(lz4_of(rng, length), asbytes=True)
+        for _ in range(1500):
+            damaged = bytearray(block)
+            for at in rng.integers(0, len(block), rng.integers(1, 4)):
+                damaged[at] = rng.integers(0, 256)
+            cut = bytes(
+                damaged[: rng.integers(1, len(block) + 1)] if rng.random() < 0.2 else damaged
+            )
+            out = np.zeros(length, np.uint8)
+            try:
+                _pages.lz4(exactly(cut), out)
+            except ValueError:
+                refused += 1
+                continue
+            read += 1
+            assert out.tobytes() == codec.decompress(cut, length, asbytes=True)
+    assert read > 100
+    assert refused > 100
