@@ -59,7 +59,7 @@ def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list
 
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
     """Some columns of a part's rows."""
-    if part.path.endswith(STAGED_SUFFIX):
+    if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:  # inputs may be so called
         table = _read_staged(part.path, columns)
     else:
         with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:

@@ -43,6 +43,10 @@ _CSV_TYPES = {
 _PARSED_AT_ONCE_BYTES = 1 << 18
 
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""What some programs write in front of text, once in a file."""
+
+
 @dataclass(frozen=True)
 class TextLayout:
     """How a text file is laid out.
@@ -70,6 +74,8 @@ def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
         return STAGED_SCHEMA.empty_table()
     if b"x" in block or b"X" in block:
         return None  # Arrow would take 0x1F for an integer.
+    if block.startswith(BYTE_ORDER_MARK):
+        return None  # Arrow would leave it out, in the middle of a file, too.
     try:
         table = pa_csv.read_csv(
             pa.BufferReader(block),
@@ -147,6 +153,7 @@ def _spelt(words: _Words) -> np.ndarray[Any, np.dtype[np.uint32]] | None:
 MAX_EXAMPLES = 5
 _SHOWN_CHARS = 72
 _INT64_RANGE = range(-(2**63), 2**63)
+_INT64_DIGITS = 19
 
 # The same values that the fast way takes: Arrow allows blanks around a number.
 _BLANKS = b" \t"
@@ -306,9 +313,16 @@ def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | No
     if name in CONTINUOUS:
         if not _INTEGER.fullmatch(bare):
             return "bad integer", f"{said}, not an integer", None
-        if int(bare) not in _INT64_RANGE:
+        if not _fits_int64(bare):
             return "bad integer", f"{said}, which does not fit into 64 bits", None
         return None
     if _HEX.fullmatch(value):
         return None
     return "bad hex", f"{said}, not 8 hex digits", None
+
+
+def _fits_int64(number: bytes) -> bool:
+    # Without leading zeros: Python refuses to convert thousands of digits.
+    digits = number.removeprefix(b"-").lstrip(b"0") or b"0"
+    sign = -1 if number.startswith(b"-") else 1
+    return len(digits) <= _INT64_DIGITS and sign * int(digits) in _INT64_RANGE

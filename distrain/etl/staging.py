@@ -20,6 +20,7 @@ import pyarrow as pa
 from distrain.errors import DataError
 from distrain.etl.parts import STAGED_SUFFIX, Part, write_staged
 from distrain.etl.raw_lines import (
+    BYTE_ORDER_MARK,
     RAW_COLUMNS,
     STAGED_SCHEMA,
     BadLine,
@@ -72,7 +73,7 @@ def read_pieces(text: TextRange, block_bytes: int) -> Iterator[tuple[int, bytes]
 
     A plain range is one block; a compressed file has one for each `block_bytes`.
     """
-    with open_input(text.path) as handle:
+    with open_input(text.path) as handle, _reading(text):
         if text.codec is None:
             for piece in _read_range(handle, text):
                 yield 0, piece
@@ -92,7 +93,7 @@ def check_stream(text: TextRange) -> None:
     """
     if text.codec is None:
         return
-    with open_input(text.path) as handle, _decompressing(text):
+    with open_input(text.path) as handle, _reading(text), _decompressing(text):
         source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), text.codec)
         while source.read(_COUNT_BYTES):
             pass
@@ -188,10 +189,25 @@ def _stream(handle: IO[bytes], text: TextRange, block_bytes: int) -> Iterator[by
 
 
 @contextmanager
+def _reading(text: TextRange) -> Iterator[None]:
+    # Or it would be told as an error of the output that is being written meanwhile.
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"the file could not be read: {error}",
+            where={"file": text.path},
+            hint="Check its disk or its server, and start again.",
+        ) from None
+
+
+@contextmanager
 def _decompressing(text: TextRange) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is not None:  # the storage's
+            raise
         what = "cannot be decompressed"
         if "incorrect data check" in str(error) or "checksum" in str(error):
             what = "is damaged: its checksum is not that of its bytes"
@@ -240,14 +256,17 @@ def stage_text(
     parts: list[Part] = []
     tally = BadLineTally()
     lines = 0
-    has_header = layout.header and text.start == 0
+    at_start = text.start == 0
     for number, block in groupby(read_pieces(text, block_bytes), key=itemgetter(0)):
         path = Path(f"{stem}-{number:05d}{STAGED_SUFFIX}")
         with write_staged(path, STAGED_SCHEMA) as staged:
             for _, piece in block:
-                if has_header:
-                    piece, has_header = _without_header(piece, layout, text.path), False
+                if at_start:
+                    piece = piece.removeprefix(BYTE_ORDER_MARK)
+                if at_start and layout.header:
+                    piece = _without_header(piece, layout, text.path)
                     lines += 1
+                at_start = False
                 table, bad = _parse_or_explain(piece, layout, skip_bad_lines, text, lines)
                 tally = tally.merged(BadLineTally.of(bad).shifted(text.path, lines))
                 lines += table.num_rows + len(bad)
@@ -295,7 +314,7 @@ def _parse(
 
 def _without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
     header, _, rest = block.partition(b"\n")
-    names = header.decode("utf-8", "replace").strip("\r\ufeff").split(layout.delimiter)
+    names = header.decode("utf-8", "replace").strip("\r").split(layout.delimiter)
     lower, wanted = [n.strip().lower() for n in names], [n.lower() for n in RAW_COLUMNS]
     if len(names) != len(wanted):
         raise DataError(

@@ -73,6 +73,7 @@ BAD = [
     ("bad integer", "I2", b"1.5", "I2 is '1.5', not an integer"),
     ("bad integer", "I13", b"0x1F", "I13 is '0x1F', not an integer"),
     ("bad integer", "I1", b"9223372036854775808", "does not fit into 64 bits"),
+    ("bad integer", "I1", b"-" + b"9" * 5000, "does not fit into 64 bits"),
     ("bad integer", "I1", b"\xff\xfe", "not an integer"),
     ("bad integer", "I4", b"1\r2", "not an integer"),
     ("bad hex", "C1", b"1234567", "C1 is '1234567', not 8 hex digits"),
@@ -160,6 +161,16 @@ def test_the_fast_and_the_slow_way_agree_on_mangled_lines(
     assert table.num_rows == num_lines(text) - len(bad)
     lines = [line.removesuffix(b"\r") for line in good.splitlines(keepends=False)]
     assert table.to_pylist() == naive_rows([re.sub(rb" ", b"", line) for line in lines])
+
+
+def test_a_number_of_thousands_of_zeros_is_good_beside_a_bad_line(
+    make_lines: Callable[..., list[bytes]],
+) -> None:
+    lines = make_lines(3)
+    lines[0] = with_field(lines[0], "I3", b"-" + b"0" * 5000 + b"9223372036854775808")
+    assert parse_lines(block_of(lines), TAB) is not None
+    good, found = split_bad_lines(block_of([*lines, b"bad"]), TAB, stop_at_first=False)
+    assert (good, [bad.line for bad in found]) == (block_of(lines), [4])
 
 
 def test_tallies_add_up_and_keep_the_first_examples(

@@ -1,10 +1,13 @@
 """Files cut into blocks of whole lines."""
 
+import errno
 import gzip
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +16,7 @@ from distrain.errors import DataError
 from distrain.etl import staging
 from distrain.etl.parts import read_part
 from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
-from distrain.etl.reading import detect_format
+from distrain.etl.reading import detect_format, inspect_parquet
 from distrain.etl.staging import (
     TextRange,
     count_lines_before,
@@ -130,6 +133,51 @@ def test_a_flipped_bit_is_told_as_damage_and_not_as_a_bad_line(
         with pytest.raises(DataError, match=r"checksum|cannot be decompressed") as caught:
             stage_text(text, layout, skip_bad_lines, 4000, str(tmp_path / "staged"))
         assert caught.value.where == {"file": str(path)}
+
+
+@pytest.mark.parametrize("header", [False, True], ids=["rows", "header"])
+def test_a_byte_order_mark_is_left_out_at_the_start_of_a_file_alone(
+    tmp_path: Path, make_lines: Callable[..., list[bytes]], header: bool
+) -> None:
+    mark, lines, path = b"\xef\xbb\xbf", make_lines(4), tmp_path / "raw"
+    names = ["\t".join(RAW_COLUMNS).encode()] if header else []
+    path.write_bytes(mark + b"\n".join([*names, *lines[:2], mark + lines[2], lines[3]]))
+    text = TextRange(str(path), 0, path.stat().st_size)
+    staged = stage_text(text, TextLayout(header=header), True, 1 << 20, str(tmp_path / "staged"))
+    assert [bad.line for bad in staged.bad_lines.examples] == [3 + header]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "_PIECE_BYTES", 16)
+        small = stage_text(text, TextLayout(header=header), True, 1 << 20, str(tmp_path / "small"))
+    assert small.bad_lines == staged.bad_lines
+    rows = parse_lines(b"\n".join([*lines[:2], lines[3]]), TextLayout())
+    for part in (*staged.parts, *small.parts):
+        assert read_part(part, RAW_COLUMNS).equals(rows)
+
+
+def test_an_input_whose_name_ends_as_staging_files_do_is_read_as_parquet(
+    tmp_path: Path, make_lines: Callable[..., list[bytes]]
+) -> None:
+    rows = parse_lines(b"\n".join(make_lines(5)), TextLayout())
+    path = str(tmp_path / "day.arrow")
+    pq.write_table(rows, path)
+    (part,) = inspect_parquet(path, RAW_COLUMNS[1:], RAW_COLUMNS[14:], 10).parts
+    assert read_part(part, RAW_COLUMNS).equals(rows)
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_an_input_that_fails_while_it_is_read_is_named_and_not_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str | None
+) -> None:
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(staging, "open_input", lambda path: Failing())
+    text = TextRange("day_0", 0, None if codec else 10, codec)
+    with pytest.raises(DataError, match=r"could not be read: .*Input/output error") as caught:
+        stage_text(text, TextLayout(), False, 100, str(tmp_path / "staged"))
+    assert caught.value.where == {"file": "day_0"}
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_without_line_ends_is_refused(tmp_path: Path) -> None:
