@@ -21,6 +21,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal_column,
     select,
     update,
 )
@@ -167,10 +168,16 @@ def waiting() -> ColumnElement[bool]:
     return and_(_jobs.c.finished_at_s.is_(None), _jobs.c.state.not_in(WITH_WORKERS))
 
 
-_COUNT_WAITING = select(
-    func.count().label("all"),
-    func.count().filter(_jobs.c.owner == bindparam("of_owner")).label("own"),
-).where(_jobs.c.project == bindparam("of_project"), waiting())
+def _count_up_to(*which: ColumnElement[bool]) -> Select[Any]:
+    """A project's waiting jobs, counted up to `most`: a long queue takes no longer."""
+    of_project = _jobs.c.project == bindparam("of_project")
+    some: Select[Any] = select(literal_column("1")).where(of_project, *which, waiting())
+    return select(func.count()).select_from(some.limit(bindparam("most")).subquery())
+
+
+_COUNT_ALL = _count_up_to()
+_COUNT_OWN = _count_up_to(_jobs.c.owner == bindparam("of_owner"))
+_MOST = 2**40
 
 
 def _put_all(
@@ -191,13 +198,18 @@ def _see_quota(connection: Connection, job: Job, is_counted: bool = False) -> No
     quota = _quota(connection, _LOCK_PROJECT, job.project)  # perhaps another by now
     if not quota.counts_queued:
         return
-    own = quota.max_queued_per_user
     of = {"of_project": job.project, "of_owner": job.owner}
-    counts = connection.execute(_COUNT_WAITING, of).one()
-    if quota.max_queued is not None and counts.all > quota.max_queued:
-        raise quota_exceeded("max_queued", quota.max_queued, job.project)
-    if own is not None and counts.own > own:
-        raise quota_exceeded("max_queued_per_user", own, job.project)
+    limits = (
+        ("max_queued", _COUNT_ALL, {"of_project": job.project}),
+        ("max_queued_per_user", _COUNT_OWN, of),
+    )
+    for name, count, values in limits:
+        limit = getattr(quota, name)
+        if limit is None:
+            continue
+        most = {"most": min(limit + 1, _MOST)}
+        if connection.execute(count, values | most).scalar_one() > limit:
+            raise quota_exceeded(name, limit, job.project)
 
 
 def _quota(connection: Connection, statement: Select[Any], project: str) -> Quota:
