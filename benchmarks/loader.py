@@ -9,6 +9,7 @@ of 65,536, each in a process of its own, in turns; every batch's memory is touch
   prep           as `distrain prep` writes: required, LZ4, dictionaries, page checksums
   fast           as `distrain pack` writes
   int64          `ordinary` with ids of 64 bits, as pandas leaves them: for information
+  250k, 1m       `ordinary` in one file with row groups of so many rows (of all others: 65,536)
 
 Contenders (1t, 2t: with 1 or 2 decoding threads):
 
@@ -28,7 +29,8 @@ Rates are of a whole pass, its start included; imports and opening are not. The 
 process is "cold": it also pays for fresh memory, which can be most of a short one. The second is
 the rate that is compared. "First batch" is the wait for the first one of the cold pass, "own" what
 the process's anonymous memory grew by at most (rows that a contender holds in memory beforehand and
-worker processes are left out), "peak" its resident memory with libraries and all. Figures are
+worker processes are left out), "peak" its resident memory with libraries and all, "of floor" the
+share of the floor that reads the same files with as many threads. Figures are
 medians over the rounds; ratios are taken round by round, so that both sides met the same machine,
 and then their median.
 """
@@ -53,7 +55,7 @@ from benchmarks.loader_bench.cases import (
     Case,
     all_cases,
 )
-from benchmarks.loader_bench.data import bytes_per_row, make_data
+from benchmarks.loader_bench.data import bytes_per_row, make_data, make_large_groups
 from benchmarks.loader_bench.measure import measure
 from benchmarks.loader_bench.ours import pack_fast
 from benchmarks.loader_bench.result import Rounds, draw, print_table, summary
@@ -77,6 +79,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         make_data(data, rows)
+        make_large_groups(data)
         why_no_fast = pack_fast(data)
         if why_no_fast:
             print(f"Left out: the layout fast ({why_no_fast}).", file=sys.stderr)

@@ -6,6 +6,9 @@ A table of 256 row groups of 2,048 rows is laid out in global batches of 4,096 r
 as a loader would (no rows are read). Rows that are neighbours in the files are followed: such rows
 are often alike, since they were written in the same minute or by the same user.
 
+In the last cases the files have row groups of 32,768 rows, which are read in slices of 2,048; "row
+groups" counts slices there.
+
   distance      median distance of two neighbours in the order in which rows are trained on, as a
                 share of a uniform permutation's, N (1 - sqrt(1/2))
   together      how often two neighbours are in one global batch, as a multiple of a uniform
@@ -26,10 +29,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.partition import Chunk, EpochPlan, chunk_order, lane_pieces, row_permutation
+from distrain.partition import (
+    Chunk,
+    EpochPlan,
+    RowGroup,
+    Slices,
+    Table,
+    chunk_order,
+    lane_pieces,
+    num_bands,
+    row_permutation,
+    sliced_order,
+)
 
 NUM_ROW_GROUPS = 256
 ROWS_PER_GROUP = 2048
+LARGE_ROWS_PER_GROUP = 32_768
 BATCH_ROWS = 4096
 NUM_ROWS = NUM_ROW_GROUPS * ROWS_PER_GROUP
 SEED = 0
@@ -42,6 +57,7 @@ class Case(NamedTuple):
     shuffle: str
     parts_per_chunk: int
     lanes: int
+    group_rows: int = ROWS_PER_GROUP
 
 
 class Mixing(NamedTuple):
@@ -58,6 +74,11 @@ CASES = [
     for shuffle, all_parts in (("none", (1,)), ("chunk", (1, 4, 16)), ("full", (1,)))
     for parts_per_chunk in all_parts
     for lanes in (1, 24)
+]
+CASES += [
+    Case("none", 1, 24, LARGE_ROWS_PER_GROUP),
+    Case("chunk", 1, 24, LARGE_ROWS_PER_GROUP),
+    Case("chunk", 4, 24, LARGE_ROWS_PER_GROUP),
 ]
 
 
@@ -81,8 +102,15 @@ def mean_mixing(case: Case, epochs: int) -> Mixing:
 
 def trained_rows(case: Case, plan: EpochPlan, epoch: int) -> NDArray[np.int64]:
     """Rows, by their places in the files, in the order of the global batches: `[NUM_ROWS]`."""
-    sizes = [ROWS_PER_GROUP] * NUM_ROW_GROUPS
+    num_groups = NUM_ROWS // case.group_rows
+    sizes = [case.group_rows] * num_groups
     chunks = chunk_order(sizes, SEED, epoch, case.shuffle, case.parts_per_chunk)
+    if case.group_rows > ROWS_PER_GROUP:
+        groups = tuple(RowGroup("", number, rows) for number, rows in enumerate(sizes))
+        cut = Slices(Table(groups, "").compact, large_rows=4 * ROWS_PER_GROUP)
+        capacities = [plan.lane_rows_before(lane, plan.num_steps) for lane in range(plan.lanes)]
+        bands = num_bands(plan.lanes) if case.shuffle == "chunk" else 1
+        chunks = sliced_order(chunks, cut, capacities, bands)
     line = line_of_rows(case, epoch, chunks)
     places = [
         np.arange(piece.start, piece.stop) + chunks[piece.chunk].start
@@ -169,13 +197,13 @@ def off_uniform(found: Mixing) -> float:
 
 def print_table(results: dict[Case, Mixing]) -> None:
     print(
-        f"{'shuffle':9}{'parts_per_chunk':>15}{'lanes':>7}"
+        f"{'shuffle':9}{'group rows':>10}{'parts_per_chunk':>17}{'lanes':>7}"
         f"{'distance':>10}{'together':>10}{'row groups':>12}{'correlation':>13}"
     )
     for case, found in results.items():
         parts = str(case.parts_per_chunk) if case.shuffle == "chunk" else "-"
         print(
-            f"{case.shuffle:9}{parts:>15}{case.lanes:>7}{found.distance:>10.3f}"
+            f"{case.shuffle:9}{case.group_rows:>10}{parts:>17}{case.lanes:>7}{found.distance:>10.3f}"
             f"{found.together:>10.2f}{found.row_groups:>12.1f}{found.correlation:>13.3f}"
         )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from benchmarks.loader_bench.data import LARGE_GROUPS
 from benchmarks.loader_bench.floors import copy_to_gpu, decoding, memcpy, reading
 from benchmarks.loader_bench.measure import Open
 from benchmarks.loader_bench.ours import ours
@@ -62,6 +63,10 @@ def all_cases() -> dict[str, Case]:
         in_order = ours(layout, 2, "none")
         quick = layout == "ordinary"
         cases[ours_name(layout, 2, "none")] = Case(in_order, "distrain", layout, quick, floor)
+    for layout in LARGE_GROUPS:
+        floor = floor_name(layout, 2)
+        cases[floor] = Case(decoding(layout, 2), "floor", layout)
+        cases[ours_name(layout, 2)] = Case(ours(layout, 2), "distrain", layout, floor=floor)
     cases |= {
         "torch, iterable": Case(torch_iterable, "peer", "ordinary"),
         "torch, batched": Case(torch_batched, "peer", "ordinary"),

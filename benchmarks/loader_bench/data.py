@@ -13,6 +13,8 @@ from typing import Any
 ROW_BYTES = 160  # 26 ids, 13 values and a label, 4 bytes each
 NUM_FILES = 8
 GROUP_ROWS = 65_536  # as `PrepRequest.row_group_rows`
+LARGE_GROUPS = {"250k": 250_000, "1m": 1_000_000}
+"""Rows of a row group in layouts that are else as `ordinary`."""
 FIRST_ID = 2  # 0 and 1 are for missing and rare values, as `Categorify` has it
 
 
@@ -40,6 +42,26 @@ def make_data(
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write_file, range(NUM_FILES)))
+
+
+def make_large_groups(folder: Path) -> None:
+    """Write the rows of `ordinary` again in larger row groups, to `folder`/LARGE_GROUPS."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sources = sorted((folder / "ordinary").iterdir())
+    for layout, group_rows in LARGE_GROUPS.items():
+        (folder / layout).mkdir()
+        rest = pq.read_table(sources[0]).slice(0, 0)
+        with pq.ParquetWriter(folder / layout / "part-00000.parquet", rest.schema) as writer:
+            for source in sources:
+                rest = pa.concat_tables([rest, pq.read_table(source)])
+                whole = rest.num_rows // group_rows * group_rows
+                if whole:
+                    writer.write_table(rest.slice(0, whole), row_group_size=group_rows)
+                    rest = rest.slice(whole)
+            if rest.num_rows:
+                writer.write_table(rest, row_group_size=group_rows)
 
 
 def schema(scale: float) -> Any:

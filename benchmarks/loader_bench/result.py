@@ -13,7 +13,7 @@ from benchmarks.loader_bench.cases import (
     floor_name,
     ours_name,
 )
-from benchmarks.loader_bench.data import ROW_BYTES
+from benchmarks.loader_bench.data import LARGE_GROUPS, ROW_BYTES
 
 Rounds = dict[str, list[dict[str, float]]]
 """Per contender, each round's figures."""
@@ -24,18 +24,25 @@ RATIOS = {
     "x_merlin": (OURS, MERLIN),
     "x_torch_items": (OURS, ITEMS),
     "fast_x_merlin": (FAST, MERLIN),
+    "of_floor_250k": (ours_name("250k", 2), floor_name("250k", 2)),
+    "of_floor_1m": (ours_name("1m", 2), floor_name("1m", 2)),
+    "250k_x_64k": (ours_name("250k", 2), OURS),
+    "1m_x_64k": (ours_name("1m", 2), OURS),
     "of_gpu_copy": (OURS_TO_GPU, COPY_TO_GPU),
 }
 AT_LEAST = {"of_floor": 0.6, "x_merlin": 5.0, "x_torch_items": 80.0, "fast_x_merlin": 10.0}
+AT_LEAST |= {"of_floor_250k": 0.6, "of_floor_1m": 0.6, "250k_x_64k": 0.8, "1m_x_64k": 0.8}
 AT_MOST = {"first_batch_s": 0.3, "own_memory_mb": 600.0}
+AT_MOST |= {f"{name}_{layout}": most for name, most in AT_MOST.items() for layout in LARGE_GROUPS}
 COLOURS = {"floor": "#c7c7c7", "distrain": "#3b6fb6", "peer": "#edae49"}
 
 
 def summary(results: Rounds) -> dict[str, Any]:
     """Rates, ratios and goals, for the last line; `met` is false too where a figure is missing."""
     figures = {name: ratio(results, *pair) for name, pair in RATIOS.items()}
-    figures["first_batch_s"] = median(results, OURS, "first_batch_s")
-    figures["own_memory_mb"] = median(results, OURS, "own_mb")
+    for suffix, name in [("", OURS), *((f"_{n}", ours_name(n, 2)) for n in LARGE_GROUPS)]:
+        figures[f"first_batch_s{suffix}"] = median(results, name, "first_batch_s")
+        figures[f"own_memory_mb{suffix}"] = median(results, name, "own_mb")
     known = {name: value for name, value in figures.items() if value is not None}
     each = {name: ratios(results, *pair) for name, pair in RATIOS.items() if name in known}
     met = {name: name in known and known[name] >= goal for name, goal in AT_LEAST.items()}
@@ -84,7 +91,8 @@ def median(results: Rounds, name: str, figure: str) -> float | None:
 def print_table(results: Rounds) -> None:
     """A line per contender."""
     heads = ("rows/s", "GB/s", "cold rows/s", "CPU s/M rows", "first batch s", "own MB", "peak MB")
-    print(f"{'':34}" + "".join(f"{head:>14}" for head in heads))
+    print(f"{'':34}" + "".join(f"{head:>14}" for head in (*heads, "of floor")))
+    shares = of_own_floor(results)
     for name, rounds in results.items():
         middle = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
         gb_per_s = middle["rows_per_s"] * ROW_BYTES / 1e9
@@ -92,6 +100,7 @@ def print_table(results: Rounds) -> None:
             f"{name:34}{middle['rows_per_s']:>14,.0f}{gb_per_s:>14.2f}"
             f"{middle['cold_rows_per_s']:>14,.0f}{middle['cpu_s_per_m_rows']:>14.3f}{middle['first_batch_s']:>14.3f}"
             f"{middle['own_mb']:>14,.0f}{middle['peak_mb']:>14,.0f}"
+            + (f"{shares[name]:>14.2f}" if name in shares else "")
         )
     print(f"GB/s: of rows of {ROW_BYTES} bytes, as they lie in a batch.")
 

@@ -9,7 +9,9 @@ from typing import Any
 from distrain.errors import DataError, SchemaError
 from distrain.loader.options import parse_bytes
 from distrain.partition import (
+    LARGE_ROWS,
     PARQUET_SUFFIXES,
+    Slices,
     Table,
     WantedColumn,
     parts_of,
@@ -43,6 +45,7 @@ class Dataset:
         columns: The columns that batches hold, in order.
         part_rows: The most rows of a part; `None` if each row group is a part.
         parts: The row groups of each part, by their numbers in the table.
+        slices: What is read at a time: row groups, or slices of large ones.
 
     Raises:
         DataError: Footers show that the files cannot be used; see `read_footers`.
@@ -104,6 +107,7 @@ class Dataset:
         if part_size is not None:
             self.part_rows = max(1, parse_bytes(part_size) // max(1, self.row_bytes))
         self.parts = parts_of(table.row_groups, self.part_rows)
+        self.slices = Slices(table.compact, LARGE_ROWS)
 
     def __len__(self) -> int:
         """Rows of the table."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -61,7 +63,8 @@ class GpuBackend:
     All work goes onto the loader's side stream. So a batch is written after its memory was
     allocated and before the event that the consumer's stream waits for, whichever threads write it.
     cuDF uses at most `memory_fraction` of the GPU's memory. An epoch has a backend of its own, and
-    `footers` holds what those of a loader have parsed.
+    `footers` holds what those of a loader have parsed. Of row groups whose slices are loaded, so
+    many as `open_groups` stay decoded.
     """
 
     num_lists = 0
@@ -75,6 +78,7 @@ class GpuBackend:
         memory_fraction: float,
         retry_s: float = 0.0,
         footers: dict[str, CudfFooter] | None = None,
+        open_groups: int = 1,
     ):
         self._columns = tuple(columns)
         self._layout = BatchLayout.of(columns)
@@ -83,7 +87,7 @@ class GpuBackend:
         self._stats = stats
         self._retry_s = retry_s
         set_up_pool(device, memory_fraction)
-        self._reader = CudfReader(columns, streams.side, footers)
+        self._reader = CudfReader(columns, streams.side, footers, open_groups)
         with streams.beside():
             self._filler = TorchFiller(columns, device)
 
@@ -126,6 +130,7 @@ class CudfReader:
 
     Args:
         footers: Those that were parsed, by file, for readers of the same columns to share.
+        open_groups: Row groups that stay decoded between the reads of their slices.
     """
 
     def __init__(
@@ -133,6 +138,7 @@ class CudfReader:
         columns: Sequence[WantedColumn],
         stream: torch.cuda.Stream,
         footers: dict[str, CudfFooter] | None = None,
+        open_groups: int = 1,
     ):
         # pylibcudf has no type stubs where it is not installed, and so none for a type check here.
         self._plc: Any = importlib.import_module("pylibcudf")
@@ -141,12 +147,29 @@ class CudfReader:
         self._columns = tuple(columns)
         self._stream = _StreamHandle(stream)
         self._footers: dict[str, CudfFooter] = {} if footers is None else footers
+        self._open_groups = max(1, open_groups)
+        self._large: OrderedDict[tuple[str, int], list[Tensor]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def read(self, group: RowGroup) -> list[Tensor]:
         """The wanted columns of a row group, each `[rows]`, of its type in the file.
 
         It raises what `Reader.read` raises, and a `DataError` if cuDF has not enough memory.
         """
+        if group.slice is None:
+            return self._read_whole(group)
+        key, last = (group.file, group.index), group.first_row + group.num_rows
+        with self._lock:  # threads that want slices of one row group decode it once
+            whole = self._large.pop(key, None)
+            if whole is None:
+                whole = self._read_whole(replace(group, num_rows=group.group_rows, slice=None))
+            if last < group.group_rows:
+                self._large[key] = whole
+            while len(self._large) > self._open_groups:
+                self._large.popitem(last=False)
+        return [cells[group.first_row : last] for cells in whole]
+
+    def _read_whole(self, group: RowGroup) -> list[Tensor]:
         try:
             found = self._read(group)
         except MemoryError as error:
@@ -164,7 +187,8 @@ class CudfReader:
 
     def bytes_of(self, group: RowGroup) -> int:
         """Compressed bytes of the wanted columns of a row group that was read."""
-        return self._footers[group.file].bytes_per_group[group.index]
+        whole = self._footers[group.file].bytes_per_group[group.index]
+        return whole * group.num_rows // group.group_rows
 
     def _read(self, group: RowGroup) -> Any:
         parquet = self._plc.io.parquet
@@ -199,7 +223,7 @@ class CudfReader:
             return cells
         is_null = null_rows(torch.as_tensor(found.null_mask()), group.num_rows)
         if column.fill_null is None:
-            raise null_error(column, int(np.flatnonzero(is_null.cpu().numpy())[0]), group.where)
+            raise null_error(column, int(np.flatnonzero(is_null.cpu().numpy())[0]), group)
         return signed_bits(cells).masked_fill(is_null, column.fill_null).view(cells.dtype)
 
 

@@ -23,7 +23,13 @@ from distrain.loader.delivery import (
     resolve_device,
     thread_set_up,
 )
-from distrain.loader.filling import BatchLayout, BlockPool, epoch_chunks, list_limits
+from distrain.loader.filling import (
+    BatchLayout,
+    BlockPool,
+    epoch_chunks,
+    list_limits,
+    open_groups,
+)
 from distrain.loader.gpu_backend import CudfFooter
 from distrain.loader.memory import LoaderMemory, memory_of
 from distrain.loader.options import (
@@ -74,7 +80,7 @@ class Loader(IterableDataset[Any]):
         drop_last: Whether a last step with fewer rows is left out.
         parts_per_chunk: Parts whose rows are shuffled together.
         prefetch_batches: Number of finished batches that may wait for the consumer.
-        decode_threads: Number of row groups that are decoded at a time.
+        decode_threads: Number of row groups, or slices of large ones, that are decoded at a time.
         reader: `"auto"`, `"arrow"`, `"packed"` or `"cudf"`; see `reader_choice`.
         cache: A folder on a local disk that keeps decoded row groups for later epochs.
         cache_size: The most that the folder may hold, in bytes or like `"50GB"`.
@@ -177,7 +183,7 @@ class Loader(IterableDataset[Any]):
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
         self._reader = shared_reader(
-            self.reader_choice.name, self.dataset, self._cache, self._retry_s
+            self.reader_choice.name, self.dataset, self._cache, self._retry_s, self.options
         )
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
@@ -237,7 +243,7 @@ class Loader(IterableDataset[Any]):
         work = EpochWork(
             plan=self._plan,
             chunks=epoch_chunks(self.dataset, options, epoch),
-            row_groups=self.dataset.table.row_groups,
+            row_groups=self.dataset.slices,
             options=options,
             epoch=epoch,
             start_step=start_step,
@@ -254,6 +260,7 @@ class Loader(IterableDataset[Any]):
                 retry_s=self._retry_s,
                 list_limits=self._list_limits,
                 footers=self._footers,
+                most_open_groups=open_groups(self.dataset, options),
             ),
             delivery=new_delivery(self._streams, self._transforms),
             set_up_thread=self._set_up_thread,
@@ -296,13 +303,15 @@ class Loader(IterableDataset[Any]):
         epoch, step = self._position
         if step == self.num_steps:
             epoch, step = epoch + 1, 0
-        order = self.options.order_of_rows()
+        order, slices = self.options.order_of_rows(), self.dataset.slices
         return {
             "epoch": epoch,
             "step": step,
             "fingerprint": self.dataset.table.fingerprint,
             "part_rows": self.dataset.part_rows,
             **order,
+            # Only then, since states of other tables must go on to fit.
+            **({"slices": len(slices)} if slices.any_large else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

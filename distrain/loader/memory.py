@@ -16,8 +16,9 @@ That many batches, or those of the whole epoch if it has fewer, of B/W rows each
 small about 2 c G rows, whatever the table's size. The bound is reached where all lanes come to the
 ends of chunks at the same step, which happens if a lane's rows are a multiple of G; else about
 (c + T) G rows are open. With `shuffle="full"` the chunk is the table, and the bound a rank's share
-of an epoch. Batches that were dropped stay in the pool for the next ones, so this is what is kept
-until `close`.
+of an epoch. Of row groups that are read in slices, a slice counts as a row group does here, and
+decoders that stay open come on top. Batches that were dropped stay in the pool for the next ones,
+so this is what is kept until `close`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from distrain.loader.dataset import CELL_BYTES, Dataset
-from distrain.loader.filling import Load, epoch_chunks, plan_loads
+from distrain.loader.filling import Load, epoch_chunks, open_groups, plan_loads
 from distrain.loader.options import LoaderOptions
 from distrain.partition import EpochPlan
+from distrain.storage import is_remote
 
 _SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit
 _CONSUMER_BATCHES = 2
@@ -39,6 +41,9 @@ _WIDEST_CELL_BYTES = 8
 _SCHEDULE_BYTES_PER_GROUP = 160
 # Philox' keys and the row numbers (8 bytes each), then the order (4) and its cut to lanes (4).
 _ORDER_BYTES_PER_ROW = 24
+# A column's dictionary, as it was read and decoded, a page, and what is read ahead. Writers end
+# dictionaries and pages at 1 MiB; of 40 columns of Criteo's shape a row group took 33 MB.
+_STREAM_BYTES_PER_COLUMN = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,11 @@ class LoaderMemory:
         batches: Batches that are open, finished, or with the consumer.
         batch_rows: Rows of each batch.
         blocks_bytes: Bytes of the batches' flat columns; of pinned memory as torch rounds them up.
-        decode_bytes: Bytes of decoded row groups, one a thread.
+        decode_bytes: Bytes of decoded row groups, or slices of large ones, one a thread.
         order_bytes: Bytes of permutations of chunks while they are dealt, one a thread.
         schedule_bytes: Bytes of the table's row groups and of the epoch's schedule.
+        streams_bytes: Bytes of the decoders that are open in large row groups, where their pages
+            and dictionaries have the sizes that writers give them.
     """
 
     batches: int
@@ -64,11 +71,13 @@ class LoaderMemory:
     decode_bytes: int
     order_bytes: int
     schedule_bytes: int = 0
+    streams_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """The sum of all bytes."""
-        return self.blocks_bytes + self.decode_bytes + self.order_bytes + self.schedule_bytes
+        prepared = self.blocks_bytes + self.decode_bytes + self.order_bytes
+        return prepared + self.schedule_bytes + self.streams_bytes
 
 
 def memory_of(
@@ -91,17 +100,41 @@ def memory_of(
     if decoded_row_bytes is None:
         cell_bytes = CELL_BYTES if reader == "packed" else _WIDEST_CELL_BYTES
         decoded_row_bytes = cell_bytes * dataset.row_bytes // CELL_BYTES
+    read_rows, largest = int(dataset.slices.rows.max()), int(dataset.table.compact.rows.max())
     return memory_bound(
         len(dataset),
         dataset.row_bytes,
         options,
         chunk_rows=largest_chunk_rows(dataset, options),
-        group_rows=int(dataset.table.compact.rows.max()),
+        group_rows=read_rows,
+        streams_bytes=streams_bytes_of(
+            dataset, options, reader, decoded_row_bytes, compressed_group_bytes
+        ),
         pinned=options.pin_memory if pinned is None else pinned,
         decoded_row_bytes=decoded_row_bytes,
-        compressed_group_bytes=compressed_group_bytes,
-        num_groups=len(dataset.table.compact),
+        compressed_group_bytes=compressed_group_bytes * read_rows // largest,
+        num_groups=len(dataset.slices),
     )
+
+
+def streams_bytes_of(
+    dataset: Dataset,
+    options: LoaderOptions,
+    reader: str,
+    decoded_row_bytes: int,
+    compressed_group_bytes: int,
+) -> int:
+    """What the Arrow reader's open decoders hold, and slices that wait for a thread."""
+    groups = open_groups(dataset, options)
+    if not groups or reader != "arrow":
+        return 0
+    sizes, threads = dataset.slices.sizes, options.decode_threads
+    whole = 2 * decoded_row_bytes * int(dataset.table.compact.rows.max())
+    of_group = min(_STREAM_BYTES_PER_COLUMN * len(dataset.columns), whole)
+    if any(is_remote(file) for file in dataset.table.compact.files):
+        of_group += compressed_group_bytes  # read at once, since each read costs a round trip
+    waiting = (threads - 1) * decoded_row_bytes * int(sizes.max())
+    return (groups + threads) * (of_group + waiting)
 
 
 def memory_bound(
@@ -115,11 +148,13 @@ def memory_bound(
     decoded_row_bytes: int,
     compressed_group_bytes: int,
     num_groups: int,
+    streams_bytes: int = 0,
 ) -> LoaderMemory:
     """The same from numbers alone, of a table that need not be there.
 
     `row_bytes` counts a row in a batch, `decoded_row_bytes` a decoded one; `compressed_group_bytes`
-    are those of the largest row group, 0 if unknown.
+    are those of the largest row group, 0 if unknown. Where row groups are large, `group_rows` and
+    `num_groups` are of slices.
     """
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
@@ -139,6 +174,7 @@ def memory_bound(
         decode_bytes=threads * (group_rows * decoded_row_bytes + compressed_group_bytes),
         order_bytes=chunks_dealt * _ORDER_BYTES_PER_ROW * chunk_rows,
         schedule_bytes=_SCHEDULE_BYTES_PER_GROUP * num_groups,
+        streams_bytes=streams_bytes,
     )
 
 
@@ -147,9 +183,9 @@ def largest_chunk_rows(dataset: Dataset, options: LoaderOptions) -> int:
 
     Of `parts_per_chunk` parts any may meet, so the largest ones do.
     """
-    sizes = dataset.table.compact.rows
     if options.shuffle == "full":
-        return int(sizes.sum())
+        return len(dataset)
+    sizes = dataset.slices.sizes
     if options.shuffle == "none":
         return int(sizes.max())
     parts = np.add.reduceat(sizes, dataset.parts.bounds[:-1])

@@ -16,9 +16,9 @@ from distrain.errors import SpecError
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import Backend, CudaStreams, StatsRecorder
-from distrain.loader.filling import BlockPool
+from distrain.loader.filling import BlockPool, open_groups
 from distrain.loader.gpu_backend import CudfFooter, GpuBackend
-from distrain.loader.options import CacheOptions
+from distrain.loader.options import CacheOptions, LoaderOptions
 from distrain.loader.packed import CachingReader, PackedReader, check_flat, is_packed
 from distrain.loader.reading import (
     ArrowReader,
@@ -136,19 +136,29 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
 
 
 def shared_reader(
-    name: str, dataset: Dataset, cache: CacheOptions | None, retry_s: float = 0.0
+    name: str,
+    dataset: Dataset,
+    cache: CacheOptions | None,
+    retry_s: float,
+    options: LoaderOptions,
 ) -> SharedReader:
     """The reader of that name, with a cache in front of it if there is one."""
     if cache is not None:
         check_flat(dataset.columns, "caches")  # now, and not later in a thread
-    make = partial(_reader, name, dataset, cache)
+    make = partial(_reader, name, dataset, cache, options)
     return SharedReader(lambda: RetryingReader(make(), retry_s))
 
 
-def _reader(name: str, dataset: Dataset, cache: CacheOptions | None) -> Reader:
+def _reader(
+    name: str, dataset: Dataset, cache: CacheOptions | None, options: LoaderOptions
+) -> Reader:
     if name == "packed":
         return PackedReader(dataset.columns)
-    arrow = ArrowReader(dataset.columns)
+    arrow = ArrowReader(
+        dataset.columns,
+        open_groups=open_groups(dataset, options),
+        threads=options.decode_threads,
+    )
     if cache is None:
         return SameFilesReader(arrow)
     columns, directory = dataset.columns, cache.directory
@@ -168,12 +178,20 @@ def new_backend(
     retry_s: float,
     list_limits: Mapping[str, int],
     footers: dict[str, CudfFooter] | None = None,
+    most_open_groups: int = 1,
 ) -> Backend:
     """The backend that loads a dataset's row groups; that of `cudf` has its own reader."""
     if name == "cudf":
         assert device is not None
         assert streams is not None
         return GpuBackend(
-            dataset.columns, device, streams, stats, gpu_memory_fraction, retry_s, footers
+            dataset.columns,
+            device,
+            streams,
+            stats,
+            gpu_memory_fraction,
+            retry_s,
+            footers,
+            most_open_groups,
         )
     return CpuBackend(dataset.columns, reader.lease(), pool, stats, list_limits)

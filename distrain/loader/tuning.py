@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from distrain.loader.dataset import Dataset
-from distrain.loader.memory import largest_chunk_rows, memory_bound
+from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_bytes_of
 from distrain.loader.options import LoaderOptions
 from distrain.partition import column_of_leaf
 from distrain.storage import open_input
@@ -130,7 +130,9 @@ def tuning_advice(
 def _about_memory(
     dataset: Dataset, options: LoaderOptions, footers: FooterSummary, budget: int, pinned: bool
 ) -> str | None:
-    def bytes_with(chunk_rows: int, group_rows: int, options: LoaderOptions = options) -> int:
+    def bytes_with(
+        chunk_rows: int, group_rows: int, options: LoaderOptions = options, streams: int = 0
+    ) -> int:
         return memory_bound(
             len(dataset),
             dataset.row_bytes,
@@ -141,10 +143,18 @@ def _about_memory(
             decoded_row_bytes=footers.decoded_row_bytes,
             compressed_group_bytes=footers.largest_group_bytes * group_rows // largest_group,
             num_groups=-(-len(dataset) // group_rows),
+            streams_bytes=streams,
         ).total_bytes
 
+    def bytes_as_written(options: LoaderOptions) -> int:
+        streams = streams_bytes_of(
+            dataset, options, "arrow", footers.decoded_row_bytes, footers.largest_group_bytes
+        )
+        return bytes_with(largest_chunk_rows(dataset, options), read_rows, options, streams)
+
     largest_group = max(footers.group_rows)
-    now = bytes_with(largest_chunk_rows(dataset, options), largest_group)
+    read_rows = int(dataset.slices.rows.max())
+    now = bytes_as_written(options)
     if now <= budget:
         return None
     problem = f"a rank's loader may hold {byte_size(now)}, the budget is {byte_size(budget)}"
@@ -152,7 +162,7 @@ def _about_memory(
         return f"{problem}: use more ranks, or data.shuffle: chunk with several parts_per_chunk"
     for parts in range(options.parts_per_chunk - 1, 0, -1):
         fewer = replace(options, parts_per_chunk=parts)
-        if bytes_with(largest_chunk_rows(dataset, fewer), largest_group, fewer) <= budget:
+        if bytes_as_written(fewer) <= budget:
             return f"{problem}: data.parts_per_chunk: {parts} fits"
     parts = options.parts_per_chunk if options.shuffle == "chunk" else 1
     rows = _GOOD_GROUP_ROWS

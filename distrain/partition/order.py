@@ -9,6 +9,9 @@ epoch, chunk). `shuffle` says how row groups form chunks:
 - `"full"`: one chunk holds all row groups in the order of the files, so the line is a uniform
   permutation of all rows.
 
+Where a row group is large, chunks hold slices instead of row groups, and lanes are dealt chunks
+instead of being cut from the line (`sliced_order`); but for `"full"`, whose line stays the same.
+
 Permutations come from sorting distinct keys, raw Philox output above and the row's own number
 below, and not from NumPy's `Generator`: NumPy keeps the raw streams of its bit generators the same
 from release to release, but not what `Generator` makes of them (its NEP 19). A job that resumes
@@ -25,9 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import SpecError
+from distrain.partition.dealing import deal_runs
 from distrain.partition.lazy_sequence import LazySequence
 
 if TYPE_CHECKING:
+    from distrain.partition.slices import Slices
     from distrain.partition.table import RowGroup
 
 
@@ -101,10 +106,10 @@ SHUFFLES = ("none", "chunk", "full")
 
 
 class Chunk(NamedTuple):
-    """Row groups whose rows are shuffled together.
+    """Row groups, or slices of them, whose rows are shuffled together.
 
     Attributes:
-        row_groups: The row groups' numbers, in the order of their rows in the chunk.
+        row_groups: Their numbers, in the order of their rows in the chunk.
         start: The chunk's first row on the epoch's line.
         num_rows: Rows of all its row groups.
     """
@@ -119,14 +124,21 @@ class Chunks(LazySequence[Chunk]):
 
     Attributes:
         starts: Each chunk's first row on the epoch's line, and the number of rows.
+        dealt: The pieces of all lanes, lane by lane, as `dealing` made them; `None` where lanes are
+            cut from the line.
     """
 
     def __init__(
-        self, groups: NDArray[np.int32], bounds: NDArray[np.int32], starts: NDArray[np.int64]
+        self,
+        groups: NDArray[np.int32],
+        bounds: NDArray[np.int32],
+        starts: NDArray[np.int64],
+        dealt: NDArray[np.int64] | None = None,
     ):
         self._groups = groups
         self._bounds = bounds
         self.starts = starts
+        self.dealt = dealt
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -182,6 +194,34 @@ def chunk_order(
     bounds = np.append(begins[::parts_per_chunk], np.int32(len(rows)))
     rows_before = np.cumsum(np.append(0, rows[groups]))
     return Chunks(groups, bounds, rows_before[bounds])
+
+
+def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands: int) -> Chunks:
+    """The chunks of an epoch whose large row groups are read in slices, dealt to lanes.
+
+    A chunk of large row groups becomes a run of chunks: the first holds the first slice of each,
+    the next the second, until the largest row group is over.
+
+    Args:
+        chunks: The chunks of whole row groups.
+        lane_rows: The rows of each lane.
+        bands: How many groups of neighbouring lanes have runs of their own; see `dealing`.
+    """
+    runs = [_layers(chunk, slices.firsts) for chunk in chunks]
+    sizes = ([int(slices.rows[layer].sum()) for layer in run] for run in runs)
+    begun, dealt = deal_runs(sizes, lane_rows, bands)
+    layers = [runs[run][place] for run, place in begun]
+    bounds = np.cumsum([0, *map(len, layers)], dtype=np.int32)
+    groups = np.concatenate(layers).astype(np.int32)
+    starts = np.cumsum(np.append(0, slices.rows[groups]))[bounds]
+    return Chunks(groups, bounds, starts, dealt)
+
+
+def _layers(chunk: Chunk, firsts: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+    """The first slice of each row group of a chunk, then the second of each that has one, ..."""
+    first, end = firsts[list(chunk.row_groups)], firsts[[n + 1 for n in chunk.row_groups]]
+    layers = (first.astype(np.int64) + number for number in range(int((end - first).max())))
+    return [layer[layer < end] for layer in layers]
 
 
 def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int64]:

@@ -5,6 +5,8 @@ the first to the last, odd lanes from the last to the first. So the two lanes at
 the shared chunk at the same time, both at the start of the epoch or both at its end, and a rank
 that serves both needs it once; otherwise one lane's rows of it would have to be kept for a whole
 epoch, or be decoded again. Within a chunk, every lane keeps the chunk's order.
+
+In tables with large row groups lanes are dealt their chunks instead (see `dealing`).
 """
 
 from typing import Any, NamedTuple
@@ -62,6 +64,9 @@ def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
     >>> [(piece.chunk, piece.start, piece.stop) for piece in lane_pieces(plan, chunks, 1)]
     [(2, 0, 4), (1, 2, 4)]
     """
+    if chunks.dealt is not None:
+        bounds = np.searchsorted(chunks.dealt[:, 0], [lane, lane + 1])
+        return Pieces(chunks.dealt[bounds[0] : bounds[1]].copy())
     first, last = plan.lane_span(lane)
     lowest = int(np.searchsorted(chunks.starts[:-1], first, side="right")) - 1
     numbers = np.arange(max(lowest, 0), np.searchsorted(chunks.starts[:-1], last))

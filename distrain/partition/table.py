@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +16,32 @@ from distrain.partition.hive import Constants
 from distrain.partition.lazy_sequence import LazySequence
 
 
+class Slice(NamedTuple):
+    """Which rows of a large row group are read at a time.
+
+    Attributes:
+        number: Which slice of the row group, from 0.
+        slice_rows: Rows of each slice; the last one may have fewer.
+        group_rows: Rows of the whole row group.
+    """
+
+    number: int
+    slice_rows: int
+    group_rows: int
+
+
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a parquet file.
+    """A row group of a parquet file, or a slice of one.
 
     Attributes:
         file: A local path, or a URL as fsspec takes it.
         index: Which row group of the file, from 0.
-        num_rows: Its rows, at least 1.
+        num_rows: Its rows, or those of the slice; at least 1.
         constants: Columns that are not in the file, since the names of its folders give one value
             for all rows: integers for ids, floats for others.
         version: The file's version when its footer was read; "" if unknown.
+        slice: Which rows these are; `None` for all of the row group.
     """
 
     file: str
@@ -33,6 +49,17 @@ class RowGroup:
     num_rows: int
     constants: Constants = ()
     version: str = field(default="", compare=False)
+    slice: Slice | None = None
+
+    @property
+    def group_rows(self) -> int:
+        """Rows of the whole row group."""
+        return self.slice.group_rows if self.slice else self.num_rows
+
+    @property
+    def first_row(self) -> int:
+        """Where its rows begin in the row group."""
+        return self.slice.number * self.slice.slice_rows if self.slice else 0
 
     @property
     def where(self) -> dict[str, object]:

@@ -75,10 +75,13 @@ def batches_by_arrow(dataset: Dataset, **options: Any) -> list[Batch]:
         return list(Loader(dataset, **options))
 
 
+@pytest.mark.parametrize("large_rows", [131_072, 24])
 @pytest.mark.parametrize("shuffle", ["chunk", "full", "none"])
 def test_batches_are_those_of_arrow(
-    write_table: Any, schema: Schema, with_cudf: CpuStreams, shuffle: str
-) -> None:
+    write_table: Any, schema: Schema, with_cudf: CpuStreams, monkeypatch: pytest.MonkeyPatch,
+    shuffle: str, large_rows: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large_rows)
     dataset = Dataset(write_table(SIZES), schema)
     for rank in range(2):
         options: dict[str, Any] = {"batch_size": 16, "shuffle": shuffle, "seed": 5}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from distrain.batch import Batch
 from distrain.loader import Dataset, Loader
+from distrain.partition import LARGE_ROWS
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SCHEMA = Schema(
@@ -36,7 +38,9 @@ def row_of(number: int) -> Row:
 
 
 @contextmanager
-def table(sizes_of_files: list[list[int]], part_size: int | None = None) -> Iterator[Dataset]:
+def table(
+    sizes_of_files: list[list[int]], part_size: int | None = None, large_rows: int = LARGE_ROWS
+) -> Iterator[Dataset]:
     """Files of row groups of these sizes, empty ones among them."""
     with tempfile.TemporaryDirectory() as folder:
         first = 0
@@ -57,7 +61,9 @@ def table(sizes_of_files: list[list[int]], part_size: int | None = None) -> Iter
                     start += size
             assert pq.read_metadata(path).num_row_groups == len(sizes)
             first += sum(sizes)
-        yield Dataset(folder, SCHEMA, part_size=part_size)
+        with patch("distrain.loader.dataset.LARGE_ROWS", large_rows):
+            dataset = Dataset(folder, SCHEMA, part_size=part_size)
+        yield dataset
 
 
 def rows_of(batch: Batch) -> list[Row]:
@@ -103,14 +109,15 @@ ORDER = st.fixed_dictionaries(
     }
 )
 PART_SIZE = st.sampled_from([None, 400])
+LARGE = st.sampled_from([LARGE_ROWS, 8, 20])  # else slices of at most 2, or 5, rows
 
 
-@settings(deadline=None, max_examples=12)
-@given(files=FILES, order=ORDER, part_size=PART_SIZE)
+@settings(deadline=None, max_examples=18)
+@given(files=FILES, order=ORDER, part_size=PART_SIZE, large_rows=LARGE)
 def test_every_row_comes_once_in_the_same_global_batches_for_any_number_of_ranks(
-    files: list[list[int]], order: dict[str, Any], part_size: int | None
+    files: list[list[int]], order: dict[str, Any], part_size: int | None, large_rows: int
 ) -> None:
-    with table(files, part_size) as dataset:
+    with table(files, part_size, large_rows) as dataset:
         one = global_steps(loaders(dataset, 1, **order))
         size = order["global_batch_size"]
         num_rows = sum(map(sum, files))
@@ -122,14 +129,17 @@ def test_every_row_comes_once_in_the_same_global_batches_for_any_number_of_ranks
                 assert global_steps(loaders(dataset, num_ranks, **order)) == one
 
 
-@settings(deadline=None, max_examples=25)
-@given(files=FILES, order=ORDER, part_size=PART_SIZE, percent=st.integers(0, 100), data=st.data())
+@settings(deadline=None, max_examples=30)
+@given(
+    files=FILES, order=ORDER, part_size=PART_SIZE, large_rows=LARGE, percent=st.integers(0, 100),
+    data=st.data(),
+)  # fmt: skip
 def test_a_resumed_stream_equals_the_uninterrupted_one(
-    files: list[list[int]], order: dict[str, Any], part_size: int | None, percent: int,
-    data: st.DataObject,
+    files: list[list[int]], order: dict[str, Any], part_size: int | None, large_rows: int,
+    percent: int, data: st.DataObject,
 ) -> None:  # fmt: skip
     divisors = st.sampled_from([n for n in range(1, 7) if order["lanes"] % n == 0])
-    with table(files, part_size) as dataset:
+    with table(files, part_size, large_rows) as dataset:
         (whole,) = loaders(dataset, 1, **order)
         uninterrupted = global_steps([whole]) + global_steps([whole])
         stop = max(1, whole.num_steps * percent // 100)
@@ -147,11 +157,13 @@ def test_a_resumed_stream_equals_the_uninterrupted_one(
 
 
 @settings(deadline=None, max_examples=10)
-@given(files=FILES, lanes=LANES, seed=st.integers(0, 2**40), parts=st.integers(1, 3))
+@given(
+    files=FILES, lanes=LANES, seed=st.integers(0, 2**40), parts=st.integers(1, 3), large_rows=LARGE
+)
 def test_shuffled_streams_are_permutations_of_the_unshuffled_one(
-    files: list[list[int]], lanes: int, seed: int, parts: int
+    files: list[list[int]], lanes: int, seed: int, parts: int, large_rows: int
 ) -> None:
-    with table(files) as dataset:
+    with table(files, large_rows=large_rows) as dataset:
         options = {"lanes": lanes, "seed": seed, "parts_per_chunk": parts, "batch_size": 16}
         none, chunk, full = (
             rows_in(global_steps(loaders(dataset, 1, shuffle=shuffle, **options)))
@@ -187,14 +199,14 @@ def test_no_two_of_five_epochs_are_alike(shuffle: str, lanes: int) -> None:
 
 
 @settings(deadline=None, max_examples=10)
-@given(files=FILES, order=ORDER, data=st.data())
+@given(files=FILES, order=ORDER, large_rows=LARGE, data=st.data())
 def test_drop_last_drops_the_short_step_and_nothing_else(
-    files: list[list[int]], order: dict[str, Any], data: st.DataObject
+    files: list[list[int]], order: dict[str, Any], large_rows: int, data: st.DataObject
 ) -> None:
     num_rows = sum(map(sum, files))
     order = {**order, "global_batch_size": data.draw(st.integers(1, num_rows))}
     num_ranks = data.draw(st.sampled_from([n for n in range(1, 7) if order["lanes"] % n == 0]))
-    with table(files) as dataset:
+    with table(files, large_rows=large_rows) as dataset:
         kept = global_steps(loaders(dataset, num_ranks, **order))
         full = global_steps(loaders(dataset, num_ranks, drop_last=True, **order))
     is_short = num_rows % order["global_batch_size"] > 0

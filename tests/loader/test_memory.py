@@ -6,6 +6,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from distrain.loader import Dataset, Loader
 from distrain.loader import loader as loader_module
 from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.memory import batches_held, memory_of
-from distrain.partition import row_permutation
+from distrain.partition import LARGE_ROWS, row_permutation
 from distrain.schema import Schema
 
 
@@ -69,7 +70,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
 
 
 @settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     sizes=st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=4), min_size=1, max_size=4),
@@ -80,12 +81,13 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     decode_threads=st.sampled_from([1, 2, 5]),
     prefetch=st.integers(1, 3),
     last_rank=st.booleans(),
+    large_rows=st.sampled_from([LARGE_ROWS, LARGE_ROWS, 12]),
     data=st.data(),
 )
 def test_no_more_batches_are_held_than_the_formula_says(
     write_table: Any, schema: Schema, held: Held, sizes: list[list[int]],
     lanes_and_ranks: tuple[int, int], batch_size: int, parts: int, shuffle: str,
-    decode_threads: int, prefetch: int, last_rank: bool, data: st.DataObject,
+    decode_threads: int, prefetch: int, last_rank: bool, large_rows: int, data: st.DataObject,
 ) -> None:  # fmt: skip
     held.most = 0
     held.pools.clear()
@@ -93,8 +95,10 @@ def test_no_more_batches_are_held_than_the_formula_says(
     files = [folder / f"part_{number}.parquet" for number in range(len(sizes))]
     part_size = data.draw(st.sampled_from([None, 24 * 60]))
     lanes, ranks = lanes_and_ranks
+    with patch("distrain.loader.dataset.LARGE_ROWS", large_rows):
+        dataset = Dataset(files, schema, part_size=part_size)
     with Loader(
-        Dataset(files, schema, part_size=part_size),
+        dataset,
         global_batch_size=batch_size,
         lanes=lanes,
         num_ranks=ranks,

@@ -177,7 +177,9 @@ def plan_lines(plan: "JobPlan") -> list[str]:
             (memory.decode_bytes, "decoded row groups"),
             (memory.order_bytes, "permutations"),
             (memory.schedule_bytes, "schedule of the row groups"),
+            (memory.streams_bytes, "large row groups that are open"),
         )
+        if size or "large" not in what
     ]
     if plan.other_numbers:
         lines += ["", f"{'ranks':>5}{'lanes':>7}{'rows a step':>13}{'memory':>13}"]

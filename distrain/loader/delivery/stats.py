@@ -16,7 +16,8 @@ class LoaderStats:
     Attributes:
         batches: Batches handed out.
         rows: Rows in them.
-        row_groups: Row groups read; one whose rows go to several ranks is read by each.
+        row_groups: Row groups read, or slices of large ones; one whose rows go to several ranks is
+            read by each.
         bytes_read: Compressed bytes of the columns read.
         decode_s: Seconds of reading and decoding, over all threads.
         fill_s: Seconds of shuffling, checking and laying out, over all threads.

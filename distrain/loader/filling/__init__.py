@@ -7,7 +7,14 @@ from distrain.loader.filling.list_columns import (
     join_lists,
     list_limits,
 )
-from distrain.loader.filling.schedule import ChunkDealer, Deal, Load, epoch_chunks, plan_loads
+from distrain.loader.filling.schedule import (
+    ChunkDealer,
+    Deal,
+    Load,
+    epoch_chunks,
+    open_groups,
+    plan_loads,
+)
 from distrain.loader.filling.torch_filler import TorchFiller, signed_bits
 
 __all__ = [
@@ -27,6 +34,7 @@ __all__ = [
     "epoch_chunks",
     "join_lists",
     "list_limits",
+    "open_groups",
     "plan_loads",
     "signed_bits",
     "unusable",

@@ -26,7 +26,9 @@ from distrain.partition import (
     Pieces,
     chunk_order,
     lane_pieces,
+    num_bands,
     row_permutation,
+    sliced_order,
 )
 
 
@@ -72,8 +74,10 @@ class BatchRuns:
 def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks:
     """An epoch's chunks, in its order."""
     by_parts = options.shuffle == "chunk"
-    return chunk_order(
-        dataset.table.compact.rows,
+    slices = dataset.slices
+    chunks = chunk_order(
+        # The line of "full" is the same for row groups and for slices.
+        slices.rows if options.shuffle == "full" else dataset.table.compact.rows,
         options.seed,
         epoch,
         options.shuffle,
@@ -81,6 +85,34 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
         options.parts_per_chunk if by_parts else 1,
         parts=dataset.parts if by_parts else None,
     )
+    if not slices.any_large or options.shuffle == "full":
+        return chunks
+    plan = EpochPlan(len(dataset), options.lanes, options.global_batch_size)
+    lane_rows = [plan.lane_rows_before(lane, plan.num_steps) for lane in range(options.lanes)]
+    return sliced_order(chunks, slices, lane_rows, bands_of(options))
+
+
+def bands_of(options: LoaderOptions) -> int:
+    """Bands of lanes that have runs of slices of their own."""
+    # With one band, each lane goes through the files from the first to the last.
+    return num_bands(options.lanes) if options.shuffle == "chunk" else 1
+
+
+def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
+    """Large row groups whose slices a rank reads at a time; more only where bands join."""
+    slices = dataset.slices
+    if not slices.any_large:
+        return 0
+    if options.shuffle != "chunk":
+        return 1
+    large = np.diff(slices.firsts) > 1
+    of_parts = np.add.reduceat(large, dataset.parts.bounds[:-1], dtype=np.int64)
+    of_chunk = int(np.sort(of_parts)[-options.parts_per_chunk :].sum())
+    size = -(-options.lanes // bands_of(options))
+    lanes = options.lanes // options.num_ranks
+    first = options.rank * lanes
+    bands = (first + lanes - 1) // size - first // size + 1
+    return min(int(large.sum()), bands * of_chunk)
 
 
 def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:

@@ -134,7 +134,15 @@ class CachingReader(Reader):
             return None  # the inner reader will report what is wrong with the file
 
     def _entry_name(self, fingerprint: str, group: RowGroup) -> str:
-        parts = (FORMAT_VERSION, fingerprint, group.index, group.num_rows, group.constants)
+        parts: tuple[object, ...] = (
+            FORMAT_VERSION,
+            fingerprint,
+            group.index,
+            group.num_rows,
+            group.constants,
+        )
+        if group.slice:
+            parts += (group.slice,)
         key = repr((parts, self._policy)).encode()
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 

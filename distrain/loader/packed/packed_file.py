@@ -16,9 +16,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
-from distrain.loader.packed.layout import GroupLayout, Mark, checksum, group_layout, mark_of
-from distrain.partition import WantedColumn
+from distrain.loader.packed.layout import (
+    GroupLayout,
+    Mark,
+    checksum,
+    group_layout,
+    mark_of,
+    new_checksum,
+)
+from distrain.partition import RowGroup, WantedColumn
 
+_BLOCK_BYTES = 1 << 20  # read at a time to verify large row groups
 _REPLACED = "the file was replaced or written to"
 _CHANGED = "The file was changed since the run began; start again."
 _FLIPPED = "The disk or a copy damaged the file: pack it again, or copy it again."
@@ -65,12 +73,14 @@ class PackedFooter:
     Attributes:
         identity: Device, inode, size in bytes, and time of the last change (ns) of the file.
         layouts: The layouts of the row groups that were read before.
+        verified: Large row groups whose checksums were right when their slices were first read.
     """
 
     identity: tuple[int, int, int, int]
     metadata: pq.FileMetaData
     mark: Mark
     layouts: dict[int, GroupLayout] = field(default_factory=dict)
+    verified: set[int] = field(default_factory=set)
 
 
 class PackedFile:
@@ -82,6 +92,7 @@ class PackedFile:
 
     def __init__(self, path: str, footer: PackedFooter | None = None):
         self.path = path
+        self._verifying = threading.Lock()
         self._descriptor = -1  # for `__del__`, should the next line fail
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         identity = _identity(os.fstat(self._descriptor))
@@ -166,15 +177,59 @@ class PackedFile:
         """
         for byte_range in layout.byte_ranges:
             part = buffer[byte_range.place : byte_range.place + byte_range.length]
-            if not self._fill(part, byte_range.start):
-                where = {"file": self.path, "row group": index}
-                raise DataError("the file was cut short", where=where, hint=_CHANGED)
+            self._fill_or_raise(part, byte_range.start, index)
         if verify:
             self._verify(layout, index, buffer, each_column)
         return tuple(
             np.frombuffer(buffer, column.dtype, layout.num_rows, column.place)
             for column in layout.values
         )
+
+    def read_slice(
+        self, layout: GroupLayout, group: RowGroup, buffers: Buffers, *, verify: bool = True
+    ) -> tuple[NDArray[Any], ...]:
+        """Read a slice of a row group into this thread's buffer, and return views of it.
+
+        Checksums are of whole columns, so `verify` reads all of them where a row group begins.
+        """
+        begins = {r.place: r.start for r in layout.byte_ranges}
+        places = [max(place for place in begins if place <= v.place) for v in layout.values]
+        starts = [
+            begins[place] + values.place - place
+            for place, values in zip(places, layout.values, strict=True)
+        ]
+        if verify:
+            with self._verifying:
+                at_start = group.slice is None or group.slice.number == 0
+                if at_start or group.index not in self.footer.verified:
+                    self._verify_columns(layout, group, starts, buffers.take(_BLOCK_BYTES))
+                    self.footer.verified.add(group.index)
+        size = 4 * group.num_rows
+        buffer = buffers.take(size * len(starts))
+        for number, start in enumerate(starts):
+            part = buffer[number * size : (number + 1) * size]
+            self._fill_or_raise(part, start + 4 * group.first_row, group.index)
+        return tuple(
+            np.frombuffer(buffer, values.dtype, group.num_rows, number * size)
+            for number, values in enumerate(layout.values)
+        )
+
+    def _verify_columns(
+        self, layout: GroupLayout, group: RowGroup, starts: Sequence[int], block: memoryview
+    ) -> None:
+        for values, start in zip(layout.values, starts, strict=True):
+            found = new_checksum()
+            for place in range(0, 4 * layout.num_rows, len(block)):
+                part = block[: 4 * layout.num_rows - place]
+                self._fill_or_raise(part, start + place, group.index)
+                found.update(part)
+            if found.intdigest() != values.checksum:
+                self._raise_flipped(group.index, {"column": values.name})
+
+    def _fill_or_raise(self, part: memoryview, start: int, index: int) -> None:
+        if not self._fill(part, start):
+            where = {"file": self.path, "row group": index}
+            raise DataError("the file was cut short", where=where, hint=_CHANGED)
 
     def _fill(self, part: memoryview, start: int) -> bool:
         done = 0

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from distrain.errors import DataError, DistrainError
 from distrain.loader.pages import PagesOfFile
 from distrain.loader.reading.reader import DecodedColumns, Reader, another_version, unreadable
+from distrain.loader.reading.slice_streams import SliceStreams
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
 from distrain.partition import RowGroup, WantedColumn, column_of_leaf, type_problem
 from distrain.storage import first_line, is_remote, is_transient, open_input, version_in
@@ -28,6 +30,8 @@ _CHANGED = "The file is damaged, or was changed since its footer was read; start
 # What is decoded at once should fit the processor's cache until it has been gathered from: 65,536
 # rows of five columns are 1.3 MB. Decoding itself gets faster by it, too.
 _COLUMNS_AT_A_TIME = 5
+# Of each column that stays open. Without it Arrow reads a column's whole chunk at once.
+_STREAM_BUFFER_BYTES = 64 << 10
 
 
 class ArrowReader(Reader):
@@ -36,12 +40,20 @@ class ArrowReader(Reader):
     Each thread has its own handle of a file, so that threads don't wait for each other; the handles
     of a file share its footer, which is read once. A thread keeps its 32 latest files open until it
     ends: a loader whose epochs overlap never closes its reader, but each epoch has new threads.
+
+    Slices of a row group are decoded one after another, each once, as long as they are asked for in
+    this order, and by decoders that stay open for `open_groups` row groups; `threads` may ask
+    at a time.
     """
 
     name = "arrow"
 
-    def __init__(self, columns: Sequence[WantedColumn]):
+    def __init__(self, columns: Sequence[WantedColumn], *, open_groups: int = 1, threads: int = 1):
         self._columns = tuple(columns)
+        lists = sum(column.is_list for column in columns)
+        per_group = lists - (lists - len(columns)) // _COLUMNS_AT_A_TIME
+        # One group more for each thread: another epoch's, or one that is left for the next.
+        self._streams = SliceStreams(per_group * (open_groups + threads), threads)
         self._footers: dict[str, pq.FileMetaData | SlicedFooter] = {}
         self._versions: dict[str, str | None] = {}
         self._own = threading.local()
@@ -60,7 +72,7 @@ class ArrowReader(Reader):
             num_bytes = 0
         for column in lists:
             values = self._read(group, [column.name]).column(0)
-            yield DecodedColumns((), (_lists(column, values, group.where),), num_bytes)
+            yield DecodedColumns((), (_lists(column, values, group),), num_bytes)
             num_bytes = 0
 
     def _read_flat(
@@ -75,7 +87,7 @@ class ArrowReader(Reader):
             found = dict(zip(table.column_names, table.columns, strict=True))
             for column in columns:
                 if column.name in found:
-                    cells[column.name] = _cells(column, found[column.name], group.where)
+                    cells[column.name] = _cells(column, found[column.name], group)
         return tuple(
             np.full(group.num_rows, constants[column.name])
             if column.name in constants
@@ -84,7 +96,9 @@ class ArrowReader(Reader):
         )
 
     def _read_pages(self, group: RowGroup, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Those of the columns that need no Arrow."""
+        """Those of the columns that need no Arrow; of a slice none, since pages are read whole."""
+        if group.slice:
+            return {}
         with self._errors_translated(group):
             handle = self._handle(group)
             if handle.pages is None:
@@ -103,8 +117,12 @@ class ArrowReader(Reader):
 
     def _read(self, group: RowGroup, names: list[str]) -> pa.Table:
         with self._errors_translated(group):
-            parquet, index = self._handle(group).find(group.index)
-            table = parquet.read_row_group(index, columns=names, use_threads=False)
+            if group.slice and names:
+                opened = partial(self._open, group, streams=True)
+                table = self._streams.take(group, group.slice, names, opened)
+            else:
+                parquet, index = self._handle(group).find(group.index)
+                table = parquet.read_row_group(index, columns=names, use_threads=False)
         if names and table.num_rows != group.num_rows:  # pages may hold fewer than the footer says
             raise _other_rows(table.num_rows, group)
         return table
@@ -130,11 +148,12 @@ class ArrowReader(Reader):
             handle = self._handle(group)
             parquet, index = handle.find(group.index)
             row_group = parquet.metadata.row_group(index)
-        if row_group.num_rows != group.num_rows:
+        if row_group.num_rows != group.group_rows:
             raise _other_rows(row_group.num_rows, group)
         if handle.problem:
             raise DataError(handle.problem, where=group.where, hint=_CHANGED)
-        return sum(row_group.column(n).total_compressed_size for n in handle.column_numbers)
+        size: int = sum(row_group.column(n).total_compressed_size for n in handle.column_numbers)
+        return size * group.num_rows // group.group_rows
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
         """The columns that cannot be read, where others can."""
@@ -162,6 +181,7 @@ class ArrowReader(Reader):
 
         The reader may be used again: it still knows the footers.
         """
+        self._streams.close()
         for files in list(self._open_files):
             files.close()
         self._own = threading.local()
@@ -176,15 +196,19 @@ class ArrowReader(Reader):
         if file not in handles:
             if len(handles) >= _OPEN_FILES_PER_THREAD:
                 handles.popitem(last=False)[1].close()
-            handle = _Handle(file, self._columns_in(group), self._footers.get(file))
-            first = self._versions.setdefault(file, group.version or handle.version)
-            if handle.version is not None and first != handle.version:
-                handle.close()
-                raise another_version(group)
-            handles[file] = handle
-            self._footers[file] = handle.footer
+            handles[file] = self._open(group)
         handles.move_to_end(file)
         return files.switch_to(handles[file])
+
+    def _open(self, group: RowGroup, *, streams: bool = False) -> _Handle:
+        file = group.file
+        handle = _Handle(file, self._columns_in(group), self._footers.get(file), streams)
+        first = self._versions.setdefault(file, group.version or handle.version)
+        if handle.version is not None and first != handle.version:
+            handle.close()
+            raise another_version(group)
+        self._footers[file] = handle.footer
+        return handle
 
 
 class _OpenFiles:
@@ -211,7 +235,7 @@ class _OpenFiles:
 
 
 class _Handle:
-    """An open parquet file, for one thread.
+    """An open parquet file, for one thread, or for a stream of slices.
 
     Attributes:
         footer: What is kept of its footer.
@@ -226,12 +250,14 @@ class _Handle:
         file: str,
         columns: Sequence[WantedColumn],
         footer: pq.FileMetaData | SlicedFooter | None,
+        streams: bool = False,
     ):
         remote = is_remote(file)
         # Arrow opens local files itself and reads them without holding Python's lock.
         self._stream: IO[bytes] | None = open_input(file) if remote else None
         self.version = version_in(getattr(self._stream, "details", None) or {})
         self._file = file
+        self._buffer_bytes = _STREAM_BUFFER_BYTES if streams and not remote else 0
         self._parquet: pq.ParquetFile | None = None
         self._index = -1  # which row group that is of, where the footer is sliced
         self.pages: PagesOfFile | None = None
@@ -290,6 +316,7 @@ class _Handle:
             self._stream or self._file,
             metadata=footer,
             pre_buffer=self._stream is not None,
+            buffer_size=self._buffer_bytes,
             page_checksum_verification=True,
         )
 
@@ -315,7 +342,10 @@ class _Handle:
 
 
 def _other_rows(num_rows: int, group: RowGroup) -> DataError:
-    message = f"the row group has {num_rows} rows, not {group.num_rows} as planned"
+    planned = group.group_rows
+    if group.slice and num_rows < group.num_rows:
+        num_rows += group.first_row  # where its pages end
+    message = f"the row group has {num_rows} rows, not {planned} as planned"
     return DataError(message, where=group.where, hint=_CHANGED)
 
 
@@ -340,9 +370,9 @@ def _column_numbers(metadata: pq.FileMetaData, columns: Sequence[WantedColumn]) 
     ]
 
 
-def _cells(column: WantedColumn, values: pa.ChunkedArray, where: dict[str, object]) -> NDArray[Any]:
+def _cells(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> NDArray[Any]:
     if values.null_count:
-        values = _without_nulls(column, values, where)
+        values = _without_nulls(column, values, group)
     array = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
     cells: NDArray[Any] = _plain(array).to_numpy(zero_copy_only=False)
     return cells
@@ -356,10 +386,10 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _without_nulls(
-    column: WantedColumn, values: pa.ChunkedArray, where: dict[str, object]
+    column: WantedColumn, values: pa.ChunkedArray, group: RowGroup
 ) -> pa.ChunkedArray:
     if column.fill_null is None:
-        raise null_error(column, int(np.flatnonzero(values.is_null().to_numpy())[0]), where)
+        raise null_error(column, int(np.flatnonzero(values.is_null().to_numpy())[0]), group)
     values = pa.chunked_array([_plain(chunk) for chunk in values.chunks])
     kind = _type_with_room(column, values.type)
     return pc.fill_null(values.cast(kind, safe=False), pa.scalar(column.fill_null, kind))
@@ -372,17 +402,17 @@ def _type_with_room(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
     return kind if kind == pa.float64() else pa.float32()
 
 
-def null_error(column: WantedColumn, row: int, where: dict[str, object]) -> DataError:
+def null_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
     """What to raise about the first null of a column without a fill value."""
     return DataError(
         f"column {column.name!r} holds a null",
-        where=where | {"row in the group": row, "column": column.name},
+        where=group.where | {"row in the group": group.first_row + row, "column": column.name},
         hint="Fill the missing values when the table is prepared, or let the loader do it: "
         "fill_null_id for ids, fill_null_value for numbers.",
     )
 
 
-def _lists(column: WantedColumn, values: pa.ChunkedArray, where: dict[str, object]) -> pa.Array:
+def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa.Array:
     """Lists without nulls: a null list is an empty one where nulls are filled."""
     rows = pa.concat_arrays(values.chunks)
     if not pa.types.is_list(rows.type):  # large, or of fixed size
@@ -390,18 +420,18 @@ def _lists(column: WantedColumn, values: pa.ChunkedArray, where: dict[str, objec
     lengths = pc.fill_null(rows.value_lengths(), 0).to_numpy(zero_copy_only=False)
     items = pa.chunked_array([rows.flatten()])
     if rows.null_count and column.fill_null is None:
-        _without_nulls(column, pa.chunked_array([rows]), where)
+        _without_nulls(column, pa.chunked_array([rows]), group)
     if items.null_count and column.fill_null is None:
         row_of_item = np.repeat(np.arange(len(rows)), lengths)
         row = int(row_of_item[np.flatnonzero(items.is_null().to_numpy())[0]])
         raise DataError(
             f"column {column.name!r} holds a list with a null in it",
-            where=where | {"row in the group": row, "column": column.name},
+            where=group.where | {"row in the group": group.first_row + row, "column": column.name},
             hint="Drop or fill it when the table is prepared, or set fill_null_id or "
             "fill_null_value.",
         )
     if items.null_count:
-        items = _without_nulls(column, items, where)
+        items = _without_nulls(column, items, group)
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     flat = items.chunk(0) if items.num_chunks == 1 else pa.concat_arrays(items.chunks)

@@ -102,7 +102,7 @@ def rank_memory(
         "exchanged rows": exchanged_bytes(tables),
         "metrics": 2 * NUM_BINS * 8 + _METRIC_ROW_BYTES * rows,
     }
-    decoding = loader.decode_bytes + loader.order_bytes + loader.schedule_bytes
+    decoding = loader.total_bytes - loader.blocks_bytes
     host = {"batches": batches * block_bytes, "decoding": decoding}
     host["saving"] = saving_bytes(tables)
     if copies:

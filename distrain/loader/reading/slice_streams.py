@@ -1,0 +1,164 @@
+"""Slices of large row groups, decoded one after another by decoders that stay open.
+
+Parquet's pages can only be decoded from the start of a column chunk. So a decoder stays open from
+one slice to the next, and gives each of them once. Any thread may ask for a slice: who finds the
+decoder before the slice decodes what lies between, and keeps what another thread asks for soon.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.partition import RowGroup, Slice
+
+_Key = tuple[str, int, tuple[str, ...]]
+
+
+class OpenFile(Protocol):
+    """A file that a stream has for itself."""
+
+    def find(self, index: int) -> tuple[pq.ParquetFile, int]:
+        """A file whose footer has the row group, and the row group's number in it."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+class SliceStream:
+    """Some columns of a row group, slice after slice.
+
+    Attributes:
+        following: The slice that is decoded next.
+        kept: Slices that were decoded on the way to another one.
+        lock: Held while a thread decodes.
+        is_closed: Whether it gives no more slices.
+    """
+
+    def __init__(self, file: OpenFile, index: int, names: list[str], slice_rows: int):
+        self._file = file
+        self._slice_rows = slice_rows
+        parquet, number = file.find(index)
+        self._batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
+            batch_size=slice_rows, row_groups=[number], columns=names, use_threads=False
+        )
+        self.following = 0
+        self.kept: dict[int, pa.Table] = {}
+        self.lock = threading.Lock()
+        self.is_closed = False
+
+    def can_give(self, number: int) -> bool:
+        """Whether the slice is still to come, or was kept."""
+        return not self.is_closed and (number >= self.following or number in self.kept)
+
+    def take(self, number: int, most_kept: int) -> pa.Table:
+        """The slice; the `most_kept` slices before it stay for other threads."""
+        while self.following <= number:
+            table = self._decode_next()
+            if self.following >= number - most_kept:
+                self.kept[self.following] = table
+            self.following += 1
+        for old in [n for n in self.kept if n < self.following - 1 - most_kept]:
+            del self.kept[old]
+        return self.kept.pop(number)
+
+    def _decode_next(self) -> pa.Table:
+        """The rows of the next slice; fewer where the row group ends."""
+        batches: list[pa.RecordBatch] = []
+        rows = 0
+        # Arrow fills batches to their size but where a row group ends.
+        while rows < self._slice_rows and (batch := next(self._batches, None)) is not None:
+            batches.append(batch)
+            rows += batch.num_rows
+        return pa.Table.from_batches(batches) if batches else pa.table({})
+
+    def close(self) -> None:
+        """Close the file; nobody may be decoding."""
+        self.is_closed = True
+        self._batches = iter(())
+        self.kept.clear()
+        self._file.close()
+
+
+class SliceStreams:
+    """The open streams of a reader, for any number of threads.
+
+    Args:
+        most_streams: How many stay open: those that were used last.
+        threads: How many threads may ask for neighbouring slices at a time.
+    """
+
+    def __init__(self, most_streams: int, threads: int):
+        self._most_streams = most_streams
+        self._most_kept = threads - 1
+        self._streams: list[tuple[_Key, SliceStream]] = []  # those that were used last stand last
+        self._lock = threading.Lock()
+
+    def take(
+        self, group: RowGroup, cut: Slice, names: list[str], open_file: Callable[[], OpenFile]
+    ) -> pa.Table:
+        """The columns of a slice; it has fewer rows than planned where the file has."""
+        while True:
+            key = (group.file, group.index, tuple(names))
+            stream = self._find(key, cut.number) or self._open(key, cut, open_file)
+            with stream.lock:
+                if not stream.can_give(cut.number):
+                    continue  # another thread was faster, or it was closed
+                try:
+                    table = stream.take(cut.number, self._most_kept)
+                except BaseException:
+                    stream.close()  # an iterator that raised is over
+                    raise
+                if stream.following * cut.slice_rows >= cut.group_rows and not stream.kept:
+                    stream.close()
+                return table
+
+    def close(self) -> None:
+        """Close all streams; no thread may be reading."""
+        with self._lock:
+            streams, self._streams = self._streams, []
+        for _, stream in streams:
+            stream.close()
+
+    def _find(self, key: _Key, number: int) -> SliceStream | None:
+        """The stream that is nearest to the slice and not behind it."""
+        with self._lock:
+            self._streams = [entry for entry in self._streams if not entry[1].is_closed]
+            found = [
+                entry for entry in self._streams if entry[0] == key and entry[1].can_give(number)
+            ]
+            if not found:
+                return None
+            best = max(found, key=lambda entry: (number in entry[1].kept, entry[1].following))
+            self._streams.remove(best)
+            self._streams.append(best)
+            return best[1]
+
+    def _open(self, key: _Key, cut: Slice, open_file: Callable[[], OpenFile]) -> SliceStream:
+        with self._lock:
+            # Another thread may have opened it meanwhile; only one that is at its start will do.
+            for other, stream in self._streams:
+                if other == key and not stream.is_closed and stream.following <= cut.number:
+                    return stream
+            while len(self._streams) >= self._most_streams and self._close_oldest():
+                pass
+            stream = SliceStream(open_file(), key[1], list(key[2]), cut.slice_rows)
+            self._streams.append((key, stream))
+            return stream
+
+    def _close_oldest(self) -> bool:
+        for entry in self._streams:
+            if entry[1].lock.acquire(blocking=False):
+                try:
+                    entry[1].close()
+                finally:
+                    entry[1].lock.release()
+                self._streams.remove(entry)
+                return True
+        return False

@@ -1,0 +1,110 @@
+"""Dealing slices of large row groups to lanes, so that few row groups are open at a time.
+
+A slice can only be decoded after those before it, so a lane must not begin inside of a row group,
+as it does where lanes are cut from the epoch's line. Instead, neighbouring lanes form bands. A band
+takes a run, the chunks that follow each other in the same row groups, and gives each chunk to that
+of its lanes that is least far, until the run is over. So a band has one run open, and a rank those
+of its lanes' bands. When no run is left, a band joins another one in its run.
+
+All lanes would come to new chunks at the same step, which is why two lanes share their first chunk,
+each two at another place. A lane's last chunk is cut where the lane is full.
+
+The result depends on the rows of the chunks, the runs, and the lanes; no other number enters.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+LANES_PER_BAND = 3
+"""More lanes in a band: fewer row groups are open, and fewer meet in a batch."""
+
+
+def num_bands(lanes: int) -> int:
+    """Bands of so many neighbouring lanes."""
+    return -(-lanes // LANES_PER_BAND)
+
+
+def deal_runs(
+    runs: Iterable[Sequence[int]], capacities: Sequence[int], bands: int
+) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+    """Deal the chunks of runs to lanes.
+
+    Args:
+        runs: The rows of each chunk of each run; they come to as many as the lanes have in all.
+        capacities: Rows of each lane.
+        bands: How many groups of neighbouring lanes have runs of their own.
+
+    Returns:
+        The order in which chunks are begun, as (run, chunk of the run); and the pieces
+        `[pieces, 5]` of all lanes, as in `Pieces`: chunks are numbered in that order, and the
+        pieces of a lane stand in the order of their rows.
+    """
+    table = _Table(runs, bands)
+    lanes, size = len(capacities), -(-len(capacities) // bands)
+    done = [0] * lanes
+    pieces: list[tuple[int, int, int, int, int]] = []
+
+    def give(lane: int, chunk: int, start: int, stop: int) -> int:
+        rows = min(stop - start, capacities[lane] - done[lane])
+        if rows:
+            pieces.append((lane, chunk, start, start + rows, done[lane]))
+            done[lane] += rows
+        return start + rows
+
+    for lane in range(lanes):
+        if done[lane] or not capacities[lane]:
+            continue
+        chunk, at, stop = table.next_for(lane // size)
+        shared = lane % 2 == 0 and lane + 1 < lanes
+        cut = at + max(1, (stop - at) * (lane + 1) // (2 * lanes)) if shared else stop
+        at = give(lane, chunk, at, cut)
+        at = give(lane + 1, chunk, at, stop) if shared else at
+        table.give_back(lane // size, (chunk, at, stop))
+    # In the order of the epoch's rows, of which lanes give one each in turn.
+    turns = [(done[lane], lane) for lane in range(lanes) if done[lane] < capacities[lane]]
+    heapq.heapify(turns)
+    while turns:
+        _, lane = heapq.heappop(turns)
+        chunk, at, stop = table.next_for(lane // size)
+        table.give_back(lane // size, (chunk, give(lane, chunk, at, stop), stop))
+        if done[lane] < capacities[lane]:
+            heapq.heappush(turns, (done[lane], lane))
+    cells = np.array(pieces, np.int64).reshape(-1, 5)
+    return table.begun, cells[np.argsort(cells[:, 0], kind="stable")]
+
+
+class _Table:
+    """The chunks that are not dealt yet."""
+
+    def __init__(self, runs: Iterable[Sequence[int]], bands: int):
+        self.begun: list[tuple[int, int]] = []
+        self._waiting = deque(
+            deque((number, place, rows) for place, rows in enumerate(run))
+            for number, run in enumerate(runs)
+        )
+        self._open: list[deque[tuple[int, int, int]]] = [deque() for _ in range(bands)]
+        self._rests: list[list[tuple[int, int, int]]] = [[] for _ in range(bands)]
+
+    def next_for(self, band: int) -> tuple[int, int, int]:
+        """The chunk's number, and its first row and one past its last that are not dealt."""
+        if self._rests[band]:
+            return self._rests[band].pop()
+        if not self._open[band]:
+            joined = max(self._open, key=len)
+            self._open[band] = self._waiting.popleft() if self._waiting else joined
+        if not self._open[band]:
+            return next(rests for rests in self._rests if rests).pop()
+        run, place, rows = self._open[band].popleft()
+        self.begun.append((run, place))
+        return len(self.begun) - 1, 0, rows
+
+    def give_back(self, band: int, rest: tuple[int, int, int]) -> None:
+        """What lanes left of a chunk, if anything, is the next that its band deals."""
+        if rest[1] < rest[2]:
+            self._rests[band].append(rest)

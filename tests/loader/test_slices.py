@@ -1,0 +1,304 @@
+"""Large row groups in slices: decoded once, the same batches by all readers, the same errors."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from distrain.batch import Batch
+from distrain.errors import DataError, SpecError
+from distrain.loader import Dataset, Loader
+from distrain.loader.filling import open_groups
+from distrain.loader.packed import pack
+from distrain.loader.reading import slice_streams
+from distrain.loader.reading.arrow import ArrowReader
+from distrain.partition import LARGE_ROWS, Slices
+from distrain.schema import ColumnSchema, Schema, Tags
+
+SIZES = [[90, 61], [20, 70]]
+LARGE = 24  # so slices of at most 6 rows; the third row group is none
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", LARGE)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts streams that were opened, and slices that they decoded."""
+    counts: Counter[str] = Counter()
+    opened, decode = slice_streams.SliceStream.__init__, slice_streams.SliceStream._decode_next
+
+    def counted_open(self: Any, *args: Any) -> None:
+        counts["opened"] += 1
+        opened(self, *args)
+
+    def counted_decode(self: Any) -> Any:
+        counts["decoded"] += 1
+        return decode(self)
+
+    monkeypatch.setattr(slice_streams.SliceStream, "__init__", counted_open)
+    monkeypatch.setattr(slice_streams.SliceStream, "_decode_next", counted_decode)
+    return counts
+
+
+def batches(dataset: Dataset, epoch: int = 0, **options: Any) -> list[Batch]:
+    with (
+        Loader(dataset, **{"batch_size": 16, "lanes": 6, "seed": 3, **options}) as loader,
+        loader.epoch(epoch) as found,
+    ):
+        return list(found)
+
+
+def assert_same(left: list[Batch], right: list[Batch]) -> None:
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        assert torch.equal(a.categorical, b.categorical)
+        assert torch.equal(a.continuous, b.continuous)
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("shuffle", ["chunk", "full", "none"])
+def test_each_slice_is_decoded_once(
+    write_table: Any, schema: Schema, decoded: Counter[str], threads: int, shuffle: str
+) -> None:
+    dataset = Dataset(write_table(SIZES), schema)
+    num_slices = sum(one.slice is not None for one in dataset.slices)
+    assert num_slices == sum(-(-rows // 6) for rows in (90, 61, 70))
+    for epoch in range(2):
+        decoded.clear()
+        found = batches(dataset, epoch, decode_threads=threads, shuffle=shuffle)
+        rows = sorted(row for batch in found for row in batch["C3"].tolist())
+        assert rows == list(range(241))
+        parts = 2  # of the schema's six columns, five at a time
+        assert decoded == {"opened": 3 * parts, "decoded": num_slices * parts}
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_full_shuffle_has_the_order_that_it_has_without_slices(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_table(SIZES)
+    sliced = batches(Dataset(folder, schema), shuffle="full")
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", LARGE_ROWS)
+    assert_same(sliced, batches(Dataset(folder, schema), shuffle="full"))
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_the_cache_and_packed_files_give_the_same_batches(
+    write_table: Any, schema: Schema, tmp_path: Path
+) -> None:
+    dataset = Dataset(write_table(SIZES), schema)
+    expected = batches(dataset)
+    folder = str(tmp_path / "cache")
+    for _ in range(2):
+        assert_same(batches(dataset, cache=folder), expected)
+    entries = len(list(Path(folder).glob("*.parquet")))
+    assert entries == len(dataset.slices)
+    pq.write_table(
+        pa.concat_tables([pq.read_table(f"{tmp_path}/part_{n}.parquet") for n in range(2)]),
+        tmp_path / "whole.parquet",
+    )
+    pack(str(tmp_path / "whole.parquet"), schema, tmp_path / "packed", row_group_rows=100)
+    packed = Dataset(str(tmp_path / "packed"), schema)
+    assert packed.slices.any_large
+    found = {name: batches(packed, reader=name) for name in ("packed", "arrow")}
+    assert_same(found["packed"], found["arrow"])
+    rows = sorted(row for batch in found["packed"] for row in batch["C3"].tolist())
+    assert rows == list(range(241))
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("column", ["C3", "I2"])
+def test_a_flipped_bit_of_a_large_packed_row_group_is_found_before_any_row_of_it_is_used(
+    write_table: Any, schema: Schema, tmp_path: Path, column: str
+) -> None:
+    write_table([[90]])
+    pack(str(tmp_path / "part_0.parquet"), schema, tmp_path / "packed", row_group_rows=100)
+    file = tmp_path / "packed" / "part-00000.parquet"
+    group = pq.read_metadata(file).row_group(0)
+    numbers = {group.column(n).path_in_schema: n for n in range(group.num_columns)}
+    chunk = group.column(numbers[column])
+    content = bytearray(file.read_bytes())
+    content[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 4  # in its last row
+    file.write_bytes(content)
+    dataset = Dataset(str(tmp_path / "packed"), schema)
+    with Loader(dataset, batch_size=2, lanes=1, shuffle="none") as loader:
+        with pytest.raises(DataError, match="checksum is wrong") as caught:
+            next(iter(loader))
+        assert caught.value.where == {"file": str(file), "row group": 0, "column": column}
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize(
+    ("value", "message"), [(None, "'C1' holds a null"), (-1, "id -1 of column 'C1' is not in")]
+)
+def test_an_error_names_the_row_of_the_row_group(
+    write_table: Any, schema: Schema, value: int | None, message: str
+) -> None:
+    ids = [1] * 90
+    ids[52] = value  # type: ignore[call-overload]
+    folder = write_table([[90]], C1=pa.array(ids, pa.int64()))
+    with pytest.raises(DataError, match=message) as caught:
+        batches(Dataset(folder, schema))
+    where = {"row group": 0, "row in the group": 52, "column": "C1"}
+    assert caught.value.where.items() >= where.items()
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_file_that_is_replaced_between_two_slices_is_refused(
+    write_table: Any, schema: Schema, tmp_path: Path
+) -> None:
+    dataset = Dataset(write_table([[90]]), schema)
+    options: dict[str, Any] = {"batch_size": 2, "lanes": 1, "shuffle": "none"}
+    with Loader(dataset, decode_threads=1, prefetch_batches=1, **options) as loader:
+        stream = iter(loader)
+        next(stream)
+        file = tmp_path / "part_0.parquet"
+        copy = tmp_path / "copy"
+        copy.write_bytes(file.read_bytes())
+        copy.rename(file)
+        with pytest.raises(DataError, match="replaced or written to"):
+            list(stream)
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_row_group_with_fewer_rows_than_planned_is_refused(
+    write_table: Any, schema: Schema
+) -> None:
+    dataset = Dataset(write_table([[90]]), schema)
+    last = dataset.slices[len(dataset.slices) - 1]
+    assert last.slice is not None
+    wrong = last.slice._replace(group_rows=93)
+    reader = ArrowReader(dataset.columns)
+    group = type(last)(last.file, last.index, last.num_rows + 3, slice=wrong)
+    with pytest.raises(DataError, match="the row group has 90 rows, not 93 as planned"):
+        reader.read(group)
+    reader.close()
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("fails_at", [2, 9])
+def test_a_slice_is_read_again_where_the_storage_did_not_answer(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    dataset = Dataset(write_table(SIZES), schema)
+    expected = batches(dataset)
+    decode = slice_streams.SliceStream._decode_next
+    calls = 0
+
+    def flaky(self: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            raise TimeoutError(110, "timed out")
+        return decode(self)
+
+    monkeypatch.setattr(slice_streams.SliceStream, "_decode_next", flaky)
+    monkeypatch.setattr("distrain.storage.retrying.FIRST_PAUSE_S", 0.001)
+    assert_same(batches(dataset, decode_threads=1, retry_s=60), expected)
+    assert calls > fails_at
+
+
+def test_slices_that_are_asked_for_in_any_order_are_right(write_table: Any, schema: Schema) -> None:
+    dataset = Dataset(write_table([[90]]), schema)
+    slices = Slices(dataset.table.compact, LARGE)
+    reader = ArrowReader(dataset.columns, open_groups=1, threads=2)
+    numbers = [column.name for column in dataset.columns].index("C3")
+    for place in (3, 2, 4, 14, 0, 13, 14, 1, 1):
+        one = slices[place]
+        found = reader.read(one).cells[numbers]
+        assert found.tolist() == list(range(6 * place, 6 * place + one.num_rows))
+    reader.close()
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_streams_that_stay_open_are_bounded(write_table: Any, schema: Schema) -> None:
+    dataset = Dataset(write_table([[30]] * 9), schema)
+    reader = ArrowReader(dataset.columns, open_groups=2, threads=1)
+    for one in dataset.slices:
+        if one.slice is not None and one.slice.number == 0:
+            reader.read(one)
+            assert len(reader._streams._streams) <= 2 * (2 + 1)
+    reader.close()
+    assert not reader._streams._streams
+
+
+def test_a_rank_has_the_row_groups_of_its_bands_open(
+    write_table: Any, schema: Schema, small_slices: None
+) -> None:
+    dataset = Dataset(write_table([[30]] * 40), schema)
+
+    def opened(num_ranks: int, **options: Any) -> list[int]:
+        return [
+            open_groups(
+                dataset,
+                Loader(dataset, batch_size=9, rank=rank, num_ranks=num_ranks, **options).options,
+            )
+            for rank in range(num_ranks)
+        ]
+
+    assert opened(1) == [8]
+    assert opened(8) == [1] * 8
+    assert opened(2, parts_per_chunk=3) == [12, 12]
+    assert opened(2, shuffle="none") == [1, 1]
+
+
+BIG = Schema(
+    (
+        ColumnSchema("row", tags=(Tags.CATEGORICAL,)),
+        ColumnSchema("x", tags=(Tags.CONTINUOUS,)),
+        ColumnSchema("y", tags=(Tags.TARGET,)),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def a_million_rows(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("large")
+    rows = np.arange(1_000_000, dtype=np.int32)
+    columns = {"row": rows, "x": (rows % 1000).astype(np.float32), "y": (rows % 2).astype("f4")}
+    pq.write_table(pa.table(columns), folder / "a.parquet", row_group_size=1_000_000)
+    return str(folder)
+
+
+def test_a_row_group_of_a_million_rows(a_million_rows: str) -> None:
+    dataset = Dataset(a_million_rows, BIG)
+    assert dataset.slices.rows.tolist() == [32_259] * 30 + [32_230]
+    with Loader(dataset, batch_size=65_536, prefetch_batches=1, decode_threads=1) as loader:
+        with loader.epoch(0) as found:
+            first = next(found)
+            seen = [first["row"].numpy().copy()]
+            # The first batch has rows of twelve slices, and one batch is made ahead.
+            assert loader.stats.row_groups < 31
+            seen += [batch["row"].numpy().copy() for batch in found]
+        rows = np.concatenate(seen)
+        assert len(rows) == 1_000_000
+        assert (np.sort(rows) == np.arange(1_000_000)).all()
+        assert abs(np.corrcoef(rows, np.arange(1_000_000))[0, 1]) < 0.999
+        with loader.epoch(0, start_step=9) as found:
+            assert (next(found)["row"].numpy() == seen[9]).all()
+        memory = loader.memory
+        assert memory.decode_bytes < 32_259 * 3 * 8 + 1
+        assert memory.streams_bytes > 0
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_state_does_not_fit_a_table_whose_slices_are_others(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_table(SIZES)
+    options: dict[str, Any] = {"batch_size": 16, "lanes": 6}
+    state = Loader(Dataset(folder, schema), **options).state_dict()
+    assert state["slices"] == 15 + 11 + 1 + 12
+    Loader(Dataset(folder, schema), **options).load_state_dict(state)
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", 40)
+    with pytest.raises(SpecError, match="slices is 24 here and 39 in the state"):
+        Loader(Dataset(folder, schema), **options).load_state_dict(state)
