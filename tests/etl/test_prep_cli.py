@@ -141,6 +141,16 @@ def test_what_has_drifted_is_warned_of(
     assert "no --workflow, prep fits anew" in told
     assert "--update gives those that are frequent enough an id" in told
     assert len(warnings) == 5, told  # the mean of I3 is that of what fills its gaps
+    learnt = run(*options, "--out", tmp_path / "learnt", "--update")
+    assert "values have no id" not in learnt.output
+    many = b"".join(
+        b"\t".join([*of_line[:15], b"%08x" % place, *of_line[16:]]) + b"\n"
+        for place, of_line in enumerate(fields)
+    )
+    (tmp_path / "third").write_bytes(many)
+    rare = run(tmp_path / "third", *options[1:], "--out", tmp_path / "rare", "--update")
+    assert "C2's values have no id" in rare.output
+    assert "too rare yet: --keep-counts" in rare.output
     wide = run(
         *options, "--out", tmp_path / "wide", "--drift-mean", 1000, "--drift-share", 1, "--json"
     )

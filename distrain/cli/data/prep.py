@@ -297,7 +297,10 @@ def _warn(result: "PrepResult") -> None:
             "rows count twice now; without --update ids come out the same and nothing is counted"
         )
     for one in result.drifted:
-        print_warning(f"warning: {one.split}: {_said(one)}; {_REMEDIES[one.what]}")
+        remedy = _REMEDIES[one.what]
+        if one.what == "unknown_share" and result.new_ids is not None:
+            remedy = "they are too rare yet: --keep-counts adds their counts up over updates"
+        print_warning(f"warning: {one.split}: {_said(one)}; {remedy}")
 
 
 def _said(one: "Drifted") -> str:
