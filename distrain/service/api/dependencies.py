@@ -191,6 +191,18 @@ def caller_now(request: Request, parts: Parts) -> Principal:
     return caller
 
 
+def shown_secret(request: Request) -> tuple[str, str] | None:
+    """The token or session that alone says who calls; `None` where a proxy's headers say it.
+
+    A proxy may send one `Authorization` of its own (`Basic`, say) for all its users.
+    """
+    text = _bearer_text(request)
+    if text is not None:
+        return "token", text
+    cookie = request.cookies.get(COOKIE)
+    return ("session", cookie) if cookie else None
+
+
 def _bearer_text(request: Request) -> str | None:
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     return text.strip() if scheme.lower() == "bearer" else None

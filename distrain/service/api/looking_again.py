@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from distrain.service.access import COOKIE, Action
-from distrain.service.api.dependencies import Parts, caller_now, require, seen_job
+from distrain.service.access import Action
+from distrain.service.api.dependencies import (
+    Parts,
+    caller_now,
+    require,
+    seen_job,
+    shown_secret,
+)
 from distrain.service.api.streams import streams_of
 from distrain.service.values import Job, Principal
 
@@ -39,10 +45,10 @@ async def look_again(request: Request, service: Parts, job_id: str | None) -> St
         job = None if job_id is None else seen_job(service.store, caller, job_id)
         return StillSeen(caller, job)
 
-    shown = request.headers.get("authorization"), request.cookies.get(COOKIE)
-    if shown == (None, None):  # whom a proxy names: by more than these
+    shown = shown_secret(request)
+    if shown is None:  # whom a proxy names: by more than a secret of their own
         return await run_in_threadpool(look)
     looks = streams_of(request.app).looks
-    seen = await looks.get((*shown, job_id), lambda: run_in_threadpool(look))
+    seen = await looks.get((shown, job_id), lambda: run_in_threadpool(look))
     assert isinstance(seen, StillSeen)
     return seen

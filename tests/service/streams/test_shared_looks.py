@@ -3,8 +3,12 @@
 import asyncio
 
 import pytest
+from api_world import api_world
+from fastapi import Request
 
+from distrain.service.api.looking_again import look_again
 from distrain.service.api.streams import SharedLooks
+from distrain.service.settings import Listen, SignOn
 
 
 class Sight:
@@ -53,3 +57,26 @@ def test_a_look_is_forgotten_after_its_time_whatever_it_saw():
         assert await looks.get("key", sight.look) == 2
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("more", [{"authorization": "Basic YTpi"}, {"cookie": "distrain_session="}])
+def test_users_of_one_proxy_share_no_looks(tmp_path, more):
+    """Whatever the proxy sends of its own with each of their requests."""
+    options = {
+        "sign_on": SignOn(user_header="X-User"),
+        "listen": Listen(unix_socket=tmp_path / "socket"),
+    }
+    with api_world(tmp_path, **options) as world:
+
+        def of(user):
+            headers = {"x-user": user, **more}.items()
+            pairs = [(name.encode(), value.encode()) for name, value in headers]
+            server = (str(options["listen"].unix_socket), None)
+            scope = {"type": "http", "app": world.app, "headers": pairs, "server": server}
+            return look_again(Request(scope), world.app.state.parts, None)
+
+        async def story():
+            seen = await asyncio.gather(of("alice"), of("bob"))
+            assert [one.caller.user for one in seen] == ["alice", "bob"]
+
+        asyncio.run(story())
