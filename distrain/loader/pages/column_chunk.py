@@ -99,6 +99,8 @@ class ColumnChunk:
             start = _pages.skip_levels(content, page.num_values, page.levels_bytes)
         self._page, self._left, self._start, self._run = content, page.num_values, start, None
         if page.encoding != _PLAIN:
+            if start >= len(content):
+                raise ValueError("a page of ids ends before their width")
             width = memoryview(content)[start]
             self._run = np.array([start + 1, width, 0, 0, 0, 0], np.int64)
 

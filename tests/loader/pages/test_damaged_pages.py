@@ -82,3 +82,16 @@ def test_with_checksums_no_changed_byte_of_a_page_is_read() -> None:
     assert check(content, footer)
     for at in range(stop - 40, stop):  # in the last page
         assert not check(damaged(content, at, content[at] ^ 1), footer)
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_page_of_ids_that_ends_before_their_width_is_refused(optional: bool) -> None:
+    levels = b"\2\0\0\0" + b"\6\1" if optional else b""
+    size = bytes([len(levels) * 2])  # zigzag
+    header = b"\x15\0\x15" + size + b"\x15" + size  # kind, uncompressed, compressed
+    header += b"\x2c\x15\6\x15\x10\x15\6\x15\6\0\0"  # 3 values, ids, levels in runs
+    from distrain.loader.pages.column_chunk import ColumnChunk
+
+    chunk = ColumnChunk(header + levels, "UNCOMPRESSED", 3, np.dtype(np.int32), optional=optional)
+    with pytest.raises(ValueError, match="before their width"):
+        chunk.read_into(np.empty(3, np.int32))

@@ -62,17 +62,18 @@ def test_a_look_is_forgotten_after_its_time_whatever_it_saw():
 @pytest.mark.parametrize("more", [{"authorization": "Basic YTpi"}, {"cookie": "distrain_session="}])
 def test_users_of_one_proxy_share_no_looks(tmp_path, more):
     """Whatever the proxy sends of its own with each of their requests."""
-    options = {
-        "sign_on": SignOn(user_header="X-User"),
-        "listen": Listen(unix_socket=tmp_path / "socket"),
-    }
-    with api_world(tmp_path, **options) as world:
+    sign_on, socket = SignOn(user_header="X-User"), tmp_path / "socket"
+    with api_world(tmp_path, sign_on=sign_on, listen=Listen(unix_socket=socket)) as world:
 
         def of(user):
             headers = {"x-user": user, **more}.items()
             pairs = [(name.encode(), value.encode()) for name, value in headers]
-            server = (str(options["listen"].unix_socket), None)
-            scope = {"type": "http", "app": world.app, "headers": pairs, "server": server}
+            scope = {
+                "type": "http",
+                "app": world.app,
+                "headers": pairs,
+                "server": (str(socket), None),
+            }
             return look_again(Request(scope), world.app.state.parts, None)
 
         async def story():
