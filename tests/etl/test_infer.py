@@ -125,6 +125,8 @@ def test_columns_left_out_are_named_with_the_reason(shop: Path) -> None:
     for column, reason in reasons.items():
         assert f"{column}: {reason}." in comments
     assert "the first 400 rows of the file" in inferred.text
+    next_command = "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"
+    assert inferred.text.splitlines()[-1] == next_command
 
 
 def test_text_is_looked_through(shop_csv: Path) -> None:

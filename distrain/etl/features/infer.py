@@ -81,7 +81,7 @@ def _document(
     lines = [
         *_comment(
             f"Inferred from {sample.told}: types, missing values and numbers of values are theirs. "
-            "Read it, change it, then run `distrain prep INPUT... --config THIS-FILE --out FOLDER`."
+            "Read it and change it."
         ),
         "version: 1",
         "",
@@ -107,6 +107,7 @@ def _document(
         lines += ["", "# Left out:"]
         for s in left_out:
             lines += _comment(f"{s.facts.name}: {s.left_out}. ({_said(s.facts)})", "", "  ")
+    lines += ["", "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"]
     return "\n".join(lines) + "\n"
 
 
