@@ -86,6 +86,10 @@ class PagesOfFile:
         leaf = self._leaves[name]
         try:
             column = row_group.column(leaf.number)
+            kind, _ = _KINDS.get(column.physical_type, (None, None))
+            # Where a damaged footer gives another type, to ask for statistics ends the process.
+            if kind != pa.from_numpy_dtype(leaf.dtype):
+                return None
             if not _is_known(column, row_group.num_rows):
                 return None
             return column_chunk.ColumnChunk(

@@ -1,13 +1,16 @@
 """Damaged column chunks: never other values than Arrow's, never a value where Arrow refuses."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from page_files import from_arrow, from_pages, opened, same, span_of, written
 
 from distrain.loader.pages import BUILT
+from distrain.loader.pages.pages_of_file import PagesOfFile
 
 pytestmark = pytest.mark.skipif(not BUILT, reason="distrain was built without a compiler")
 
@@ -95,3 +98,20 @@ def test_a_page_of_ids_that_ends_before_their_width_is_refused(optional: bool) -
     chunk = ColumnChunk(header + levels, "UNCOMPRESSED", 3, np.dtype(np.int32), optional=optional)
     with pytest.raises(ValueError, match="before their width"):
         chunk.read_into(np.empty(3, np.int32))
+
+
+def test_a_footer_that_gives_a_chunk_another_type_leaves_the_column_to_arrow(
+    tmp_path: Path,
+) -> None:
+    # pyarrow ends the process where it is asked for the statistics of such a chunk.
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": pa.array(range(100), pa.int32())}), path)
+    content = path.read_bytes()
+    int32_chunk, int64_chunk = b"\x1c\x15\x02\x19", b"\x1c\x15\x04\x19"
+    assert content.count(int32_chunk) == 1
+    path.write_bytes(content.replace(int32_chunk, int64_chunk))
+    with pq.ParquetFile(path) as parquet:
+        pages = PagesOfFile(str(path), parquet, ["a"])
+        assert parquet.metadata.row_group(0).column(0).physical_type == "INT64"
+        assert pages.open(parquet.metadata.row_group(0), "a") is None
+        pages.close()
