@@ -152,6 +152,10 @@ def _spelt(words: _Words) -> np.ndarray[Any, np.dtype[np.uint32]] | None:
 
 MAX_EXAMPLES = 5
 _SHOWN_CHARS = 72
+_NOT_CRITEO = (
+    "Mend the line, or pass --bad-lines skip to leave such lines out. If the file is no log of "
+    "Criteo's, `distrain prep INPUT --infer --out features.yaml` describes its columns."
+)
 _INT64_RANGE = range(-(2**63), 2**63)
 _INT64_DIGITS = 19
 
@@ -288,7 +292,7 @@ def _wrong_field_count(
     wanted = len(RAW_COLUMNS)
     if not content:
         return "empty line", f"the line is empty; it should have {wanted} fields", None
-    hint = None
+    hint: str | None = _NOT_CRITEO
     if found == wanted - 1:
         hint = "Unlabelled test files have 39 fields; prep needs the label as the first of 40."
     for other, name in ((",", "','"), ("\t", "'\\t'")):

@@ -128,7 +128,9 @@ def read_document(
     try:
         return _parse_json(text) if path.suffix == ".json" else parse_yaml(text)
     except ValueError as error:
-        hint = f"Is that the {what}? {writes_one}"
+        hint = f"Mend it there, or is that no {what}? {writes_one}"
+        if r"'\t' that cannot start" in str(error):
+            hint = "YAML is indented with spaces: put them in place of the tabulator."
         raise SpecError(str(error), where=where, hint=hint) from None
 
 
@@ -159,7 +161,8 @@ def parse_yaml(text: str) -> Any:
     except _RepeatedKey:
         raise
     except (yaml.YAMLError, *_UNREADABLE) as error:
-        raise ValueError(f"not YAML: {error}") from None
+        told = str(error).replace('in "<unicode string>", line', "in line")
+        raise ValueError(f"not YAML: {told}") from None
 
 
 def dump_yaml(document: object) -> str:

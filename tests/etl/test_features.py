@@ -508,6 +508,19 @@ def test_all_columns_that_cannot_be_used_are_named(
     assert "neither numbers, texts nor times" in str(where["column nested"])
 
 
+def test_a_delimiter_that_the_text_lacks_and_texts_taken_as_numbers_are_explained(
+    prep: Callable[..., PrepResult], tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(csv_text())
+    with pytest.raises(DataError) as caught:
+        prep(tmp_path / "t.csv", config(columns=TEXT_COLUMNS, format={"delimiter": ";"}))
+    assert "one field with the delimiter ';'" in str(caught.value.hint)
+    columns = {"shop": {"kind": "continuous"}}
+    with pytest.raises(DataError, match="not a number") as caught:
+        prep(tmp_path / "t.csv", config(columns=columns))
+    assert "kind: categorical" in str(caught.value.hint)
+
+
 def changed(number: int, **values: Any) -> list[dict[str, Any]]:
     return [{**r, **values} if n == number else r for n, r in enumerate(ROWS)]
 

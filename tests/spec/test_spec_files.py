@@ -66,6 +66,14 @@ def test_what_cannot_be_read_says_why(tmp_path, name, text, message):
     assert message in refusal(written(tmp_path, text, name))
 
 
+def test_yaml_mistakes_are_told_with_their_line(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        load_spec(written(tmp_path, "data:\n\ttrain: day_0\n"))
+    assert "in line 2, column 1" in caught.value.message
+    assert "unicode string" not in caught.value.message
+    assert "spaces" in str(caught.value.hint)
+
+
 def test_a_missing_file_and_a_folder(tmp_path):
     assert refusal(tmp_path / "none.yaml") == "no such job spec"
     assert refusal(tmp_path) == "cannot read the job spec: Is a directory"

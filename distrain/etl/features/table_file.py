@@ -65,7 +65,10 @@ class TableFile:
         document = features.document
         hint = "Mend the features document, or leave the file out."
         if self.kind == "csv" and len(self.types) == 1 and len(document.inputs) > 1:
-            hint = "Its first line has one field: set format.delimiter."
+            hint = (
+                f"Its first line has one field with the delimiter {self.delimiter!r}: set "
+                "format.delimiter to the one between its columns."
+            )
         where = {"file": self.path, **{f"column {c}": said for c, said in mistakes.items()}}
         if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
             where["columns here"] = _some(self.types)

@@ -62,6 +62,13 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 
+_NO_NUMBER = (
+    "Mend the value; if the column holds categories, say kind: categorical in the features "
+    "document; if the text means a missing value, add it to format.null_values. Of text, "
+    "--bad-lines skip leaves such lines out."
+)
+
+
 def _items(values: pa.Array, column: ColumnSpec, text: FormatSpec | None) -> pa.Array:
     if column.as_ is not None and column.as_ in CALENDAR:
         times = times_of(values, column.epoch, text.timestamp if text else None)
@@ -70,7 +77,10 @@ def _items(values: pa.Array, column: ColumnSpec, text: FormatSpec | None) -> pa.
             return pc.floor(parts).cast(pa.int64())
         return checked_numbers(parts.cast(pa.float64()), column)
     if isinstance(column, ContinuousSpec):
-        numbers = integers_of(values) if column.as_ == "integer" else numbers_of(values, text)
+        if column.as_ == "integer":
+            numbers = integers_of(values)
+        else:
+            numbers = numbers_of(values, text, _NO_NUMBER)
         return checked_numbers(numbers.cast(pa.float64(), safe=False), column)
     if column.as_ == "integer":
         return integers_of(values)
@@ -120,7 +130,9 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     return None
 
 
-def numbers_of(values: pa.Array, text: FormatSpec | None = None) -> pa.Array:
+def numbers_of(
+    values: pa.Array, text: FormatSpec | None = None, hint: str | None = None
+) -> pa.Array:
     """The numbers that values are or spell, float64; truth values are 0 and 1."""
     if not is_text(values.type):
         return values.cast(pa.float64(), safe=False)
@@ -136,7 +148,7 @@ def numbers_of(values: pa.Array, text: FormatSpec | None = None) -> pa.Array:
         lower = pc.utf8_lower(values)
         truth = pc.is_in(lower, value_set=pa.array(["true", "false"], values.type))
         numerals = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(truth, "0", values))
-        return converted(numerals, parse, "not a number")
+        return converted(numerals, parse, "not a number", hint)
 
 
 def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
@@ -164,7 +176,12 @@ def checked_numbers(values: pa.Array, column: ContinuousSpec) -> pa.Array:
     missing = np.isnan(numbers)
     if column.fill is None and missing.any():
         gaps = pc.if_else(pa.array(missing), pa.scalar(None, pa.float64()), values)
-        raise BadValues(places_of(missing), gaps, "and nothing stands for it", "Set its fill.")
+        raise BadValues(
+            places_of(missing),
+            gaps,
+            "and nothing stands for it",
+            "Set its fill in the features document.",
+        )
     low = column.clip is None or column.clip.min is None
     high = column.clip is None or column.clip.max is None
     with np.errstate(invalid="ignore"):
