@@ -302,3 +302,18 @@ def test_a_state_does_not_fit_a_table_whose_slices_are_others(
     monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", 40)
     with pytest.raises(SpecError, match="slices is 24 here and 39 in the state"):
         Loader(Dataset(folder, schema), **options).load_state_dict(state)
+
+
+def test_a_slice_waits_for_its_thread_however_late_that_is(
+    write_table: Any, schema: Schema, decoded: Counter[str]
+) -> None:
+    dataset = Dataset(write_table([[90]]), schema)
+    slices = Slices(dataset.table.compact, LARGE)
+    reader = ArrowReader(dataset.columns, open_groups=1, threads=4)
+    numbers = [column.name for column in dataset.columns].index("C3")
+    for place in (3, 0, 4, 5, 6, 8, 9, 10, 11, 12, 1, 2, 7, 13, 14):  # 1, 2 and 7 are late
+        found = reader.read(slices[place]).cells[numbers]
+        assert found.tolist() == list(range(6 * place, 6 * place + 6))
+    assert decoded == {"opened": 2, "decoded": 2 * 15}  # of five columns, and of one
+    assert not [s for _, s in reader._streams._streams if not s.is_closed]
+    reader.close()

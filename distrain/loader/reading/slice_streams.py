@@ -58,15 +58,20 @@ class SliceStream:
         return not self.is_closed and (number >= self.following or number in self.kept)
 
     def take(self, number: int, most_kept: int) -> pa.Table:
-        """The slice; the `most_kept` slices before it stay for other threads."""
+        """The slice; `most_kept` of those before it, the last ones, stay for other threads.
+
+        A slice is passed over where the thread that was given it is late, however late that is. So
+        no more are waited for than there are other threads, and older ones are never asked for.
+        """
         while self.following <= number:
             table = self._decode_next()
             if self.following >= number - most_kept:
                 self.kept[self.following] = table
             self.following += 1
-        for old in [n for n in self.kept if n < self.following - 1 - most_kept]:
+        found = self.kept.pop(number)
+        for old in sorted(self.kept)[: max(0, len(self.kept) - most_kept)]:
             del self.kept[old]
-        return self.kept.pop(number)
+        return found
 
     def _decode_next(self) -> pa.Table:
         """The rows of the next slice; fewer where the row group ends."""
@@ -142,9 +147,8 @@ class SliceStreams:
 
     def _open(self, key: _Key, cut: Slice, open_file: Callable[[], OpenFile]) -> SliceStream:
         with self._lock:
-            # Another thread may have opened it meanwhile; only one that is at its start will do.
-            for other, stream in self._streams:
-                if other == key and not stream.is_closed and stream.following <= cut.number:
+            for other, stream in self._streams:  # another thread may have opened it meanwhile
+                if other == key and stream.can_give(cut.number):
                     return stream
             while len(self._streams) >= self._most_streams and self._close_oldest():
                 pass
