@@ -1,5 +1,6 @@
 """Large row groups in slices: decoded once, the same batches by all readers, the same errors."""
 
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from distrain.errors import DataError, SpecError
 from distrain.loader import Dataset, Loader
 from distrain.loader.filling import open_groups
 from distrain.loader.packed import pack
+from distrain.loader.pages import BUILT, PagesOfFile
 from distrain.loader.reading import slice_streams
 from distrain.loader.reading.arrow import ArrowReader
 from distrain.partition import LARGE_ROWS, Slices
@@ -317,3 +319,76 @@ def test_a_slice_waits_for_its_thread_however_late_that_is(
     assert decoded == {"opened": 2, "decoded": 2 * 15}  # of five columns, and of one
     assert not [s for _, s in reader._streams._streams if not s.is_closed]
     reader.close()
+
+
+def with_small_pages(folder: str) -> Path:
+    """The file `part_0` anew, as one row group whose pages hold 8 rows each."""
+    path = Path(folder) / "part_0.parquet"
+    pq.write_table(
+        pq.read_table(path), path, write_statistics=False, data_page_size=8, write_batch_size=8,
+        write_page_checksum=True,
+    )  # fmt: skip
+    return path
+
+
+@pytest.mark.skipif(not BUILT, reason="distrain was built without a compiler")
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pages_below_arrow_give_the_same_slices_also_where_arrow_takes_over(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    ids = pa.array([None if row in (52, 77) else row for row in range(90)], pa.int32())
+    others = pa.array([None if row == 89 else row % 5 for row in range(90)], pa.int32())
+    file = with_small_pages(write_table([[90]], C1=ids, C2=others))
+    dataset = Dataset(file, schema, fill_null_id=3)
+    began: list[list[str]] = []
+    begin = slice_streams.SliceStream._begin
+
+    def noted(self: Any, names: list[str]) -> Any:
+        began.append([*names, self.following] if hasattr(self, "following") else names)
+        return begin(self, names)
+
+    monkeypatch.setattr(slice_streams.SliceStream, "_begin", noted)
+    found = batches(dataset, decode_threads=threads)
+    # C3 is uint16, which Arrow reads from the start; pages of the others end at their first null.
+    assert sorted(map(str, began)) == ["['C1', 8]", "['C2', 14]", "['C3']"]
+    monkeypatch.setenv("DISTRAIN_PAGES", "0")
+    assert_same(batches(dataset, decode_threads=threads), found)
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("pages", ["0", "1"])
+def test_a_damaged_page_behind_good_slices_is_told_with_its_column(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch, pages: str
+) -> None:
+    monkeypatch.setenv("DISTRAIN_PAGES", pages)
+    path = with_small_pages(write_table([[90]]))
+    chunk = pq.read_metadata(path).row_group(0).column(1)  # I1
+    content = bytearray(path.read_bytes())
+    content[chunk.dictionary_page_offset + chunk.total_compressed_size - 2] ^= 1  # its last page
+    path.write_bytes(content)
+    with Loader(Dataset(path, schema), batch_size=6, lanes=1, shuffle="none") as loader:
+        with pytest.raises(DataError, match="could not read a row group") as caught:
+            list(loader)
+        assert caught.value.where["column"] == "I1"
+        assert loader.stats.batches >= 1
+
+
+@pytest.mark.skipif(not BUILT, reason="distrain was built without a compiler")
+def test_a_stream_of_pages_does_not_hold_the_column_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    rows = np.arange(400_000)
+    pq.write_table(pa.table({"a": rows}), path, use_dictionary=False, compression="none",
+                   data_page_size=32 << 10)  # fmt: skip
+    values = np.empty(1_000, np.int64)
+    with pq.ParquetFile(path) as parquet:
+        pages = PagesOfFile(str(path), parquet, ["a"])
+        tracemalloc.start()
+        chunk = pages.open(parquet.metadata.row_group(0), "a", page_by_page=True)
+        assert chunk is not None
+        chunk.read_into(values)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (values == rows[:1_000]).all()
+        assert held < rows.nbytes / 20
+        pages.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ class ColumnChunk:
         num_values: Rows of the row group.
         dtype: int32, int64, float32 or float64, as the file has it.
         optional: Whether it may hold nulls, which are refused where there are any.
+        read_again: Gives bytes of the chunk by their start and count. With it, pages are read when
+            they are decoded, and `chunk` is not kept.
 
     Attributes:
         dtype: As given.
@@ -60,8 +62,10 @@ class ColumnChunk:
         dtype: np.dtype[Any],
         *,
         optional: bool,
+        read_again: Callable[[int, int], bytes] | None = None,
     ):
         self._chunk = memoryview(chunk)
+        self._read_again: Callable[[int, int], bytes] | None = None
         self._codec = codec
         self._pyarrow_codec = pa.Codec(_PYARROW_CODECS[codec]) if codec in _PYARROW_CODECS else None
         self.dtype = dtype
@@ -73,6 +77,8 @@ class ColumnChunk:
             # A copy, since a page may begin at any byte of the chunk.
             entries = np.frombuffer(self._content(first), dtype, first.num_values)
             self._dictionary = np.require(entries, requirements="A")
+        if read_again is not None:
+            self._read_again, self._chunk = read_again, memoryview(b"")
         self._pages: Iterator[_Page] = iter(pages)
         self._page: Any = b""
         self._left = 0  # values left in that page
@@ -113,7 +119,10 @@ class ColumnChunk:
 
     def _content(self, page: _Page) -> Any:
         """A page's bytes: levels, then values."""
-        raw = self._chunk[page.start : page.start + page.compressed]
+        if self._read_again is not None:
+            raw = memoryview(self._read_again(page.start, page.compressed))
+        else:
+            raw = self._chunk[page.start : page.start + page.compressed]
         if page.checksum >= 0 and _pages.checksum(raw) != page.checksum:
             raise ValueError("a page's checksum is wrong")
         if self._codec == "UNCOMPRESSED" or not page.is_compressed:

@@ -79,8 +79,13 @@ class PagesOfFile:
             return None
         return values
 
-    def open(self, row_group: pq.RowGroupMetaData, name: str) -> ColumnChunk | None:
-        """A column of a row group, of which rows can be read; `None` if Arrow has to read it."""
+    def open(
+        self, row_group: pq.RowGroupMetaData, name: str, *, page_by_page: bool = False
+    ) -> ColumnChunk | None:
+        """A column of a row group, of which rows can be read; `None` if Arrow has to read it.
+
+        With `page_by_page` it holds no more than a page at a time, and reads the file again.
+        """
         if name not in self._leaves or name in self._refused:
             return None
         leaf = self._leaves[name]
@@ -92,31 +97,41 @@ class PagesOfFile:
                 return None
             if not _is_known(column, row_group.num_rows):
                 return None
+            start, count = self._span_of(column)
             return column_chunk.ColumnChunk(
-                self._bytes_of(column),
+                self._bytes_at(start, count),
                 column.compression,
                 row_group.num_rows,
                 leaf.dtype,
                 optional=leaf.optional,
+                read_again=(lambda at, n: self._bytes_at(start + at, n)) if page_by_page else None,
             )
         except (ValueError, OSError, pa.ArrowException):
             self._refused.add(name)
             return None
 
-    def _bytes_of(self, column: pq.ColumnChunkMetaData) -> bytes:
-        if self._descriptor < 0:
-            self._descriptor = os.open(self._file, os.O_RDONLY)
-            self._num_bytes = os.fstat(self._descriptor).st_size
+    def _span_of(self, column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+        """Where a column chunk starts in the file, and how long it is."""
+        self._open_file()
         start, count = column.data_page_offset, column.total_compressed_size
         first = column.dictionary_page_offset
         if first is not None and 0 < first < start:
             start = first
         if start < 0 or not 0 <= count <= self._num_bytes - start:
             raise ValueError("a column chunk lies beyond its file")
+        return start, count
+
+    def _bytes_at(self, start: int, count: int) -> bytes:
+        self._open_file()
         found = os.pread(self._descriptor, count, start)
         if len(found) != count:
             raise ValueError("a column chunk ends early")
         return found
+
+    def _open_file(self) -> None:
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._file, os.O_RDONLY)
+            self._num_bytes = os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
         """Close the file; it is opened again if need be."""

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrain.loader.pages import PagesOfFile
 from distrain.partition import RowGroup, Slice
 
 _Key = tuple[str, int, tuple[str, ...]]
 
 
 class OpenFile(Protocol):
-    """A file that a stream has for itself."""
+    """A file that a stream has for itself.
+
+    Attributes:
+        pages: What decodes some of its columns without Arrow, if anything.
+    """
+
+    pages: PagesOfFile | None
 
     def find(self, index: int) -> tuple[pq.ParquetFile, int]:
         """A file whose footer has the row group, and the row group's number in it."""
@@ -43,15 +51,32 @@ class SliceStream:
 
     def __init__(self, file: OpenFile, index: int, names: list[str], slice_rows: int):
         self._file = file
+        self._index = index
+        self._names = names
         self._slice_rows = slice_rows
         parquet, number = file.find(index)
-        self._batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
-            batch_size=slice_rows, row_groups=[number], columns=names, use_threads=False
-        )
+        row_group = parquet.metadata.row_group(number)
+        self._rows = row_group.num_rows
+        opened: dict[str, Any] = {}
+        if file.pages is not None:
+            opened = {n: file.pages.open(row_group, n, page_by_page=True) for n in names}
+        self._chunks = {name: chunk for name, chunk in opened.items() if chunk is not None}
+        self._batches: list[tuple[list[str], Iterator[pa.RecordBatch]]] = []
+        if left := [name for name in names if name not in self._chunks]:
+            self._begin(left)
         self.following = 0
         self.kept: dict[int, pa.Table] = {}
         self.lock = threading.Lock()
         self.is_closed = False
+
+    def _begin(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        """Let Arrow decode some columns, from the row group's first row on."""
+        parquet, number = self._file.find(self._index)
+        batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
+            batch_size=self._slice_rows, row_groups=[number], columns=names, use_threads=False
+        )
+        self._batches.append((names, batches))
+        return batches
 
     def can_give(self, number: int) -> bool:
         """Whether the slice is still to come, or was kept."""
@@ -75,18 +100,47 @@ class SliceStream:
 
     def _decode_next(self) -> pa.Table:
         """The rows of the next slice; fewer where the row group ends."""
-        batches: list[pa.RecordBatch] = []
+        columns: dict[str, pa.Array | pa.ChunkedArray] = self._from_pages()
+        for names, batches in self._batches:
+            found = self._next_rows(batches)
+            columns.update(zip(names, found.columns, strict=bool(found.columns)))
+        # A column whose pages end early ends the slice, which its reader refuses.
+        rows = min((len(column) for column in columns.values()), default=0)
+        if len(columns) < len(self._names):
+            rows = 0
+        cells = {name: columns[name][:rows] for name in self._names if name in columns}
+        return pa.table(cells)
+
+    def _from_pages(self) -> dict[str, Any]:
+        """The next rows of the columns that are decoded without Arrow."""
+        rows = max(0, min(self._slice_rows, self._rows - self.following * self._slice_rows))
+        columns: dict[str, Any] = {}
+        for name, chunk in list(self._chunks.items()):
+            values = np.empty(rows, chunk.dtype)
+            try:
+                chunk.read_into(values)
+            except (ValueError, OSError, pa.ArrowException):  # Arrow says what it is
+                del self._chunks[name]
+                batches = self._begin([name])
+                for _ in range(self.following):
+                    self._next_rows(batches)
+            else:
+                columns[name] = pa.array(values)
+        return columns
+
+    def _next_rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+        found: list[pa.RecordBatch] = []
         rows = 0
         # Arrow fills batches to their size but where a row group ends.
-        while rows < self._slice_rows and (batch := next(self._batches, None)) is not None:
-            batches.append(batch)
+        while rows < self._slice_rows and (batch := next(batches, None)) is not None:
+            found.append(batch)
             rows += batch.num_rows
-        return pa.Table.from_batches(batches) if batches else pa.table({})
+        return pa.Table.from_batches(found) if found else pa.table({})
 
     def close(self) -> None:
         """Close the file; nobody may be decoding."""
         self.is_closed = True
-        self._batches = iter(())
+        self._batches, self._chunks = [], {}
         self.kept.clear()
         self._file.close()
 
