@@ -96,7 +96,7 @@ class ArrowReader(Reader):
         )
 
     def _read_pages(self, group: RowGroup, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Those of the columns that need no Arrow; of a slice none, since pages are read whole."""
+        """Those of the columns that need no Arrow; of a slice none: its stream has them."""
         if group.slice:
             return {}
         with self._errors_translated(group):
