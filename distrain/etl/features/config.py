@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from distrain.etl.features.document import FeatureDocument, mistakes_between_key
 from distrain.etl.operators import Categorify, Clip, FillMissing, LogOp, Normalize, Operator
 from distrain.etl.workflow import Workflow
 from distrain.spec import dump_yaml, explain_all, plain, read_document
-from distrain.storage import whole_file
+from distrain.storage import is_remote, whole_file
 
 FEATURES_FILE = "features.yaml"
 _WRITES_ONE = "`distrain prep --infer INPUT --out features.yaml` writes one."
@@ -41,11 +42,17 @@ class FeatureConfig:
             SpecError: It is missing or not YAML, or has mistakes; all are listed.
         """
         document = read_document(Path(path), "features document", _WRITES_ONE)
-        return cls.parse(document, source=str(path))
+        return cls.parse(document, source=str(path), folder=Path(path).parent)
 
     @classmethod
-    def parse(cls, document: object, *, source: str | None = None) -> FeatureConfig:
+    def parse(
+        cls, document: object, *, source: str | None = None, folder: Path | None = None
+    ) -> FeatureConfig:
         """Check a plain document.
+
+        Args:
+            source: The file that it was read from, for errors.
+            folder: Where the side tables' paths begin; the working directory if `None`.
 
         Raises:
             SpecError: It has mistakes; all are listed, each with its path.
@@ -61,7 +68,7 @@ class FeatureConfig:
             )
         try:
             content = plain(document)
-            return cls(FeatureDocument.model_validate(content))
+            return cls(_with_absolute_joins(FeatureDocument.model_validate(content), folder))
         except RecursionError:
             raise SpecError("the features document is nested too deeply", where=where) from None
         except ValidationError as error:
@@ -97,6 +104,18 @@ class FeatureConfig:
         return Workflow(
             tuple(ColumnGroup(tuple(n), _operators(columns[n[0]])) for n in groups.values())
         )
+
+
+def _with_absolute_joins(document: FeatureDocument, folder: Path | None) -> FeatureDocument:
+    """Workers and later runs have other working directories."""
+    base = (folder or Path()).absolute()
+    joins = tuple(
+        join
+        if is_remote(join.file)
+        else join.model_copy(update={"file": os.path.normpath(base / join.file)})
+        for join in document.joins
+    )
+    return document.model_copy(update={"joins": joins}) if joins else document
 
 
 def _settings(column: ColumnSpec) -> tuple[Any, ...]:

@@ -167,6 +167,45 @@ class FormatSpec(Section):
         return self
 
 
+def _one_name(value: object) -> object:
+    if isinstance(value, str):
+        return {value: value}
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return {name: name for name in value}
+    return value
+
+
+def _or_names(schema: dict[str, Any]) -> None:
+    mapping = {key: schema.pop(key) for key in ("type", "additionalProperties", "minProperties")}
+    mapping |= {"propertyNames": schema.pop("propertyNames")} if "propertyNames" in schema else {}
+    names = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+    schema["anyOf"] = [{"type": "string", "minLength": 1}, names, mapping]
+
+
+Names = Annotated[dict[ColumnName, ColumnName], BeforeValidator(_one_name)]
+
+
+class JoinSpec(Section):
+    """A small table whose columns rows get by their keys; missing values where it has no row."""
+
+    file: str = Field(
+        min_length=1,
+        description="CSV, JSON lines or parquet; a path is found from this document's folder.",
+    )
+    key: Names = Field(
+        min_length=1,
+        description="A column's name, several, or the side table's name of each by the name that "
+        "rows have it under. Values are compared as texts; a key stands in one row.",
+        json_schema_extra=_or_names,
+    )
+    columns: Names = Field(
+        min_length=1,
+        description="What rows get: a name, several, or the side table's name by a new one.",
+        json_schema_extra=_or_names,
+    )
+    format: FormatSpec = FormatSpec()
+
+
 class FeatureDocument(Section):
     """What a table's columns are, and which of its rows are for validation."""
 
@@ -178,16 +217,27 @@ class FeatureDocument(Section):
         None, description="Which rows are for validation; null: none, or what the command says."
     )
     format: FormatSpec = FormatSpec()
+    joins: tuple[JoinSpec, ...] = Field(
+        (), description="Side tables, joined in this order; their columns are as the table's own."
+    )
+    partitions: dict[ColumnName, Literal["text", "integer"]] = Field(
+        {},
+        description="What the values of hive folders are (`day=2024-05-01/`); those left out are "
+        "integers where all folders hold whole numbers of 32 bits, else texts.",
+    )
     columns: dict[ColumnName, Column] = Field(
         min_length=1, description="The features, by the name that they are written under."
     )
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The input's columns that are read, each once."""
+        """The table's columns that are read, each once, without those of side tables."""
         split = getattr(self.split, "column", None)
         sources = [column.source or name for name, column in self.columns.items()]
-        return tuple(dict.fromkeys([self.target.column, *([split] if split else []), *sources]))
+        wanted = [self.target.column, *([split] if split else []), *sources]
+        wanted += [name for join in self.joins for name in join.key]
+        joined = {name for join in self.joins for name in join.columns}
+        return tuple(name for name in dict.fromkeys(wanted) if name not in joined)
 
     @model_validator(mode="after")
     def _consistent(self) -> FeatureDocument:
@@ -195,6 +245,7 @@ class FeatureDocument(Section):
         target = None if self.target.is_feature else self.target.column
         mistakes = [*_bad_names(sources), *_leaks(sources, target)]
         mistakes += _unequal_domains(self.columns)
+        mistakes += _crossed_joins(self.joins)
         if mistakes:
             raise ValueError("\n".join(mistakes))
         return self
@@ -236,6 +287,26 @@ def _leaks(sources: Mapping[str, str], target: object) -> list[str]:
         for name, source in sources.items()
         if source == target
     ]
+
+
+def _crossed_joins(joins: tuple[JoinSpec, ...]) -> list[str]:
+    found = []
+    brought: dict[str, int] = {}
+    for place, join in enumerate(joins):
+        for name in join.columns:
+            if name in brought:
+                found.append(
+                    f"joins.{place}.columns: joins.{brought[name]} brings {name!r} too; rename "
+                    f"one: columns: {{NEW: {join.columns[name]}}}"
+                )
+            brought.setdefault(name, place)
+    for place, join in enumerate(joins):
+        found += [
+            f"joins.{place}.key: {name!r} comes from joins.{brought[name]}, which is not before it"
+            for name in join.key
+            if brought.get(name, -1) >= place
+        ]
+    return found
 
 
 def _unequal_domains(columns: Mapping[str, ColumnSpec]) -> list[str]:

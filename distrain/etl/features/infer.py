@@ -55,10 +55,10 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         DataError: A file cannot be read, or no column is left to learn from.
     """
     sample = sampled(files, most_rows)
-    columns = [facts_of(name, sample.table[name].combine_chunks()) for name in sample.file.types]
+    columns = [facts_of(name, sample.table[name].combine_chunks()) for name in sample.file.columns]
     target = target_of(columns)
     suggestions = [
-        suggestion_of(facts, sample.file.is_typed)
+        suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
         if facts.name != target.column
     ]

@@ -10,8 +10,10 @@ from pathlib import Path
 from distrain.errors import DataError, InputError
 from distrain.etl.features.config import FEATURES_FILE, FeatureConfig
 from distrain.etl.features.document import FractionSplit, RowsSplit
+from distrain.etl.features.joins import SideTable, side_tables
+from distrain.etl.features.partitions import Values, partitions_of
 from distrain.etl.features.staging import StagedTable, TableTask, stage_table_rows
-from distrain.etl.features.table_file import TableFile, look_at
+from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
 from distrain.etl.parts import Part
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, parts_of_row_groups, same_in_all
@@ -65,8 +67,11 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
 
 def check_tables(files: Sequence[InputFile], features: FeatureConfig) -> None:
     """Raise a `DataError` if one of the first files lacks columns, before a cluster is started."""
-    for file in files[:_LOOKED_AT_FIRST]:
-        look_at(file.path, file.size_bytes, features.document.format).check(features)
+    document = features.document
+    joined = _brought(side_tables(document.joins))
+    folders = partitions_of([file.path for file in files], document.partitions)
+    for file, values in list(zip(files, folders, strict=True))[:_LOOKED_AT_FIRST]:
+        _checked_look(file.path, file.size_bytes, features, values, joined)
 
 
 def save_features(features: FeatureConfig, workflow_folder: Path) -> None:
@@ -83,7 +88,13 @@ def read_tables(
     on_progress: Callable[[int, int, int], None],
 ) -> ReadInputs:
     """Stage all rows, in input order; the arguments are those of `read_inputs`."""
-    looks = [(file.path, file.size_bytes, features) for file in files]
+    sides = side_tables(features.document.joins)
+    digests, joined = tuple(side.digest for side in sides), _brought(sides)
+    folders = partitions_of([file.path for file in files], features.document.partitions)
+    looks = [
+        (file.path, file.size_bytes, features, values, joined)
+        for file, values in zip(files, folders, strict=True)
+    ]
     found: list[TableFile] = runner.run("look", _checked_look, looks)
     hint = "Say in the features document what is made of the values: as: text, or as: integer."
     types = same_in_all([(file.path, file.category_types(features)) for file in found], hint)
@@ -99,6 +110,7 @@ def read_tables(
             request.skip_bad_lines,
             request.block_bytes,
             f"{staging}/{number:05d}-{place:05d}",
+            digests,
         )
         for number, file in enumerate(found)
         for place, rows in enumerate(_rows_of_tasks(file, request))
@@ -119,10 +131,21 @@ def read_tables(
     return _with_split(read, valid, features)
 
 
-def _checked_look(path: str, size_bytes: int, features: FeatureConfig) -> TableFile:
+def _checked_look(
+    path: str,
+    size_bytes: int,
+    features: FeatureConfig,
+    folders: Values,
+    joined: dict[str, AddedColumn],
+) -> TableFile:
     file = look_at(path, size_bytes, features.document.format)
+    file = replace(file, folders=folders, joined=joined)
     file.check(features)
     return file
+
+
+def _brought(sides: Sequence[SideTable]) -> dict[str, AddedColumn]:
+    return {name: column for side in sides for name, column in side.columns.items()}
 
 
 def _rows_of_tasks(file: TableFile, request: PrepRequest) -> Sequence[TextRange | Part]:

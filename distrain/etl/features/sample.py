@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
 from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.partitions import partitions_of, with_partitions
 from distrain.etl.features.table_file import TableFile, look_at
 from distrain.etl.features.text_rows import TornLines, parse_block, without_header
 from distrain.etl.features.values import flat
@@ -47,21 +48,25 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
     """
     step = -(-len(files) // _MOST_FILES)
     chosen = files[::step]
+    folders = partitions_of([file.path for file in files], {})[::step]
     text = FormatSpec()
     first = look_at(chosen[0].path, chosen[0].size_bytes, text)
     if not first.is_typed and not _is_utf8(first):
         text = FormatSpec(encoding="latin-1")
     tables = []
-    for chosen_file in chosen:
+    first = replace(first, folders=folders[0])
+    for chosen_file, values in zip(chosen, folders, strict=True):
         file = look_at(chosen_file.path, chosen_file.size_bytes, text)
-        lacking = [name for name in first.types if name not in file.types]
+        file = replace(file, folders=values)
+        lacking = [name for name in first.columns if name not in file.columns]
         if lacking and file.kind != "jsonl":
             raise DataError(
                 f"a table without the columns {', '.join(lacking[:5])} of an earlier file",
                 where={"file": file.path, "earlier file": first.path},
                 hint="Infer from files of one table.",
             )
-        tables.append(_rows(file, text, list(first.types), max(1, most_rows // len(chosen))))
+        rows = _rows(file, text, list(first.types), max(1, most_rows // len(chosen)))
+        tables.append(with_partitions(rows, values).select(list(first.columns)))
     table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if not table.num_rows:
         raise DataError("the inputs hold no rows", where={"file": first.path})

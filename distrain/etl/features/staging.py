@@ -16,6 +16,8 @@ from distrain.errors import DataError
 from distrain.etl.features.bad_values import BadValues, Places, converted
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.joins import same_side_tables
+from distrain.etl.features.partitions import with_partitions
 from distrain.etl.features.rows import Mask, labels_of, validation_mask
 from distrain.etl.features.table_file import TableFile
 from distrain.etl.features.text_rows import (
@@ -45,6 +47,7 @@ class TableTask:
         skip_bad_lines: Leave bad lines of text out, rather than stop at the first.
         block_bytes: Text that is parsed at once.
         stem: How the names of the staging files begin.
+        side_digests: Of the side tables that rows are joined with.
     """
 
     file: TableFile
@@ -54,6 +57,12 @@ class TableTask:
     skip_bad_lines: bool
     block_bytes: int
     stem: str
+    side_digests: tuple[str, ...] = ()
+
+    @property
+    def read_columns(self) -> list[str]:
+        """What is read of the file."""
+        return [name for name in self.features.document.inputs if name in self.file.types]
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ def stage_table_rows(task: TableTask) -> StagedTable:
         DataError: A value, or a line, that cannot be used.
     """
     if isinstance(task.rows, Part):
-        table = read_part(task.rows, task.features.document.inputs)
+        table = read_part(task.rows, task.read_columns)
         with located(task.rows):
             try:
                 staged, mask = _staged(table, task, None)
@@ -132,7 +141,7 @@ def _parsed(
         return line.at(task.file.path, lines_before + count_lines_before(text)).error()
 
     try:
-        rows = parse_block(block, task.file, layout, task.features.document.inputs)
+        rows = parse_block(block, task.file, layout, task.read_columns)
     except TornLines as torn:
         raise stop(torn.line) from None
     bad = list(rows.bad)
@@ -174,24 +183,28 @@ def _of_typed(found: _BadColumn) -> DataError:
 
 
 def _staged(
-    table: pa.Table, task: TableTask, text: FormatSpec | None
+    table: pa.Table, task: TableTask, layout: FormatSpec | None
 ) -> tuple[pa.Table, Mask | None]:
     document = task.features.document
+    table = with_partitions(table, task.file.folders)
 
-    def of(column: str, make: Callable[[pa.Array], Any]) -> Any:
+    def of(column: str, make: Callable[..., Any]) -> Any:
         try:
-            return make(_without_bytes(table[column]))
+            return make(_without_bytes(table[column]), text=task.file.text_of(column, layout))
         except BadValues as bad:
             raise _BadColumn(column, bad) from None
 
-    made = {LABEL: of(document.target.column, lambda v: labels_of(v, document.target, text))}
+    for side in same_side_tables(document.joins, task.side_digests):
+        found = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
+        for name in found.column_names:
+            table = table.append_column(name, found[name])
+    made = {LABEL: of(document.target.column, lambda v, text: labels_of(v, document.target, text))}
     mask = None
     split = document.split
     if split is not None and split.by in ("time", "hash", "column"):
-        mask = of(split.column, lambda v: validation_mask(v, split, text))
+        mask = of(split.column, lambda v, text: validation_mask(v, split, text))
     for name, column in document.columns.items():
-        make = partial(staged_values, column=column, text=text)
-        values = of(column.source or name, make)
+        values = of(column.source or name, partial(staged_values, column=column))
         if name in task.lists and not holds_lists(values.type):  # all are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values

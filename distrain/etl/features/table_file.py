@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from distrain.errors import DataError
 from distrain.etl.features.columns import CategoricalSpec, ColumnSpec
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.partitions import Values
 from distrain.etl.features.rows import mistake_of_split, mistake_of_target
 from distrain.etl.features.values import mistake_of_type, staged_type
 from distrain.etl.lists import holds_lists
@@ -31,6 +32,19 @@ _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
 @dataclass(frozen=True)
+class AddedColumn:
+    """A column that rows have from elsewhere than their file.
+
+    Attributes:
+        dtype: Its type.
+        text: How its texts are laid out; `None` if its values have types.
+    """
+
+    dtype: pa.DataType
+    text: FormatSpec | None = None
+
+
+@dataclass(frozen=True)
 class TableFile:
     """A file with a table.
 
@@ -42,6 +56,8 @@ class TableFile:
         delimiter: Between fields of CSV.
         row_groups: The rows of each row group of parquet.
         size_bytes: The file's size.
+        folders: The columns in the names of its folders; those of the file itself come first.
+        joined: The columns that side tables bring.
     """
 
     path: str
@@ -51,6 +67,28 @@ class TableFile:
     delimiter: str
     row_groups: tuple[int, ...] = ()
     size_bytes: int = 0
+    folders: Values = field(default_factory=dict)
+    joined: Mapping[str, AddedColumn] = field(default_factory=dict)
+
+    @cached_property
+    def added(self) -> dict[str, AddedColumn]:
+        """The columns that are not in the file."""
+        own = self.types
+        from_folders = {n: AddedColumn(v.type) for n, v in self.folders.items() if n not in own}
+        return {**from_folders, **self.joined}
+
+    @cached_property
+    def columns(self) -> dict[str, pa.DataType]:
+        """The type of each column that its rows have."""
+        return {**self.types, **{name: column.dtype for name, column in self.added.items()}}
+
+    def text_of(self, column: str, layout: FormatSpec | None) -> FormatSpec | None:
+        """How a column's texts are laid out, where the file's are as `layout` says."""
+        return self.added[column].text if column in self.added else layout
+
+    def has_types_in(self, column: str) -> bool:
+        """Whether the column's type says what it holds."""
+        return self.added[column].text is None if column in self.added else self.is_typed
 
     @property
     def is_typed(self) -> bool:
@@ -71,7 +109,7 @@ class TableFile:
             )
         where = {"file": self.path, **{f"column {c}": said for c, said in mistakes.items()}}
         if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
-            where["columns here"] = _some(self.types)
+            where["columns here"] = _some(self.columns)
         raise DataError(
             f"{len(mistakes)} of {len(document.inputs)} columns cannot be used",
             where=where,
@@ -81,16 +119,16 @@ class TableFile:
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
         """`int64` or `string`, by categorical column."""
         return {
-            name: staged_type(_of_item(self.types[column.source or name]), column, self.is_typed)
+            name: staged_type(_of_item(self.columns[source]), column, self.has_types_in(source))
             for name, column in features.document.columns.items()
-            if isinstance(column, CategoricalSpec)
+            if isinstance(column, CategoricalSpec) and (source := column.source or name)
         }
 
     def shapes(self, features: FeatureConfig) -> dict[str, str]:
         """`lists` or `single values`, by column; without those of which nothing is known."""
         found = {}
         for name, column in features.document.columns.items():
-            dtype = self.types[column.source or name]
+            dtype = self.columns[column.source or name]
             if holds_lists(dtype) or column.separator is not None:
                 found[name] = "lists"
             elif not pa.types.is_null(dtype):
@@ -110,7 +148,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec) -> TableFile:
             schema = file.schema_arrow
             rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
         _refuse_repeats(path, schema.names)
-        types = {field.name: field.type for field in schema}
+        types = {column.name: column.type for column in schema}
         return TableFile(path, PARQUET, None, types, "", rows, size_bytes)
     lines = _first_lines(path, codec, text.encoding)
     kind = _kind(path, lines, text)
@@ -237,12 +275,24 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         checks.append((column, lambda dtype: mistake_of_split(dtype, split)))  # type: ignore[arg-type]
     for name, spec in document.columns.items():
         checks.append((spec.source or name, partial(_of_column, column=spec)))
+    for join in document.joins:
+        checks += [(name, _of_key) for name in join.key]
+        for name in join.columns:
+            if name in file.types or name in file.folders:
+                yield name, f"here already, and {join.file} brings one; rename it in joins.columns"
+    for name in document.partitions:
+        if name not in file.folders:
+            yield name, f"in partitions, but no folder of the file is named {name}=..."
     for name, mistake_of in checks:
-        if name not in file.types:
-            near = get_close_matches(name, file.types, n=1, cutoff=0.5)
+        if name not in file.columns:
+            near = get_close_matches(name, file.columns, n=1, cutoff=0.5)
             yield name, f"missing; did you mean {near[0]!r}?" if near else "missing"
-        elif file.is_typed and (mistake := mistake_of(_plain(file.types[name]))):
+        elif file.has_types_in(name) and (mistake := mistake_of(_plain(file.columns[name]))):
             yield name, mistake
+
+
+def _of_key(dtype: pa.DataType) -> str | None:
+    return f"{dtype}, not single values, which keys are" if pa.types.is_nested(dtype) else None
 
 
 def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:

@@ -1,0 +1,88 @@
+"""Hive folders: columns whose values stand in the names of folders, `day=2024-05-01/`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from distrain.errors import DataError
+
+MISSING = "__HIVE_DEFAULT_PARTITION__"
+_WHOLE = re.compile(r"-?[0-9]+")
+_INT32 = range(-(2**31), 2**31)
+_INT64 = range(-(2**63), 2**63)
+
+Values = Mapping[str, Any]
+"""The `pyarrow.Scalar` of each column of one file's folders."""
+
+
+def folder_values(path: str) -> dict[str, str | None]:
+    """The columns in a path's folders, as texts.
+
+    >>> folder_values("clicks/day=2024-05-01/shop=a%20b/part-0.parquet")
+    {'day': '2024-05-01', 'shop': 'a b'}
+    >>> folder_values("clicks/shop=__HIVE_DEFAULT_PARTITION__/part-0.csv")
+    {'shop': None}
+    """
+    found: dict[str, str | None] = {}
+    for folder in path.split("/")[:-1]:
+        name, sign, value = folder.partition("=")
+        if sign and name:
+            found[unquote(name)] = None if value == MISSING else unquote(value)
+    return found
+
+
+def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values]:
+    """The columns in the folders of each file, typed alike in all.
+
+    Whole numbers of 32 bits in all folders are integers, anything else is text, as in
+    `pyarrow.dataset`; `types` says otherwise: `text` or `integer`, by column.
+
+    Raises:
+        DataError: A folder that should hold an integer does not.
+    """
+    texts = [folder_values(path) for path in paths]
+    held: dict[str, set[str]] = {}
+    for values in texts:
+        for name, value in values.items():
+            held.setdefault(name, set()).update([] if value is None else [value])
+    whole = {
+        name
+        for name, values in held.items()
+        if types.get(name) == "integer" or (name not in types and _are_whole(values, _INT32))
+    }
+    for name in sorted(whole & set(types)):
+        bad = sorted(value for value in held[name] if not _are_whole({value}, _INT64))
+        if bad:
+            raise DataError(
+                f"the folder {name}={bad[0]} holds no whole number",
+                where={"file": paths[[values.get(name) for values in texts].index(bad[0])]},
+                hint=f"Leave partitions.{name} out of the features document, or set it to text.",
+            )
+    return [
+        {
+            name: pa.scalar(int(value), pa.int64())
+            if name in whole and value is not None
+            else pa.scalar(value, pa.int64() if name in whole else pa.string())
+            for name, value in values.items()
+        }
+        for values in texts
+    ]
+
+
+def _are_whole(values: set[str], bounds: range) -> bool:
+    if not values:
+        return False
+    return all(_WHOLE.fullmatch(value) and int(value) in bounds for value in values)
+
+
+def with_partitions(table: pa.Table, values: Values) -> pa.Table:
+    """The table with the columns that stand in its file's folders."""
+    for name, value in values.items():
+        if name not in table.column_names:
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
+    return table
