@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from distrain.loader.dataset import Dataset
 from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_bytes_of
 from distrain.loader.options import LoaderOptions
+from distrain.loader.pages import codec_bytes
 from distrain.partition import column_of_leaf
 from distrain.storage import open_input
 from distrain.wording import byte_size
@@ -97,8 +98,8 @@ def _file_summary(file: str, flat: set[str], lists: set[str]) -> _FileSummary:
         for index in range(footer.num_row_groups):
             chunks = [footer.row_group(index).column(number) for number in used]
             group_bytes.append(sum(chunk.total_compressed_size for chunk in chunks))
-            for chunk in chunks:
-                codecs[chunk.compression] += chunk.total_compressed_size
+        for of_group in codec_bytes(handle, used):
+            codecs.update(of_group)
     absent = len(flat - types.keys())  # folders' names give these, as 8 bytes a row
     row_bytes = 8 * absent + sum(_BYTES_OF_TYPE.get(kind, 8) for kind in types.values())
     wide = {name for name, kind in types.items() if kind == "INT64"}

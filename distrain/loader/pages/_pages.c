@@ -10,14 +10,18 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "_pages_headers.h"
-#include "_pages_values.h"
-#include "_pages_bytes.h"
-
 static PyObject *raise_problem(const char *problem) {
     PyErr_SetString(PyExc_ValueError, problem);
     return NULL;
 }
+
+#include "_pages_headers.h"
+#include "_pages_footer.h"
+#include "_pages_values.h"
+#include "_pages_bytes.h"
+
+/* Grows with every change of what Python calls here: kernel_version.py has the same number. */
+#define VERSION 2
 
 static PyObject *as_tuple(const Page *page, Py_ssize_t start) {
     return Py_BuildValue("(LLLnLLLLL)", (long long)page->kind, (long long)page->encoding,
@@ -206,6 +210,8 @@ static PyObject *lz4(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
+    {"row_groups", row_groups, METH_O, row_groups_doc},
+    {"chunks", chunks, METH_O, chunks_doc},
     {"headers", headers, METH_VARARGS, headers_doc},
     {"skip_levels", skip_levels, METH_VARARGS, skip_levels_doc},
     {"lookup", lookup_ids, METH_VARARGS, lookup_doc},
@@ -221,5 +227,8 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__pages(void) {
     make_checksum_tables();
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made && PyModule_AddIntConstant(made, "VERSION", VERSION))
+        Py_CLEAR(made);
+    return made;
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,17 +16,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from distrain.loader.pages.footer import (
+    CODECS,
+    IS_BUILT,
+    ChunkFacts,
+    chunks_of,
+    read_row_groups,
+)
+
 if TYPE_CHECKING:
     from distrain.loader.pages.column_chunk import ColumnChunk
 
-try:
+if IS_BUILT:
     from distrain.loader.pages import column_chunk
-except ImportError:  # built without a compiler
-    BUILT = False
-else:
-    BUILT = sys.byteorder == "little"
 
-_ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"}
+BUILT = IS_BUILT and sys.byteorder == "little"
+
+# PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED and RLE_DICTIONARY
+_ENCODINGS = sum(1 << number for number in (0, 2, 3, 4, 8))
+_TYPES = {1: "INT32", 2: "INT64", 4: "FLOAT", 5: "DOUBLE"}
 _KINDS: dict[str, tuple[pa.DataType, np.dtype[Any]]] = {
     "INT32": (pa.int32(), np.dtype(np.int32)),
     "INT64": (pa.int64(), np.dtype(np.int64)),
@@ -40,6 +48,7 @@ class _Leaf(NamedTuple):
 
     name: str
     number: int
+    physical: str
     dtype: np.dtype[Any]
     optional: bool
 
@@ -56,22 +65,34 @@ class PagesOfFile:
         file: Its path; it is opened when a chunk is first read.
         parquet: The same file, open in Arrow.
         names: The columns that may be read.
+        span: Where a row group's part of the footer begins and ends in the file; without it the
+            whole footer is read again and held.
     """
 
-    def __init__(self, file: str, parquet: pq.ParquetFile, names: Iterable[str]):
+    def __init__(
+        self,
+        file: str,
+        parquet: pq.ParquetFile,
+        names: Iterable[str],
+        span: Callable[[int], tuple[int, int]] | None = None,
+    ):
         self._file = file
+        self._span = span
         self._descriptor = -1
         self._num_bytes = 0
         # Files of a table have the same columns, and a rank may have hundreds open.
         self._leaves = _shared(_leaves(parquet, names)) if is_enabled() else {}
+        self._num_columns = parquet.metadata.num_columns
         self._refused: set[str] = set()
+        self._footer: list[memoryview] | None = None
+        self._latest: tuple[int, list[ChunkFacts]] = (-1, [])
 
-    def read(self, row_group: pq.RowGroupMetaData, name: str) -> NDArray[Any] | None:
-        """A column of a row group; `None` if Arrow has to read it."""
-        chunk = self.open(row_group, name)
+    def read(self, index: int, num_rows: int, name: str) -> NDArray[Any] | None:
+        """A column of a row group of so many rows; `None` if Arrow has to read it."""
+        chunk = self.open(index, num_rows, name)
         if chunk is None:
             return None
-        values = np.empty(row_group.num_rows, chunk.dtype)
+        values = np.empty(num_rows, chunk.dtype)
         try:
             chunk.read_into(values)
         except (ValueError, OSError, pa.ArrowException):
@@ -80,7 +101,7 @@ class PagesOfFile:
         return values
 
     def open(
-        self, row_group: pq.RowGroupMetaData, name: str, *, page_by_page: bool = False
+        self, index: int, num_rows: int, name: str, *, page_by_page: bool = False
     ) -> ColumnChunk | None:
         """A column of a row group, of which rows can be read; `None` if Arrow has to read it.
 
@@ -90,18 +111,14 @@ class PagesOfFile:
             return None
         leaf = self._leaves[name]
         try:
-            column = row_group.column(leaf.number)
-            kind, _ = _KINDS.get(column.physical_type, (None, None))
-            # Where a damaged footer gives another type, to ask for statistics ends the process.
-            if kind != pa.from_numpy_dtype(leaf.dtype):
+            facts = self._facts(index)[leaf.number]
+            if not _is_known(facts, leaf, num_rows):
                 return None
-            if not _is_known(column, row_group.num_rows):
-                return None
-            start, count = self._span_of(column)
+            start, count = self._span_of(facts)
             return column_chunk.ColumnChunk(
                 self._bytes_at(start, count),
-                column.compression,
-                row_group.num_rows,
+                CODECS[facts.codec],
+                num_rows,
                 leaf.dtype,
                 optional=leaf.optional,
                 read_again=(lambda at, n: self._bytes_at(start + at, n)) if page_by_page else None,
@@ -110,13 +127,28 @@ class PagesOfFile:
             self._refused.add(name)
             return None
 
-    def _span_of(self, column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    def _facts(self, index: int) -> list[ChunkFacts]:
+        """The column chunks of a row group."""
+        if self._latest[0] != index:
+            if self._span is not None:
+                begin, end = self._span(index)
+                found = chunks_of(self._bytes_at(begin, end - begin))
+            else:
+                if self._footer is None:
+                    with open(self._file, "rb") as handle:
+                        self._footer = read_row_groups(handle)
+                found = chunks_of(self._footer[index]) if index < len(self._footer) else []
+            if len(found) != self._num_columns:
+                raise ValueError("a row group has another number of columns")
+            self._latest = (index, found)
+        return self._latest[1]
+
+    def _span_of(self, facts: ChunkFacts) -> tuple[int, int]:
         """Where a column chunk starts in the file, and how long it is."""
         self._open_file()
-        start, count = column.data_page_offset, column.total_compressed_size
-        first = column.dictionary_page_offset
-        if first is not None and 0 < first < start:
-            start = first
+        start, count = facts.data_page, facts.num_bytes
+        if 0 < facts.dictionary_page < start:
+            start = facts.dictionary_page
         if start < 0 or not 0 <= count <= self._num_bytes - start:
             raise ValueError("a column chunk lies beyond its file")
         return start, count
@@ -156,7 +188,8 @@ def _leaves(parquet: pq.ParquetFile, names: Iterable[str]) -> tuple[_Leaf, ...]:
         if name in seen:  # two columns of one name: Arrow knows what that means
             found.pop(name, None)
         elif is_flat and dtype is not None and types.get(name) == kind:
-            found[name] = _Leaf(name, number, dtype, leaf.max_definition_level == 1)
+            is_optional = leaf.max_definition_level == 1
+            found[name] = _Leaf(name, number, leaf.physical_type, dtype, is_optional)
         seen.add(name)
     return tuple(found.values())
 
@@ -166,11 +199,11 @@ def _shared(leaves: tuple[_Leaf, ...]) -> dict[str, _Leaf]:
     return {leaf.name: leaf for leaf in leaves}
 
 
-def _is_known(column: pq.ColumnChunkMetaData, num_rows: int) -> bool:
+def _is_known(facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> bool:
     """Whether a chunk is worth trying, as far as its metadata tells."""
-    if column.num_values != num_rows or column.file_path or not num_rows:
+    if facts.num_values != num_rows or facts.is_elsewhere or not num_rows:
         return False
-    if column.compression not in column_chunk.CODECS or not _ENCODINGS.issuperset(column.encodings):
+    if _TYPES.get(facts.type) != leaf.physical or facts.nulls > 0:
         return False
-    statistics = column.statistics if column.is_stats_set else None
-    return statistics is None or not statistics.has_null_count or statistics.null_count == 0
+    codec = CODECS[facts.codec] if 0 <= facts.codec < len(CODECS) else ""
+    return codec in column_chunk.CODECS and not facts.encodings & ~_ENCODINGS

@@ -103,11 +103,8 @@ class ArrowReader(Reader):
             handle = self._handle(group)
             if handle.pages is None:
                 return {}
-            parquet, index = handle.find(group.index)
-            row_group = parquet.metadata.row_group(index)
-            if row_group.num_rows != group.num_rows:
-                return {}
-            found = {name: handle.pages.read(row_group, name) for name in names}
+            pages = handle.pages
+            found = {name: pages.read(group.index, group.num_rows, name) for name in names}
         return {name: values for name, values in found.items() if values is not None}
 
     def _columns_in(self, group: RowGroup) -> list[WantedColumn]:
@@ -273,7 +270,8 @@ class _Handle:
         self.column_numbers = _column_numbers(parquet.metadata, columns)
         if not remote:
             flat = [column.name for column in columns if not column.is_list]
-            self.pages = PagesOfFile(file, parquet, flat)
+            span = footer.span if isinstance(footer, SlicedFooter) else None
+            self.pages = PagesOfFile(file, parquet, flat, span)
 
     def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
         self._parquet = self._open(None)

@@ -55,11 +55,11 @@ class SliceStream:
         self._names = names
         self._slice_rows = slice_rows
         parquet, number = file.find(index)
-        row_group = parquet.metadata.row_group(number)
-        self._rows = row_group.num_rows
+        self._rows = parquet.metadata.row_group(number).num_rows
         opened: dict[str, Any] = {}
         if file.pages is not None:
-            opened = {n: file.pages.open(row_group, n, page_by_page=True) for n in names}
+            pages = file.pages
+            opened = {n: pages.open(index, self._rows, n, page_by_page=True) for n in names}
         self._chunks = {name: chunk for name, chunk in opened.items() if chunk is not None}
         self._batches: list[tuple[list[str], Iterator[pa.RecordBatch]]] = []
         if left := [name for name in names if name not in self._chunks]:

@@ -1,5 +1,7 @@
 """Damaged column chunks: never other values than Arrow's, never a value where Arrow refuses."""
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from page_files import from_arrow, from_pages, opened, same, span_of, written
 
-from distrain.loader.pages import BUILT
-from distrain.loader.pages.pages_of_file import PagesOfFile
+from distrain.errors import DataError
+from distrain.loader import Dataset, Loader, footer_summary
+from distrain.loader.pages import BUILT, PagesOfFile
+from distrain.loader.pages.footer import (
+    CODECS,
+    KERNEL_VERSION,
+    check_kernel,
+    chunks_of,
+    read_row_groups,
+)
+from distrain.schema import ColumnSchema, Schema, Tags
 
 pytestmark = pytest.mark.skipif(not BUILT, reason="distrain was built without a compiler")
 
@@ -100,18 +111,89 @@ def test_a_page_of_ids_that_ends_before_their_width_is_refused(optional: bool) -
         chunk.read_into(np.empty(3, np.int32))
 
 
+INT32_CHUNK = b"\x1c\x15\x02\x19"  # how its metadata begins: type 1
+SNAPPY_OF_A = b"\x18\x01a\x15\x02"  # its path, then its codec
+
+
+def changed(path: Path, part: bytes, other: bytes) -> None:
+    content = path.read_bytes()
+    assert content.count(part) == 1
+    path.write_bytes(content.replace(part, other))
+
+
 def test_a_footer_that_gives_a_chunk_another_type_leaves_the_column_to_arrow(
     tmp_path: Path,
 ) -> None:
     # pyarrow ends the process where it is asked for the statistics of such a chunk.
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": pa.array(range(100), pa.int32())}), path)
-    content = path.read_bytes()
-    int32_chunk, int64_chunk = b"\x1c\x15\x02\x19", b"\x1c\x15\x04\x19"
-    assert content.count(int32_chunk) == 1
-    path.write_bytes(content.replace(int32_chunk, int64_chunk))
+    changed(path, INT32_CHUNK, b"\x1c\x15\x04\x19")
     with pq.ParquetFile(path) as parquet:
         pages = PagesOfFile(str(path), parquet, ["a"])
         assert parquet.metadata.row_group(0).column(0).physical_type == "INT64"
-        assert pages.open(parquet.metadata.row_group(0), "a") is None
+        assert pages.open(0, 100, "a") is None
         pages.close()
+
+
+@pytest.mark.parametrize("codec", [3, 5, 8, 9, 60])
+def test_a_codec_that_does_not_exist_is_an_error_that_names_file_and_column(
+    tmp_path: Path, codec: int
+) -> None:
+    # pyarrow ends the process where it is asked for the name of such a codec.
+    path = tmp_path / "rows.parquet"
+    columns = {"a": pa.array(range(100), pa.int32()), "label": pa.array([0.0] * 100, pa.float32())}
+    pq.write_table(pa.table(columns), path)
+    changed(path, SNAPPY_OF_A, SNAPPY_OF_A[:-1] + bytes([2 * codec]))
+    label = ColumnSchema("label", "float32", (Tags.TARGET,))
+    ids = ColumnSchema("a", "int32", (Tags.CATEGORICAL,), cardinality=1000)
+    dataset = Dataset(path, Schema((label, ids)))
+    loader = Loader(dataset, batch_size=50, lanes=1)
+    with loader, pytest.raises(DataError, match="could not read a row group") as caught:
+        next(iter(loader))
+    assert caught.value.where["file"] == str(path)
+    assert caught.value.where["column"] == "a"
+    assert "LZ4" not in footer_summary(dataset).codec_bytes
+
+
+def test_every_changed_byte_of_a_footer_is_read_right_or_left_to_arrow() -> None:
+    table = pa.table({"a": pa.array(range(100), pa.int32()), "b": pa.array([1.5] * 100)})
+    content = written(table, row_group_size=40)
+    length = int.from_bytes(content[-8:-4], "little")
+    footer = content[-8 - length : -8]
+    found = [chunks_of(part) for part in row_groups_of(content)]
+    arrow = opened(content).metadata
+    for group, chunks in enumerate(found):
+        for number, facts in enumerate(chunks):
+            column = arrow.row_group(group).column(number)
+            assert facts.num_values == column.num_values
+            assert facts.num_bytes == column.total_compressed_size
+            assert facts.data_page == column.data_page_offset
+            assert facts.dictionary_page == column.dictionary_page_offset
+            assert CODECS[facts.codec] == column.compression
+            assert facts.nulls == column.statistics.null_count
+            assert not facts.is_elsewhere
+    refused = 0
+    for at in range(length):
+        for change in (1, 0x80, 0xFF):
+            changed_footer = damaged(footer, at, footer[at] ^ change)
+            try:
+                for part in row_groups_of(content[: -8 - length] + changed_footer + content[-8:]):
+                    chunks_of(part)
+            except ValueError:
+                refused += 1
+    assert refused > length // 3
+    for cut in range(length):
+        with contextlib.suppress(ValueError):
+            for part in row_groups_of(footer[:cut] + cut.to_bytes(4, "little") + b"PAR1"):
+                chunks_of(part)
+
+
+def row_groups_of(content: bytes) -> list[memoryview]:
+    return read_row_groups(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("version", [None, KERNEL_VERSION - 1, KERNEL_VERSION + 1])
+def test_a_kernel_that_was_built_from_other_sources_says_so(version: int | None) -> None:
+    with pytest.raises(ImportError, match="build_ext --inplace"):
+        check_kernel(version)
+    check_kernel(KERNEL_VERSION)

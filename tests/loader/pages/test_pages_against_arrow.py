@@ -109,8 +109,8 @@ def read_by_file(path: Path, table: pa.Table, **options: Any) -> dict[str, Any]:
     pq.write_table(table, path, **options)
     with pq.ParquetFile(path) as parquet:
         pages = PagesOfFile(str(path), parquet, table.column_names)
-        row_group = parquet.metadata.row_group(0)
-        found = {name: pages.read(row_group, name) for name in table.column_names}
+        rows = parquet.metadata.row_group(0).num_rows
+        found = {name: pages.read(0, rows, name) for name in table.column_names}
         pages.close()
     return found
 
@@ -156,7 +156,7 @@ def test_an_empty_row_group_is_left_to_arrow(tmp_path: Path) -> None:
     with pq.ParquetFile(path) as parquet:
         assert parquet.num_row_groups == 1
         pages = PagesOfFile(str(path), parquet, ["x"])
-        assert pages.read(parquet.metadata.row_group(0), "x") is None
+        assert pages.read(0, 0, "x") is None
 
 
 SCHEMA = Schema(

@@ -1,0 +1,119 @@
+"""What the footer of a parquet file says about its column chunks, without Arrow.
+
+pyarrow ends the process where it is asked for a codec that does not exist, as damaged footers have.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Collection
+from typing import IO, NamedTuple
+
+try:
+    from distrain.loader.pages import _pages
+except ImportError:  # built without a compiler
+    IS_BUILT = False
+else:
+    IS_BUILT = True
+
+KERNEL_VERSION = 2
+"""That of the C code that these Python files call; `_pages.c` has the same number."""
+
+CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")
+"""By their numbers; LZ4 is what parquet calls LZ4_RAW, as in pyarrow."""
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8  # the footer's length, and the magic word
+
+
+def check_kernel(version: int | None) -> None:
+    """Refuse C code that was built from other sources than these.
+
+    Raises:
+        ImportError: It is of another version; a later error would name the files that it reads.
+    """
+    if version != KERNEL_VERSION:
+        raise ImportError(
+            f"distrain/loader/pages/_pages is of version {version}, and its Python code of version "
+            f"{KERNEL_VERSION}: it was built before the code was changed. Build it again: "
+            "`python setup.py build_ext --inplace` in a checkout, else install distrain again."
+        )
+
+
+if IS_BUILT:
+    check_kernel(getattr(_pages, "VERSION", None))
+
+
+class ChunkFacts(NamedTuple):
+    """A column chunk as the footer has it; -1 for what it does not tell.
+
+    Attributes:
+        type: The number of its physical type.
+        codec: A number, in `CODECS` if it is known.
+        num_values: Its values and nulls.
+        num_bytes: Compressed.
+        data_page: Where its first data page begins in the file.
+        dictionary_page: Where its dictionary begins in the file, before the data pages.
+        nulls: How many there are.
+        encodings: A bit for the number of each.
+        is_elsewhere: Whether it lies in another file or is encrypted.
+    """
+
+    type: int
+    codec: int
+    num_values: int
+    num_bytes: int
+    data_page: int
+    dictionary_page: int
+    nulls: int
+    encodings: int
+    is_elsewhere: int
+
+
+def chunks_of(row_group: bytes | memoryview) -> list[ChunkFacts]:
+    """The column chunks of a row group, from its part of a footer.
+
+    Raises:
+        ValueError: It is damaged, or laid out as it is not known here.
+    """
+    return [ChunkFacts(*facts) for facts in _pages.chunks(row_group)]
+
+
+def read_row_groups(handle: IO[bytes]) -> list[memoryview]:
+    """Each row group's part of the footer of an open file.
+
+    Raises:
+        ValueError: As `chunks_of`.
+    """
+    end = handle.seek(0, 2) - _TAIL_BYTES
+    handle.seek(max(0, end))
+    tail = handle.read(_TAIL_BYTES)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > end:
+        raise ValueError("the file does not end with a footer")
+    handle.seek(end - length)
+    footer = memoryview(handle.read(length))
+    bounds = _pages.row_groups(footer)
+    return [footer[a:b] for a, b in itertools.pairwise(bounds)]
+
+
+def codec_bytes(handle: IO[bytes], columns: Collection[int]) -> list[Counter[str]]:
+    """Compressed bytes of some leaf columns by codec, for each row group of an open file.
+
+    Empty where no compiler built this, or the footer is laid out as it is not known here.
+    """
+    if not IS_BUILT:
+        return []
+    found: list[Counter[str]] = []
+    try:
+        for part in read_row_groups(handle):
+            chunks = chunks_of(part)
+            sizes: Counter[str] = Counter()
+            for facts in (chunks[number] for number in columns if number < len(chunks)):
+                if 0 <= facts.codec < len(CODECS):
+                    sizes[CODECS[facts.codec]] += facts.num_bytes
+            found.append(sizes)
+    except ValueError:
+        return []
+    return found
