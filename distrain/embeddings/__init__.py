@@ -10,6 +10,7 @@ The looked-up values are leaves of the autograd graph, so the tables need no gra
 Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
 """
 
+from distrain.embeddings.all_to_all import all_to_all
 from distrain.embeddings.canonical import CanonicalTensor, canonical_state, canonical_weights
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.embeddings.columns import Combiner, TableColumn, first_of_tables
@@ -34,6 +35,7 @@ __all__ = [
     "TableColumn",
     "TouchedRows",
     "Traffic",
+    "all_to_all",
     "canonical_state",
     "canonical_weights",
     "empty",

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from distrain.embeddings.all_to_all import Arrival, all_to_all, begin_all_to_all
+
 
 @dataclass(frozen=True)
 class Peers:
@@ -91,9 +93,7 @@ class Peers:
         """Begin an `exchange_rows`; `arrived` ends it."""
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         sent = rows.contiguous()
-        work = dist.all_to_all_single(
-            received, sent, list(receive), list(send), group=self.group, async_op=True
-        )
+        work = begin_all_to_all(received, sent, receive, send, self.group)
         return Arriving(received, sent, work)
 
     def begin_gather(self, rows: Tensor, most: int) -> "Arriving":
@@ -150,12 +150,14 @@ class Peers:
         receive: list[int] | None = None,
         send: list[int] | None = None,
     ) -> None:
-        if not self.on_host:
-            dist.all_to_all_single(received, rows, receive, send, group=self.group)
-            return
-        arrived = torch.empty_like(received, device="cpu")
-        dist.all_to_all_single(arrived, rows.cpu(), receive, send, group=self.group)
-        received.copy_(arrived)
+        sent = rows.cpu() if self.on_host else rows
+        arrived = torch.empty_like(received, device="cpu") if self.on_host else received
+        if receive is None or send is None:  # few bytes, for which one operation is enough
+            dist.all_to_all_single(arrived, sent, group=self.group)
+        else:
+            all_to_all(arrived, sent, receive, send, self.group)
+        if self.on_host:
+            received.copy_(arrived)
 
 
 def all_gather_flat(
@@ -176,7 +178,7 @@ class Arriving(NamedTuple):
 
     received: Tensor
     sent: Tensor
-    work: dist.Work | None
+    work: Arrival | None
 
 
 def _padded(rows: Tensor, length: int) -> Tensor:

@@ -55,8 +55,8 @@ def test_links_have_their_cap_and_nodes_inside_have_none(hosts: Hosts, tmp_path:
     # cap. On a quiet machine the links measure 0.95 to 0.97 of it.
     for link in (f"link {a} > {b}", f"link {b} > {a}"):
         assert 0.5 * CAP < best(found["link", link]) < 1.15 * CAP
-    # gloo does not always fill both directions of a connection at once.
-    assert 0.2 * CAP < best(found["all_to_all.off_node", "2 nodes"]) < 1.15 * CAP
+    # Half of it is what taking turns on the connection would give.
+    assert 0.6 * CAP < best(found["all_to_all.off_node", "2 nodes"]) < 1.15 * CAP
     assert best(found["all_to_all.on_node", f"node {a}"]) > 1.2 * CAP
     assert ("all_to_all.on_node", f"node {b}") not in found
     assert ("all_reduce", "3 ranks") in found

@@ -28,8 +28,13 @@ def test_a_rank_in_a_collective_operation_waits_for_its_peers(
 ) -> None:
     waits: list[str] = []
 
-    def note(*_: object, **__: object) -> None:
+    class Done:
+        def wait(self) -> None:
+            pass
+
+    def note(*_: object, **__: object) -> Done:
         waits.append(wait_of(threading.get_ident()))
+        return Done()
 
     for operation in ("all_gather_single", "all_reduce", "all_to_all_single", "gather"):
         monkeypatch.setattr(dist, operation, note, raising=False)
