@@ -15,7 +15,7 @@ from distrain.etl.operators import category_type
 from distrain.etl.parts import Part, readable_parquet
 from distrain.etl.raw_lines import RAW_COLUMNS, BadLineTally
 from distrain.etl.request import PrepRequest
-from distrain.etl.staging import StagedText, TextRange, plan_ranges, stage_text
+from distrain.etl.staging import StagedText, TextRange, plan_all, stage_text
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
@@ -90,7 +90,7 @@ def read_inputs(
     `staging` is an existing folder for the staging files, shared with the workers. `on_progress`
     gets tasks done, tasks in all, and rows so far.
     """
-    tasks = [task for number, file in enumerate(files) for task in _tasks(number, file, request)]
+    tasks = _tasks(files, request, runner, staging)
     _check_text_columns(tasks, workflow)
     rows = done = 0
 
@@ -123,12 +123,17 @@ def read_inputs(
 _Task = tuple[int, int, InputFile, TextRange | None]
 
 
-def _tasks(number: int, file: InputFile, request: PrepRequest) -> list[_Task]:
-    kind = detect_format(file.path)
-    if kind == PARQUET:
-        return [(number, 0, file, None)]
-    ranges = plan_ranges(file, kind, request.block_bytes)
-    return [(number, r, file, text) for r, text in enumerate(ranges)]
+def _tasks(
+    files: Sequence[InputFile], request: PrepRequest, runner: TaskRunner, staging: Path
+) -> list[_Task]:
+    kinds = [detect_format(file.path) for file in files]
+    texts = [(file, kind) for file, kind in zip(files, kinds, strict=True) if kind != PARQUET]
+    planned = iter(plan_all(texts, request.block_bytes, runner, staging))
+    tasks: list[_Task] = []
+    for number, (file, kind) in enumerate(zip(files, kinds, strict=True)):
+        ranges: Sequence[TextRange | None] = [None] if kind == PARQUET else next(planned)
+        tasks += [(number, place, file, text) for place, text in enumerate(ranges)]
+    return tasks
 
 
 def _check_text_columns(tasks: Sequence[_Task], workflow: Workflow) -> None:

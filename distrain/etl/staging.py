@@ -1,15 +1,16 @@
 """Text files to staging files: typed Arrow files, one per block of lines, gone after the run.
 
 A plain file is cut into byte ranges, read by as many tasks: a line belongs to the range that holds
-its first byte. A compressed file can only be read from its start, so one task streams it, block
-by block, in bounded memory.
+its first byte. A compressed file is cut where one of its members begins, or has an index
+(`compressed.py`); else one task streams it from its start. Tasks work block by block, in bounded
+memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import IO
 import pyarrow as pa
 
 from distrain.errors import DataError
+from distrain.etl.compressed import INDEX_SUFFIX, Inflated, cuts_of, index_gzip, open_indexed
 from distrain.etl.parts import STAGED_SUFFIX, Part, write_staged
 from distrain.etl.raw_lines import (
     BYTE_ORDER_MARK,
@@ -30,6 +32,7 @@ from distrain.etl.raw_lines import (
     shown,
     split_bad_lines,
 )
+from distrain.etl.tasks import TaskRunner
 from distrain.storage import InputFile, open_input
 
 _LONGEST_LINE_BYTES = 1 << 20
@@ -45,15 +48,23 @@ class TextRange:
 
     Attributes:
         path: The file.
-        start: First byte; 0 for a compressed file.
-        stop: One past the last byte in which a line may start; `None` for a compressed file.
+        start: First byte; of a compressed file the first of a member.
+        stop: One past the last byte in which a line may start; of a compressed file, one past a
+            member's last byte, or `None` for the file's end.
         codec: `gzip`, `zstd` or `None`.
+        index: An index of a gzip file, with which `start` and `stop` count bytes of text.
     """
 
     path: str
     start: int = 0
     stop: int | None = None
     codec: str | None = None
+    index: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether places are those of the text itself."""
+        return self.codec is None or self.index is not None
 
 
 def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:
@@ -68,13 +79,65 @@ def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[Te
     return [TextRange(file.path, s, min(s + block_bytes, file.size_bytes)) for s in starts]
 
 
+def plan_all(
+    files: Sequence[tuple[InputFile, str | None]],
+    block_bytes: int,
+    runner: TaskRunner,
+    staging: Path,
+) -> list[list[TextRange]]:
+    """The ranges of each file, given with its codec; large compressed ones are looked into.
+
+    That happens in tasks, which leave indexes in the folder `staging`.
+    """
+    large = [
+        number
+        for number, (file, codec) in enumerate(files)
+        if codec and file.size_bytes > block_bytes
+    ]
+    tasks = [
+        (*files[number], block_bytes, f"{staging}/{number:05d}{INDEX_SUFFIX}") for number in large
+    ]
+    found = dict(zip(large, runner.run("cut", plan_compressed, tasks), strict=True))
+    return [
+        found[number] if number in found else plan_ranges(file, codec, block_bytes)
+        for number, (file, codec) in enumerate(files)
+    ]
+
+
+def plan_compressed(file: InputFile, codec: str, block_bytes: int, index: str) -> list[TextRange]:
+    """The ranges of a large compressed file; an index that it needs is written to `index`."""
+    cuts = cuts_of(file.path, codec, file.size_bytes, block_bytes)
+    if len(cuts) > 1:
+        stops = [*cuts[1:], None]
+        return [
+            TextRange(file.path, start, stop, codec)
+            for start, stop in zip(cuts, stops, strict=True)
+        ]
+    text_bytes = index_gzip(file.path, index) if codec == "gzip" else None
+    if text_bytes is None:
+        return plan_ranges(file, codec, block_bytes)
+    ranges = plan_ranges(InputFile(file.path, text_bytes), None, block_bytes)
+    return [replace(text, codec=codec, index=index) for text in ranges]
+
+
+@contextmanager
+def _opened(text: TextRange) -> Iterator[IO[bytes]]:
+    with _reading(text):
+        if text.index is None:
+            with open_input(text.path) as handle:
+                yield handle
+        else:
+            with open_indexed(text.path, text.index) as handle:
+                yield handle
+
+
 def read_pieces(text: TextRange, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     """A range's text in pieces of whole lines, in order, each with the number of its block.
 
-    A plain range is one block; a compressed file has one for each `block_bytes`.
+    A plain range is one block; a compressed one has one for each `block_bytes`.
     """
-    with open_input(text.path) as handle, _reading(text):
-        if text.codec is None:
+    with _opened(text) as handle:
+        if text.is_plain:
             for piece in _read_range(handle, text):
                 yield 0, piece
         else:
@@ -84,7 +147,7 @@ def read_pieces(text: TextRange, block_bytes: int) -> Iterator[tuple[int, bytes]
 
 
 def check_stream(text: TextRange) -> None:
-    """Raise if a compressed file is damaged; reads all of it, so only call it on failure.
+    """Raise if a compressed range is damaged; reads all of it, so only call it on failure.
 
     A bit that has changed gives wrong bytes at first: the checksum at the end tells it.
 
@@ -93,21 +156,36 @@ def check_stream(text: TextRange) -> None:
     """
     if text.codec is None:
         return
-    with open_input(text.path) as handle, _reading(text), _decompressing(text):
-        source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), text.codec)
+    start, stop = (text.start, text.stop) if text.index is None else (0, None)
+    with open_input(text.path) as handle, _reading(text):
+        source = Inflated(handle, text.path, text.codec, start, stop)
         while source.read(_COUNT_BYTES):
             pass
 
 
 def count_lines_before(text: TextRange) -> int:
     """How many lines start before a range; reads all that is before, so only call it on failure."""
+    if not text.is_plain:
+        return _count_compressed_lines_before(text)
     total, left = 0, text.start - 1
-    with open_input(text.path) as handle:
+    with _opened(text) as handle:
         while left > 0 and (data := handle.read(min(left, _COUNT_BYTES))):
             total += data.count(b"\n")
             left -= len(data)
         # The first line of the range starts after the next line end.
         return total + 1 if text.start else 0
+
+
+def _count_compressed_lines_before(text: TextRange) -> int:
+    if not text.start:
+        return 0
+    total = 1  # the one that ends in the range
+    with open_input(text.path) as handle, _reading(text):
+        assert text.codec is not None
+        source = Inflated(handle, text.path, text.codec, 0, text.start)
+        while data := source.read(_COUNT_BYTES):
+            total += data.count(b"\n")
+    return total
 
 
 def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
@@ -154,7 +232,7 @@ def _cut(block: bytes) -> Iterator[bytes]:
     yield block[begin:] if begin else block
 
 
-def _rest_of_line(handle: IO[bytes], text: TextRange) -> bytes:
+def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
     """What is left of the line that the handle stands in; fsspec's `readline` knows no limit."""
     rest = b""
     while len(rest) < _LONGEST_LINE_BYTES and (data := handle.read(_TAIL_BYTES)):
@@ -168,22 +246,32 @@ def _rest_of_line(handle: IO[bytes], text: TextRange) -> bytes:
 
 
 def _stream(handle: IO[bytes], text: TextRange, block_bytes: int) -> Iterator[bytes]:
+    """A range begins behind its first line end, and ends behind that of the range after it."""
+    assert text.codec is not None
     rest = b""
     longest = max(block_bytes, _LONGEST_LINE_BYTES)
-    source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), text.codec)
-    with _decompressing(text):
-        while data := _read_full(source, block_bytes):
-            # At the end of the file a line without its line end is no block of its own.
-            at_end = len(data) < block_bytes
-            cut = len(data) if at_end else data.rfind(b"\n") + 1
-            if cut:
-                yield rest + data[:cut]
-                rest = data[cut:]
-            else:
-                rest += data
-                if len(rest) > longest:
-                    check_stream(text)
-                    raise _no_line_end(text, longest)
+    within_line_before = text.start > 0
+    source = Inflated(handle, text.path, text.codec, text.start, text.stop)
+    at_end = False
+    while not at_end and (data := source.read(block_bytes)):
+        at_end = len(data) < block_bytes
+        if within_line_before:
+            if (end := data.find(b"\n")) < 0:
+                continue
+            data, within_line_before = data[end + 1 :], False
+        # At the end of the file a line without its line end is no block of its own.
+        cut = len(data) if at_end else data.rfind(b"\n") + 1
+        if cut and not at_end:
+            yield rest + data[:cut]
+            rest = data[cut:]
+        else:
+            rest += data
+            if not cut and len(rest) > longest:
+                check_stream(text)
+                raise _no_line_end(text, longest)
+    if text.stop is not None and not within_line_before:
+        after = Inflated(handle, text.path, text.codec, text.stop)
+        rest += _rest_of_line(after, text)
     if rest:
         yield rest
 
@@ -193,37 +281,14 @@ def _reading(text: TextRange) -> Iterator[None]:
     # Or it would be told as an error of the output that is being written meanwhile.
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the second are those of files with an index
+        if isinstance(error, RuntimeError) and text.index is None:
+            raise
         raise DataError(
             f"the file could not be read: {error}",
             where={"file": text.path},
             hint="Check its disk or its server, and start again.",
         ) from None
-
-
-@contextmanager
-def _decompressing(text: TextRange) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None:  # the storage's
-            raise
-        what = "cannot be decompressed"
-        if "incorrect data check" in str(error) or "checksum" in str(error):
-            what = "is damaged: its checksum is not that of its bytes"
-        raise DataError(
-            f"the {text.codec} file {what}: {error}",
-            where={"file": text.path},
-            hint="It was cut short or damaged; get it again.",
-        ) from None
-
-
-def _read_full(source: IO[bytes], size_bytes: int) -> bytes:
-    """The next `size_bytes` bytes; fewer only at the end."""
-    data = source.read(size_bytes)
-    while len(data) < size_bytes and (more := source.read(size_bytes - len(data))):
-        data += more
-    return data
 
 
 def _no_line_end(text: TextRange, size_bytes: int) -> DataError:

@@ -18,7 +18,7 @@ from distrain.etl.parts import Part
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, parts_of_row_groups, same_in_all
 from distrain.etl.request import PrepRequest
-from distrain.etl.staging import TextRange, plan_ranges
+from distrain.etl.staging import TextRange, plan_all
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.workflow import Workflow
 from distrain.storage import InputFile
@@ -112,8 +112,10 @@ def read_tables(
             f"{staging}/{number:05d}-{place:05d}",
             digests,
         )
-        for number, file in enumerate(found)
-        for place, rows in enumerate(_rows_of_tasks(file, request))
+        for number, (file, pieces) in enumerate(
+            zip(found, _rows_of_tasks(found, request, runner, staging), strict=True)
+        )
+        for place, rows in enumerate(pieces)
     ]
     num_rows = done = 0
 
@@ -148,10 +150,17 @@ def _brought(sides: Sequence[SideTable]) -> dict[str, AddedColumn]:
     return {name: column for side in sides for name, column in side.columns.items()}
 
 
-def _rows_of_tasks(file: TableFile, request: PrepRequest) -> Sequence[TextRange | Part]:
-    if file.is_typed:
-        return parts_of_row_groups(file.path, file.row_groups, request.part_rows)
-    return plan_ranges(InputFile(file.path, file.size_bytes), file.codec, request.block_bytes)
+def _rows_of_tasks(
+    files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner, staging: Path
+) -> list[Sequence[TextRange | Part]]:
+    texts = [(InputFile(f.path, f.size_bytes), f.codec) for f in files if not f.is_typed]
+    planned = iter(plan_all(texts, request.block_bytes, runner, staging))
+    return [
+        parts_of_row_groups(file.path, file.row_groups, request.part_rows)
+        if file.is_typed
+        else next(planned)
+        for file in files
+    ]
 
 
 def _tally(tasks: Sequence[TableTask], results: Sequence[StagedTable]) -> BadLineTally:
