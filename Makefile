@@ -26,7 +26,7 @@ test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
 test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that take minutes
-	$(BIN)/python -m pytest $(SHARED) -m slow $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) --no-loadscope-reorder -m slow $(ARGS)
 
 chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
 	$(BIN)/python -m pytest -m chaos $(ARGS)

@@ -9,7 +9,55 @@ import pytest
 if TYPE_CHECKING:
     from real_postgres import Postgres
 
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+TESTS = Path(__file__).resolve().parent
+SHARED_DATA = TESTS.parents[1] / "shared" / "data"
+CHOSEN_MARKS = ("slow", "chaos", "gpu")
+# What takes minutes with `-m slow`. It begins first, for one of these at the end would run alone.
+LONGEST = (
+    "deploy/slurm/test_real_slurm.py",
+    "models/export/test_export.py",
+    "end_to_end/test_planted_auc.py",
+    "end_to_end/test_restarts.py",
+    "examples/test_merlin.py",
+    "benchmarks/test_gpu_bench_runs.py",
+    "chaos/test_elastic.py",
+    "end_to_end/test_lost_clusters.py",
+    "end_to_end/test_planted_ranking.py",
+    "examples/test_criteo_examples.py",
+    "helm/test_chart_runs.py",
+    "service/process/test_killed_processes.py",
+    "service/process/test_serve_processes.py",
+    "deploy/node/test_node_runs.py",
+    "docs/test_docs_service.py",
+)
+
+
+def spells(file: Path, mark: str) -> bool:
+    """Whether a file of tests, or its folder's conftest.py, spells a mark."""
+    files = {file} if file.parent == TESTS else {file, file.with_name("conftest.py")}
+    return any(f"mark.{mark}" in one.read_text() for one in files if one.exists())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m slow` no file is imported that has no slow test: those would take a minute."""
+    wanted = config.option.markexpr
+    if wanted not in CHOSEN_MARKS or collection_path.suffix != ".py":
+        return None
+    return None if spells(collection_path, wanted) else True
+
+
+@pytest.hookimpl(trylast=True)  # after the folders' own, which add marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What `pytest_ignore_collect` would not find is an error here; the longest come first."""
+    marked = {(item.path, m.name) for item in items for m in item.iter_markers()}
+    for file, mark in marked:
+        if mark in CHOSEN_MARKS and not spells(file, mark):
+            raise pytest.UsageError(
+                f"{file}: `-m {mark}` would miss it: write `pytest.mark.{mark}`"
+            )
+    if config.option.markexpr == "slow":
+        places = {TESTS / name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ def sources():
 
 def pytest_collection_modifyitems(items):
     """Mark slow what needs the built pages; `make check` builds them too."""
-    for item in items:
-        if "pages" in getattr(item, "fixturenames", ()):
+    here = Path(__file__).parent
+    for item in items:  # of the whole session
+        if item.path.parent == here and "pages" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)

@@ -1,4 +1,4 @@
-"""A million generated rows whose best AUC is known: the models must come near it."""
+"""Generated rows whose best AUC is known, up to a million: the models must come near it."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,14 @@ from distrain.models import load_model
 from distrain.train.loop.evaluation import evaluate
 
 ROWS, VALID_ROWS = 1_000_000, 300_000
+# Small enough for many trainings, and easier: fewer ids, and labels that tell more.
+SMALL_ROWS, SMALL_VALID_ROWS = 200_000, 100_000
 
 pytestmark = pytest.mark.slow
 
 MODELS = {
     "dlrm": {"kind": "dlrm", "embedding_dim": 16, "bottom": [128, 64], "top": [64, 128, 256]},
-    "mlp": {"kind": "mlp", "embedding_dim": 16, "hidden": [128, 128, 128]},
+    "mlp": {"kind": "mlp", "embedding_dim": 8, "hidden": [64, 64]},
 }
 
 
@@ -28,6 +30,14 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Raw and prepared rows, made by the real commands."""
     root = tmp_path_factory.mktemp("clicks")
     make_clicks(root, ROWS, VALID_ROWS)
+    return root
+
+
+@pytest.fixture(scope="module")
+def few_clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `clicks`, of which there are more among these."""
+    root = tmp_path_factory.mktemp("few_clicks")
+    make_clicks(root, SMALL_ROWS, SMALL_VALID_ROWS, "--scale", 0.001, "--click-rate", 0.25)
     return root
 
 
@@ -45,15 +55,15 @@ def make_clicks(root: Path, rows: int, valid_rows: int, *options: object) -> Non
 
 # SGD's steps are as long for rare ids as for common ones, so in one epoch it needs more of them.
 TRAINING = {
-    "adagrad": {"global_batch_size": 4096, "optimizer": {"kind": "adagrad", "lr": 0.02}},
-    "adam": {"global_batch_size": 4096, "optimizer": {"kind": "adam", "lr": 0.002}},
+    "adagrad": {"global_batch_size": 1024, "optimizer": {"kind": "adagrad", "lr": 0.03}},
+    "adam": {"global_batch_size": 1024, "optimizer": {"kind": "adam", "lr": 0.003}},
     "rowwise_adagrad": {
-        "global_batch_size": 4096,
-        "optimizer": {"kind": "rowwise_adagrad", "lr": 0.02},
+        "global_batch_size": 1024,
+        "optimizer": {"kind": "rowwise_adagrad", "lr": 0.03},
     },
     "sgd": {
         "global_batch_size": 512,
-        "optimizer": {"kind": "sgd", "lr": 3.0},
+        "optimizer": {"kind": "sgd", "lr": 1.0},
         "schedule": {"warmup_steps": 20, "decay": "linear"},
     },
 }
@@ -82,10 +92,9 @@ def share_of_the_best(clicks: Path, run_dir: Path, model: str, **sections: Any) 
     return float(share)
 
 
-@pytest.mark.parametrize("model", ["dlrm", "mlp"])
-def test_nine_tenths_of_the_way_to_the_best_auc(clicks: Path, tmp_path: Path, model: str) -> None:
-    share = share_of_the_best(clicks, tmp_path / "run", model, train=TRAINING["adagrad"])
-    assert share >= 0.9
+def test_nine_tenths_of_the_way_to_the_best_auc(clicks: Path, tmp_path: Path) -> None:
+    train = {"global_batch_size": 4096, "optimizer": {"kind": "adagrad", "lr": 0.02}}
+    assert share_of_the_best(clicks, tmp_path / "run", "dlrm", train=train) >= 0.9
 
 
 # Each optimizer and each placement once: tests of the embeddings hold their bits equal.
@@ -99,10 +108,10 @@ def test_nine_tenths_of_the_way_to_the_best_auc(clicks: Path, tmp_path: Path, mo
     ],
 )
 def test_every_optimizer_and_every_placement_gets_there(
-    clicks: Path, tmp_path: Path, kind: str, placement: str
+    few_clicks: Path, tmp_path: Path, kind: str, placement: str
 ) -> None:
     share = share_of_the_best(
-        clicks,
+        few_clicks,
         tmp_path / "run",
         "mlp",
         train=TRAINING[kind],
@@ -112,10 +121,10 @@ def test_every_optimizer_and_every_placement_gets_there(
 
 
 @pytest.mark.parametrize("form", ["precision", "storage"])
-def test_bf16_gets_there_too(clicks: Path, tmp_path: Path, form: str) -> None:
+def test_bf16_gets_there_too(few_clicks: Path, tmp_path: Path, form: str) -> None:
     more = {"precision": "bf16"} if form == "precision" else {}
     share = share_of_the_best(
-        clicks,
+        few_clicks,
         tmp_path / "run",
         "mlp",
         train=TRAINING["adagrad"] | more,
@@ -124,8 +133,6 @@ def test_bf16_gets_there_too(clicks: Path, tmp_path: Path, form: str) -> None:
     assert share >= 0.9
 
 
-# Small enough for many trainings, and easier: fewer ids, and labels that tell more.
-SMALL_ROWS, SMALL_VALID_ROWS = 200_000, 100_000
 CROSSES = [{"columns": ["C1", "C2"], "num_bins": 1000}]
 ZOO = {
     "dcn": {"embedding_dim": 8, "hidden": [64]},
@@ -136,14 +143,6 @@ ZOO = {
     "wide_deep": {"embedding_dim": 8, "hidden": [64], "crosses": CROSSES},
 }
 MODELS |= {kind: {"kind": kind, **options} for kind, options in ZOO.items()}
-
-
-@pytest.fixture(scope="module")
-def few_clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `clicks`, of which there are more among these."""
-    root = tmp_path_factory.mktemp("few_clicks")
-    make_clicks(root, SMALL_ROWS, SMALL_VALID_ROWS, "--scale", 0.001, "--click-rate", 0.25)
-    return root
 
 
 @pytest.mark.parametrize(

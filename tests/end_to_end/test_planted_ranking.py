@@ -21,9 +21,9 @@ from distrain.metrics import BinaryMetrics
 from distrain.metrics.ranking import top_items
 from distrain.schema import ColumnSchema, Schema, Tags
 
-USERS, ITEMS, TASTES = 1_000, 400, 3
+USERS, ITEMS, TASTES = 300, 150, 3
 CHOICES = 200
-ROWS = {"train": 600_000, "valid": 100_000}
+ROWS = {"train": 180_000, "valid": 60_000}
 IDS = (Tags.CATEGORICAL,)
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def train(
         "data": {"train": str(likes / split), "schema": str(likes / "schema.json")},
         "model": model,
         "train": {
-            "global_batch_size": 2048,
+            "global_batch_size": 1024,
             "epochs": epochs,
             "optimizer": {"kind": "adam", "lr": lr},
         },

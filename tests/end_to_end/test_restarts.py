@@ -236,7 +236,7 @@ def test_a_stopped_rank_does_not_hold_up_the_end_of_its_job(
 def test_many_submits_and_cancels_leave_nothing_behind(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
-    submit_and_cancel(cluster, prepared, tmp_path, 200)
+    submit_and_cancel(cluster, prepared, tmp_path, 48)
 
 
 def test_some_submits_and_cancels_leave_nothing_behind(

@@ -17,8 +17,8 @@ from service_processes import serving, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-JOBS = int(os.environ.get("DISTRAIN_TEST_JOBS", "200"))
-KILLS = int(os.environ.get("DISTRAIN_TEST_KILLS", "15"))
+JOBS = int(os.environ.get("DISTRAIN_TEST_JOBS", "80"))
+KILLS = int(os.environ.get("DISTRAIN_TEST_KILLS", "8"))
 SPEC = {
     "data": {"train": "/data/train"},
     "model": {"kind": "mlp"},
