@@ -62,22 +62,28 @@ TRAINING = {
         "optimizer": {"kind": "rowwise_adagrad", "lr": 0.03},
     },
     "sgd": {
-        "global_batch_size": 512,
-        "optimizer": {"kind": "sgd", "lr": 1.0},
+        "global_batch_size": 256,
+        "optimizer": {"kind": "sgd", "lr": 3.0},
         "schedule": {"warmup_steps": 20, "decay": "linear"},
     },
 }
 
 
-def share_of_the_best(clicks: Path, run_dir: Path, model: str, **sections: Any) -> float:
-    """Train over the real command; how far the AUC got from chance to the best possible."""
+def share_of_the_best(
+    clicks: Path, run_dir: Path, model: str, ranks: int = 1, **sections: Any
+) -> float:
+    """Train over the real command; how far the AUC got from chance to the best possible.
+
+    Two ranks on a cluster of their own take three times the processor time of one inline.
+    """
     job = run_dir.parent / "job.yaml"
     data = clicks / "data"
     document = {
         "name": model,
         "data": {"train": str(data / "train"), "valid": str(data / "valid")},
         "model": MODELS[model],
-        "resources": {"num_ranks": 2, "device": "cpu"},
+        "resources": {"num_ranks": ranks, "device": "cpu"}
+        | ({"backend": "inline"} if ranks == 1 else {}),
         **sections,
     }
     job.write_text(safe_dump(document))
@@ -94,26 +100,27 @@ def share_of_the_best(clicks: Path, run_dir: Path, model: str, **sections: Any) 
 
 def test_nine_tenths_of_the_way_to_the_best_auc(clicks: Path, tmp_path: Path) -> None:
     train = {"global_batch_size": 4096, "optimizer": {"kind": "adagrad", "lr": 0.02}}
-    assert share_of_the_best(clicks, tmp_path / "run", "dlrm", train=train) >= 0.9
+    assert share_of_the_best(clicks, tmp_path / "run", "dlrm", 2, train=train) >= 0.9
 
 
 # Each optimizer and each placement once: tests of the embeddings hold their bits equal.
 @pytest.mark.parametrize(
-    ("kind", "placement"),
+    ("kind", "placement", "ranks"),
     [
-        ("adagrad", "row_wise"),
-        ("adam", "host_cached"),
-        ("rowwise_adagrad", "row_wise"),
-        ("sgd", "replicated"),
+        ("adagrad", "row_wise", 2),
+        ("adam", "host_cached", 1),
+        ("rowwise_adagrad", "row_wise", 2),
+        ("sgd", "replicated", 1),
     ],
 )
 def test_every_optimizer_and_every_placement_gets_there(
-    few_clicks: Path, tmp_path: Path, kind: str, placement: str
+    few_clicks: Path, tmp_path: Path, kind: str, placement: str, ranks: int
 ) -> None:
     share = share_of_the_best(
         few_clicks,
         tmp_path / "run",
         "mlp",
+        ranks,
         train=TRAINING[kind],
         embeddings={"placement": placement},
     )
@@ -146,7 +153,7 @@ MODELS |= {kind: {"kind": kind, **options} for kind, options in ZOO.items()}
 
 
 @pytest.mark.parametrize(
-    ("kind", "ranks"), [(kind, 1 + number % 2) for number, kind in enumerate(sorted(ZOO))]
+    ("kind", "ranks"), [(kind, 2 if kind == "dlrm_cross" else 1) for kind in sorted(ZOO)]
 )
 def test_every_model_of_the_zoo_gets_there(
     few_clicks: Path, tmp_path: Path, kind: str, ranks: int
@@ -156,12 +163,8 @@ def test_every_model_of_the_zoo_gets_there(
         few_clicks,
         run,
         kind,
-        train={"global_batch_size": 1024, "optimizer": {"kind": "adagrad", "lr": 0.03}},
-        resources={
-            "num_ranks": ranks,
-            "device": "cpu",
-            "backend": "inline" if ranks == 1 else "dask",
-        },
+        ranks,
+        train=TRAINING["adagrad"],
     )
     assert share >= 0.9
     # What was saved scores as what was trained did, to the last bit of the metrics' bins.
