@@ -68,12 +68,14 @@ class LocalRows(NamedTuple):
         rows: Which rows of it, in canonical order. A scalar is a tensor of one row.
         values: The live rows, `[rows.count, ...]`.
         alone: Whether no other rank has them.
+        holder: Which of how many ranks that have them this one is, where that is not all ranks.
     """
 
     name: str
     rows: Rows
     values: Tensor
     alone: bool
+    holder: tuple[int, int] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -110,7 +112,8 @@ def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
 def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
     """The part that this rank writes: every row of every tensor is some rank's, and only one's.
 
-    What the rank alone holds, a block of what all hold, and on rank 0 what is too small to be cut.
+    What the rank alone holds, a block of what several hold, and all of what is too small to be cut
+    on the first of these.
     """
     return [
         share for one in held for share in _own_part(one, rank, num_ranks) if share.rows.count > 0
@@ -118,12 +121,13 @@ def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[Local
 
 
 def _own_part(held: LocalRows, rank: int, num_ranks: int) -> Iterator[LocalRows]:
+    number, holders = held.holder or (rank, num_ranks)
     if held.alone:
         yield held
     elif held.num_bytes >= SMALL_BYTES:
-        start, stop = (held.rows.count * r // num_ranks for r in (rank, rank + 1))
+        start, stop = (held.rows.count * n // holders for n in (number, number + 1))
         yield held._replace(rows=held.rows.part(start, stop), values=held.values[start:stop])
-    elif rank == 0:
+    elif number == 0:
         yield held
 
 
@@ -133,4 +137,5 @@ def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
         local, kept = run.store.local_part(keys)
         values = run.values[local]
         rows = Rows(run.start + kept.start, kept.step or 1, len(values))
-        yield LocalRows(name, rows, values, run.store.spread)
+        holder = run.store.copy
+        yield LocalRows(name, rows, values, alone=holder[1] == 1, holder=holder)

@@ -7,7 +7,8 @@ A step runs through this folder in one line::
                       └────────────── collect ◀───────┘ ─▶ exchange between ranks ─▶ optimizer
 
 The looked-up values are leaves of the autograd graph, so the tables need no gradients of their own.
-Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
+Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results;
+or each a share of its group's copy ("two_level"), with the same to rounding.
 """
 
 from distrain.embeddings.all_to_all import all_to_all
@@ -16,7 +17,7 @@ from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.embeddings.columns import Combiner, TableColumn, first_of_tables
 from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.host_memory import empty
-from distrain.embeddings.peers import Arriving, Peers
+from distrain.embeddings.peers import Arriving, Peers, process_groups
 from distrain.embeddings.route import Route, Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.embeddings.store import PLACEMENTS, Store
@@ -40,4 +41,5 @@ __all__ = [
     "canonical_weights",
     "empty",
     "first_of_tables",
+    "process_groups",
 ]

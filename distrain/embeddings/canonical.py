@@ -114,12 +114,12 @@ class CanonicalTensor:
 
     def _gather(self, parts: Sequence[_Part], everywhere: bool) -> list[Tensor] | None:
         """What each rank holds of the parts, part after part, as bytes `[rows, row bytes]`."""
-        own = [part.values[part.store.local_part(part.keys)[0]] for part in parts]
+        own = [part.values[_given(part, self.peers.rank)] for part in parts]
         # As bytes, since a backend may not know the type; what is on the host may travel by NCCL.
         flat = torch.cat([o.reshape(len(o), math.prod(self.shape[1:])) for o in own])
         flat = flat.to(self.peers.device)
         lengths = [
-            sum(_length(_of_rank(part.store, rank).local_part(part.keys)[0]) for part in parts)
+            sum(_length(_given(part, rank)) for part in parts)
             for rank in range(self.peers.num_ranks)
         ]
         if everywhere:
@@ -132,9 +132,11 @@ class CanonicalTensor:
             values = of_rank.cpu().view(self.dtype).view(len(of_rank), *self.shape[1:])
             done = 0
             for part in parts:
-                local, kept = _of_rank(part.store, rank).local_part(part.keys)
-                slab[part.place][kept] = values[done : done + _length(local)]
-                done += _length(local)
+                length = _length(_given(part, rank))
+                if length:
+                    kept = _of_rank(part.store, rank).local_part(part.keys)[1]
+                    slab[part.place][kept] = values[done : done + length]
+                done += length
 
 
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
@@ -182,7 +184,13 @@ def _canonical(
 
 def _of_rank(store: Store, rank: int) -> Store:
     """The store as another rank sees it."""
-    return replace(store, peers=replace(store.peers, rank=rank))
+    return replace(store, peers=store.peers.seen_by(rank))
+
+
+def _given(part: _Part, rank: int) -> slice:
+    """The rows of its weight that a rank gives where a slab is put together: of the first copy."""
+    store = _of_rank(part.store, rank)
+    return store.local_part(part.keys)[0] if store.copy[0] == 0 else slice(0, 0)
 
 
 def _length(rows: slice) -> int:

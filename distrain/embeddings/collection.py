@@ -64,9 +64,10 @@ class EmbeddingCollection(nn.Module):
     Args:
         columns: In the order of the columns of `ids`, with list columns anywhere.
         placements: For each column "replicated" (all ranks hold all rows), "row_wise" (each row
-            lives on one rank) or "host_cached" (row-wise in the host's memory, with recently used
-            rows on the device); `None` for all replicated. A rank alone holds everything. Columns
-            of one table have one placement.
+            lives on one rank), "host_cached" (row-wise in the host's memory, with recently used
+            rows on the device) or "two_level" (row-wise among the ranks of a group, each group with
+            a copy; the peers say which, see `Peers.in_groups`); `None` for all replicated. A rank
+            alone holds everything. Columns of one table have one placement.
         generator: Where the initial values come from; `None` for torch's default generator.
         dtype: Of the weights: float32, bfloat16 or float64.
         cache_bytes: What the weights of host-cached tables may take on the device. Stores share it
@@ -339,7 +340,7 @@ class EmbeddingCollection(nn.Module):
             key = xxhash.xxh3_64_intdigest(f"{seed}/{column.table_name}".encode())
             number, keys = self.keys_of_table(column.name)
             store, weight = self.stores[number], self.weights[number]
-            sharing = store.peers.num_ranks if store.spread else 1
+            sharing = store.sharers.num_ranks
             step = sharing * max(1, _DRAWN_VALUES // column.dim)
             for start in range(keys.start, keys.stop, step):
                 mine, kept = store.local_part(slice(start, min(start + step, keys.stop)))

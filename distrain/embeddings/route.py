@@ -14,8 +14,9 @@ from torch import Tensor
 
 from distrain.embeddings.replicated import ReplicatedRoute
 from distrain.embeddings.row_wise import RowWiseRoute
+from distrain.embeddings.two_level import TwoLevelRoute
 
-RowsRoute = ReplicatedRoute | RowWiseRoute
+RowsRoute = ReplicatedRoute | RowWiseRoute | TwoLevelRoute
 
 
 @dataclass(frozen=True)

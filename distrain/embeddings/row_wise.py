@@ -70,6 +70,13 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
 
     `starts` says where each column's keys begin: `[columns]`, int64, on the CPU.
     """
+    return make_route_and_union(grouping, starts, peers)[0]
+
+
+def make_route_and_union(
+    grouping: Grouping, starts: Tensor, peers: Peers
+) -> tuple[RowWiseRoute, Grouping]:
+    """The same with the rows of the own weight that are `touched`, column by column."""
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
     owners = keys % num_ranks
@@ -87,7 +94,7 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
     arrival = torch.empty_like(by_owner)
     arrival[by_owner] = torch.arange(len(by_owner), device=keys.device)
     away = len(keys) - send[peers.rank]
-    return RowWiseRoute(
+    route = RowWiseRoute(
         by_owner=by_owner,
         arrival=arrival,
         asked=tuple(send),
@@ -98,6 +105,7 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
         rank=peers.rank,
         sent_ids_bytes=4 * away + 8 * (num_ranks - 1) * num_columns,
     )
+    return route, union
 
 
 def fetch(weight: Tensor, route: RowWiseRoute, peers: Peers) -> Tensor:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.batch import Ragged
-from distrain.embeddings import kernels, replicated, row_wise
+from distrain.embeddings import kernels, replicated, row_wise, two_level
 from distrain.embeddings.columns import TableColumn, first_of_tables
-from distrain.embeddings.peers import Peers
+from distrain.embeddings.peers import Levels, Peers
 from distrain.embeddings.route import (
     ListRoute,
     RowsRoute,
@@ -25,7 +25,7 @@ from distrain.embeddings.route import (
 from distrain.embeddings.row_cache import RowCache
 from distrain.errors import InputError
 
-PLACEMENTS = ("replicated", "row_wise", "host_cached")
+PLACEMENTS = ("replicated", "row_wise", "host_cached", "two_level")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Store:
     The weight itself is the collection's parameter, and is handed in.
 
     Attributes:
-        placement: "replicated", "row_wise" or "host_cached".
+        placement: "replicated", "row_wise", "host_cached" or "two_level".
         flat: Its columns with one id per row, as positions among all columns.
         lists: Its columns of lists, as positions among all columns.
         columns: `flat`, then `lists`.
@@ -59,9 +59,26 @@ class Store:
     cache: RowCache | None = None
 
     @property
+    def sharers(self) -> Peers:
+        """The ranks that have one copy of all rows together, dealt by key if there are several."""
+        match self.placement:
+            case "replicated":
+                return replace(self.peers, rank=0, num_ranks=1, levels=None)
+            case "two_level":
+                return _levels(self.peers).within
+            case _:
+                return self.peers
+
+    @property
+    def copy(self) -> tuple[int, int]:
+        """Which of how many copies this rank has rows of."""
+        copies = self.peers.num_ranks // self.sharers.num_ranks
+        return self.peers.rank // self.sharers.num_ranks, copies
+
+    @property
     def spread(self) -> bool:
-        """Whether each row lives on one rank only, rather than on all."""
-        return self.placement != "replicated" and self.peers.num_ranks > 1
+        """Whether this rank lacks rows that others have."""
+        return self.sharers.num_ranks > 1
 
     @property
     def dim(self) -> int:
@@ -82,7 +99,7 @@ class Store:
     def num_local_rows(self) -> int:
         """Rows of the weight on this rank."""
         if self.spread:
-            return row_wise.num_local_rows(self.num_rows, self.peers)
+            return row_wise.num_local_rows(self.num_rows, self.sharers)
         return self.num_rows
 
     @property
@@ -93,7 +110,7 @@ class Store:
         """The keys that this rank holds, as a slice of the weight and as one of `keys`."""
         if not self.spread:
             return keys, slice(0, keys.stop - keys.start)
-        ranks, rank = self.peers.num_ranks, self.peers.rank
+        ranks, rank = self.sharers.num_ranks, self.sharers.rank
         first = keys.start + (rank - keys.start) % ranks
         count = max(0, -(-(keys.stop - first) // ranks))
         return slice(first // ranks, first // ranks + count), slice(first - keys.start, None, ranks)
@@ -102,8 +119,9 @@ class Store:
         """Whether this rank holds each of `keys`, `[n]`, int64; and the weight's rows of those."""
         if not self.spread:
             return torch.ones_like(keys, dtype=torch.bool), keys
-        mine = keys % self.peers.num_ranks == self.peers.rank
-        return mine, keys[mine] // self.peers.num_ranks
+        sharers = self.sharers
+        mine = keys % sharers.num_ranks == sharers.rank
+        return mine, keys[mine] // sharers.num_ranks
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
         """The places of this rank's weight's rows among the group's rows in canonical order."""
@@ -111,7 +129,7 @@ class Store:
             rows = self.cache.rows_at(rows)
         keys = rows
         if self.spread:
-            keys = rows * self.peers.num_ranks + self.peers.rank
+            keys = rows * self.sharers.num_ranks + self.sharers.rank
         starts = self.starts.to(rows.device)
         tables = torch.searchsorted(starts, keys, right=True) - 1
         moves = torch.tensor(self.canonical_starts, device=rows.device) - starts
@@ -135,13 +153,19 @@ class Store:
             ListRoute(inverse, ragged.offsets)
             for inverse, ragged in zip(list_inverse, lists, strict=True)
         )
-        make = row_wise.make_route if self.spread else replicated.make_route
-        rows: RowsRoute = make(grouping, self.starts, peers)
+        rows: RowsRoute
+        if self.placement == "two_level":
+            rows = two_level.make_route(grouping, self.starts, _levels(peers))
+        else:
+            make = row_wise.make_route if self.spread else replicated.make_route
+            rows = make(grouping, self.starts, peers)
         return StoreRoute(flat_inverse, routed, len(grouping.ids), rows)
 
     def fetch(self, weight: Tensor, route: StoreRoute) -> Tensor:
         """The distinct rows' values, `[u, dim]`."""
         rows = route.rows
+        if isinstance(rows, two_level.TwoLevelRoute):
+            return row_wise.fetch(weight, rows.within, self.sharers)
         if self.cache is not None:
             # Those that other ranks ask for are among the touched ones.
             self.cache.admit(rows.touched)
@@ -207,6 +231,8 @@ class Store:
 
         Its result: the rows to update on this rank `[v]`, and their gradients `[v, dim]`.
         """
+        if isinstance(route.rows, two_level.TwoLevelRoute):
+            return two_level.begin_exchange(sums, route.rows, _levels(self.peers))
         if isinstance(route.rows, row_wise.RowWiseRoute):
             end = row_wise.begin_exchange(sums, route.rows, self.peers)
         else:
@@ -291,7 +317,7 @@ def column_placements(
             )
     if num_ranks > 1:
         return placed
-    return tuple("replicated" if placement == "row_wise" else placement for placement in placed)
+    return tuple(placement if placement == "host_cached" else "replicated" for placement in placed)
 
 
 def make_stores(
@@ -326,6 +352,15 @@ def make_stores(
                 canonical_starts=tuple(start_of[table.table_name] for table in tables),
                 peers=peers,
             )
+
+
+def _levels(peers: Peers) -> Levels:
+    if peers.levels is None:
+        raise InputError(
+            "tables of two levels need to know the groups of ranks",
+            hint="Give the tables peers from Peers.in_groups.",
+        )
+    return peers.levels
 
 
 def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:

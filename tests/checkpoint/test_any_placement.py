@@ -25,14 +25,19 @@ from distrain.embeddings import Peers
 from distrain.storage import open_folder
 
 placements = st.lists(
-    st.sampled_from(["replicated", "row_wise", "host_cached"]), min_size=5, max_size=5
+    st.sampled_from(["replicated", "row_wise", "host_cached", "two_level"]), min_size=5, max_size=5
 )
-gangs = st.tuples(st.integers(1, 4), placements)
+# Number of ranks, and how many are a group.
+sizes = st.sampled_from([(1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (4, 1), (4, 2), (4, 4), (6, 2)])
+gangs = st.tuples(sizes, placements)
 
 
 def states_of(gang, kind, content=None):
-    num_ranks, words = gang
-    states = [new_state(kind, words, Peers(rank, num_ranks), rank) for rank in range(num_ranks)]
+    (num_ranks, size), words = gang
+    states = [
+        new_state(kind, words, Peers(rank, num_ranks).in_groups(size), rank)
+        for rank in range(num_ranks)
+    ]
     for state in states if content else ():
         fill(state, content)
     return states
@@ -50,9 +55,10 @@ def states_of(gang, kind, content=None):
 def test_the_same_bits(memory_folder, saving, loading, kind, slab_bytes, small_bytes, behind):
     place = CheckpointDir(tempfile.mkdtemp(dir=memory_folder))
     content = some_content(new_state(kind), seed=slab_bytes)
+    num_saving, num_loading = saving[0][0], loading[0][0]
     own = [
         {"rank": torch.tensor(rank), "rows": torch.arange(rank), "no": torch.tensor([True])}
-        for rank in range(saving[0])
+        for rank in range(num_saving)
     ]
     patches = {
         local_rows: "SMALL_BYTES",
@@ -66,7 +72,7 @@ def test_the_same_bits(memory_folder, saving, loading, kind, slab_bytes, small_b
         savers = states_of(saving, kind, content)
         savers[0].sparse_optimizer.num_steps = 7
         told, reports = save_together(place, savers, own, wait=not behind)
-        assert told == [True] * saving[0], reports
+        assert told == [True] * num_saving, reports
         loaders = states_of(loading, kind)
         given_back = read_all(place, place.list()[0].name, loaders)
     finally:
@@ -78,7 +84,7 @@ def test_the_same_bits(memory_folder, saving, loading, kind, slab_bytes, small_b
         assert same_values(state, wanted)
     # Each rank that loads has its share of them, and none is anybody else's.
     for rank, tensors in enumerate(given_back):
-        assert list(tensors) == list(range(rank, saving[0], loading[0]))
+        assert list(tensors) == list(range(rank, num_saving, num_loading))
     found = {number: tensors for share in given_back for number, tensors in share.items()}
     assert [{k: v.tolist() for k, v in found[number].items()} for number in sorted(found)] == [
         {k: v.tolist() for k, v in one.items()} for one in own
@@ -89,10 +95,10 @@ def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
     """With as many ranks as before; and half the files with half as many."""
     place = CheckpointDir(str(tmp_path))
     content = some_content(new_state("sgd"), seed=1)
-    save_together(place, states_of((4, ["row_wise"] * 5), "sgd", content))
+    save_together(place, states_of(((4, 1), ["row_wise"] * 5), "sgd", content))
     name = place.list()[0].name
     for num_ranks, files in [(4, {0, 3}), (2, {0, 1, 3})]:
-        states = states_of((num_ranks, ["row_wise"] * 5), "sgd")
+        states = states_of(((num_ranks, 1), ["row_wise"] * 5), "sgd")
         manifest = from_document(place.read_manifest(name))
         folder = open_folder(place.url).sub(name)
         rank = num_ranks - 1

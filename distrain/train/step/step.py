@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Route, SparseOptimizer, TouchedRows
+from distrain.embeddings import EmbeddingCollection, Peers, Route, SparseOptimizer, TouchedRows
 from distrain.models import ClickModel
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import clip_scale, rows_sq_norm
@@ -146,15 +146,13 @@ class TrainStep:
     def _scale(self, touched: Sequence[TouchedRows], max_norm: float) -> Tensor:
         """The factor on all gradients that clips their norm, on the device."""
         sq_norm, tables = self.dense.grad_sq_norm(), self.model.embeddings
-        whole: list[Tensor] = []
-        shared: list[Tensor] = []
+        # The other rows of tables that are spread over ranks are on other ranks.
+        of_sharers: dict[int, tuple[Peers, list[Tensor]]] = {}
         for store, rows in zip(tables.stores, touched, strict=True):
-            # The other rows of tables that are spread over ranks are on other ranks.
-            (shared if store.spread else whole).append(rows.grads)
-        if whole:
-            sq_norm = sq_norm + rows_sq_norm(whole)
-        if shared:
-            sq_norm = sq_norm + tables.peers.add_up(rows_sq_norm(shared))
+            sharers = store.sharers
+            of_sharers.setdefault(sharers.num_ranks, (sharers, []))[1].append(rows.grads)
+        for _, (sharers, grads) in sorted(of_sharers.items(), key=lambda item: item[0]):
+            sq_norm = sq_norm + sharers.add_up(rows_sq_norm(grads))
         return clip_scale(sq_norm, max_norm)
 
 

@@ -49,13 +49,12 @@ def assert_same_bits(one, other):
 
 
 def whole_tables(ends):
-    """Each store's weight over all ranks: of a spread one, row r lies on rank r % num_ranks."""
-    for number, spread in enumerate(ends[0]["spread"]):
-        parts = [end["tables"][number] for end in ends]
-        if not spread:
-            assert all(torch.equal(parts[0], part) for part in parts[1:])
-            yield parts[0]
-            continue
+    """Each store's weight over all ranks: row r of a copy lies on rank r % sharers of its group."""
+    for number, sharers in enumerate(ends[0]["sharers"]):
+        every = [end["tables"][number] for end in ends]
+        parts = every[:sharers]
+        for rank, part in enumerate(every):
+            assert torch.equal(parts[rank % sharers], part)
         whole = parts[0].new_full((sum(map(len, parts)), parts[0].shape[1]), torch.nan)
         for rank, part in enumerate(parts):
             whole[rank :: len(parts)] = part
