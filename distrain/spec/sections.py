@@ -307,11 +307,18 @@ class EvaluateSpec(Section):
 class EmbeddingsSpec(Section):
     """Where embedding rows live, in what form, and how much memory they may take."""
 
-    placement: Literal["auto", "replicated", "row_wise", "host_cached"] = Field(
+    placement: Literal["auto", "replicated", "row_wise", "host_cached", "two_level"] = Field(
         "auto",
         description="`replicated`: every rank holds all rows; `row_wise`: a rank owns every "
         "num_ranks-th row; `host_cached`: rows lie in the host's memory, hot ones on the device; "
-        "`auto` chooses between the first two, as `distrain plan` shows.",
+        "`two_level`: a rank owns every group_size-th row, each group of ranks has all; "
+        "`auto` chooses among all but `host_cached`, as `distrain plan` shows.",
+    )
+    group_size: PositiveInt | None = Field(
+        None,
+        description="How many neighbouring ranks share a copy of `two_level` tables; it divides "
+        "resources.num_ranks. Null: the ranks of a node. Where a restart has a number of ranks "
+        "that it does not divide, or nodes with unlike numbers, all ranks share one copy.",
     )
     tables: dict[str, Placement] = Field(
         {}, description="Placements of single tables by column, which outrank `placement`."
@@ -539,6 +546,13 @@ class JobSpec(Section):
         if fewest is not None and fewest > ranks:
             raise ValueError(
                 f"resources.min_ranks {fewest} is more than resources.num_ranks {ranks}"
+            )
+        size = self.embeddings.group_size
+        if size is not None and ranks % size:
+            fits = [n for n in range(1, ranks + 1) if ranks % n == 0]
+            raise ValueError(
+                f"embeddings.group_size {size} does not divide resources.num_ranks {ranks}; "
+                f"with {ranks} ranks it may be {', '.join(map(str, fits))}"
             )
         stopping, best = self.train.early_stopping, self.checkpoint.keep_best
         if stopping is not None and best not in (None, stopping.metric):

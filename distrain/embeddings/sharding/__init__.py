@@ -1,7 +1,8 @@
 """Where the rows of each table live: sizes, costs, and the plan that fits memory."""
 
 from distrain.embeddings.sharding.calibration import calibrate, least_over_ranks
-from distrain.embeddings.sharding.costs import COLLECTIVES, DEFAULT_COSTS, Costs, sent_bytes
+from distrain.embeddings.sharding.costs import COLLECTIVES, DEFAULT_COSTS, Costs, Sent, sent_bytes
+from distrain.embeddings.sharding.links import Links, Stage, default_links, split_bytes, stages_of
 from distrain.embeddings.sharding.plan import ShardingPlan, explain
 from distrain.embeddings.sharding.planner import plan_placements
 from distrain.embeddings.sharding.table_bytes import WEIGHT_BYTES, table_sizes
@@ -10,12 +11,18 @@ __all__ = [
     "COLLECTIVES",
     "Costs",
     "DEFAULT_COSTS",
+    "Links",
+    "Sent",
     "ShardingPlan",
+    "Stage",
     "WEIGHT_BYTES",
     "calibrate",
+    "default_links",
     "explain",
     "least_over_ranks",
     "plan_placements",
     "sent_bytes",
+    "split_bytes",
+    "stages_of",
     "table_sizes",
 ]

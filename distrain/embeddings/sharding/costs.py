@@ -7,7 +7,10 @@ W ranks, U distinct rows of a rank's batch and rows of R bytes a rank sends in a
 |---|---|---|
 | replicated | counts, ids, sums | `(W-1) * U * (4 + R)` |
 | row_wise, host_cached | counts, ids, rows, sums | `(W-1)/W * U * (4 + 2R)` |
+| two_level: in a group of G | counts, ids, rows, sums | `(G-1)/G * U * (4 + 2R)` |
+| and to the other groups | counts, ids, sums | `(W/G-1) * V/G * (4 + R)` |
 
+where V are the distinct rows of a group's batches.
 Row-wise sends about 2/W of the bytes in one more collective, so it is faster above some U:
 `crossover_unique`. Values travel as fp32, however they are stored. No torch in here:
 `distrain plan` and every rank compute the same.
@@ -19,11 +22,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
-Placement = Literal["replicated", "row_wise", "host_cached"]
+Placement = Literal["replicated", "row_wise", "host_cached", "two_level"]
 
 ID_BYTES = 4
 SENT_BYTES_PER_VALUE = 4
-COLLECTIVES: dict[str, int] = {"replicated": 3, "row_wise": 4, "host_cached": 4}
+COLLECTIVES: dict[str, int] = {"replicated": 3, "row_wise": 4, "host_cached": 4, "two_level": 7}
 """Collectives of a store in a step."""
 MORE_COLLECTIVES = COLLECTIVES["row_wise"] - COLLECTIVES["replicated"]
 
@@ -67,11 +70,16 @@ DEFAULT_COSTS = {
 
 @dataclass(frozen=True)
 class Sent:
-    """Bytes that a rank sends in a step: distinct ids, rows from their owners, gradients' sums."""
+    """Bytes that a rank sends in a step: distinct ids, rows from their owners, gradients' sums.
+
+    Attributes:
+        across: Of all these, what two-level tables send to other groups.
+    """
 
     ids: float
     rows: float
     sums: float
+    across: float = 0.0
 
     @property
     def total(self) -> float:
@@ -79,12 +87,32 @@ class Sent:
         return self.ids + self.rows + self.sums
 
 
-def sent_bytes(placement: str, unique: float, dim: int, num_ranks: int) -> Sent:
+def sent_bytes(
+    placement: str,
+    unique: float,
+    dim: int,
+    num_ranks: int,
+    *,
+    group_size: int = 1,
+    group_unique: float = 0.0,
+) -> Sent:
     """What a rank sends in a step for `unique` distinct rows.
+
+    Of two-level tables it must be known how many ranks are a group, and how many distinct rows the
+    batches of these have together.
 
     >>> sent_bytes("replicated", 1000, 16, 4).total, sent_bytes("row_wise", 1000, 16, 4).total
     (204000.0, 99000.0)
+    >>> sent_bytes("two_level", 1000, 16, 4, group_size=2, group_unique=1600)
+    Sent(ids=5200.0, rows=32000.0, sums=83200.0, across=54400.0)
     """
+    if placement == "two_level":
+        within = sent_bytes("row_wise", unique, dim, group_size)
+        # Those of which the rank has the rows go to as many ranks as there are other groups.
+        own, groups = group_unique / group_size, num_ranks // group_size
+        across = sent_bytes("replicated", own, dim, groups)
+        ids, sums = within.ids + across.ids, within.sums + across.sums
+        return Sent(ids, within.rows, sums, across.total)
     row_bytes = SENT_BYTES_PER_VALUE * dim
     if placement == "replicated":
         copies = float(num_ranks - 1)

@@ -44,12 +44,14 @@ class ShardingPlan:
     Attributes:
         budget_bytes: What they may take on a rank; `None`: no limit.
         costs: What the exchange was predicted with.
+        group_size: How many ranks share a copy of each two-level table.
     """
 
     tables: tuple[TablePlan, ...]
     num_ranks: int
     budget_bytes: int | None
     costs: Costs
+    group_size: int = 1
 
     @property
     def placements(self) -> tuple[str, ...]:
@@ -60,6 +62,11 @@ class ShardingPlan:
         """The placement of each column, as `EmbeddingCollection` takes them."""
         placement_of = {table.name: table.placement for table in self.tables}
         return tuple(placement_of[column.table_name] for column in columns)
+
+    def sharers(self, placement: str) -> int:
+        """How many ranks share one copy of the tables of a placement."""
+        sizes = {"replicated": 1, "two_level": self.group_size}
+        return sizes.get(placement, self.num_ranks)
 
     @property
     def bytes_per_rank(self) -> int:
@@ -75,7 +82,12 @@ class ShardingPlan:
     def sent_per_step(self) -> Sent:
         """Bytes that a rank sends in a step."""
         sent = [table.sent for table in self.tables]
-        return Sent(sum(s.ids for s in sent), sum(s.rows for s in sent), sum(s.sums for s in sent))
+        return Sent(
+            sum(s.ids for s in sent),
+            sum(s.rows for s in sent),
+            sum(s.sums for s in sent),
+            sum(s.across for s in sent),
+        )
 
     @property
     def exchange_s(self) -> float:
@@ -124,6 +136,9 @@ def _totals(plan: ShardingPlan) -> list[str]:
         parts = (
             f"ids {byte_size(sent.ids)}, rows {byte_size(sent.rows)}, sums {byte_size(sent.sums)}"
         )
+        if sent.across:
+            groups = f"groups of {plan.group_size} ranks"
+            parts += f"; of it {byte_size(sent.across)} between {groups} of two-level tables"
         speed = f"{byte_size(plan.costs.bytes_per_s)}/s"
         lines += [
             f"a rank sends {byte_size(sent.total)} a step: {parts}",

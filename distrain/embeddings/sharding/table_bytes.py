@@ -36,6 +36,12 @@ class TableSize:
             return min(float(self.rows), self.expected_unique)
         return expected_unique(self.rows, batch_rows_per_rank * max(1, len(self.columns)))
 
+    def unique_of_ranks(self, batch_rows_per_rank: int, num_ranks: int) -> float:
+        """The same of the batches of several ranks together, at most."""
+        if self.expected_unique is not None:
+            return min(float(self.rows), num_ranks * self.expected_unique)
+        return self.unique(num_ranks * batch_rows_per_rank)
+
     @property
     def names(self) -> tuple[str, ...]:
         """Its own name and those of its columns."""
@@ -85,11 +91,14 @@ Placed = tuple[TableSize, str, float]
 """A table, its placement, and its distinct rows of a step."""
 
 
-def rows_held(table: TableSize, placement: str, num_ranks: int, unique: float) -> tuple[int, int]:
+def rows_held(
+    table: TableSize, placement: str, num_ranks: int, unique: float, group_size: int = 1
+) -> tuple[int, int]:
     """Rows of a table in the memory that the budget is for, and in the host's beside it.
 
     A rank owns at most `ceil(rows / num_ranks)` rows of a table that is dealt by `key % num_ranks`,
-    wherever the table begins. Of a host-cached table the device must hold a step's rows at least.
+    wherever the table begins, and `ceil(rows / group_size)` of a two-level table. Of a host-cached
+    table the device must hold a step's rows at least.
     """
     owned = -(-table.rows // num_ranks)
     match placement:
@@ -97,34 +106,42 @@ def rows_held(table: TableSize, placement: str, num_ranks: int, unique: float) -
             return table.rows, 0
         case "row_wise":
             return owned, 0
+        case "two_level":
+            return -(-table.rows // group_size), 0
         case _:
             return min(owned, -int(-unique // 1)), owned
 
 
-def bytes_taken(tables: Iterable[Placed], num_ranks: int, row: RowBytes) -> int:
+def bytes_taken(
+    tables: Iterable[Placed], num_ranks: int, row: RowBytes, group_size: int = 1
+) -> int:
     """Bytes of the budget that tables take on a rank."""
     return sum(
-        rows_held(table, placement, num_ranks, unique)[0] * row.both(table.dim)
+        rows_held(table, placement, num_ranks, unique, group_size)[0] * row.both(table.dim)
         for table, placement, unique in tables
     )
 
 
 def does_not_fit(
-    placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget_bytes: int
+    placed: Sequence[Placed],
+    num_ranks: int,
+    row: RowBytes,
+    budget_bytes: int,
+    group_size: int = 1,
 ) -> SpecError:
     """Say by how much tables exceed the budget, and each single change that would mend it.
 
     The tables are placed in the way that takes least.
     """
-    taken = bytes_taken(placed, num_ranks, row)
-    largest = max(placed, key=lambda item: bytes_taken([item], num_ranks, row))
+    taken = bytes_taken(placed, num_ranks, row, group_size)
+    largest = max(placed, key=lambda item: bytes_taken([item], num_ranks, row, group_size))
     table, placement, _ = largest
-    share = byte_size(bytes_taken([largest], num_ranks, row))
+    share = byte_size(bytes_taken([largest], num_ranks, row, group_size))
     weights = sum(
-        rows_held(table, placement, num_ranks, unique)[0] * row.weight(table.dim)
+        rows_held(table, placement, num_ranks, unique, group_size)[0] * row.weight(table.dim)
         for table, placement, unique in placed
     )
-    ways = _ways(placed, num_ranks, row, budget_bytes)
+    ways = _ways(placed, num_ranks, row, budget_bytes, group_size)
     rounded_up_gib = math.ceil(taken / 2**30 * 1000) / 1000
     return SpecError(
         f"the embedding tables and their optimizer state take {byte_size(taken)} on each rank, "
@@ -140,7 +157,9 @@ def does_not_fit(
     )
 
 
-def _ways(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:
+def _ways(
+    placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int, group_size: int
+) -> list[str]:
     sharded = _all_as("row_wise", placed)
     kind = kind_of_least_state()
     small_state = replace(row, optimizer=kind)
@@ -155,13 +174,13 @@ def _ways(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) 
     found = [
         (option, needs)
         for option, tables, row_bytes in tried
-        if (needs := bytes_taken(tables, num_ranks, row_bytes)) <= budget
+        if (needs := bytes_taken(tables, num_ranks, row_bytes, group_size)) <= budget
     ]
     if len(found) > 1:  # what two changes do together matters only where one does not suffice
         found = [way for way in found if way[0] != both]
     ways = [f"{option} ({byte_size(needs)})" for option, needs in found]
     ways += _more_ranks(sharded, num_ranks, row, budget)
-    ways += _smaller_dim(placed, num_ranks, row, budget)
+    ways += _smaller_dim(placed, num_ranks, row, budget, group_size)
     ways += _on_the_host(placed, num_ranks, row, budget)
     return ways
 
@@ -182,12 +201,14 @@ def _more_ranks(sharded: list[Placed], num_ranks: int, row: RowBytes, budget: in
     return [f"row-wise on {high:,} ranks ({byte_size(bytes_taken(sharded, high, row))} each)"]
 
 
-def _smaller_dim(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:
+def _smaller_dim(
+    placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int, group_size: int
+) -> list[str]:
     """The largest width that fits, found by bisection: there may be a million to choose from."""
 
     def needs(most: int) -> int:
         narrow = [(replace(t, dim=min(t.dim, most)), placement, u) for t, placement, u in placed]
-        return bytes_taken(narrow, num_ranks, row)
+        return bytes_taken(narrow, num_ranks, row, group_size)
 
     fits, too_wide = 0, max(table.dim for table, _, _ in placed)
     while too_wide - fits > 1:

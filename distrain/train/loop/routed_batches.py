@@ -15,6 +15,7 @@ from datetime import timedelta
 import torch
 from torch import distributed as dist
 
+from distrain.embeddings import process_groups
 from distrain.loader.delivery import (
     Channel,
     End,
@@ -160,6 +161,10 @@ def routed_batches(
         timeout = timedelta(seconds=spec.deadlines.collective_s)
         group = dist.new_group(backend="gloo", timeout=timeout)
         own = replace(model.embeddings.peers, group=group, on_host=True)
+        if own.levels is not None:
+            size = own.levels.within.num_ranks
+            groups = process_groups(size, backend="gloo", timeout=timeout)
+            own = own.in_groups(size, groups)
         model.embeddings.route_peers = own
     return RoutesAhead(batches, model, device, spec.train.route_ahead)
 

@@ -148,6 +148,12 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
         unique, ranks = table.unique, tables.num_ranks
         if ranks == 1:
             total += 2 * _KEY_BYTES * unique  # ids, keys
+        elif table.placement == "two_level":
+            # As row-wise in the group, then as replicated with the own rows that it asks for.
+            size = tables.group_size
+            own, groups = _touched(table.rows, unique, size) / size, ranks // size
+            all_own = _touched(table.rows, unique, ranks) / size
+            total += _KEY_BYTES * (3 * unique + 2 * own + all_own) + 4 * unique + 4 * groups * own
         elif table.placement == "replicated":
             # Keys of its own and of all, and for each rank's rows where they stand among these.
             total += _KEY_BYTES * (unique + _touched(table.rows, unique, ranks))
@@ -167,6 +173,10 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
         touched = _touched(table.rows, unique, ranks)
         if ranks == 1:
             copies = 2 * unique  # rows, sums
+        elif table.placement == "two_level":
+            size = tables.group_size
+            own = _touched(table.rows, unique, size) / size
+            copies = 4 * unique + (1 + ranks // size) * own + touched / size
         elif table.placement == "replicated":
             copies = (2 + ranks) * unique + touched  # and all ranks' sums, and the total
         else:
@@ -176,13 +186,15 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
 
 
 def saving_bytes(tables: ShardingPlan) -> int:
-    """What rank 0 holds of row-wise tables when it writes a model: own part, all parts, a slab."""
-    ranks = tables.num_ranks
-    own = sum(t.weight_bytes for t in tables.tables if t.placement == "row_wise")
-    if ranks == 1 or own == 0:
+    """What rank 0 holds of shared tables when it writes a model: own part, all parts, a slab."""
+    shared = [t for t in tables.tables if t.placement in ("row_wise", "two_level")]
+    whole = sum(t.weight_bytes * tables.sharers(t.placement) for t in shared)
+    if tables.num_ranks == 1 or whole == 0:
         return 0
-    slab = min(SLAB_BYTES, own * ranks)
-    return 2 * slab + slab // ranks
+    slab = min(SLAB_BYTES, whole)
+    # Every rank's part is filled up to the longest.
+    gathered = max(slab * tables.num_ranks // tables.sharers(t.placement) for t in shared)
+    return slab + gathered + slab // min(tables.sharers(t.placement) for t in shared)
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
@@ -193,8 +205,7 @@ def copy_bytes(tables: ShardingPlan, dense: int) -> int:
     total = dense
     for table in tables.tables:
         held = table.host_bytes or table.weight_bytes + table.optimizer_bytes
-        shared = table.placement == "replicated"
-        total += -(-held // tables.num_ranks) if shared else held
+        total += -(-held * tables.sharers(table.placement) // tables.num_ranks)
     return total
 
 

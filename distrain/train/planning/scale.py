@@ -20,14 +20,15 @@ network does not hide them; but what is sent last, sums of gradients, travels wh
 parameters are made, a third of the dense layers' operations. On a GPU nothing is taken to be
 hidden: a step that overlaps its exchange is faster than this. All-gathers go around a ring of all
 GPUs of a node, so that each block crosses the network once for a node, divided among its NICs;
-all-to-alls go straight to each peer. No torch in here.
+all-to-alls go straight to each peer. Two-level tables exchange in groups first, then across them;
+only the latter is hidden. No torch in here.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from distrain.embeddings.sharding import sent_bytes
+from distrain.embeddings.sharding import Sent, Stage, sent_bytes, stages_of
 from distrain.train.planning.machine_file import MachineFile
 
 BACKWARD_REST = 1 / 3
@@ -41,12 +42,15 @@ class Store:
     Attributes:
         sent_bytes: What a rank sends in a step, to all peers.
         collectives: How many operations that takes.
+        across_bytes: Of `sent_bytes`, what goes to other groups of `group_size` ranks.
     """
 
     dim: int
     placement: str
     sent_bytes: float
     collectives: int
+    across_bytes: float = 0.0
+    group_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -221,18 +225,22 @@ def _traffic(work: Work, machine: MachineFile) -> _Traffic:
     ranks, here = work.num_ranks, min(work.num_ranks, machine.ranks_per_node)
     if ranks == 1:
         return _NO_TRAFFIC
-    latency_s = machine.link_latency_s if ranks == here else machine.network_latency_s
+    latency_s = _latency_s(machine, ranks, here)
     exchange_s: dict[str, float] = {}
     link_bytes = network_bytes = link_s = network_s = late_s = 0.0
     for store in work.stores:
-        kind = "all_gather" if store.placement == "replicated" else "all_to_all"
-        on_node, off_node = _split(store.sent_bytes, store.placement, ranks, here)
-        on_s, off_s = on_node / machine.link_rate(kind), off_node / machine.network_rate(kind)
-        seconds = max(on_s, off_s) + store.collectives * latency_s
-        exchange_s[store.placement] = exchange_s.get(store.placement, 0.0) + seconds
-        late_s += max(on_s, off_s) * _sums_share(store)
-        link_bytes, network_bytes = link_bytes + on_node, network_bytes + off_node
-        link_s, network_s = link_s + on_s, network_s + off_s
+        stages = _stages(store, ranks, here)
+        for stage in stages:
+            kind = "all_gather" if stage.placement == "replicated" else "all_to_all"
+            on_node, off_node = stage.link_and_network_bytes
+            on_s, off_s = on_node / machine.link_rate(kind), off_node / machine.network_rate(kind)
+            waits = stage.collectives * _latency_s(machine, stage.ranks, stage.here)
+            seconds = max(on_s, off_s) + waits
+            exchange_s[store.placement] = exchange_s.get(store.placement, 0.0) + seconds
+            if stage is stages[-1]:
+                late_s += max(on_s, off_s) * _sums_share(stage.placement, store.dim)
+            link_bytes, network_bytes = link_bytes + on_node, network_bytes + off_node
+            link_s, network_s = link_s + on_s, network_s + off_s
     on_node, off_node = _all_reduce_bytes(work.dense_bytes, ranks, here)
     on_s = on_node / machine.link_rate("all_reduce")
     off_s = off_node / machine.network_rate("all_reduce")
@@ -247,24 +255,25 @@ def _traffic(work: Work, machine: MachineFile) -> _Traffic:
     )
 
 
-def _sums_share(store: Store) -> float:
-    """How much of a store's bytes are sums of gradients.
+def _latency_s(machine: MachineFile, ranks: int, here: int) -> float:
+    return machine.link_latency_s if ranks <= here else machine.network_latency_s
 
-    >>> _sums_share(Store(16, "row_wise", 1.0, 4)), _sums_share(Store(15, "replicated", 1.0, 3))
+
+def _stages(store: Store, ranks: int, here: int) -> list[Stage]:
+    """A store's collectives, as many as it says."""
+    sent = Sent(0.0, 0.0, store.sent_bytes, store.across_bytes)
+    stages = stages_of(store.placement, sent, ranks, here, store.group_size)
+    return [replace(stages[0], collectives=store.collectives)] if len(stages) == 1 else stages
+
+
+def _sums_share(placement: str, dim: int) -> float:
+    """How much of the bytes of a store's last stage are sums of gradients.
+
+    >>> _sums_share("row_wise", 16), _sums_share("replicated", 15)
     (0.48484848484848486, 0.9375)
     """
-    sent = sent_bytes(store.placement, 1.0, store.dim, 2)
+    sent = sent_bytes(placement, 1.0, dim, 2)
     return sent.sums / sent.total
-
-
-def _split(sent: float, placement: str, ranks: int, here: int) -> tuple[float, float]:
-    """Bytes that a rank sends over the node's links, and over its NIC."""
-    if ranks == here:
-        return sent, 0.0
-    if placement == "replicated":  # an all-gather, in which all blocks pass each GPU
-        return sent if here > 1 else 0.0, sent / (ranks - 1) * (ranks / here - 1)
-    least = ranks % here or here  # a last node with fewer ranks sends most over its NICs
-    return sent * (here - 1) / (ranks - 1), sent * (ranks - least) / (ranks - 1)
 
 
 def _all_reduce_bytes(dense_bytes: float, ranks: int, here: int) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from distrain.embeddings.sharding import COLLECTIVES, Costs, ShardingPlan
+from distrain.embeddings.sharding import COLLECTIVES, Costs, Links, ShardingPlan
 from distrain.loader import footer_summary
 from distrain.optimizers import optimizer_facts
 from distrain.spec import JobSpec
@@ -76,6 +76,7 @@ def plan_scale(spec: JobSpec, inputs: Inputs, machine: MachineFile) -> ScalePlan
         device_type=machine.device,
         budget_bytes=int(budget),
         costs=costs_of(machine, ranks),
+        links=links_of(machine),
     )
     device = torch.device("cpu")  # what decodes, wherever it trains
     shuffle = spec.data.shuffle
@@ -95,15 +96,25 @@ def costs_of(machine: MachineFile, num_ranks: int) -> Costs:
     return Costs(machine.network_bytes_per_s, machine.network_latency_s)
 
 
+def links_of(machine: MachineFile) -> Links:
+    """The machine's links on a node and between nodes, as all-to-alls use them."""
+    return Links(
+        machine.ranks_per_node,
+        Costs(machine.link_bytes_per_s, machine.link_latency_s),
+        Costs(machine.network_bytes_per_s, machine.network_latency_s),
+    )
+
+
 def work_of(spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryProbe) -> Work:
     """What a rank does in a step."""
     ranks = tables.num_ranks
     rows = -(-spec.train.global_batch_size // ranks)
     columns = len(inputs.schema.columns)
-    stores: dict[tuple[int, str], float] = {}
+    stores: dict[tuple[int, str], tuple[float, float]] = {}
     for table in tables.tables:
         key = (table.dim, table.placement)
-        stores[key] = stores.get(key, 0.0) + table.sent.total
+        sent, across = stores.get(key, (0.0, 0.0))
+        stores[key] = sent + table.sent.total, across + table.sent.across
     return Work(
         num_ranks=ranks,
         rows=rows,
@@ -115,8 +126,8 @@ def work_of(spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryPr
         dense_bytes=float(probe.dense_values * _VALUE_BYTES),
         threads=spec.resources.threads_per_rank,
         stores=tuple(
-            Store(dim, placement, sent, COLLECTIVES[placement])
-            for (dim, placement), sent in sorted(stores.items())
+            Store(dim, placement, sent, COLLECTIVES[placement], across, tables.group_size)
+            for (dim, placement), (sent, across) in sorted(stores.items())
         ),
     )
 
@@ -133,6 +144,6 @@ def _memory_bytes(spec: JobSpec, tables: ShardingPlan, probe: MemoryProbe, rows:
     state = optimizer_facts(spec.train.optimizer.kind).dense_state
     touched = 0.0
     for table in tables.tables:
-        owners = 1 if table.placement == "replicated" else tables.num_ranks
+        owners = tables.sharers(table.placement)
         touched += min(table.rows, table.unique * tables.num_ranks) * table.dim / owners
     return embeddings + activations + ids + 2.0 * _VALUE_BYTES * (1 + state) * touched

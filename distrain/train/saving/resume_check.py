@@ -26,6 +26,7 @@ MAY_DIFFER = (
     "train.audit",
     "embeddings.placement",
     "embeddings.tables",
+    "embeddings.group_size",
     "embeddings.memory_gib",
     "embeddings.cache_gib",
     "data.prefetch_batches",
@@ -40,7 +41,8 @@ MAY_DIFFER = (
     "data.valid",
     "data.schema",
 )
-"""Fields of the spec, and whole sections, on which neither rows nor arithmetic depend."""
+"""Fields of the spec, and whole sections, on which neither rows nor arithmetic depend; another
+number of ranks, and two-level tables, add the same numbers in another order."""
 
 MAY_DIFFER_WITHOUT_DECAY = ("train.epochs", "train.max_steps")
 """How long to train: a decaying learning rate depends on it in every step."""
