@@ -1,10 +1,14 @@
 """The `distrain` command: finds a command's file, runs it, and prints expected errors."""
 
 import errno
+import os
+import signal
 import sys
+import threading
+from contextlib import suppress
 from importlib import import_module
 from io import StringIO, TextIOWrapper
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -159,14 +163,14 @@ def main(args: list[str] | None = None) -> Any:
             ended = cli.main(args=args, prog_name="distrain", standalone_mode=False)
     except DistrainError as error:
         print_warning(f"error: {error}")
-        sys.exit(error.exit_code)
+        _exit(args is None, error.exit_code)
     except click.ClickException as error:
         error.show(text := StringIO())
         print_warning(text.getvalue().rstrip("\n"))
-        sys.exit(error.exit_code)
+        _exit(args is None, error.exit_code)
     except click.Abort:  # Ctrl-C before the command had begun
         print_warning("interrupted")
-        sys.exit(INTERRUPTED)
+        _exit(args is None, INTERRUPTED)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -174,8 +178,22 @@ def main(args: list[str] | None = None) -> Any:
         sys.stdout = None  # or Python tries once more, with a traceback
         print_warning(f"error: could not write the output: {error.strerror}")
         print_warning("  hint: The disk is full: free some space.")
-        sys.exit(1)
-    sys.exit(ended if isinstance(ended, int) else 0)
+        _exit(args is None, 1)
+    _exit(args is None, ended if isinstance(ended, int) else 0)
+
+
+def _exit(is_process: bool, code: int) -> NoReturn:
+    """Exit; where this process is the command, a SIGTERM while Python ends keeps the exit code."""
+
+    def end(_signal: int, _frame: object) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)
+
+    if is_process and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -199,7 +199,10 @@ def id_hint(column: WantedColumn, value: int) -> str:
         return "Ids are kept as int32; prepare the table again so that they are numbered from 0."
     return (
         f"The schema says cardinality {column.cardinality}. "
-        "The schema likely belongs to another prep run than the files."
+        "The schema likely belongs to another prep run than the files. If the vocabulary has "
+        "learnt since (prep --update), `distrain train JOB --set data.train=FOLDER/train --set "
+        "train.init_from=RUN` trains a model with rows for the new ids, from that one's weights; "
+        "prep --workflow without --update gives no new ids."
     )
 
 

@@ -103,3 +103,15 @@ def test_a_command_that_writes_nothing_says_only_that_it_was_interrupted(
         main(["doctor"])
     assert ended.value.code == INTERRUPTED
     assert capsys.readouterr().err.strip() == "interrupted"
+
+
+def test_a_signal_behind_the_end_keeps_the_exit_code() -> None:
+    """SIGTERM while Python ends, after the command has said all that it has to say."""
+    code = (
+        "import atexit, os, signal, sys; from distrain.cli.main import main; "
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM)); "
+        "sys.argv = ['distrain', *sys.argv[1:]]; main()"
+    )
+    for words, wanted in ((["--version"], 0), (["evaluate", "nothing", "nowhere"], 1)):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        assert done.returncode == wanted, done.stderr

@@ -24,6 +24,7 @@ import distrain.cluster
 from distrain.cli.data.prep import command
 from distrain.errors import DataError, InputError, SpecError
 from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.etl.features import table_file
 from distrain.etl.features.staging import TableTask, stage_table_rows
 from distrain.etl.features.table_file import look_at
 from distrain.etl.parts import Part, read_part
@@ -591,9 +592,12 @@ def test_bytes_that_are_no_text_and_values_over_several_lines_are_told(
     assert caught.value.hint is not None
     assert "latin-1" in caught.value.hint
     (tmp_path / "t.csv").write_bytes(text.replace(b"only-41", b'"only\n41"'))
-    with pytest.raises(DataError, match="lines that are no rows") as caught:
-        prep(tmp_path / "t.csv", features, block_bytes=1 << 20)
-    assert caught.value.where["line"] == 43
+    for probed, said in ((1000, "a quoted value goes on"), (10, "lines that are no rows")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(table_file, "_PROBED_LINES", probed)
+            with pytest.raises(DataError, match=said) as caught:
+                prep(tmp_path / "t.csv", features, block_bytes=1 << 20)
+        assert caught.value.where["line"] == 43
 
 
 # The command.
@@ -645,3 +649,50 @@ def test_mistakes_are_found_before_a_cluster_starts(in_process: list[Any], tmp_p
     assert isinstance(run(path, *options).exception, SpecError)
     assert isinstance(run(path, "--config", path / "x", "--out", "o").exception, SpecError)
     assert in_process == []
+
+
+# Text that tasks could not cut at line ends.
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [("utf-16", "UTF-16"), ("utf-16-le", "UTF-16"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32"),
+     ("utf-32-le", "UTF-32")],
+)  # fmt: skip
+def test_encodings_whose_line_ends_are_no_bytes_are_told_at_once(
+    tmp_path: Path, encoding: str, name: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(csv_text(ROWS[:20]).encode(encoding))
+    with pytest.raises(DataError, match=f"the text is {name}") as caught:
+        look_at(str(path), path.stat().st_size, config().document.format)
+    assert f"iconv -f {name} -t UTF-8" in str(caught.value)
+
+
+def test_a_byte_order_mark_and_latin_1_are_read(prep: Any, tmp_path: Path) -> None:
+    features = config(columns=TEXT_COLUMNS)
+    wanted_path, marked_path = tmp_path / "plain.csv", tmp_path / "marked.csv"
+    wanted_path.write_text(csv_text())
+    marked_path.write_bytes(b"\xef\xbb\xbf" + csv_text().encode())
+    wanted = prep(wanted_path, features, out=tmp_path / "wanted")
+    found = prep(marked_path, features, out=tmp_path / "found")
+    assert written(found.out / "train").equals(written(wanted.out / "train"))
+    rows = [{**r, "shop": f"Café {r['shop']}"} for r in ROWS]
+    wanted_path.write_text(csv_text(rows))
+    marked_path.write_bytes(csv_text(rows).encode("latin-1"))
+    wanted = prep(wanted_path, features, out=tmp_path / "wanted-2")
+    latin = config(columns=TEXT_COLUMNS, format={"encoding": "latin-1"})
+    found = prep(marked_path, latin, out=tmp_path / "found-2")
+    assert written(found.out / "train").equals(written(wanted.out / "train"))
+
+
+def test_a_value_over_several_lines_is_told_before_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('a,b\n1,x\n2,"one\ntwo\nthree"\n3,"5"" pipe"\n')
+    with pytest.raises(DataError, match="a quoted value goes on over 3 lines") as caught:
+        look_at(str(path), path.stat().st_size, config().document.format)
+    assert caught.value.where["line"] == 3
+    unquoted = config(format={"quote": None}).document.format
+    assert look_at(str(path), path.stat().st_size, unquoted).types
+    path.write_text('a,b\n1,5" pipe\n2,x"y\n')  # quotes inside of a value are text
+    assert look_at(str(path), path.stat().st_size, config().document.format).types

@@ -188,3 +188,22 @@ def test_an_update_tells_what_it_learnt(
         refused = run(tmp_path / "second", *options, "--out", tmp_path / "4")
         assert refused.exit_code == 2
         assert message in refused.output
+
+
+def test_the_end_says_what_is_next(
+    in_process: list[ClusterRequest], tmp_path: Path, raw: Path
+) -> None:
+    out, again = tmp_path / "out", tmp_path / "again"
+    options = ("--delimiter", ",", "--bad-lines", "skip", "--workflow", out / "workflow")
+    said = run(raw, "--out", out, *options[:4]).output
+    assert f"next: distrain init criteo-mlp --data {out} --out job.yaml" in said
+    said = run(raw, "--out", again, *options).output
+    assert f"next: distrain predict RUN {again}/train --out {again}-scores" in said
+    said = run(raw, "--out", tmp_path / "learnt", *options, "--update").output
+    assert "--set train.init_from=RUN" in said
+
+
+def test_the_help_says_which_defaults_are_not_with_config() -> None:
+    said = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+    for default in ("6", "10M", "0"):
+        assert f"[default: ({default}; not with --config, whose document says it)]" in said

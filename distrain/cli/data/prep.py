@@ -1,5 +1,6 @@
 """`distrain prep`: raw files to training files."""
 
+import shlex
 import shutil
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,19 @@ from distrain.cli.options import (
     row_group_option,
     workers_options,
 )
-from distrain.cli.output import print_answer, print_facts, print_warning, progress_console
+from distrain.cli.output import (
+    print_answer,
+    print_facts,
+    print_remark,
+    print_warning,
+    progress_console,
+)
 from distrain.cli.progress_bars import WorkProgress
 
 if TYPE_CHECKING:
     from distrain.etl import Drifted, PrepRequest, PrepResult
 
+_NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
 _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 
 
@@ -86,21 +94,29 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     "--freq-threshold",
     type=COUNT,
     default=6,
+    show_default=_NOT_WITH_CONFIG.format(6),
     help="Keep categories seen at least so often; 0 keeps all.",
 )
 @click.option(
     "--max-size",
     type=COUNT,
     default="10M",
+    show_default=_NOT_WITH_CONFIG.format("10M"),
     help="Keep so many categories per column, the most frequent; 0 keeps all.",
 )
 @click.option(
     "--num-buckets",
     type=COUNT,
     default=0,
+    show_default=_NOT_WITH_CONFIG.format(0),
     help="Spread the other categories over so many ids by hash; 0 gives them one id.",
 )
-@click.option("--delimiter", default="\\t", help="Between fields of text.")
+@click.option(
+    "--delimiter",
+    default="\\t",
+    show_default=_NOT_WITH_CONFIG.format("\\t"),
+    help="Between fields of text.",
+)
 @click.option("--header", is_flag=True, help="The first line of each text file names the columns.")
 @click.option(
     "--bad-lines",
@@ -173,10 +189,12 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         if options["layout"] == "fast":
             finish = partial(_pack_splits, row_group_rows=options["row_group_rows"])
         result = prepare(request, client, show, finish)
+        if_interrupted(f"{request.out} is written")
     if options["as_json"]:
         print_answer(folder=str(result.out), **result.to_json())
     _print_result(result)
     _warn(result)
+    print_remark(f"next: {_next_command(result, options)}")
 
 
 def _pack_splits(folder: Path, row_group_rows: int) -> None:
@@ -259,6 +277,19 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         overwrite=options["overwrite"],
         drift=DriftBounds(options["drift_mean"], options["drift_share"]),
     )
+
+
+def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
+    """What the rows are for: a first model, one that begins with another's weights, or scores."""
+    out = str(result.out)
+    if options["update"]:
+        data = f"data.train={out}/train"
+        words = ["distrain", "train", "JOB", "--set", data, "--set", "train.init_from=RUN"]
+    elif options["saved_workflow"]:
+        words = ["distrain", "predict", "RUN", f"{out}/train", "--out", f"{out}-scores"]
+    else:
+        words = ["distrain", "init", "criteo-mlp", "--data", out, "--out", "job.yaml"]
+    return shlex.join(words)
 
 
 def _print_result(result: "PrepResult") -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -27,6 +28,13 @@ from distrain.storage import open_input
 
 _HEAD_BYTES = 1 << 20
 _PROBED_LINES = 1000
+_PROBED_BYTES = 4096
+_OTHER_MARKS = {
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 _DELIMITERS = ",\t;|"
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
@@ -156,6 +164,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec) -> TableFile:
         return TableFile(path, kind, codec, _json_types(path, lines), "", (), size_bytes)
     delimiter = text.delimiter or _guessed_delimiter(lines[0])
     names = _header(path, lines[0], delimiter, text) if text.header else list(text.names)
+    _refuse_lines_inside_values(path, lines, delimiter, text)
     types = dict.fromkeys(names, pa.string())
     return TableFile(path, kind, codec, types, delimiter, (), size_bytes)
 
@@ -173,6 +182,7 @@ def _first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
                 where={"file": path},
                 hint="It was cut short or damaged; get it again.",
             ) from None
+    _refuse_other_encodings(path, head)
     lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
     if len(head) == _HEAD_BYTES and len(lines) > 1:
         lines.pop()  # it may be cut
@@ -186,6 +196,48 @@ def _first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
             hint="Text is UTF-8, or what format.encoding says.",
         )
     return lines
+
+
+def _refuse_other_encodings(path: str, head: bytes) -> None:
+    """UTF-16 and UTF-32: a line end is no byte of its own there, so no task could find one."""
+    name = next((name for mark, name in _OTHER_MARKS.items() if head.startswith(mark)), None)
+    if name is None:
+        pairs = head[:_PROBED_BYTES]
+        zeros = max(pairs[0::2].count(0), pairs[1::2].count(0))
+        if len(pairs) < 8 or zeros * 4 < len(pairs):
+            return
+        name = "UTF-16" if pairs.count(0) * 4 < 3 * len(pairs) - 4 else "UTF-32"
+    raise DataError(
+        f"the text is {name}",
+        where={"file": path},
+        hint=f"`iconv -f {name} -t UTF-8 FILE` writes it as UTF-8. Without that UTF-8, latin-1 and "
+        "cp1252 (format.encoding) are read.",
+    )
+
+
+def _refuse_lines_inside_values(
+    path: str, lines: list[str], delimiter: str, text: FormatSpec
+) -> None:
+    """Tell of a value with a line end before any row is read, if the first lines have one."""
+    if text.quote is None:
+        return
+    reader = csv.reader(
+        (line + "\n" for line in lines),
+        delimiter=delimiter,
+        quotechar=text.quote,
+        escapechar=text.escape,
+    )
+    before = 0
+    with suppress(csv.Error):  # what cannot be read is told when it is read
+        for row in reader:
+            if reader.line_num > before + 1 and any("\n" in value for value in row):
+                raise DataError(
+                    f"a quoted value goes on over {reader.line_num - before} lines",
+                    where={"file": path, "line": before + 1, "content": lines[before][:72]},
+                    hint="A file is cut at line ends, so a value may hold none: write it again, "
+                    "as parquet or without them. If quotes are text, set format.quote to null.",
+                )
+            before = reader.line_num
 
 
 def _kind(path: str, lines: list[str], text: FormatSpec) -> str:
