@@ -24,7 +24,11 @@ from distrain.partition import RowGroup, WantedColumn
 
 
 class CpuBackend:
-    """Fills batches in host memory with the columns that a reader decodes."""
+    """Fills batches in host memory with the columns that a reader decodes.
+
+    Attributes:
+        stats: Where it counts what it does.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,7 @@ class CpuBackend:
         self._limits = dict(list_limits or {})
         self._pool = pool
         self._reader = reader
-        self._stats = stats
+        self.stats = stats
 
     @property
     def num_lists(self) -> int:
@@ -73,7 +77,11 @@ class CpuBackend:
             first_flat += len(part.cells)
             bytes_read += part.bytes_read
             fill_s += time.perf_counter() - decoded_s
-        self._stats.add(row_groups=1, bytes_read=bytes_read, decode_s=decode_s, fill_s=fill_s)
+        self.stats.add(row_groups=1, bytes_read=bytes_read, decode_s=decode_s, fill_s=fill_s)
+
+    def copy_rows(self, cells: Block, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
+        """Write rows of `cells`, `[flat columns, rows]` as in a batch, to their places."""
+        self._filler.copy(cells, deal, [batch.block for batch in batches])
 
     def finish(self, batch: OpenBatch[Block]) -> Batch:
         """The batch whose rows are all there."""

@@ -11,6 +11,15 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
+from distrain.loader.bucketing import (
+    BucketFile,
+    BucketMemory,
+    Buckets,
+    BucketStore,
+    FirstPass,
+    Slabs,
+    use_buckets,
+)
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import (
     EpochIterator,
@@ -41,7 +50,7 @@ from distrain.loader.options import (
 from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
 from distrain.partition import EpochPlan
 
-_RUN_TIME_STATE = ("_stats", "_pool", "_reader", "_running", "_streams", "_set_up_thread")
+_RUN_TIME_STATE = ("_stats", "_slabs", "_pool", "_reader", "_running", "_streams", "_set_up_thread")
 
 
 class Loader(IterableDataset[Any]):
@@ -68,7 +77,7 @@ class Loader(IterableDataset[Any]):
         batch_size: Rows of a step on this rank; times `num_ranks` over all ranks.
         global_batch_size: Rows of a step over all ranks; give this or `batch_size`.
         shuffle: `"chunk"` permutes parts, and rows within chunks; `"full"` permutes all rows, for
-            which a rank decodes every row group and holds its whole share of an epoch; `"none"`
+            which a rank decodes every row group and keeps its whole share of an epoch; `"none"`
             keeps the order of the files within each lane (with one lane, the order of the files).
             `True` means `"chunk"`, `False` `"none"`.
         seed: Seed of the order of rows, 0 or more.
@@ -93,6 +102,8 @@ class Loader(IterableDataset[Any]):
         max_list_length: The most items that are kept of each list, the first ones, by column.
         retry_s: How long a row group is read again, with growing pauses, where its storage does not
             answer (timeouts, resets, overload), before the epoch ends; 0 tries once.
+        shuffle_dir: A folder on a local disk where `shuffle="full"` keeps a rank's share of an
+            epoch, in a file that vanishes with the epoch; `None` keeps it in memory.
 
     Raises:
         SpecError: A number is out of its range, `max_list_length` names no column of lists, the
@@ -125,6 +136,7 @@ class Loader(IterableDataset[Any]):
         gpu_memory_fraction: float = 0.1,
         max_list_length: Mapping[str, int] | None = None,
         retry_s: float = 120.0,
+        shuffle_dir: str | None = None,
     ):
         self.dataset = dataset
         self.options = LoaderOptions.checked(
@@ -139,6 +151,7 @@ class Loader(IterableDataset[Any]):
             prefetch_batches=prefetch_batches,
             decode_threads=decode_threads,
             pin_memory=pin_memory and torch.cuda.is_available(),
+            shuffle_dir=None if shuffle_dir is None else str(shuffle_dir),
         )
         self._plan = EpochPlan(
             len(dataset), self.options.lanes, self.options.global_batch_size, drop_last
@@ -159,6 +172,8 @@ class Loader(IterableDataset[Any]):
             self.device.type if self.device else "cpu",
             has_cache=self._cache is not None,
         )
+        if shuffle_dir is not None:
+            self._check_shuffle_dir()
         if not 0 < gpu_memory_fraction < 1:
             raise SpecError(f"gpu_memory_fraction is {gpu_memory_fraction}, not between 0 and 1")
         self._gpu_memory_fraction = gpu_memory_fraction
@@ -172,8 +187,17 @@ class Loader(IterableDataset[Any]):
         self._position = (0, 0)  # epoch and step after the last batch given
         self._set_up_run_time_state()
 
+    def _check_shuffle_dir(self) -> None:
+        columns, reader = self.dataset.columns, self.reader_choice.name
+        if self.options.shuffle == "full" and not use_buckets(self.options, columns, reader):
+            raise SpecError(
+                "a full shuffle of list columns, or by the reader cudf, does without shuffle_dir",
+                hint="Leave shuffle_dir out: a rank then holds its share of an epoch in memory.",
+            )
+
     def _set_up_run_time_state(self) -> None:
         self._stats = StatsRecorder()
+        self._slabs = Slabs()
         self._streams = new_streams(self.device)
         pinned = self.options.pin_memory or self._streams is not None
         self._pool = BlockPool(
@@ -264,10 +288,24 @@ class Loader(IterableDataset[Any]):
             ),
             delivery=new_delivery(self._streams, self._transforms),
             set_up_thread=self._set_up_thread,
+            first_pass=self._first_pass(epoch),
         )
         iterator = EpochIterator(work, options.prefetch_batches, self._stats)
         self._running.add(iterator)
         return iterator
+
+    def _first_pass(self, epoch: int) -> FirstPass | None:
+        if not use_buckets(self.options, self.dataset.columns, self.reader_choice.name):
+            return None
+        num_columns = BatchLayout.of(self.dataset.columns).num_columns
+        folder, slabs = self.options.shuffle_dir, self._slabs
+
+        def new_store(sizes: Mapping[int, int]) -> BucketStore:
+            if folder is not None:
+                return BucketFile(sizes, num_columns, folder)
+            return BucketMemory(sizes, num_columns, slabs)
+
+        return FirstPass(Buckets.of(len(self.dataset), self.options.seed, epoch), new_store)
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_many_workers()
@@ -361,6 +399,7 @@ class Loader(IterableDataset[Any]):
         for iterator in list(self._running):
             iterator.close()
         self._pool.clear()
+        self._slabs.clear()
 
     def __enter__(self) -> Loader:
         return self

@@ -15,10 +15,11 @@ threads, a rank serves c = S/W lanes. It works at step s.
 That many batches, or those of the whole epoch if it has fewer, of B/W rows each: with T <= c and P
 small about 2 c G rows, whatever the table's size. The bound is reached where all lanes come to the
 ends of chunks at the same step, which happens if a lane's rows are a multiple of G; else about
-(c + T) G rows are open. With `shuffle="full"` the chunk is the table, and the bound a rank's share
-of an epoch. Of row groups that are read in slices, a slice counts as a row group does here, and
-decoders that stay open come on top. Batches that were dropped stay in the pool for the next ones,
-so this is what is kept until `close`.
+(c + T) G rows are open. With `shuffle="full"` a chunk is a bucket, and the rows of all buckets lie
+in memory or in a file; where lists or the reader cudf do without buckets, the chunk is the table,
+and the bound a rank's share of an epoch. Of row groups that are read in slices, a slice counts as a
+row group does here, and decoders that stay open come on top. Batches that were dropped stay in the
+pool for the next ones, so this is what is kept until `close`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from distrain.loader.bucketing import (
+    Buckets,
+    bucket_rows_bound,
+    staged_bytes,
+    stored_row_bytes,
+    use_buckets,
+)
 from distrain.loader.dataset import CELL_BYTES, Dataset
 from distrain.loader.filling import Load, epoch_chunks, open_groups, plan_loads
 from distrain.loader.options import LoaderOptions
@@ -41,6 +49,8 @@ _WIDEST_CELL_BYTES = 8
 _SCHEDULE_BYTES_PER_GROUP = 160
 # Philox' keys and the row numbers (8 bytes each), then the order (4) and its cut to lanes (4).
 _ORDER_BYTES_PER_ROW = 24
+# Of a row group whose rows go to buckets: keys, buckets, and what sorts them.
+_SCATTER_BYTES_PER_ROW = 48
 # A column's dictionary, as it was read and decoded, a page, and what is read ahead. Writers end
 # dictionaries and pages at 1 MiB; of 40 columns of Criteo's shape a row group took 33 MB.
 _STREAM_BYTES_PER_COLUMN = 2 << 20
@@ -63,6 +73,9 @@ class LoaderMemory:
         schedule_bytes: Bytes of the table's row groups and of the epoch's schedule.
         streams_bytes: Bytes of the decoders that are open in large row groups, where their pages
             and dictionaries have the sizes that writers give them.
+        buckets_bytes: Bytes of a full shuffle's rows in memory, or of those on their way to a file
+            and from it.
+        disk_bytes: Bytes of that file; no part of the sum.
     """
 
     batches: int
@@ -72,12 +85,14 @@ class LoaderMemory:
     order_bytes: int
     schedule_bytes: int = 0
     streams_bytes: int = 0
+    buckets_bytes: int = 0
+    disk_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """The sum of all bytes."""
         prepared = self.blocks_bytes + self.decode_bytes + self.order_bytes
-        return prepared + self.schedule_bytes + self.streams_bytes
+        return prepared + self.schedule_bytes + self.streams_bytes + self.buckets_bytes
 
 
 def memory_of(
@@ -105,8 +120,9 @@ def memory_of(
         len(dataset),
         dataset.row_bytes,
         options,
-        chunk_rows=largest_chunk_rows(dataset, options),
+        chunk_rows=largest_chunk_rows(dataset, options, reader),
         group_rows=read_rows,
+        has_buckets=use_buckets(options, dataset.columns, reader),
         streams_bytes=streams_bytes_of(
             dataset, options, reader, decoded_row_bytes, compressed_group_bytes
         ),
@@ -149,6 +165,7 @@ def memory_bound(
     compressed_group_bytes: int,
     num_groups: int,
     streams_bytes: int = 0,
+    has_buckets: bool = False,
 ) -> LoaderMemory:
     """The same from numbers alone, of a table that need not be there.
 
@@ -160,29 +177,55 @@ def memory_bound(
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
     threads = options.decode_threads
     steps = open_steps(plan, lanes, chunk_rows, threads)
+    if has_buckets:  # where a lane ends, and its neighbour began with the same bucket
+        steps += 2 + chunk_rows * plan.lanes // plan.global_batch_size
     batches = min(plan.num_steps, steps + options.prefetch_batches + _CONSUMER_BATCHES)
     # The most rows of one step on a rank: each of its lanes may have one more than another.
     batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
     block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
     if pinned:
         block_bytes = 1 << (row_bytes * batch_rows - 1).bit_length()  # as torch rounds it
-    chunks_dealt = 1 if options.shuffle == "full" else threads
+    chunks_dealt = 1 if options.shuffle == "full" and not has_buckets else threads
+    order_bytes = chunks_dealt * _ORDER_BYTES_PER_ROW * chunk_rows
+    buckets_bytes = disk_bytes = 0
+    if has_buckets:
+        order_bytes = max(order_bytes, threads * _SCATTER_BYTES_PER_ROW * group_rows)
+        buckets_bytes, disk_bytes = _bucket_bytes(plan, lanes, row_bytes, chunk_rows, options)
     return LoaderMemory(
         batches=batches,
         batch_rows=batch_rows,
         blocks_bytes=batches * block_bytes,
         decode_bytes=threads * (group_rows * decoded_row_bytes + compressed_group_bytes),
-        order_bytes=chunks_dealt * _ORDER_BYTES_PER_ROW * chunk_rows,
+        order_bytes=order_bytes,
         schedule_bytes=_SCHEDULE_BYTES_PER_GROUP * num_groups,
         streams_bytes=streams_bytes,
+        buckets_bytes=buckets_bytes,
+        disk_bytes=disk_bytes,
     )
 
 
-def largest_chunk_rows(dataset: Dataset, options: LoaderOptions) -> int:
+def _bucket_bytes(
+    plan: EpochPlan, lanes: int, row_bytes: int, bucket_rows: int, options: LoaderOptions
+) -> tuple[int, int]:
+    """Bytes of a rank's buckets in memory, and in a file."""
+    num_columns = row_bytes // CELL_BYTES
+    # The rank's share, and the rest of the buckets at its ends.
+    rows = min(plan.num_rows, plan.rows_below(lanes, plan.num_rows) + 1 + 2 * bucket_rows)
+    stored = rows * stored_row_bytes(num_columns)
+    if options.shuffle_dir is None:
+        return stored, 0
+    buckets = -(-rows * Buckets.of(plan.num_rows, 0, 0).count // max(plan.num_rows, 1))
+    read = options.decode_threads * bucket_rows * stored_row_bytes(num_columns)
+    return staged_bytes(num_columns, buckets + 1) + read, stored
+
+
+def largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: str = "arrow") -> int:
     """Rows of the largest chunk that an epoch can have.
 
     Of `parts_per_chunk` parts any may meet, so the largest ones do.
     """
+    if use_buckets(options, dataset.columns, reader):
+        return bucket_rows_bound(len(dataset))
     if options.shuffle == "full":
         return len(dataset)
     sizes = dataset.slices.sizes
@@ -219,7 +262,12 @@ def batches_held(
         num_steps: The most batches that the consumer takes.
     """
     plan = EpochPlan(len(dataset), options.lanes, options.global_batch_size, options.drop_last)
-    chunks = epoch_chunks(dataset, options, 0)
+    if use_buckets(
+        options, dataset.columns, "arrow"
+    ):  # each as large as the others, but for chance
+        chunks = Buckets.chunks(Buckets.of(len(dataset), options.seed, 0).expected_sizes(), plan)
+    else:
+        chunks = epoch_chunks(dataset, options, 0)
     schedule = plan_loads(plan, chunks, plan.lanes_of_rank(options.rank, options.num_ranks))
     loads = (load for load in schedule for _ in chunks[load.chunk].row_groups)
     finished = options.prefetch_batches + consumer_batches

@@ -40,6 +40,7 @@ class LoaderOptions:
     prefetch_batches: int
     decode_threads: int
     pin_memory: bool
+    shuffle_dir: str | None = None
 
     @classmethod
     def checked(cls, *, shuffle: str | bool, **options: Any) -> LoaderOptions:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
+from distrain.loader.bucketing import use_buckets
 from distrain.loader.dataset import Dataset
 from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_bytes_of
 from distrain.loader.options import LoaderOptions
@@ -145,6 +146,7 @@ def _about_memory(
             compressed_group_bytes=footers.largest_group_bytes * group_rows // largest_group,
             num_groups=-(-len(dataset) // group_rows),
             streams_bytes=streams,
+            has_buckets=use_buckets(options, dataset.columns, "arrow"),
         ).total_bytes
 
     def bytes_as_written(options: LoaderOptions) -> int:
@@ -160,7 +162,7 @@ def _about_memory(
         return None
     problem = f"a rank's loader may hold {byte_size(now)}, the budget is {byte_size(budget)}"
     if options.shuffle == "full":
-        return f"{problem}: use more ranks, or data.shuffle: chunk with several parts_per_chunk"
+        return f"{problem}: {_less_of_a_full_shuffle(dataset, options)}"
     for parts in range(options.parts_per_chunk - 1, 0, -1):
         fewer = replace(options, parts_per_chunk=parts)
         if bytes_as_written(fewer) <= budget:
@@ -178,6 +180,13 @@ def _about_memory(
         f"{problem}: use more ranks, a smaller train.global_batch_size, fewer "
         "data.prefetch_batches or a smaller data.part_size"
     )
+
+
+def _less_of_a_full_shuffle(dataset: Dataset, options: LoaderOptions) -> str:
+    other = "data.shuffle: chunk with several parts_per_chunk"
+    if options.shuffle_dir is None and use_buckets(options, dataset.columns, "arrow"):
+        return f"name a folder on a local disk (data.shuffle_dir), use more ranks, or {other}"
+    return f"use more ranks, or {other}"
 
 
 def _about_few_chunks(dataset: Dataset, options: LoaderOptions) -> str | None:

@@ -17,10 +17,11 @@ from distrain.partition.order import (
     Parts,
     chunk_order,
     parts_of,
+    row_keys,
     row_permutation,
     sliced_order,
 )
-from distrain.partition.pieces import Piece, Pieces, lane_pieces
+from distrain.partition.pieces import Piece, Pieces, forward_pieces, lane_pieces
 from distrain.partition.plan import EpochPlan
 from distrain.partition.slices import LARGE_ROWS, Slices
 from distrain.partition.table import RowGroup, Slice, Table
@@ -50,10 +51,12 @@ __all__ = [
     "WantedColumn",
     "chunk_order",
     "column_of_leaf",
+    "forward_pieces",
     "lane_pieces",
     "num_bands",
     "parts_of",
     "read_footers",
+    "row_keys",
     "row_permutation",
     "sliced_order",
     "type_problem",

@@ -104,6 +104,8 @@ def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
 
 SHUFFLES = ("none", "chunk", "full")
 
+_NUMBERS_AT_A_TIME = 4  # Philox draws so many of each state
+
 
 class Chunk(NamedTuple):
     """Row groups, or slices of them, whose rows are shuffled together.
@@ -236,19 +238,45 @@ def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray
     return _permutation(num_rows, seed, epoch, stream=1 + chunk)
 
 
+def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> NDArray[np.uint64]:
+    """Distinct keys of rows `first .. first+count-1` of the only chunk of `"full"`.
+
+    The rows of the line are the rows in the order of their keys, so that a part of the line can be
+    found without the permutation of the whole table.
+
+    >>> keys = [row_keys(7, 1, 2, first, 1) for first in range(7)]
+    >>> np.argsort(np.concatenate(keys)).tolist() == row_permutation(7, 1, 2, 0).tolist()
+    True
+    """
+    return _keys(num_rows, seed, epoch, 1, first, count)
+
+
 def _permutation(size: int, seed: int, epoch: int, stream: int) -> NDArray[np.int64]:
+    keys = _keys(size, seed, epoch, stream, 0, size)
+    keys.sort()
+    keys &= (np.uint64(1) << _number_bits(size)) - np.uint64(1)
+    return keys.view(np.int64)
+
+
+def _number_bits(size: int) -> np.uint64:
+    return np.uint64(max(size - 1, 1).bit_length())
+
+
+def _keys(
+    size: int, seed: int, epoch: int, stream: int, first: int, count: int
+) -> NDArray[np.uint64]:
     if seed < 0:
         raise SpecError(f"seed is {seed}, not 0 or more")
     # The spawn key stands apart from the seed, so no two (seed, epoch, stream) share a stream.
     source = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
-    keys: NDArray[np.uint64] = source.random_raw(size)
+    skipped = first % _NUMBERS_AT_A_TIME
+    source.advance(first // _NUMBERS_AT_A_TIME)
+    keys: NDArray[np.uint64] = source.random_raw(skipped + count)[skipped:]
     # The keys are distinct, so any correct sort gives the same result. Rows whose random bits above
     # the row number tie keep their order among themselves; which rows tie is chance, and of 2^24
     # rows (40 random bits) one in 65,000 does, of 2^28 rows (36 bits) one in 256.
-    number_bits = np.uint64(max(size - 1, 1).bit_length())
+    number_bits = _number_bits(size)
     keys >>= number_bits
     keys <<= number_bits
-    keys |= np.arange(size, dtype=np.uint64)
-    keys.sort()
-    keys &= (np.uint64(1) << number_bits) - np.uint64(1)
-    return keys.view(np.int64)
+    keys |= np.arange(first, first + count, dtype=np.uint64)
+    return keys

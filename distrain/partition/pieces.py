@@ -6,7 +6,9 @@ the shared chunk at the same time, both at the start of the epoch or both at its
 that serves both needs it once; otherwise one lane's rows of it would have to be kept for a whole
 epoch, or be decoded again. Within a chunk, every lane keeps the chunk's order.
 
-In tables with large row groups lanes are dealt their chunks instead (see `dealing`).
+The only chunk of a full shuffle is gone through forwards by all lanes, also where it comes in parts
+(`forward_pieces`). In tables with large row groups lanes are dealt their chunks instead (see
+`dealing`).
 """
 
 from typing import Any, NamedTuple
@@ -67,10 +69,20 @@ def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
     if chunks.dealt is not None:
         bounds = np.searchsorted(chunks.dealt[:, 0], [lane, lane + 1])
         return Pieces(chunks.dealt[bounds[0] : bounds[1]].copy())
+    return _pieces_on_line(plan, chunks, lane, backwards=bool(lane % 2))
+
+
+def forward_pieces(plan: EpochPlan, chunks: Chunks) -> NDArray[np.int64]:
+    """The pieces of all lanes where odd lanes go forward, too; `Chunks.dealt` of such an epoch."""
+    cells = [_pieces_on_line(plan, chunks, n, backwards=False).cells for n in range(plan.lanes)]
+    return np.concatenate(cells)
+
+
+def _pieces_on_line(plan: EpochPlan, chunks: Chunks, lane: int, *, backwards: bool) -> Pieces:
     first, last = plan.lane_span(lane)
     lowest = int(np.searchsorted(chunks.starts[:-1], first, side="right")) - 1
     numbers = np.arange(max(lowest, 0), np.searchsorted(chunks.starts[:-1], last))
-    if lane % 2:
+    if backwards:
         numbers = numbers[::-1]
     begins = chunks.starts[numbers]
     starts = np.maximum(first - begins, 0)

@@ -7,6 +7,7 @@ hold. It leaves nothing behind. Mistakes that do not depend on each other are re
 What depends on the machines of another cluster is not checked, and the notes say so.
 """
 
+import shutil
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
 from distrain.run_paths import RunPaths
 from distrain.spec import CustomSpec, JobSpec
+from distrain.wording import byte_size
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +78,9 @@ def preflight(
         return len(mistakes.found) == before
 
     files_exist = passes(_check_training_files, _check_validation_files, _check_schema)
-    passes(_check_run_dir, _check_checkpoint_dir, _check_cache_dir, _check_sinks)
+    passes(
+        _check_run_dir, _check_checkpoint_dir, _check_cache_dir, _check_shuffle_dir, _check_sinks
+    )
     if not files_exist:  # all that follows looks into the data, and takes seconds to load
         mistakes.raise_found()
     model_can_be_built = passes(_choose_device, _check_function)
@@ -173,6 +177,14 @@ def _check_cache_dir(job: _Job) -> None:
             check_place(job.spec.data.cache_dir)
 
 
+def _check_shuffle_dir(job: _Job) -> None:
+    from distrain.storage import check_place
+
+    if not job.elsewhere and job.spec.data.shuffle_dir is not None:
+        with _field_named("data.shuffle_dir"):
+            check_place(job.spec.data.shuffle_dir)
+
+
 def _check_sinks(job: _Job) -> None:
     from distrain.sinks import open_sinks
 
@@ -248,9 +260,29 @@ def _check_loading(job: _Job) -> None:
     else:  # the cache has a check of its own, and need not pass for the others
         spec = spec.model_copy(update={"data": spec.data.model_copy(update={"cache_dir": None})})
     world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
-    Span.of(spec, job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle))
+    loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle)
+    Span.of(spec, loader)
+    if not job.elsewhere and spec.data.shuffle_dir is not None:
+        _check_room(spec.data.shuffle_dir, spec.resources.num_ranks * loader.memory.disk_bytes)
     if inputs.valid is not None:
         job_loader(spec, inputs.schema, inputs.valid, world, device, shuffle="none")
+
+
+def _check_room(folder: str, needed_bytes: int) -> None:
+    """Check that the ranks' shares of an epoch fit on the disk; a missing folder's is its parent's.
+
+    What a file in there holds is reserved by each rank once more, when its epoch begins.
+    """
+    place = Path(folder).absolute()
+    nearest = next(path for path in (place, *place.parents) if path.exists())
+    free_bytes = shutil.disk_usage(nearest).free
+    if free_bytes < needed_bytes:
+        raise OutputError(
+            f"the full shuffle needs up to {byte_size(needed_bytes)} on this disk, which has "
+            f"{byte_size(free_bytes)} left",
+            where={"data.shuffle_dir": folder},
+            hint="Make room, or name a folder on a larger disk.",
+        )
 
 
 def _check_model(job: _Job) -> None:
@@ -299,6 +331,7 @@ def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
         "resources.device": True,
         "memory for the tables": spec.embeddings.memory_gib is None,
         "data.cache_dir": spec.data.cache_dir is not None,
+        "data.shuffle_dir": spec.data.shuffle_dir is not None,
         "checkpoint.dir": spec.checkpoint.dir is not None,
         "model.function": isinstance(spec.model, CustomSpec),
         "data.reader": spec.data.reader == "cudf",

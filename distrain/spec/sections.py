@@ -101,7 +101,12 @@ class DataSpec(Section):
     shuffle: Literal["chunk", "full", "none"] = Field(
         "chunk",
         description="`chunk`: parts permuted, rows permuted inside a chunk; `full`: all rows, "
-        "with a rank's whole share of an epoch in memory.",
+        "with a rank's whole share of an epoch in memory, or in `shuffle_dir`.",
+    )
+    shuffle_dir: str | None = Field(
+        None,
+        description="A folder on each host's disk where `shuffle: full` keeps each rank's share of "
+        "an epoch while it lasts; null keeps it in memory.",
     )
     part_size: str | None = Field(
         None,

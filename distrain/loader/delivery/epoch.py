@@ -15,7 +15,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from distrain.batch import Batch
 from distrain.loader.delivery.channel import Channel, End, Failure, Ready
@@ -54,9 +58,28 @@ class Backend(Protocol):
         ...
 
 
+class Preparation(Protocol):
+    """What is done once, before the first batch of an epoch is made."""
+
+    def run(
+        self,
+        work: EpochWork,
+        backend: Any,
+        pool: ThreadPoolExecutor,
+        is_cancelled: Callable[[], bool],
+    ) -> tuple[EpochWork, Backend] | None:
+        """What makes the batches instead of `work` and `backend`; `None` if it was cancelled."""
+        ...
+
+
 @dataclass(frozen=True)
 class EpochWork:
-    """All that a rank's stream of one epoch depends on."""
+    """All that a rank's stream of one epoch depends on.
+
+    Attributes:
+        first_pass: Runs before the first batch is made, if set.
+        order_of: The order of a chunk's rows, by its number; by default that of `row_permutation`.
+    """
 
     plan: EpochPlan
     chunks: Chunks
@@ -67,6 +90,8 @@ class EpochWork:
     new_backend: Callable[[], Backend]  # called in the producer's thread
     delivery: Delivery
     set_up_thread: Callable[[], None] = lambda: None  # called first by each thread
+    first_pass: Preparation | None = None
+    order_of: Callable[[int], NDArray[np.int64]] | None = None
 
     @property
     def lanes(self) -> range:
@@ -83,7 +108,7 @@ def produce(work: EpochWork, channel: Channel) -> None:
     mark_own_thread()
     try:
         work.set_up_thread()
-        backend = work.new_backend()
+        backend: Backend = work.new_backend()
         pool = ThreadPoolExecutor(
             work.options.decode_threads,
             "decode",
@@ -91,7 +116,13 @@ def produce(work: EpochWork, channel: Channel) -> None:
             initargs=(work, channel),
         )
         try:
-            _make_batches(work, channel, backend, pool)
+            if work.first_pass is not None:
+                changed = work.first_pass.run(work, backend, pool, channel.is_closed)
+                if changed is not None:
+                    work, backend = changed
+                    _make_batches(work, channel, backend, pool)
+            else:
+                _make_batches(work, channel, backend, pool)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             backend.close()
@@ -175,7 +206,8 @@ class _LoadsAhead:
         for load in plan_loads(work.plan, work.chunks, work.lanes, work.start_step):
             chunk = work.chunks[load.chunk]
             sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
-            dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch)
+            order = work.order_of and partial(work.order_of, load.chunk)
+            dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch, order)
             for number, group in enumerate(chunk.row_groups):
                 yield load.step, dealer, number, work.row_groups[group]
 

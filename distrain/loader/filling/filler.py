@@ -76,6 +76,23 @@ class Filler:
                 if flag:
                     check_values(wanted, column, group, deal.rows)
 
+    def copy(self, cells: Block, deal: Deal, blocks: Sequence[Block]) -> None:
+        """Write rows of columns that were filled before, `[columns, rows]`, to their places."""
+        if not len(cells):
+            return
+        count = len(cells)
+        _fill(
+            list(cells),
+            blocks,
+            b"i" * count,
+            b"i" * count,
+            np.full(count, 2**31, np.uint64),
+            deal.rows,
+            deal.starts,
+            deal.counts,
+            deal.places,
+        )
+
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:
     """As int32 or int64; what is too large for that becomes negative, which is as wrong."""

@@ -7,7 +7,7 @@ the batches of the coming steps; lanes that share a chunk come to it at the same
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -199,7 +199,7 @@ class ChunkDealer:
     """Deals a chunk's rows, one row group at a time, from any thread.
 
     `rows_per_group` follows the chunk's order of row groups; without a `seed` its rows keep their
-    order.
+    order. `order` gives another one.
     """
 
     def __init__(
@@ -211,6 +211,7 @@ class ChunkDealer:
         rows_per_group: Sequence[int],
         seed: int | None,
         epoch: int,
+        order: Callable[[], NDArray[np.int64]] | None = None,
     ):
         if chunk.num_rows > _MOST_ROWS:
             raise SpecError(
@@ -222,6 +223,7 @@ class ChunkDealer:
         self._bounds = np.cumsum([0, *rows_per_group])
         self._seed = seed
         self._epoch = epoch
+        self._order_of_rows = order
         runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
         self._steps = np.concatenate([run.steps for run in runs])
         self._starts = np.concatenate([run.starts for run in runs])
@@ -245,7 +247,9 @@ class ChunkDealer:
 
     def _dealt_rows(self) -> NDArray[np.int32]:
         """The rank's rows of the chunk, run after run, as row numbers of the chunk."""
-        if self._seed is None:
+        if self._order_of_rows is not None:
+            order = self._order_of_rows().astype(np.int32)
+        elif self._seed is None:
             order = np.arange(self._chunk.num_rows, dtype=np.int32)
         else:
             wide = row_permutation(self._chunk.num_rows, self._seed, self._epoch, self._load.chunk)

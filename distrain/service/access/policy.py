@@ -12,7 +12,7 @@ from distrain.service.settings import ClusterProfile, Limits
 from distrain.spec import PATHS, CustomSpec, JobSpec, explain_all
 
 _TAG_KEY, _TAG_VALUE = 64, 256
-_WRITTEN = ("checkpoint.dir", "data.cache_dir")
+_WRITTEN = ("checkpoint.dir", "data.cache_dir", "data.shuffle_dir")
 _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 

@@ -49,4 +49,5 @@ def job_loader(
         cache=data.cache_dir,
         cache_size=data.cache_size,
         retry_s=data.retry_s,
+        shuffle_dir=data.shuffle_dir if shuffle == "full" else None,
     )

@@ -131,7 +131,7 @@ def plan_job(
         reader=loader.reader_choice.name,
         reader_reason=loader.reader_choice.reason,
         shuffle=loader.options.shuffle,
-        chunk_rows=largest_chunk_rows(loader.dataset, loader.options),
+        chunk_rows=largest_chunk_rows(loader.dataset, loader.options, loader.reader_choice.name),
         prefetch_batches=loader.options.prefetch_batches,
         decode_threads=loader.options.decode_threads,
         memory=_memory(loader, footers, pinned),

@@ -35,6 +35,7 @@ MAY_DIFFER = (
     "data.gpu_memory_fraction",
     "data.cache_dir",
     "data.cache_size",
+    "data.shuffle_dir",
     "data.retry_s",
     # The files' fingerprints must be the same, wherever they lie; columns are checked with tables.
     "data.train",

@@ -1,0 +1,188 @@
+"""The first pass of a full shuffle: all row groups are read, and their rows go to buckets."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.batch import Batch
+from distrain.loader.bucketing.buckets import Buckets
+from distrain.loader.bucketing.store import BucketStore
+from distrain.loader.cpu_backend import CpuBackend
+from distrain.loader.delivery import EpochWork
+from distrain.loader.filling import Block, Deal, OpenBatch, plan_loads
+from distrain.partition import LazySequence, RowGroup
+
+NewStore = Callable[[Mapping[int, int]], BucketStore]
+
+_NO_PLACES = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True)
+class FirstPass:
+    """Turns an epoch over a table's row groups into one over buckets.
+
+    Attributes:
+        buckets: Which bucket each row goes to.
+        new_store: Makes the store of buckets of these sizes.
+    """
+
+    buckets: Buckets
+    new_store: NewStore
+
+    def run(
+        self,
+        work: EpochWork,
+        backend: CpuBackend,
+        pool: Executor,
+        is_cancelled: Callable[[], bool],
+    ) -> tuple[EpochWork, BucketBackend] | None:
+        """Put the rows that the rank needs into buckets; `None` if it was cancelled."""
+        sizes = self.buckets.sizes()
+        chunks = self.buckets.chunks(sizes, work.plan)
+        loads = plan_loads(work.plan, chunks, work.lanes, work.start_step)
+        needed = {number: int(sizes[number]) for number in sorted(_buckets_of(loads, chunks))}
+        store = self.new_store(needed)
+        try:
+            rest = [work.row_groups[place].num_rows for place in range(len(work.row_groups))]
+            firsts = accumulate(rest, initial=0)
+            tasks = zip(work.row_groups, firsts, strict=False)
+            scatter = _Scatter(self.buckets, needed, backend, store)
+            if not _run_all(scatter, tasks, pool, work.options.decode_threads, is_cancelled):
+                store.close()
+                return None
+        except BaseException:
+            store.close()
+            raise
+        later = replace(
+            work,
+            chunks=chunks,
+            row_groups=_BucketGroups(sizes),
+            first_pass=None,
+            order_of=lambda chunk: np.argsort(store.keys(chunks[chunk].row_groups[0])),
+        )
+        return later, BucketBackend(backend, store)
+
+
+def _buckets_of(loads: Any, chunks: Any) -> list[int]:
+    return [chunks[load.chunk].row_groups[0] for load in loads]
+
+
+def _run_all(
+    run: Callable[[RowGroup, int], None],
+    tasks: Any,
+    pool: Executor,
+    threads: int,
+    is_cancelled: Callable[[], bool],
+) -> bool:
+    """Run all tasks, a few at a time; whether none was left out."""
+    in_flight: deque[Future[None]] = deque()
+    try:
+        for group, first in tasks:
+            if is_cancelled():
+                return False
+            if len(in_flight) > threads:
+                in_flight.popleft().result()
+            in_flight.append(pool.submit(run, group, first))
+        while in_flight:
+            in_flight.popleft().result()
+        return True
+    finally:
+        for future in in_flight:  # nobody may write to the store once this returns
+            if not future.cancel():
+                future.exception()
+
+
+class _Scatter:
+    """Reads a row group and puts its rows into buckets; from any thread."""
+
+    def __init__(
+        self,
+        buckets: Buckets,
+        needed: Mapping[int, int],
+        backend: CpuBackend,
+        store: BucketStore,
+    ):
+        self._buckets = buckets
+        self._backend = backend
+        self._store = store
+        self._all = len(needed) == buckets.count
+        self._is_needed = np.zeros(buckets.count + 1, bool)
+        self._is_needed[list(needed)] = True
+
+    def __call__(self, group: RowGroup, first: int) -> None:
+        keys = self._buckets.keys(first, group.num_rows)
+        numbers = self._buckets.numbers(keys)
+        small = np.uint16 if self._buckets.count < 2**16 else np.uint32
+        bucket = numbers.astype(small)  # NumPy sorts 16 bits by counting
+        rows = np.argsort(bucket, kind="stable").astype(np.int32)
+        counts = np.bincount(bucket, minlength=self._buckets.count)
+        if not self._all:
+            rows = rows[self._is_needed[bucket[rows]]]
+            counts = counts * self._is_needed[:-1]
+        used = np.flatnonzero(counts)
+        if not len(used):
+            return
+        runs = self._store.reserve(used.tolist(), counts[used].tolist())
+        starts = np.array([run.start for run in runs], np.int64)
+        lengths = np.array([run.rows for run in runs], np.int64)
+        steps = np.zeros(len(runs), np.int64)
+        deal = Deal(rows, steps, starts, lengths, _NO_PLACES)
+        places = [OpenBatch(run.segment.cells.shape[1], run.segment.block) for run in runs]
+        self._backend.load(group, deal, places)
+        sorted_keys = keys[rows]
+        end = 0
+        for run in runs:
+            run.segment.keys[run.start : run.start + run.rows] = sorted_keys[end : end + run.rows]
+            end += run.rows
+        self._store.commit(runs)
+
+
+class _BucketGroups(LazySequence[RowGroup]):
+    """Buckets as row groups."""
+
+    def __init__(self, sizes: NDArray[np.int64]):
+        self._sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def _make(self, place: int) -> RowGroup:
+        return RowGroup("", place, int(self._sizes[place]))
+
+
+class BucketBackend:
+    """Fills batches from buckets; the rest is another backend's."""
+
+    num_lists = 0
+
+    def __init__(self, inner: CpuBackend, store: BucketStore):
+        self._inner = inner
+        self._store = store
+
+    def new_block(self, num_rows: int) -> Block:
+        """Memory for a batch's flat columns."""
+        return self._inner.new_block(num_rows)
+
+    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
+        """Write a bucket's rows to the batches of the deal's runs."""
+        start_s = time.perf_counter()
+        self._inner.copy_rows(self._store.columns(group.index), deal, batches)
+        self._inner.stats.add(fill_s=time.perf_counter() - start_s)
+
+    def finish(self, batch: OpenBatch[Block]) -> Batch:
+        """The batch whose rows are all there."""
+        return self._inner.finish(batch)
+
+    def close(self) -> None:
+        """Release files and memory; no thread is loading any more."""
+        self._store.close()
+        self._inner.close()
