@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).resolve().parent
 SHARED_DATA = TESTS.parents[1] / "shared" / "data"
-CHOSEN_MARKS = ("slow", "chaos", "gpu")
+CHOSEN_MARKS = ("slow", "chaos")  # marks of a GPU come from helpers, too
 # What takes minutes with `-m slow`. It begins first, for one of these at the end would run alone.
 LONGEST = (
     "deploy/slurm/test_real_slurm.py",
