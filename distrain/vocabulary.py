@@ -72,7 +72,10 @@ class Vocabulary:
         return values[order], order
 
     def encode(self, values: pa.Array) -> Int32Array:
-        """The ids, `[rows]`, int32; `values`, which may have gaps, are int64 or (large) string."""
+        """The ids, `[rows]`, int32.
+
+        `values`, which may have gaps, are int64 or (large) string, or dictionaries of these.
+        """
         # Each distinct value is looked up once; most columns repeat theirs a lot.
         encoded = values.dictionary_encode()
         distinct = self._distinct_ids(encoded.dictionary)

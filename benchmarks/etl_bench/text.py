@@ -1,4 +1,7 @@
-"""Criteo-shaped text: two nearly unique columns, the others skewed, one value in ten missing."""
+"""Criteo-shaped text: two nearly unique columns, the others skewed, one value in ten missing.
+
+From 4M rows on the rows repeat, but for the unique columns: drawing takes longer than `prep`.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +10,7 @@ import numpy as np
 
 COLUMNS = ("label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27)))
 _ROWS_AT_ONCE = 100_000
+_DRAWN_BLOCKS = 40
 _UNIQUE = (3, 12)
 _CARDINALITIES = (1_000, 500, 0, 200_000, 300, 20, 10_000, 600, 3, 50_000, 5_000, 0, 3_000)
 _SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct
@@ -15,10 +19,34 @@ _SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct
 def write_text(path: Path, rows: int, seed: int = 1) -> None:
     """Write `rows` lines; those of a longer file begin with those of a shorter one."""
     rng = np.random.default_rng(seed)
-    with path.open("wb") as file:
+    begins: list[int] = []
+    with path.open("w+b") as file:
         for first in range(0, rows, _ROWS_AT_ONCE):
-            lines = _lines(rng, first)
-            file.write(b"".join(lines[: min(_ROWS_AT_ONCE, rows - first)]))
+            begins.append(file.tell())
+            if len(begins) <= _DRAWN_BLOCKS:
+                block = b"".join(_lines(rng, first))
+            else:
+                begin, end = begins[-1 - _DRAWN_BLOCKS], begins[-_DRAWN_BLOCKS]
+                file.seek(begin)
+                block = _repeated(rng, file.read(end - begin), first)
+                file.seek(begins[-1])
+            count = min(_ROWS_AT_ONCE, rows - first)
+            if count < _ROWS_AT_ONCE:
+                block = b"".join(block.splitlines(keepends=True)[:count])
+            file.write(block)
+
+
+def _repeated(rng: np.random.Generator, block: bytes, first_row: int) -> bytes:
+    """The same lines with other values in the unique columns; empty ones stay so."""
+    text = np.frombuffer(block, np.uint8).copy()
+    tabs = np.flatnonzero(text == ord("\t")).reshape(_ROWS_AT_ONCE, len(COLUMNS) - 1)
+    for column in _UNIQUE:
+        field = COLUMNS.index(f"C{column}")
+        begin, end = tabs[:, field - 1] + 1, tabs[:, field]
+        filled = end > begin
+        words = _hex(_ids(rng, column, _ROWS_AT_ONCE, first_row) * _SPREAD % 2**32)[filled]
+        text[begin[filled, None] + np.arange(8)] = words.view(np.uint8).reshape(-1, 8)
+    return text.tobytes()
 
 
 def _lines(rng: np.random.Generator, first_row: int) -> list[bytes]:

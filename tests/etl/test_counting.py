@@ -128,7 +128,20 @@ def test_counts_lie_in_the_order_of_their_buckets() -> None:
     assert begins.tolist() == np.searchsorted(buckets, np.arange(NUM_BUCKETS + 1)).tolist()
     assert in_order.values.equals(in_order.counts)
     assert in_order.nulls == 3
-    assert added_up(in_order).values.equals(in_order.values)
+    assert added_up(in_order).values.equals(counts.values)  # each once, by value
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 7, -(2**63), 2**63 - 1, 2**40]), st.integers(1, 3))))
+@pytest.mark.parametrize("scale", [1, 2**33])
+def test_integers_far_apart_and_large_counts_add_up(
+    scale: int, pairs: list[tuple[int, int]]
+) -> None:
+    values = pa.array([value for value, _ in pairs], pa.int64())
+    found = added_up(Counts(values, pa.array([scale * n for _, n in pairs], pa.int64())))
+    wanted: Counter[int] = Counter()
+    for value, count in pairs:
+        wanted[value] += scale * count
+    assert dict(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True)) == wanted
 
 
 def test_each_count_is_added_up_twice_on_average_however_many_parts_there_are(

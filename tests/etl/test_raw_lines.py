@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distrain.etl import raw_lines
+from distrain.etl.plain_lines import parse_plain
 from distrain.etl.raw_lines import (
     RAW_COLUMNS,
     BadLineTally,
@@ -20,6 +22,12 @@ from distrain.etl.raw_lines import (
 
 TAB = TextLayout()
 COMMA = TextLayout(delimiter=",")
+
+
+@pytest.fixture(params=["plain lines in C", "Arrow alone"], autouse=True)
+def fast_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "Arrow alone":
+        monkeypatch.setattr(raw_lines, "parse_plain", lambda *_: None)
 
 
 def naive_rows(lines: list[bytes], delimiter: bytes = b"\t") -> list[dict[str, int | None]]:
@@ -40,6 +48,22 @@ def with_field(line: bytes, column: str, value: bytes) -> bytes:
     fields = line.split(b"\t")
     fields[RAW_COLUMNS.index(column)] = value
     return b"\t".join(fields)
+
+
+def test_the_kernel_takes_plain_lines_and_leaves_all_others(
+    make_lines: Callable[..., list[bytes]],
+) -> None:
+    pytest.importorskip("distrain.etl._lines", reason="distrain was built without a compiler")
+    lines = make_lines(9)
+    assert parse_plain(block_of(lines), "\t", 9) is not None
+    assert parse_plain(block_of(lines, b"\r\n"), "\t", 9) is not None
+    assert parse_plain(block_of(lines)[:-1], "\t", 9) is not None
+    assert parse_plain(block_of(lines), "\t", 8) is None
+    assert parse_plain(block_of(lines), "\t", 10) is None
+    assert parse_plain(block_of(lines), ",", 9) is None
+    assert parse_plain(block_of(lines), "0", 9) is None
+    for column, value in (("label", b"01"), ("I3", b" 1"), ("I3", b"1" * 19), ("C26", b"1\r2")):
+        assert parse_plain(block_of([with_field(lines[0], column, value)]), "\t", 1) is None
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])

@@ -84,6 +84,7 @@ def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
         names = wheel.namelist()
         assert sorted(n for n in names if n.endswith(".so")) == [
             "distrain/embeddings/kernels/_rows.abi3.so",
+            "distrain/etl/_lines.abi3.so",
             "distrain/loader/filling/_fill.abi3.so",
             "distrain/loader/pages/_pages.abi3.so",
         ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
-from distrain.etl.operators.counts import Counts, added_up, joined, narrow_enough
+from distrain.etl.operators.counts import Counts, added_up, counted, joined, narrow_enough
 from distrain.vocabulary import Vocabulary
 
 
@@ -44,9 +44,11 @@ class Categorify:
 
     def fit(self, values: pa.Array) -> Counts:
         """The counts of some rows."""
-        values = as_category_type(values)
-        counted = pc.value_counts(values.drop_null())
-        return Counts(counted.field("values"), counted.field("counts"), values.null_count)
+        if not pa.types.is_integer(values.type):
+            values = as_category_type(values)
+        found = counted(values)
+        # Narrow integers are counted as they are, and only the distinct ones made wide.
+        return replace(found, values=as_category_type(found.values))
 
     def merge(self, *states: Counts) -> Counts:
         """The counts of all rows."""
@@ -77,10 +79,10 @@ class Categorify:
         )
 
     def _frequent(self, state: Counts) -> pa.Table:
-        counted = pa.table({"value": state.values, "count": state.counts})
+        table = pa.table({"value": state.values, "count": state.counts})
         if self.freq_threshold > 1:
-            return counted.filter(pc.greater_equal(counted["count"], self.freq_threshold))
-        return counted
+            return table.filter(pc.greater_equal(table["count"], self.freq_threshold))
+        return table
 
     def finish(self, state: Counts) -> Vocabulary:
         """The vocabulary: rare values dropped, the rest ordered, cut to `max_size`.
@@ -117,15 +119,20 @@ class Categorify:
             DataError: The values are strings and the vocabulary's integers, or the reverse.
         """
         vocabulary = self.vocabularies[column]
-        values = as_category_type(values)
-        known = category_type(vocabulary.values.type)
-        if str(values.type) != known:
+        found, known = category_type(values.type), category_type(vocabulary.values.type)
+        if found != known:
             raise DataError(
-                f"the column holds {values.type}, but its saved categories are {known}",
+                f"the column holds {found}, but its saved categories are {known}",
                 where={"column": column},
                 hint="Use the workflow that was fitted on files of this kind.",
             )
-        return pa.array(vocabulary.encode(values))
+        if not pa.types.is_integer(values.type):
+            values = as_category_type(values)
+        encoded = values.dictionary_encode()
+        distinct = as_category_type(encoded.dictionary)
+        return pa.array(
+            vocabulary.encode(pa.DictionaryArray.from_arrays(encoded.indices, distinct))
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The settings; the vocabularies are saved as parquet."""

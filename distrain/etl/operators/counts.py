@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distrain.vocabulary import is_text
 
@@ -26,6 +27,8 @@ _HASHED_AT_ONCE = 1 << 16
 
 Buckets = np.ndarray[Any, np.dtype[np.uint8]]
 _Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+_Int64Array = np.ndarray[Any, np.dtype[np.int64]]
+_HALF_WORD = 1 << 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +65,60 @@ def joined(states: Sequence[Counts]) -> Counts:
     )
 
 
+def counted(values: pa.Array) -> Counts:
+    """How often each value stands there; integers of any width, or strings."""
+    present = values.drop_null() if values.null_count else values
+    if is_text(values.type):
+        found = pc.value_counts(present)
+        return Counts(found.field("values"), found.field("counts"), values.null_count)
+    in_order = np.sort(present.to_numpy(zero_copy_only=False))
+    begins = _begins(in_order)
+    counts = np.diff(begins, append=len(in_order))
+    return Counts(pa.array(in_order[begins]), pa.array(counts), values.null_count)
+
+
 def added_up(counts: Counts) -> Counts:
     """The counts with each value once."""
+    if not is_text(counts.values.type):
+        return _added_up_integers(counts)
     table = pa.table({"value": counts.values, "count": counts.counts})
     groups = table.group_by("value", use_threads=False)
     merged = groups.aggregate([("count", "sum")]).combine_chunks()
     values, sums = merged["value"].combine_chunks(), merged["count_sum"].combine_chunks()
     return Counts(values, sums, counts.nulls, counts.dropped)
+
+
+def _added_up_integers(counts: Counts) -> Counts:
+    # Sorting integers takes a tenth of the time that a table of hashes does, which leaves the
+    # processor's caches.
+    values, numbers = _sorted_by_value(
+        counts.values.to_numpy(zero_copy_only=False), counts.counts.to_numpy(zero_copy_only=False)
+    )
+    begins = _begins(values)
+    sums = np.add.reduceat(numbers, begins) if len(begins) else numbers
+    return Counts(pa.array(values[begins]), pa.array(sums), counts.nulls, counts.dropped)
+
+
+def _sorted_by_value(values: _Int64Array, counts: _Int64Array) -> tuple[_Int64Array, _Int64Array]:
+    if len(values) == 0:
+        return values, counts
+    lowest = int(values.min())
+    if int(values.max()) - lowest < _HALF_WORD and int(counts.max()) < _HALF_WORD:
+        # Both in one word, which is sorted three times as fast as an order of rows.
+        words = (values - lowest).view(np.uint64) << np.uint64(32)
+        words |= counts.view(np.uint64)
+        words.sort()
+        in_order = (words >> np.uint64(32)).view(np.int64) + lowest
+        return in_order, (words & np.uint64(_HALF_WORD - 1)).view(np.int64)
+    order = np.argsort(values)
+    return values[order], counts[order]
+
+
+def _begins(in_order: np.ndarray[Any, Any]) -> _Int64Array:
+    """Where each run of equal values begins."""
+    is_first = np.ones(len(in_order), bool)
+    np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
+    return np.flatnonzero(is_first)
 
 
 def in_buckets(counts: Counts) -> tuple[Counts, np.ndarray[Any, np.dtype[np.int64]]]:
