@@ -1,5 +1,6 @@
 """One way to prepare a file, run as a process of its own: what it took, and what it wrote."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -72,7 +73,8 @@ def run(contender: str, text: Path, rows: int, out: Path) -> tuple[Job, Sums]:
 
 def _look(folder: Path, ended: threading.Event, sizes: list[int]) -> None:
     while not ended.wait(_LOOK_S):
-        sizes.append(sum(_size(path) for path in folder.rglob("*")))
+        with contextlib.suppress(FileNotFoundError):  # a folder was renamed or removed meanwhile
+            sizes.append(sum(_size(path) for path in folder.rglob("*")))
 
 
 def _size(path: Path) -> int:
