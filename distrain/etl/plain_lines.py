@@ -13,9 +13,9 @@ import pyarrow as pa
 from distrain.schema import CATEGORICAL, CONTINUOUS
 
 try:
-    from distrain.etl._lines import parse as _parse
+    from distrain.etl import _lines
 except ImportError:  # built without a compiler
-    _parse = None  # type: ignore[assignment]
+    _lines = None  # type: ignore[assignment]
 
 _DELIMITERS = "\t,;|"
 
@@ -32,7 +32,7 @@ def parse_plain(block: bytes, delimiter: str, num_rows: int) -> list[pa.Array] |
     Returns:
         Label (int8), I1..I13 (int64), C1..C26 (uint32), `[num_rows]` each.
     """
-    if _parse is None or delimiter not in _DELIMITERS:
+    if _lines is None or delimiter not in _DELIMITERS:
         return None
     num_columns = len(CONTINUOUS) + len(CATEGORICAL)
     labels = np.empty(num_rows, np.int8)
@@ -40,7 +40,7 @@ def parse_plain(block: bytes, delimiter: str, num_rows: int) -> list[pa.Array] |
     words = np.empty((len(CATEGORICAL), num_rows), np.uint32)
     valid = np.zeros((num_columns, (num_rows + 7) // 8), np.uint8)
     missing = np.zeros(num_columns, np.int64)
-    if not _parse(block, ord(delimiter), labels, numbers, words, valid, missing):
+    if not _lines.parse(block, ord(delimiter), labels, numbers, words, valid, missing):
         return None
     features = zip([*numbers, *words], valid, missing.tolist(), strict=True)
     return [pa.array(labels), *(_array(*column) for column in features)]
