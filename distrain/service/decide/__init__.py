@@ -38,6 +38,7 @@ from distrain.service.decide.rules import (
     ended,
     first_attempt,
     handed_over,
+    progress_every_s,
     reconcile,
     refused,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "first_attempt",
     "handed_over",
     "is_final",
+    "progress_every_s",
     "reconcile",
     "refused",
     "shown",

@@ -35,6 +35,7 @@ from distrain.service.decide.effects import (
 from distrain.service.decide.memory import Memory
 from distrain.service.decide.rules import (
     MAX_SCHEDULER_LOSSES,
+    PROGRESS_EVERY_S,
     Cancel,
     Finish,
     HandOver,
@@ -74,6 +75,7 @@ class Pass:
 
     Attributes:
         generation: Of the lease; grows when a cancellation takes a newer one.
+        progress_every_s: Figures alone are written no more often.
         most_workers: Where the service sets the number of workers: the largest.
         growth: What keeps workers from coming that are asked for, in words.
         hold: Why no job is handed over for now; "": they are.
@@ -89,6 +91,7 @@ class Pass:
     min_ranks: Mapping[str, int] = field(default_factory=dict)
     starting: bool = False
     max_losses: int = MAX_SCHEDULER_LOSSES
+    progress_every_s: float = PROGRESS_EVERY_S
     most_workers: int | None = None
     growth: str = ""
     hold: str = ""
@@ -249,7 +252,7 @@ class Pass:
     def _decide(self, job: Job) -> tuple[Any, ...]:
         cluster = self.memory.cluster(self.generation)
         seen = self.memory.sightings.get(job.id)
-        return reconcile(job, seen, cluster, self.now_s, self.max_losses)
+        return reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
 
     def _hand_over(self, job: Job, action: HandOver) -> Generator[Effect, Any, object]:
         attempts = yield CountAttempts(job)

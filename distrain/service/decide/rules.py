@@ -36,6 +36,21 @@ MAX_SCHEDULER_LOSSES = 5
 PROGRESS_EVERY_S = 2.0
 """Figures alone are written no more often than this; a change of state at once."""
 
+PROGRESS_PER_S = 100.0
+"""So many changes of figures alone are written a second at most, whatever the number of jobs."""
+
+PROGRESS_LATE_S = 15.0
+"""But those of one job at least this often."""
+
+
+def progress_every_s(num_jobs: int) -> float:
+    """How often the figures of each of so many jobs are written, in seconds.
+
+    >>> progress_every_s(3), progress_every_s(1000), progress_every_s(100_000)
+    (2.0, 10.0, 15.0)
+    """
+    return min(max(PROGRESS_EVERY_S, num_jobs / PROGRESS_PER_S), PROGRESS_LATE_S)
+
 
 @dataclass(frozen=True)
 class HandOver:
@@ -98,6 +113,7 @@ def reconcile(
     cluster: ClusterNow,
     now_s: float,
     max_losses: int = MAX_SCHEDULER_LOSSES,
+    progress_every_s: float = PROGRESS_EVERY_S,
 ) -> tuple[Action, ...]:
     """What is to be done about a job that has not ended.
 
@@ -108,6 +124,7 @@ def reconcile(
         cluster: Its cluster.
         now_s: Seconds since 1970.
         max_losses: How often a scheduler may lose this submission.
+        progress_every_s: Figures alone are written no more often; a change of state at once.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -122,7 +139,7 @@ def reconcile(
         seen = None
     if seen is None:
         return _missing(job, cluster, now_s, max_losses)
-    return _seen(job, seen, cluster, now_s)
+    return _seen(job, seen, cluster, now_s, progress_every_s)
 
 
 def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
@@ -184,14 +201,16 @@ def answered_cancel(
     return (Finish(_cancelled(job, now_s)),) if generation > job.generation else ()
 
 
-def _seen(job: Job, seen: Sighting, cluster: ClusterNow, now_s: float) -> tuple[Action, ...]:
+def _seen(
+    job: Job, seen: Sighting, cluster: ClusterNow, now_s: float, progress_every_s: float
+) -> tuple[Action, ...]:
     if seen.is_final:
         return (Finish(ended(job, seen, now_s)),)
     actions: list[Action] = []
     observed = _observed(job, seen, cluster.epoch, now_s)
     changed = {name for name, value in observed.items() if getattr(job, name) != value}
     changed.discard("observed_at_s")
-    fresh = now_s - (job.observed_at_s or 0.0) < PROGRESS_EVERY_S
+    fresh = now_s - (job.observed_at_s or 0.0) < progress_every_s
     if changed and not (changed == {"progress"} and fresh):
         actions.append(Take(observed))
     if job.intent is Intent.CANCEL:

@@ -3,12 +3,12 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from distrain.errors import DistrainError
-from distrain.service.decide import Memory, Pass, Replaced
+from distrain.service.decide import Memory, Pass, Replaced, progress_every_s
 from distrain.service.reconcile.carrying import Carrier
 from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.holding import Leases
@@ -29,13 +29,27 @@ log = logging.getLogger(__name__)
 class ClusterLoop:
     """Reconciles one cluster while this process has its lease.
 
+    Args:
+        jobs_of_all: How many jobs all loops of this process have.
+
     Attributes:
         wake: Set to have the next pass made at once.
         pass_s: How long the last pass took.
+        num_jobs: Of the cluster, that have not ended; 0 without its lease.
     """
 
-    def __init__(self, name: str, store: Store, leases: Leases, carrier: Carrier, contact: Contact):
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        leases: Leases,
+        carrier: Carrier,
+        contact: Contact,
+        jobs_of_all: Callable[[], int],
+    ):
         self.name = name
+        self.num_jobs = 0
+        self._jobs_of_all = jobs_of_all
         self.wake = threading.Event()
         self.pass_s = 0.0
         self._store, self._leases = store, leases
@@ -84,7 +98,7 @@ class ClusterLoop:
         """
         lease = self._leases.hold(f"cluster:{self.name}")
         if lease is None:
-            self._generation = 0
+            self._generation = self.num_jobs = 0
             return False
         if lease.generation != self._generation:
             self._memory = Memory(self.name)
@@ -99,7 +113,7 @@ class ClusterLoop:
         self._carry_out(one)
         self._generation = one.generation
         alive = [job for job in one.rows.values() if job.phase is not Phase.FINAL]
-        self._needed = bool(alive)
+        self._needed, self.num_jobs = bool(alive), len(alive)
         if one.wanted_workers is not None:
             self._wanted_workers = one.wanted_workers
         self._tell(alive, now_s)
@@ -117,6 +131,7 @@ class ClusterLoop:
             self._generation,
             now_s,
             quotas=self._quotas,
+            progress_every_s=progress_every_s(self._jobs_of_all()),
             min_ranks={job_id: least for (job_id, _), least in self._min_ranks.items()},
             starting=self._contact.starting,
             most_workers=self._contact.most_workers,

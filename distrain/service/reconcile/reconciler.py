@@ -88,6 +88,7 @@ class Reconciler:
                 self.leases,
                 Carrier(name, store, self.leases, self._recorder),
                 Contact(name, profile, launcher(name), connect, time.monotonic),
+                self._num_jobs,
             )
             for name, profile in settings.clusters.items()
         }
@@ -138,6 +139,9 @@ class Reconciler:
     ) -> threading.Thread:
         # A daemon: a call into a file system that hangs does not keep the process.
         return threading.Thread(target=work, args=(end,), name=name, daemon=True)
+
+    def _num_jobs(self) -> int:
+        return sum(loop.num_jobs for loop in self.loops.values())
 
     def _generation(self, cluster: str) -> int | None:
         lease = self.leases.held(f"cluster:{cluster}")

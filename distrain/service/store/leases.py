@@ -5,7 +5,9 @@ writes is refused, since every write looks for owner and generation in its own t
 lease's row locked until that ends.
 """
 
-from sqlalchemy import Connection, select, update
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql import case, or_
@@ -39,7 +41,8 @@ class Leases:
             The lease; `None` while another has it.
         """
         dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
-        with self.db.write() as connection:
+
+        def take(connection: Connection) -> Row[Any] | None:
             now_s = self.db.now_s(connection)
             far_s = now_s + FAR_TERMS * max(ttl_s, TTL_S)
             ran_out = or_(_leases.c.expires_at_s <= now_s, _leases.c.expires_at_s > far_s)
@@ -57,7 +60,9 @@ class Leases:
                 )
                 .returning(*_leases.c)
             )
-            row = connection.execute(statement).first()
+            return connection.execute(statement).first()
+
+        row = self.db.together(take)
         return None if row is None else Lease(**row._mapping)
 
     def renew(self, lease: Lease, ttl_s: float = TTL_S) -> Lease:
@@ -66,16 +71,16 @@ class Leases:
         Raises:
             LeaseLost: Another has it.
         """
-        with self.db.write() as connection:
-            return self._until(connection, lease, self.db.now_s(connection) + ttl_s)
+        return self.db.together(
+            lambda connection: self._until(connection, lease, self.db.now_s(connection) + ttl_s)
+        )
 
     def release(self, lease: Lease) -> None:
         """Let others have a lease now; one that is lost already is left alone."""
-        with self.db.write() as connection:
-            try:
-                self._until(connection, lease, 0.0)
-            except LeaseLost:
-                return
+        try:
+            self.db.together(lambda connection: self._until(connection, lease, 0.0))
+        except LeaseLost:
+            return
 
     def lease_ends(self) -> dict[str, float]:
         """In how many seconds each lease runs out; negative: it did that long ago."""

@@ -8,7 +8,7 @@ the other, so their order stays.
 
 from typing import Any
 
-from sqlalchemy import Select, delete, func, insert, literal, select
+from sqlalchemy import Connection, Select, delete, func, insert, literal, select
 
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
@@ -38,7 +38,8 @@ class Publishing:
         with self.db.read() as connection:
             if connection.execute(select(_outbox.c.id).limit(1)).first() is None:
                 return 0  # without a transaction that writes: this is asked all the time
-        with self.db.write() as connection:
+
+        def move(connection: Connection) -> int:
             must_hold(connection, lease)
             oldest = select(_outbox.c.id).order_by(_outbox.c.id).limit(limit)
             ids = connection.execute(oldest).scalars().all()
@@ -51,7 +52,9 @@ class Publishing:
             )
             connection.execute(insert(_events).from_select(["seq", *_COPIED], moved))
             connection.execute(delete(_outbox).where(_outbox.c.id.in_(ids)))
-        return len(ids)
+            return len(ids)
+
+        return self.db.together(move)
 
     def events_after(self, seq: int, limit: int) -> list[Event]:
         """The events that follow one, in order."""

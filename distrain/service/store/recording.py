@@ -84,12 +84,13 @@ class Recording:
         Raises:
             LeaseLost: Another has the lease.
         """
-        skipped = []
-        told = []
-        with self.db.write() as connection:
+        in_order = sorted(changes, key=lambda change: change.job_id)
+
+        def write(connection: Connection) -> list[JobChange]:
             must_hold(connection, lease)
             now_s = self.db.now_s(connection)
-            for change in sorted(changes, key=lambda change: change.job_id):
+            skipped, told = [], []
+            for change in in_order:
                 job = _apply(connection, lease, change, now_s)
                 if job is None:
                     skipped.append(change)
@@ -97,7 +98,9 @@ class Recording:
                 self._put_attempts(connection, change.attempts)
                 told.append((job, change.kind or _kind(change), change.event))
             rows.tell(connection, told, now_s)
-        return skipped
+            return skipped
+
+        return self.db.together(write)
 
     def seen(self, lease: Lease, job_ids: Iterable[str], at_s: float) -> None:
         """Note when the scheduler was last heard about jobs; that makes no revision and no event.
@@ -106,7 +109,8 @@ class Recording:
             LeaseLost: Another has the lease.
         """
         ids = sorted(job_ids)
-        with self.db.write() as connection:
+
+        def note(connection: Connection) -> None:
             must_hold(connection, lease)
             for first in range(0, len(ids), _IDS_AT_ONCE):
                 connection.execute(
@@ -118,6 +122,8 @@ class Recording:
                     )
                     .values(observed_at_s=at_s, generation=lease.generation)
                 )
+
+        self.db.together(note)
 
     def marks(self) -> dict[str, tuple[int, int]]:
         """By cluster, numbers that differ once a job is submitted, resumed, changed or cancelled.
@@ -150,7 +156,8 @@ class Recording:
         """
         table = tables.clusters
         dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
-        with self.db.write() as connection:
+
+        def write(connection: Connection) -> None:
             must_hold(connection, lease)
             values: dict[str, Any] = {"state": dict(state)}
             if observed_at_s is not None:
@@ -160,6 +167,8 @@ class Recording:
                 .values(name=_cluster(lease), **values)
                 .on_conflict_do_update(index_elements=[table.c.name], set_=values)
             )
+
+        self.db.together(write)
 
     def clusters(self) -> list[ClusterRow]:
         """What reconcilers know of each cluster, by name."""
