@@ -40,7 +40,7 @@ def run_bench(
     """
     say("inventory")
     inventory = take_inventory(client)
-    device = _device(inventory, device)
+    device = device_of(inventory, device)
     say("memory")
     measures = measure_host_memory(client, sizes.memory_bytes, sizes.repeats)
     say("storage")
@@ -60,18 +60,20 @@ def run_bench(
         inventory=inventory,
         measures=tuple(measures),
         steps=tuple(steps),
-        left_out=tuple(_left_out(inventory, device)),
+        left_out=tuple(left_out(inventory, device)),
         made={"distrain": __version__},
     )
 
 
-def _device(inventory: Iterable[Mapping[str, Any]], asked: str) -> str:
+def device_of(inventory: Iterable[Mapping[str, Any]], asked: str) -> str:
+    """The device asked for; for `auto` what every host has."""
     if asked != "auto":
         return asked
     return "cuda" if all(host["gpus"] for host in inventory) else "cpu"
 
 
-def _left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[str]:
+def left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[str]:
+    """What a bench cannot measure of such hosts, and why."""
     if sum(host["workers"] for host in inventory) < 2:
         yield "collectives, which need two workers"
     if len(inventory) < 2:

@@ -47,6 +47,12 @@ def measure_steps(
     return steps
 
 
+def measure_step_of_all(client: Any, data: Path, folder: Path, sizes: Sizes, device: str) -> Step:
+    """Train once on all workers; as `measure_steps`."""
+    most = sum(map(len, workers_by_host(client).values()))
+    return _train(client, data, folder, sizes, device, most, "weak")
+
+
 def _numbers(most: int) -> list[int]:
     """Powers of two, and all.
 
