@@ -55,6 +55,35 @@ def from_pages(
     return values
 
 
+def in_one_call(
+    content: bytes, parquet: pq.ParquetFile, group: int, number: int
+) -> NDArray[Any] | None:
+    """The column, decoded in one call; `None` if its codec is none of those."""
+    from distrain.loader.pages import _pages
+    from distrain.loader.pages.footer import CODECS
+
+    row_group = parquet.metadata.row_group(group)
+    column, leaf = row_group.column(number), parquet.schema.column(number)
+    if column.compression not in ("UNCOMPRESSED", "SNAPPY", "LZ4"):
+        return None
+    start, stop = span_of(column)
+    dtype = np.dtype(DTYPES[parquet.schema_arrow.field(number).type])
+    values = np.full(row_group.num_rows, 0x5A, dtype)
+    chunk = np.frombuffer(content[start:stop], np.uint8).copy()  # of just its length
+    optional = leaf.max_definition_level == 1
+    codec, width = CODECS.index(column.compression), dtype.itemsize
+    _pages.decode(chunk, codec, optional, width, values, width)
+    if dtype == np.int64:
+        narrow = np.full(row_group.num_rows, 0x5A, np.int32)
+        try:
+            _pages.decode(chunk, codec, optional, 8, narrow, 4)
+        except OverflowError:
+            pass
+        else:
+            assert (narrow == values).all()
+    return values
+
+
 def from_arrow(parquet: pq.ParquetFile, group: int, number: int) -> NDArray[Any]:
     """The same by Arrow; nulls are a `ValueError`."""
     name = parquet.schema_arrow.names[number]

@@ -19,9 +19,10 @@ static PyObject *raise_problem(const char *problem) {
 #include "_pages_footer.h"
 #include "_pages_values.h"
 #include "_pages_bytes.h"
+#include "_pages_chunk.h"
 
-/* Grows with every change of what Python calls here: kernel_version.py has the same number. */
-#define VERSION 2
+/* Grows with every change of what Python calls here: footer.py has the same number. */
+#define VERSION 3
 
 static PyObject *as_tuple(const Page *page, Py_ssize_t start) {
     return Py_BuildValue("(LLLnLLLLL)", (long long)page->kind, (long long)page->encoding,
@@ -212,6 +213,7 @@ static PyObject *lz4(PyObject *module, PyObject *args) {
 static PyMethodDef methods[] = {
     {"row_groups", row_groups, METH_O, row_groups_doc},
     {"chunks", chunks, METH_O, chunks_doc},
+    {"decode", decode, METH_VARARGS, decode_doc},
     {"headers", headers, METH_VARARGS, headers_doc},
     {"skip_levels", skip_levels, METH_VARARGS, skip_levels_doc},
     {"lookup", lookup_ids, METH_VARARGS, lookup_doc},

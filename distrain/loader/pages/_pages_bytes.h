@@ -2,7 +2,7 @@
  *
  * pyarrow's codecs do not tell how many bytes they wrote. Where a damaged page holds fewer than its
  * header says, what follows them would be whatever the memory held. So the size is taken from the
- * head of what is compressed; LZ4 has none there, and is decompressed here. */
+ * head of what is compressed; LZ4 has none there. Snappy and LZ4 are decompressed here. */
 #include <stdint.h>
 #include <string.h>
 
@@ -88,7 +88,7 @@ static uint64_t lz4_length(Bytes *bytes, uint64_t length) {
 }
 
 /* Copy what lies `offset` bytes back; the copy may reach into itself. `room` bytes may be written. */
-static void lz4_copy(uint8_t *to, uint64_t offset, uint64_t length, uint64_t room) {
+static void copy_before(uint8_t *to, uint64_t offset, uint64_t length, uint64_t room) {
     const uint8_t *from = to - offset;
     if (offset >= 16 && length + 16 <= room) {
         for (uint64_t done = 0; done < length; done += 16)
@@ -129,9 +129,57 @@ static const char *lz4_block(Bytes *bytes, uint8_t *out, uint64_t size) {
         uint64_t length = lz4_length(bytes, (uint64_t)token & 15) + 4;
         if (bytes->problem || !offset || offset > done || length + 5 > size - done)
             return "a page cannot be decompressed";
-        lz4_copy(out + done, offset, length, size - done);
+        copy_before(out + done, offset, length, size - done);
         done += length;
     }
+}
+
+/* Bytes of a little-endian number. */
+static uint64_t next_little(Bytes *bytes, int count) {
+    uint64_t value = 0;
+    for (int i = 0; i < count; i++)
+        value |= (uint64_t)next_byte(bytes) << 8 * i;
+    return value;
+}
+
+/* A block of snappy: its size, then literals and copies of what came before. Must give `size`
+ * bytes, neither more nor fewer. */
+static const char *snappy_block(Bytes *bytes, uint8_t *out, uint64_t size) {
+    uint64_t done = 0;
+    if (next_number(bytes, 32) != size || bytes->problem)
+        return "a page does not hold as much as its header says";
+    while (bytes->at < bytes->end) {
+        int tag = *bytes->at++;
+        uint64_t left = (uint64_t)(bytes->end - bytes->at), room = size - done;
+        if (!(tag & 3)) {
+            uint64_t length = (uint64_t)(tag >> 2) + 1;
+            if (length <= 16 && left >= 16 && room >= 16) {
+                memcpy(out + done, bytes->at, 16);
+            } else {
+                if (length > 60)
+                    length = next_little(bytes, (int)length - 60) + 1;
+                left = (uint64_t)(bytes->end - bytes->at);
+                if (bytes->problem || length > left || length > room)
+                    return "a page cannot be decompressed";
+                memcpy(out + done, bytes->at, (size_t)length);
+            }
+            bytes->at += length;
+            done += length;
+            continue;
+        }
+        uint64_t length = (uint64_t)(tag >> 2) + 1, offset;
+        if ((tag & 3) == 1) {
+            length = (uint64_t)(tag >> 2 & 7) + 4;
+            offset = (uint64_t)(tag >> 5) << 8 | (uint64_t)next_byte(bytes);
+        } else {
+            offset = next_little(bytes, (tag & 3) == 2 ? 2 : 4);
+        }
+        if (bytes->problem || !offset || offset > done || length > room)
+            return "a page cannot be decompressed";
+        copy_before(out + done, offset, length, room);
+        done += length;
+    }
+    return done == size ? NULL : "a page does not hold as much as its header says";
 }
 
 /* A frame's head: magic number, what follows, and the size of the content if it is told. */

@@ -23,17 +23,21 @@ from distrain.loader.pages.footer import (
     chunks_of,
     read_row_groups,
 )
+from distrain.loader.pages.thread_memory import ThreadMemory
 
 if TYPE_CHECKING:
     from distrain.loader.pages.column_chunk import ColumnChunk
 
 if IS_BUILT:
     from distrain.loader.pages import column_chunk
+    from distrain.loader.pages._pages import decode as decode_chunk
 
 BUILT = IS_BUILT and sys.byteorder == "little"
 
 # PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED and RLE_DICTIONARY
 _ENCODINGS = sum(1 << number for number in (0, 2, 3, 4, 8))
+_DECOMPRESSED_IN_C = {CODECS.index(name) for name in ("UNCOMPRESSED", "SNAPPY", "LZ4")}
+_memory = ThreadMemory()
 _TYPES = {1: "INT32", 2: "INT64", 4: "FLOAT", 5: "DOUBLE"}
 _KINDS: dict[str, tuple[pa.DataType, np.dtype[Any]]] = {
     "INT32": (pa.int32(), np.dtype(np.int32)),
@@ -84,20 +88,46 @@ class PagesOfFile:
         self._leaves = _shared(_leaves(parquet, names)) if is_enabled() else {}
         self._num_columns = parquet.metadata.num_columns
         self._refused: set[str] = set()
+        self._wide: set[str] = set()  # columns whose integers need 64 bits
         self._footer: list[memoryview] | None = None
         self._latest: tuple[int, list[ChunkFacts]] = (-1, [])
 
     def read(self, index: int, num_rows: int, name: str) -> NDArray[Any] | None:
-        """A column of a row group of so many rows; `None` if Arrow has to read it."""
-        chunk = self.open(index, num_rows, name)
-        if chunk is None:
+        """A column of a row group of so many rows; `None` if Arrow has to read it.
+
+        Integers of 64 bits come as int32 where all of them fit.
+        """
+        leaf = self._leaves.get(name)
+        if leaf is None or name in self._refused:
             return None
-        values = np.empty(num_rows, chunk.dtype)
         try:
-            chunk.read_into(values)
+            facts = self._facts(index)[leaf.number]
+            if not _is_known(facts, leaf, num_rows):
+                return None
+            if facts.codec in _DECOMPRESSED_IN_C:
+                return self._decode(facts, leaf, num_rows)
+            values = np.empty(num_rows, leaf.dtype)
+            self._chunk(facts, leaf, num_rows, page_by_page=False).read_into(values)
         except (ValueError, OSError, pa.ArrowException):
             self._refused.add(name)  # the file's other row groups will be no better
             return None
+        return values
+
+    def _decode(self, facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> NDArray[Any]:
+        """All values of a column chunk, in one call."""
+        start, count = self._span_of(facts)
+        raw = _memory.bytes_for(count)
+        if os.preadv(self._descriptor, [raw.data], start) != count:
+            raise ValueError("a column chunk ends early")
+        in_file = leaf.dtype.itemsize
+        kinds = [leaf.dtype] if leaf.dtype != np.int64 or leaf.name in self._wide else []
+        for dtype in kinds or (np.dtype(np.int32), leaf.dtype):
+            values = _memory.values_for(num_rows, dtype)
+            try:
+                decode_chunk(raw, facts.codec, leaf.optional, in_file, values, dtype.itemsize)
+                break
+            except OverflowError:
+                self._wide.add(leaf.name)
         return values
 
     def open(
@@ -107,25 +137,30 @@ class PagesOfFile:
 
         With `page_by_page` it holds no more than a page at a time, and reads the file again.
         """
-        if name not in self._leaves or name in self._refused:
+        leaf = self._leaves.get(name)
+        if leaf is None or name in self._refused:
             return None
-        leaf = self._leaves[name]
         try:
             facts = self._facts(index)[leaf.number]
             if not _is_known(facts, leaf, num_rows):
                 return None
-            start, count = self._span_of(facts)
-            return column_chunk.ColumnChunk(
-                self._bytes_at(start, count),
-                CODECS[facts.codec],
-                num_rows,
-                leaf.dtype,
-                optional=leaf.optional,
-                read_again=(lambda at, n: self._bytes_at(start + at, n)) if page_by_page else None,
-            )
+            return self._chunk(facts, leaf, num_rows, page_by_page=page_by_page)
         except (ValueError, OSError, pa.ArrowException):
             self._refused.add(name)
             return None
+
+    def _chunk(
+        self, facts: ChunkFacts, leaf: _Leaf, num_rows: int, *, page_by_page: bool
+    ) -> ColumnChunk:
+        start, count = self._span_of(facts)
+        return column_chunk.ColumnChunk(
+            self._bytes_at(start, count),
+            CODECS[facts.codec],
+            num_rows,
+            leaf.dtype,
+            optional=leaf.optional,
+            read_again=(lambda at, n: self._bytes_at(start + at, n)) if page_by_page else None,
+        )
 
     def _facts(self, index: int) -> list[ChunkFacts]:
         """The column chunks of a row group."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from page_files import from_arrow, from_pages, opened, same, span_of, written
+from page_files import from_arrow, from_pages, in_one_call, opened, same, span_of, written
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader, footer_summary
@@ -48,10 +48,16 @@ def check(content: bytes, footer: Any) -> bool:
     """Whether the damaged chunk was read here, and then as Arrow reads it."""
     parquet = opened(content, footer)
     try:
+        at_once = in_one_call(content, parquet, 0, 0)
+    except REFUSED:
+        at_once = None
+    try:
         found = from_pages(content, parquet, 0, 0)
     except REFUSED:
+        assert at_once is None
         return False
     assert same(found, from_arrow(parquet, 0, 0))
+    assert at_once is None or same(at_once, found)
     return True
 
 

@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_files import DTYPES, from_arrow, from_pages, opened, same, written
+from page_files import DTYPES, from_arrow, from_pages, in_one_call, opened, same, written
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.loader.pages import BUILT, PagesOfFile
+from distrain.loader.pages.thread_memory import ThreadMemory
 from distrain.schema import ColumnSchema, Schema, Tags
 
 pytestmark = pytest.mark.skipif(not BUILT, reason="distrain was built without a compiler")
@@ -53,6 +54,8 @@ def assert_same_columns(content: bytes, rng: np.random.Generator) -> None:
             cuts = np.sort(rng.integers(0, rows + 1, rng.integers(0, 6)))
             found = from_pages(content, parquet, group, number, cuts)
             assert same(found, from_arrow(parquet, group, number)), (group, number)
+            at_once = in_one_call(content, parquet, group, number)
+            assert at_once is None or same(at_once, found), (group, number)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -147,6 +150,37 @@ def test_what_is_unknown_is_left_to_arrow(tmp_path: Path) -> None:
     pq.write_table(ids.slice(0, 0), path)
     twice = pa.Table.from_arrays([ids["good"], ids["good"]], names=["good", "good"])
     assert read_by_file(path, twice) == {"good": None}
+
+
+def test_int64_comes_as_int32_where_all_of_it_fits(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    small = [-(2**31), 0, 2**31 - 1] * 5
+    for use_dictionary in (True, False):
+        for wide in (2**31, -(2**31) - 1, 2**63 - 1):
+            table = pa.table({"fits": small, "wide": [*small[:-1], wide]})
+            found = read_by_file(path, table, use_dictionary=use_dictionary)
+            assert found["fits"].dtype == np.int32
+            assert found["wide"].dtype == np.int64
+            assert {name: values.tolist() for name, values in found.items()} == table.to_pydict()
+
+
+def test_values_keep_their_memory_as_long_as_anything_refers_to_it() -> None:
+    memory = ThreadMemory()
+    dtype = np.dtype(np.int32)
+    first = memory.values_for(100, dtype)
+    first[:] = 1
+    part = first[10:20]
+    del first
+    others = [memory.values_for(100, dtype) for _ in range(20)]
+    for values in others:
+        values[:] = 2
+    assert part.tolist() == [1] * 10
+    assert len({values.ctypes.data for values in others}) == 20
+    latest = {values.ctypes.data for values in others[-8:]}
+    del others, values
+    again = [memory.values_for(80, dtype) for _ in range(3)]
+    assert len({values.ctypes.data for values in again} & latest) == 3
+    assert memory.values_for(0, dtype).shape == (0,)
 
 
 def test_an_empty_row_group_is_left_to_arrow(tmp_path: Path) -> None:

@@ -218,3 +218,62 @@ def test_no_block_of_lz4_leads_out_of_its_memory() -> None:
             assert out.tobytes() == codec.decompress(cut, length, asbytes=True)
     assert read > 100
     assert refused > 100
+
+
+def page_of(content: bytes, codec: str) -> bytes:
+    """A chunk of one plain page of 4-byte values."""
+    block = pa.Codec(codec).compress(content, asbytes=True)
+    sizes = b"".join(b"\x15" + number(2 * size) for size in (len(content), len(block)))
+    values = b"\x15" + number(2 * (len(content) // 4))
+    return b"\x15\0" + sizes + b"\x2c" + values + b"\x15\0\x15\6\x15\6\0\0" + block
+
+
+@pytest.mark.parametrize(("codec", "code"), [("snappy", 1), ("lz4_raw", 7)])
+def test_what_repeats_at_any_distance_is_decompressed(codec: str, code: int) -> None:
+    rng = np.random.default_rng(14)
+    for length in [*range(4, 160, 4), 300, 5000, 70_000, 300_000]:
+        content = lz4_of(rng, length)
+        chunk, out = exactly(page_of(content, codec)), np.empty(length // 4, np.int32)
+        _pages.decode(chunk, code, False, 4, out, 4)
+        assert out.tobytes() == content
+        for size in (length // 4 - 1, length // 4 + 1):
+            with pytest.raises(ValueError, match=r"page|early"):
+                _pages.decode(chunk, code, False, 4, np.empty(size, np.int32), 4)
+
+
+def test_no_block_of_snappy_leads_out_of_its_memory() -> None:
+    rng, codec = np.random.default_rng(15), pa.Codec("snappy")
+    read = refused = 0
+    for length in (20, 60, 200, 1000):
+        whole = page_of(lz4_of(rng, length), "snappy")
+        start = len(whole) - len(codec.compress(lz4_of(rng, length)))
+        for _ in range(1500):
+            chunk = bytearray(whole)
+            for at in rng.integers(min(start, len(chunk) - 4), len(chunk), rng.integers(1, 4)):
+                chunk[at] = rng.integers(0, 256)
+            out = np.empty(length // 4, np.int32)
+            try:
+                _pages.decode(exactly(bytes(chunk)), 1, False, 4, out, 4)
+            except ValueError:
+                refused += 1
+                continue
+            read += 1
+    assert read > 100
+    assert refused > 100
+
+
+def test_a_chunk_of_other_arguments_is_refused() -> None:
+    chunk, out = exactly(page_of(bytes(40), "snappy")), np.empty(10, np.int32)
+    _pages.decode(chunk, 1, False, 4, out, 4)
+    for call in (
+        (chunk, 2, False, 4, out, 4),
+        (chunk, 1, False, 4, out, 8),
+        (chunk, 1, False, 2, out, 2),
+        (chunk, 1, True, 4, out, 4),
+        (chunk[:-1], 1, False, 4, out, 4),
+        (exactly(bytes(chunk) + b"\0"), 1, False, 4, out, 4),
+        (chunk, 1, False, 4, out.view(np.uint8)[1:37], 4),
+        (chunk, 0, False, 4, out, 4),
+    ):
+        with pytest.raises(ValueError, match=r"\w"):
+            _pages.decode(*call)

@@ -1,0 +1,49 @@
+"""Memory of a thread that is used again, for column chunks and for their values.
+
+Fresh memory of these sizes costs a page fault every 4 KiB, and is given back to the kernel at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_KEPT_BYTES = 4 << 20  # larger arrays are not kept
+_MOST_ARRAYS = 8  # as many columns as are decoded at a time, and some that a consumer still has
+_ONLY_HERE = 3  # references to an array in the list: the list, a loop's name, an argument
+
+
+class ThreadMemory(threading.local):
+    """Each thread has its own, until it ends."""
+
+    def __init__(self) -> None:
+        self._raw: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._arrays: list[NDArray[np.uint8]] = []
+
+    def bytes_for(self, count: int) -> NDArray[np.uint8]:
+        """Memory for a column chunk, uninitialised, until the thread asks again."""
+        if count > _MOST_KEPT_BYTES:
+            return np.empty(count, np.uint8)
+        if len(self._raw) < count:
+            self._raw = np.empty(count + count // 4, np.uint8)
+        return self._raw[:count]
+
+    def values_for(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """An array, `[count]`, uninitialised.
+
+        Its memory is given again once nothing refers to the array, nor to a view of it.
+        """
+        num_bytes = count * dtype.itemsize
+        if not 0 < num_bytes <= _MOST_KEPT_BYTES:
+            return np.empty(count, dtype)
+        for owner in self._arrays:
+            if len(owner) >= num_bytes and sys.getrefcount(owner) == _ONLY_HERE:
+                return owner[:num_bytes].view(dtype)
+        new: NDArray[np.uint8] = np.empty(num_bytes, np.uint8)
+        # Those that are too small, or are still in use elsewhere, make room for it.
+        self._arrays = [*self._arrays[-_MOST_ARRAYS + 1 :], new]
+        return new.view(dtype)
