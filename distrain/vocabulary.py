@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.storage import translated_errors
+from distrain.storage import RETRY_S, is_remote, open_input, whole_file
 
 PAD_ID = 0
 NULL_ID = 1
@@ -105,8 +105,8 @@ class Vocabulary:
         ids[~known] = FIRST_OOV_ID + stable_buckets(distinct.filter(unknown), self.num_oov)
         return ids
 
-    def save(self, folder: Path, column: str) -> None:
-        """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet`.
+    def save(self, folder: Path | str, column: str) -> None:
+        """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet` to a folder or a URL.
 
         Raises:
             OutputError: They could not be written.
@@ -121,22 +121,21 @@ class Vocabulary:
                 "num_observed": [0, self.nulls_observed, self.oov_observed, num_kept],
             }
         )
-        with translated_errors(folder):
-            pq.write_table(unique, folder / f"unique.{column}.parquet", compression="zstd")
-            pq.write_table(meta, folder / f"meta.{column}.parquet")
+        write_table(unique, f"{folder}/unique.{column}.parquet", compression="zstd")
+        write_table(meta, f"{folder}/meta.{column}.parquet")
 
     @classmethod
-    def load(cls, folder: Path, column: str) -> Vocabulary:
+    def load(cls, folder: Path | str, column: str) -> Vocabulary:
         """The inverse of `save`.
 
         Raises:
             DataError: A file is missing or is not what `save` writes.
         """
-        file = folder / f"meta.{column}.parquet"
+        file = f"{folder}/meta.{column}.parquet"
         try:
-            meta = {row["kind"]: row for row in pq.read_table(file).to_pylist()}
-            file = folder / f"unique.{column}.parquet"
-            unique = pq.read_table(file).combine_chunks()
+            meta = {row["kind"]: row for row in read_table(file).to_pylist()}
+            file = f"{folder}/unique.{column}.parquet"
+            unique = read_table(file).combine_chunks()
             vocabulary = cls(
                 unique[column].combine_chunks(),
                 unique[f"{column}_size"].combine_chunks(),
@@ -147,16 +146,30 @@ class Vocabulary:
         except (OSError, KeyError, pa.ArrowInvalid) as error:
             raise DataError(
                 "the saved categories cannot be read",
-                where={"file": str(file), "cause": str(error).splitlines()[0]},
+                where={"file": file, "cause": str(error).splitlines()[0]},
                 hint="Save the workflow again with `distrain prep`.",
             ) from None
         if vocabulary.cardinality != meta["unique"]["offset"] + meta["unique"]["num_indices"]:
             raise DataError(
                 f"{len(unique)} values, but the meta file says {meta['unique']['num_indices']}",
-                where={"file": str(file)},
+                where={"file": file},
                 hint="Files of two workflows were mixed; save the workflow again.",
             )
         return vocabulary
+
+
+def write_table(table: pa.Table, file: str, **settings: Any) -> None:
+    """Write a parquet file, whole or not at all, to a path whose folder exists, or to a URL."""
+    with whole_file(file, make_folder=False, sync=False) as partial:
+        pq.write_table(table, partial, **settings)
+
+
+def read_table(file: str) -> pa.Table:
+    """All of a parquet file, at a path or a URL."""
+    if not is_remote(file):
+        return pq.read_table(file)
+    with open_input(file, retry_s=RETRY_S) as handle:
+        return pq.read_table(handle)
 
 
 def is_text(dtype: pa.DataType) -> bool:

@@ -43,7 +43,20 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         self.fail(f"{value!r} is not a count such as 250000, 100k, 1.5M or 4G", param, ctx)
 
 
+class Place(click.Path):
+    """A path, or a URL, which stays the text that it is."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse `value`."""
+        from distrain.storage import path_or_url
+
+        return path_or_url(str(super().convert(value, param, ctx)))
+
+
 COUNT = Count()
+PLACE = Place()
 PATH = click.Path(path_type=Path)
 POSITIVE = click.IntRange(min=1)
 

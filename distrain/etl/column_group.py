@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -131,7 +130,7 @@ class ColumnGroup:
         return {"columns": list(self.columns), "operators": operators}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any], categories: Path) -> ColumnGroup:
+    def from_json(cls, document: Mapping[str, Any], categories: str) -> ColumnGroup:
         """The inverse of `to_json`, with the vocabularies found in the folder `categories`.
 
         Raises:
@@ -161,7 +160,7 @@ def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
     return values
 
 
-def _operator(document: Mapping[str, Any], columns: tuple[str, ...], categories: Path) -> Operator:
+def _operator(document: Mapping[str, Any], columns: tuple[str, ...], categories: str) -> Operator:
     settings = {key: value for key, value in document.items() if key != "kind"}
     kind = OPERATORS.get(document["kind"])
     if kind is None:

@@ -9,7 +9,6 @@ when rows are read: a range whose bytes do not end where a member ends is an err
 from __future__ import annotations
 
 import io
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.storage import is_remote, open_input
+from distrain.storage import RETRY_S, is_remote, open_input, read_bytes, whole_file
 
 _MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
@@ -38,7 +37,7 @@ def cuts_of(path: str, codec: str, size_bytes: int, block_bytes: int) -> list[in
     a cut is wanted.
     """
     cuts = [0]
-    with open_input(path) as handle:
+    with open_input(path, retry_s=RETRY_S) as handle:
         while size_bytes - cuts[-1] > block_bytes:
             found = _next_member(handle, codec, cuts[-1] + block_bytes, size_bytes)
             if found is None:
@@ -124,16 +123,17 @@ def index_gzip(path: str, index: str) -> int | None:
         return None
     if is_remote(path):
         return None
-    partial = f"{index}.part"
     try:
-        with rapidgzip.RapidgzipFile(path, parallelization=1) as file:
+        with (
+            whole_file(index, make_folder=False, sync=False) as partial,
+            rapidgzip.RapidgzipFile(path, parallelization=1) as file,
+        ):
             size = 0
             while data := file.read(_INDEXED_AT_ONCE_BYTES):  # reading checks the checksum
                 size += len(data)
-            file.export_index(partial)
+            file.export_index(str(partial))
     except (RuntimeError, ValueError):
         return None
-    os.replace(partial, index)
     return size
 
 
@@ -143,7 +143,7 @@ def open_indexed(path: str, index: str) -> Iterator[IO[bytes]]:
     import rapidgzip
 
     with rapidgzip.RapidgzipFile(path, parallelization=1) as file:
-        file.import_index(index)
+        file.import_index(io.BytesIO(read_bytes(index)) if is_remote(index) else index)
         yield file
 
 

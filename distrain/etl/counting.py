@@ -11,7 +11,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -20,9 +19,9 @@ import pyarrow as pa
 from distrain.errors import DataError
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import NUM_BUCKETS, Categorify, Counts, added_up, in_buckets, joined
-from distrain.etl.parts import Part
+from distrain.etl.parts import Part, open_mapped
 from distrain.etl.tasks import TaskRunner
-from distrain.storage import translated_errors
+from distrain.storage import whole_file
 
 _HELD_BYTES = 32 << 20
 """Counts of a column that a task holds before it adds them up and, if they stay many, writes them;
@@ -103,8 +102,8 @@ def write_counts(counts: Counts, path: str) -> None:
     table = pa.table({"value": in_order.values, "count": in_order.counts})
     schema = table.schema.with_metadata({_BEGINS: begins.tobytes()})
     with (
-        translated_errors(path),
-        pa.OSFile(path, "wb") as file,
+        whole_file(path, make_folder=False, sync=False) as partial,
+        pa.OSFile(str(partial), "wb") as file,
         pa.ipc.new_file(file, schema) as to,
     ):
         to.write_table(table.replace_schema_metadata(schema.metadata))
@@ -113,7 +112,7 @@ def write_counts(counts: Counts, path: str) -> None:
 def read_counts(path: str, buckets: range) -> Counts:
     """The counts of some buckets of a file, as they lie there."""
     try:
-        with pa.memory_map(path) as file:
+        with open_mapped(path) as file:
             table = pa.ipc.open_file(file).read_all()
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError(
@@ -190,5 +189,5 @@ def _finish(
     except DataError as error:
         where = {"column": name, **error.where}
         raise DataError(error.message, where=where, hint=error.hint) from None
-    vocabulary.save(Path(categories), name)
+    vocabulary.save(categories, name)
     return vocabulary.cardinality

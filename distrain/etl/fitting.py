@@ -9,9 +9,7 @@ on the parts alone, so the same input gives the same bits on any cluster.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from distrain.errors import DataError
@@ -30,6 +28,7 @@ from distrain.etl.parts import Part
 from distrain.etl.request import PrepRequest
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.workflow import CATEGORIES, Workflow
+from distrain.storage import RETRY_S, open_folder, with_retries
 
 _MAX_RUNS = 64
 _LEAST_PARTS_PER_RUN = 4
@@ -44,7 +43,7 @@ def fit_as_asked(
     inputs: Sequence[str],
     parts: Sequence[Part],
     runner: TaskRunner,
-    folders: tuple[Path, Path],
+    folders: tuple[str, str],
     on_progress: Progress,
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
     """Fit the workflow on these parts, or update the saved one, or take it as it is.
@@ -59,23 +58,23 @@ def fit_as_asked(
         what became of the vocabulary of each categorical column.
     """
     folder, staging = folders
-    where = (folder / CATEGORIES, staging, on_progress)
+    where = (f"{folder}/{CATEGORIES}", staging, on_progress)
     if request.saved_workflow is None:
-        (folder / CATEGORIES).mkdir(parents=True)
+        open_folder(f"{folder}/{CATEGORIES}").make()
         keep = request.keep_counts or 0
         workflow, reports = fit_on_cluster(workflow, parts, runner, *where, keep)
         workflow = with_keep_counts(workflow, keep)
         workflow.save_document(folder)
         return workflow, _by_column(workflow, reports)
     # The saved workflow may lie where workers do not see it.
-    copy = staging / OLD if request.update else folder
+    copy = f"{staging}/{OLD}" if request.update else folder
     workflow.save(copy)
-    copy_kept_counts(request.saved_workflow / CATEGORIES, copy / CATEGORIES)
+    copy_kept_counts(f"{request.saved_workflow}/{CATEGORIES}", f"{copy}/{CATEGORIES}")
     if not request.update:
         found = workflow.cardinalities
         domains = workflow.domains
         return workflow, {c: VocabularyReport(domains.get(c, c), n) for c, n in found.items()}
-    (folder / CATEGORIES).mkdir(parents=True)
+    open_folder(f"{folder}/{CATEGORIES}").make()
     keep = keep_counts_of(workflow) if request.keep_counts is None else request.keep_counts
     learnt = _by_column(workflow, update_on_cluster(workflow, parts, runner, *where, keep))
     new_ids = {column: report.new_ids for column, report in learnt.items()}
@@ -96,8 +95,8 @@ def fit_on_cluster(
     workflow: Workflow,
     parts: Sequence[Part],
     runner: TaskRunner,
-    categories: Path,
-    staging: Path,
+    categories: str,
+    staging: str,
     on_progress: Progress,
     keep_counts: int = 0,
 ) -> tuple[Workflow, list[VocabularyReport]]:
@@ -114,17 +113,17 @@ def fit_on_cluster(
     reports: list[VocabularyReport] = []
     for stages in passes:
         units = units_of(workflow, stages)  # with what the pass before has fitted
-        counts = staging / "counts"
-        counts.mkdir()
+        counts = f"{staging}/counts"
+        open_folder(counts).make()
         states = _run_states(units, runs, runner, counts, counter)
         counted = _counted(units, states)
         if keep_counts:
             reports += learn_vocabularies(counted, runner, categories, None, counts, keep_counts)
         else:
-            found = write_vocabularies(counted, runner, str(categories))
+            found = write_vocabularies(counted, runner, categories)
             pairs = zip(counted, found, strict=True)
             reports += [VocabularyReport(name, number) for (_, name, _), number in pairs]
-        shutil.rmtree(counts)
+        _forget(counts)
         for unit, of_runs in zip(units, states, strict=True):
             if not unit.counts_values:
                 workflow = workflow.with_fitted(unit.stage, _fitted(unit, of_runs))
@@ -135,8 +134,8 @@ def update_on_cluster(
     workflow: Workflow,
     parts: Sequence[Part],
     runner: TaskRunner,
-    categories: Path,
-    staging: Path,
+    categories: str,
+    staging: str,
     on_progress: Progress,
     keep_counts: int,
 ) -> list[VocabularyReport]:
@@ -146,14 +145,18 @@ def update_on_cluster(
     as `fit_on_cluster`, whose results these are.
     """
     units, runs = vocabulary_units(workflow), _runs(parts)
-    counts = staging / "counts"
-    counts.mkdir()
+    counts = f"{staging}/counts"
+    open_folder(counts).make()
     counter = _Counter(len(units), runs, on_progress)
     counted = _counted(units, _run_states(units, runs, runner, counts, counter))
-    old = staging / OLD / CATEGORIES
+    old = f"{staging}/{OLD}/{CATEGORIES}"
     learnt = learn_vocabularies(counted, runner, categories, old, counts, keep_counts)
-    shutil.rmtree(counts)
+    _forget(counts)
     return learnt
+
+
+def _forget(counts: str) -> None:
+    with_retries(open_folder(counts).remove, {"folder": counts}, RETRY_S)
 
 
 OLD = "old"
@@ -187,7 +190,7 @@ def _run_states(
     units: Sequence[FitUnit],
     runs: Sequence[tuple[Part, ...]],
     runner: TaskRunner,
-    counts: Path,
+    counts: str,
     counter: _Counter,
 ) -> list[list[ColumnStates]]:
     """For each unit the states of each run; of counts, where they are."""

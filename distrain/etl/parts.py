@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.storage import open_input, partial_name, translated_errors
+from distrain.storage import RETRY_S, is_remote, open_input, whole_file
 
 
 @dataclass(frozen=True)
@@ -87,28 +86,31 @@ class StagedRows:
         self.num_rows += table.num_rows
 
 
+class _NoRows(Exception):
+    pass
+
+
 @contextmanager
-def write_staged(path: Path, schema: pa.Schema) -> Iterator[StagedRows]:
+def write_staged(path: str, schema: pa.Schema) -> Iterator[StagedRows]:
     """Write rows to a staging file, which is there at the end if it has any.
 
     Read as often as the fit has passes, and thrown away, so it is neither encoded nor compressed:
-    an Arrow file that its readers map into memory. The folder must exist, as for `write_parquet`.
+    an Arrow file that its readers map into memory, or of which they fetch the columns that they
+    need. The folder must exist, as for `write_parquet`.
     """
-    partial = partial_name(path)
-    try:
-        with translated_errors(path):
-            with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-                staged = StagedRows(writer)
-                yield staged
-            if staged.num_rows:
-                partial.rename(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with suppress(_NoRows), whole_file(path, make_folder=False, sync=False) as partial:
+        with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            staged = StagedRows(writer)
+            yield staged
+        if not staged.num_rows:
+            raise _NoRows
 
 
 def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
     try:
-        with pa.memory_map(path) as file:
+        if is_remote(path):
+            return _fetch_staged(path, columns)
+        with open_mapped(path) as file:
             return pa.ipc.open_file(file).read_all().select(list(columns))
     except (OSError, pa.ArrowException) as error:
         raise DataError(
@@ -116,6 +118,26 @@ def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
             where={"file": path},
             hint="All workers must see the output's folder; prepare the files again.",
         ) from None
+
+
+@contextmanager
+def open_mapped(path: str) -> Iterator[Any]:
+    """A file of Arrow's for reading: one on this machine is mapped into memory."""
+    if is_remote(path):
+        with open_input(path, retry_s=RETRY_S) as handle:
+            yield handle
+    else:
+        with pa.memory_map(path) as file:
+            yield file
+
+
+def _fetch_staged(path: str, columns: Sequence[str]) -> pa.Table:
+    with open_input(path, retry_s=RETRY_S) as handle:
+        names = pa.ipc.open_file(handle).schema.names
+        handle.seek(0)
+        wanted = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
+        table = pa.ipc.open_file(handle, options=wanted).read_all()
+    return table.select(list(columns))
 
 
 @contextmanager
@@ -128,7 +150,7 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
                 yield file
         else:
             with (
-                open_input(path) as handle,
+                open_input(path, retry_s=RETRY_S) as handle,
                 pq.ParquetFile(handle, page_checksum_verification=True) as file,
             ):
                 yield file
@@ -157,27 +179,22 @@ def located(part: Part) -> Iterator[None]:
         raise DataError(error.message, where={**where, **error.where}, hint=error.hint) from None
 
 
-def write_parquet(table: pa.Table, path: Path, **settings: Any) -> None:
+def write_parquet(table: pa.Table, path: str, **settings: Any) -> None:
     """Write a file that appears whole, in a folder that must exist.
 
     The folder is not made: when a run was given up, its tasks still on their way must not bring its
     folder back.
     """
-    partial = partial_name(path)
-    with translated_errors(path):
-        try:
-            pq.write_table(table, partial, **settings)
-            partial.rename(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with whole_file(path, make_folder=False, sync=False) as partial:
+        pq.write_table(table, partial, **settings)
 
 
 def stage_table(table: pa.Table, stem: str, source: str) -> Part:
     """Write rows of the input `source` to a staging file, which is gone after the run."""
-    path = Path(stem + STAGED_SUFFIX)
+    path = stem + STAGED_SUFFIX
     with write_staged(path, table.schema) as staged:
         staged.write(table)
-    return Part(str(path), (0,), table.num_rows, source)
+    return Part(path, (0,), table.num_rows, source)
 
 
 def _span(row_groups: Sequence[int]) -> str:

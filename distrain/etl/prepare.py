@@ -7,14 +7,15 @@
     OUT/prep.json                     what was read, left out and written
 
 Three phases: `read` (text to typed staging files; footers of parquet), `fit`, `write`. All of it
-happens in a folder under a temporary name, staging included, which is renamed at the end.
+happens in a folder under a temporary name, staging included, which is renamed at the end; on an
+object store under a prefix, whose objects are copied to their names at the end.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -40,50 +41,86 @@ from distrain.etl.parts import Part, split_parts
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
 from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
+from distrain.etl.sharing import check_shared
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
-from distrain.storage import InputFile, check_apart, check_writable, list_inputs, whole_dir
+from distrain.storage import (
+    RETRY_S,
+    InputFile,
+    check_apart,
+    check_writable,
+    is_remote,
+    list_inputs,
+    open_folder,
+    refuse_unfinished,
+    scratch_folder,
+    whole_file,
+    whole_output,
+    with_retries,
+)
 
 
 def prepare(
     request: PrepRequest,
     client: Client,
     on_progress: ProgressCallback | None = None,
-    finish: Callable[[Path], None] | None = None,
+    finish: Callable[[str], None] | None = None,
 ) -> PrepResult:
     """Prepare training files on a Dask cluster.
 
     Args:
-        client: The cluster's client; its workers see `request.out`'s file system.
+        client: The cluster's client; its workers see `request.out` and `request.staging`.
         on_progress: Called with the progress of each phase.
-        finish: Called with the folder when rows and schema are written, before it gets its name;
+        finish: Called with the folder, or the URL, when rows and schema are written, before it gets its name;
             it may write the rows of `train` and `valid` anew, to other files.
 
     Raises:
         DataError: An input, a column or a line that cannot be used.
-        OutputError: The output exists or cannot be written; nothing is left under its name.
+        OutputError: The output exists or cannot be written, or workers do not see it; nothing is
+            left under its name.
         ClusterError: Workers died.
     """
     request = with_features(request)
-    files = list_inputs(request.inputs)
-    valid_files = list_inputs(request.valid) if request.valid else []
+    files = list_inputs(request.inputs, retry_s=RETRY_S)
+    valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
     _refuse_shared_files(files, valid_files)
     _refuse_prepared_rows([*files, *valid_files])
     check_apart(request.out, (file.path for file in (*files, *valid_files)))
     workflow = _workflow(request)
-    if request.overwrite or not request.out.exists():
-        check_writable(request.out.absolute().parent)
-    # Absolute: workers may have another working directory.
-    with whole_dir(request.out.absolute(), replace=request.overwrite) as folder:
-        run = _Run(request, workflow, folder, TaskRunner(client), on_progress, finish)
+    out = request.out
+    if isinstance(out, Path):
+        out = out.absolute()  # workers may have another working directory
+        if request.overwrite or not out.exists():
+            check_writable(out.parent)
+    with (
+        whole_output(out, replace=request.overwrite) as folder,
+        _staging(request, folder) as staging,
+    ):
+        check_shared([folder, staging], client)
+        places = (folder, staging)
+        run = _Run(request, workflow, places, TaskRunner(client), on_progress, finish)
         result = run.do(files, valid_files)
-        shutil.rmtree(folder / _STAGING)
     client.run(forget_workflow)
     return result
 
 
+@contextmanager
+def _staging(request: PrepRequest, folder: str) -> Iterator[str]:
+    """A place for what is of no use afterwards."""
+    if request.staging is not None:
+        with scratch_folder(request.staging) as place:
+            yield place
+        return
+    made = open_folder(folder).sub(_STAGING)
+    made.make()
+    yield made.url
+    with_retries(made.remove, {"folder": made.url}, RETRY_S)
+
+
 def _workflow(request: PrepRequest) -> Workflow:
+    if request.saved_workflow:
+        refuse_unfinished(str(request.saved_workflow), RETRY_S)
     saved = Workflow.load(request.saved_workflow) if request.saved_workflow else None
     if request.features is not None:
         return workflow_of(request.features, saved)
@@ -101,14 +138,14 @@ class _Run:
         self,
         request: PrepRequest,
         workflow: Workflow,
-        folder: Path,
+        places: tuple[str, str],
         runner: TaskRunner,
         on_progress: ProgressCallback | None,
-        finish: Callable[[Path], None] | None,
+        finish: Callable[[str], None] | None,
     ):
         self._request = request
         self._workflow = workflow
-        self._folder = folder
+        self._folder, self._staging = places
         self._runner = runner
         self._on_progress = on_progress or (lambda phase, done, total, rows: None)
         self._finish = finish
@@ -149,13 +186,16 @@ class _Run:
             sum({report.name: report.kept_bytes for report in reports.values()}.values()),
             again if self._request.update else (),
         )
-        (self._folder / PREP_JSON).write_text(json.dumps(result.to_json(), indent=1) + "\n")
+        with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
+            partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
 
     def _recounted(self, split: str, report: SplitReport) -> SplitReport:
         """The report after somebody may have written the rows to other files."""
-        files = list((self._folder / split).glob("*.parquet"))
-        return dataclasses.replace(report, num_files=len(files))
+        folder = open_folder(f"{self._folder}/{split}")
+        names = with_retries(folder.files, {"folder": folder.url}, RETRY_S)
+        num_files = sum(name.endswith(".parquet") for name in names)
+        return dataclasses.replace(report, num_files=num_files)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -164,9 +204,7 @@ class _Run:
         self._seconds[phase] = round(time.perf_counter() - started, 3)
 
     def _read(self, files: Sequence[InputFile]) -> ReadInputs:
-        staging = self._folder / _STAGING
-        staging.mkdir()
-        report = partial(self._on_progress, "read")
+        report, staging = partial(self._on_progress, "read"), self._staging
         request, runner = self._request, self._runner
         if request.features is not None:
             read = read_tables(files, request, request.features, runner, staging, report)
@@ -202,14 +240,14 @@ class _Run:
     ) -> dict[str, VocabularyReport]:
         """Fit or update the workflow, or take the saved one; it lies in the folder afterwards."""
         if self._request.features is not None:
-            save_features(self._request.features, self._folder / "workflow")
+            save_features(self._request.features, f"{self._folder}/workflow")
         self._workflow, reports = fit_as_asked(
             self._request,
             self._workflow,
             [file.path for file in files],
             parts,
             self._runner,
-            (self._folder / "workflow", self._folder / _STAGING),
+            (f"{self._folder}/workflow", self._staging),
             partial(self._on_progress, "fit"),
         )
         return reports
@@ -220,11 +258,11 @@ class _Run:
         tasks = []
         for split, parts in (("train", train), ("valid", valid)):
             if parts:
-                (self._folder / split).mkdir()
+                open_folder(f"{self._folder}/{split}").make()
             for number, part in enumerate(parts):
-                output = self._folder / split / f"part-{number:05d}.parquet"
-                workflow = str(self._folder / "workflow")
-                tasks.append((part, workflow, str(output), self._request.row_group_rows))
+                output = f"{self._folder}/{split}/part-{number:05d}.parquet"
+                workflow = f"{self._folder}/workflow"
+                tasks.append((part, workflow, output, self._request.row_group_rows))
         rows = done = 0
 
         def count(_: int, written: WrittenPart) -> None:
@@ -249,7 +287,7 @@ class _Run:
         shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
         if self._request.saved_workflow is None:
             self._workflow = shares.kept_in(self._workflow, [file.path for file in files])
-            self._workflow.save_document(self._folder / "workflow")
+            self._workflow.save_document(f"{self._folder}/workflow")
             return ()
         drifted = []
         for split, report in (("train", train), ("valid", valid)):
@@ -265,7 +303,7 @@ class _Run:
             self._workflow, cardinalities, self._request.embedding_dim, self._list_lengths
         )
         for name in ("schema.pbtxt", "schema.json"):
-            schema.save(self._folder / name)
+            schema.save(f"{self._folder}/{name}")
 
 
 def _refuse_shared_files(files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> None:
@@ -280,13 +318,21 @@ def _refuse_shared_files(files: Sequence[InputFile], valid_files: Sequence[Input
 
 def _refuse_prepared_rows(files: Sequence[InputFile]) -> None:
     """Prepared rows have Criteo's column names too; a second logarithm would pass unnoticed."""
-    for folder in {Path(file.path).parent for file in files}:
-        if folder.name in ("train", "valid") and (folder.parent / PREP_JSON).is_file():
+    for folder in {os.path.dirname(file.path) for file in files}:
+        parent, name = os.path.split(folder)
+        if name in ("train", "valid") and _is_file(os.path.join(parent, PREP_JSON)):
             raise InputError(
                 "the rows are prepared already",
                 where={"folder": folder},
                 hint="Name the raw files, or go on with `distrain train`.",
             )
+
+
+def _is_file(place: str) -> bool:
+    if not is_remote(place):
+        return Path(place).is_file()
+    folder, _, name = place.rpartition("/")
+    return name in with_retries(open_folder(folder).files, {"folder": folder}, RETRY_S)
 
 
 def _split_report(written: Sequence[WrittenPart]) -> SplitReport:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ from distrain.etl.staging import StagedText, TextRange, plan_all, stage_text
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
-from distrain.storage import InputFile, open_input
+from distrain.storage import RETRY_S, InputFile, open_input
 
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _FOREIGN = {
@@ -57,7 +56,7 @@ class ReadInputs:
 
 def detect_format(path: str) -> str | None:
     """`parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes."""
-    with open_input(path) as handle:
+    with open_input(path, retry_s=RETRY_S) as handle:
         head = handle.read(8)
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
@@ -82,12 +81,12 @@ def read_inputs(
     request: PrepRequest,
     workflow: Workflow,
     runner: TaskRunner,
-    staging: Path,
+    staging: str,
     on_progress: Callable[[int, int, int], None],
 ) -> ReadInputs:
     """Stage text, look at parquet, in input order.
 
-    `staging` is an existing folder for the staging files, shared with the workers. `on_progress`
+    `staging` is an existing folder or a URL for the staging files, shared with the workers. `on_progress`
     gets tasks done, tasks in all, and rows so far.
     """
     tasks = _tasks(files, request, runner, staging)
@@ -102,7 +101,7 @@ def read_inputs(
 
     on_progress(0, len(tasks), 0)
     columns = (workflow.columns, workflow.categorical)
-    arguments = [(*task, request, columns, str(staging)) for task in tasks]
+    arguments = [(*task, request, columns, staging) for task in tasks]
     results = runner.run("read", _read_one, arguments, count)
     parts = [part for result in results for part in result.parts]
     text_types = dict.fromkeys(workflow.categorical, "int64")
@@ -124,7 +123,7 @@ _Task = tuple[int, int, InputFile, TextRange | None]
 
 
 def _tasks(
-    files: Sequence[InputFile], request: PrepRequest, runner: TaskRunner, staging: Path
+    files: Sequence[InputFile], request: PrepRequest, runner: TaskRunner, staging: str
 ) -> list[_Task]:
     kinds = [detect_format(file.path) for file in files]
     texts = [(file, kind) for file, kind in zip(files, kinds, strict=True) if kind != PARQUET]

@@ -11,6 +11,7 @@ from distrain.errors import InputError
 from distrain.etl.days import DriftBounds, Drifted
 from distrain.etl.raw_lines import BadLineTally, TextLayout
 from distrain.etl.workflow import Workflow
+from distrain.storage import path_or_url
 
 if TYPE_CHECKING:
     from distrain.etl.features import FeatureConfig
@@ -31,13 +32,16 @@ class PrepRequest:
     Attributes:
         inputs: Files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip
             or zstd) or parquet.
-        out: The folder to make, on a file system that this process and all workers share.
+        out: The folder to make, on a file system that this process and all workers share; or the
+            URL of a prefix in an object store.
+        staging: Where rows and counts lie meanwhile: a folder that all see, or a URL; `None` is
+            beside what is written to `out`.
         valid: Like `inputs`, for validation: transformed, never fitted.
         valid_fraction: Instead, take this share of the rows, the last, for validation.
         valid_rows: Instead, take so many rows, the last, for validation.
         workflow: What to fit; `criteo_workflow()` if `None`.
         features: What a table's columns are, and so what to fit; instead of `workflow`.
-        saved_workflow: A folder with a fitted workflow to use instead; nothing is fitted.
+        saved_workflow: A folder, or URL, of a fitted workflow to use instead; nothing is fitted.
         update: Whether the saved workflow's vocabularies learn the training rows: old ids stay, new
             ones follow. What else was fitted stays as it is.
         keep_counts: Of how many values without an id a column's counts are kept beside its
@@ -53,13 +57,13 @@ class PrepRequest:
     """
 
     inputs: tuple[str, ...]
-    out: Path
+    out: Path | str
     valid: tuple[str, ...] = ()
     valid_fraction: float | None = None
     valid_rows: int | None = None
     workflow: Workflow | None = None
     features: FeatureConfig | None = None
-    saved_workflow: Path | None = None
+    saved_workflow: Path | str | None = None
     update: bool = False
     keep_counts: int | None = None
     layout: TextLayout = field(default_factory=TextLayout)
@@ -69,11 +73,15 @@ class PrepRequest:
     embedding_dim: int | None = None
     overwrite: bool = False
     drift: DriftBounds = field(default_factory=DriftBounds)
+    staging: Path | str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(map(str, self.inputs)))
         object.__setattr__(self, "valid", tuple(map(str, self.valid)))
-        object.__setattr__(self, "out", Path(self.out))
+        for name in ("out", "saved_workflow", "staging"):
+            place = getattr(self, name)
+            if place is not None:
+                object.__setattr__(self, name, path_or_url(place))
         mistakes = list(self._mistakes())
         if mistakes:
             raise InputError("; ".join(mistakes), hint="See `distrain prep --help`.")
@@ -162,7 +170,7 @@ class PrepResult:
             and whose counts it has twice now.
     """
 
-    out: Path
+    out: Path | str
     train: SplitReport
     valid: SplitReport | None
     bad_lines: BadLineTally

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from distrain.etl.raw_lines import (
     split_bad_lines,
 )
 from distrain.etl.tasks import TaskRunner
-from distrain.storage import InputFile, open_input
+from distrain.storage import RETRY_S, InputFile, open_input
 
 _LONGEST_LINE_BYTES = 1 << 20
 # Text that is parsed and written before more is read: it stays in the processor's cache.
@@ -83,7 +82,7 @@ def plan_all(
     files: Sequence[tuple[InputFile, str | None]],
     block_bytes: int,
     runner: TaskRunner,
-    staging: Path,
+    staging: str,
 ) -> list[list[TextRange]]:
     """The ranges of each file, given with its codec; large compressed ones are looked into.
 
@@ -124,7 +123,7 @@ def plan_compressed(file: InputFile, codec: str, block_bytes: int, index: str) -
 def _opened(text: TextRange) -> Iterator[IO[bytes]]:
     with _reading(text):
         if text.index is None:
-            with open_input(text.path) as handle:
+            with open_input(text.path, retry_s=RETRY_S) as handle:
                 yield handle
         else:
             with open_indexed(text.path, text.index) as handle:
@@ -157,7 +156,7 @@ def check_stream(text: TextRange) -> None:
     if text.codec is None:
         return
     start, stop = (text.start, text.stop) if text.index is None else (0, None)
-    with open_input(text.path) as handle, _reading(text):
+    with open_input(text.path, retry_s=RETRY_S) as handle, _reading(text):
         source = Inflated(handle, text.path, text.codec, start, stop)
         while source.read(_COUNT_BYTES):
             pass
@@ -180,7 +179,7 @@ def _count_compressed_lines_before(text: TextRange) -> int:
     if not text.start:
         return 0
     total = 1  # the one that ends in the range
-    with open_input(text.path) as handle, _reading(text):
+    with open_input(text.path, retry_s=RETRY_S) as handle, _reading(text):
         assert text.codec is not None
         source = Inflated(handle, text.path, text.codec, 0, text.start)
         while data := source.read(_COUNT_BYTES):
@@ -323,7 +322,7 @@ def stage_text(
     lines = 0
     at_start = text.start == 0
     for number, block in groupby(read_pieces(text, block_bytes), key=itemgetter(0)):
-        path = Path(f"{stem}-{number:05d}{STAGED_SUFFIX}")
+        path = f"{stem}-{number:05d}{STAGED_SUFFIX}"
         with write_staged(path, STAGED_SCHEMA) as staged:
             for _, piece in block:
                 if at_start:
@@ -337,7 +336,7 @@ def stage_text(
                 lines += table.num_rows + len(bad)
                 staged.write(table)
         if staged.num_rows:
-            parts.append(Part(str(path), (0,), staged.num_rows, text.path))
+            parts.append(Part(path, (0,), staged.num_rows, text.path))
     return StagedText(tuple(parts), lines, tally)
 
 

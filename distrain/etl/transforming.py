@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +50,7 @@ def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: i
         features = workflow.transform(labelled)
     write_parquet(
         features,
-        Path(output),
+        output,
         compression="lz4",
         use_dictionary=True,
         row_group_size=row_group_rows,

@@ -26,7 +26,7 @@ from distrain.etl.operators import (
     category_type,
 )
 from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL, ColumnSchema, Schema, Tags
-from distrain.storage import whole_file
+from distrain.storage import open_folder, read_bytes, whole_file
 
 FILE = "workflow.json"
 CATEGORIES = "categories"
@@ -199,24 +199,23 @@ class Workflow:
         return pa.table(arrays, schema=pa.schema(fields))
 
     def save(self, folder: str | Path) -> None:
-        """Write `workflow.json` and `categories/` into a folder, made if missing.
+        """Write `workflow.json` and `categories/` into a folder, made if missing, or to a URL.
 
         Raises:
             OutputError: It could not be written.
         """
-        folder = Path(folder)
         self.save_document(folder)
         by_name = {self.domains.get(c, c): found for c, found in self._vocabularies().items()}
         for name, vocabulary in by_name.items():
-            vocabulary.save(folder / CATEGORIES, name)
+            vocabulary.save(f"{folder}/{CATEGORIES}", name)
 
-    def save_document(self, folder: Path) -> None:
+    def save_document(self, folder: str | Path) -> None:
         """Write `workflow.json` only, for vocabularies that were written where they were made."""
         groups = [group.to_json() for group in self.groups]
         document = {**self.record, "version": VERSION, "groups": groups}
-        with whole_file(folder / FILE) as partial_file:
+        with whole_file(f"{folder}/{FILE}") as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
-            (folder / CATEGORIES).mkdir(exist_ok=True)
+            open_folder(f"{folder}/{CATEGORIES}").make()
 
     @classmethod
     def load(cls, folder: str | Path) -> Workflow:
@@ -225,34 +224,34 @@ class Workflow:
         Raises:
             DataError: A file is missing, damaged, or of a newer version.
         """
-        folder = Path(folder)
-        document = _read_document(folder / FILE)
+        document = _read_document(f"{folder}/{FILE}")
         try:
             groups = tuple(
-                ColumnGroup.from_json(group, folder / CATEGORIES) for group in document["groups"]
+                ColumnGroup.from_json(group, f"{folder}/{CATEGORIES}")
+                for group in document["groups"]
             )
         except (KeyError, TypeError) as error:
             raise DataError(
-                f"not a workflow document: {error!r}", where={"file": str(folder / FILE)}
+                f"not a workflow document: {error!r}", where={"file": f"{folder}/{FILE}"}
             ) from None
         record = {name: v for name, v in document.items() if name not in ("version", "groups")}
         return cls(groups, record)
 
 
-def _read_document(file: Path) -> dict[str, Any]:
+def _read_document(file: str) -> dict[str, Any]:
     """The content of `workflow.json`."""
     try:
-        document = json.loads(file.read_text())
+        document = json.loads(read_bytes(file))
     except (OSError, ValueError) as error:
         raise DataError(
             "the saved workflow cannot be read",
-            where={"file": str(file), "cause": str(error)},
+            where={"file": file, "cause": str(error)},
             hint="Give the `workflow` folder that `distrain prep` wrote.",
         ) from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
         found = document.get("version") if isinstance(document, dict) else None
         raise DataError(
-            f"the saved workflow has version {found}, not {VERSION}", where={"file": str(file)}
+            f"the saved workflow has version {found}, not {VERSION}", where={"file": file}
         )
     return document
 

@@ -25,7 +25,7 @@ from distrain.schema.messages import (
     write_text,
 )
 from distrain.schema.textproto import Field, parse, render
-from distrain.storage import whole_file
+from distrain.storage import is_remote, read_bytes, refuse_unfinished, whole_file
 
 _log = logging.getLogger(__name__)
 
@@ -46,13 +46,16 @@ def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
 
     An error names the file, and the line or the feature.
     """
+    url = str(path) if is_remote(path) else None
     path = Path(path)
-    if path.is_dir():
+    if url is None and path.is_dir():
         path = find_schema(path)
-    if path.exists():  # a mistyped path is a missing file first
+    if url is not None or path.exists():  # a mistyped path is a missing file first
         _check_ending(path)
-    with _placed({"file": path}):
-        text = _read(path)
+    with _placed({"file": url or path}):
+        if url is not None:
+            refuse_unfinished(url.rpartition("/")[0])
+        text = _read(url or path)
         try:
             if path.suffix == ".pbtxt":
                 return _assembled(_text_entries(text), _read_feature, path)
@@ -66,6 +69,7 @@ def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
 
 def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
     """Write a schema, whole or not at all; the file's name says the format."""
+    url = str(path) if is_remote(path) else None
     path = Path(path)
     _check_ending(path)
     form = _as_text if path.suffix == ".pbtxt" else _as_json
@@ -74,7 +78,7 @@ def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
             text = form([feature_of(column) for column in columns])
         except ValueError as error:  # a lone surrogate in a name, a NaN as a bound
             raise SchemaError(f"the schema cannot be written: {error}") from None
-    with whole_file(path) as partial:
+    with whole_file(url or path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
@@ -118,9 +122,9 @@ def _check_ending(path: Path) -> None:
         )
 
 
-def _read(path: Path) -> str:
+def _read(path: Path | str) -> str:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         raise SchemaError("no such schema file", hint="Check the path.") from None
     except OSError as error:

@@ -8,7 +8,7 @@ from distrain.storage.folder import (
     open_folder,
 )
 from distrain.storage.identity import file_identity, size_as_version, version_in
-from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.inputs import InputFile, list_inputs, open_input, read_bytes
 from distrain.storage.objects import (
     Changed,
     Objects,
@@ -18,21 +18,26 @@ from distrain.storage.objects import (
 from distrain.storage.outputs import (
     check_apart,
     check_free,
+    check_output,
     check_place,
     check_writable,
     translated_errors,
     whole_dir,
     whole_file,
+    whole_output,
 )
+from distrain.storage.prefixes import refuse_unfinished
 from distrain.storage.retrying import (
+    RETRY_S,
     first_line,
     is_retrying,
     is_transient,
     stop_retrying_when,
     with_retries,
 )
+from distrain.storage.scratch import scratch_folder
 from distrain.storage.unfinished import partial_name
-from distrain.storage.urls import check_url, is_remote, without_secrets
+from distrain.storage.urls import check_url, is_remote, path_or_url, without_secrets
 
 __all__ = [
     "Changed",
@@ -42,9 +47,11 @@ __all__ = [
     "InputFile",
     "Objects",
     "PAGE_BYTES",
+    "RETRY_S",
     "StoredObject",
     "check_apart",
     "check_free",
+    "check_output",
     "check_place",
     "check_url",
     "check_writable",
@@ -58,12 +65,17 @@ __all__ = [
     "open_folder",
     "open_input",
     "partial_name",
+    "path_or_url",
+    "read_bytes",
+    "refuse_unfinished",
+    "scratch_folder",
     "size_as_version",
     "stop_retrying_when",
     "translated_errors",
     "version_in",
     "whole_dir",
     "whole_file",
+    "whole_output",
     "with_retries",
     "without_secrets",
 ]

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from distrain.errors import DataError, DistrainError, Unavailable
-from distrain.storage.retrying import first_line, is_transient, with_retries
+from distrain.storage.prefixes import refuse_unfinished
+from distrain.storage.ranges import RangeReader
+from distrain.storage.retrying import RETRY_S, first_line, is_transient, with_retries
 from distrain.storage.urls import check_url, is_remote
 
 _LOOK = "Check the path or the URL."
@@ -40,7 +42,8 @@ def list_inputs(
         retry_s: How long to try again where the storage does not answer.
 
     Raises:
-        DataError: A pattern matches no file or cannot be looked up, or a file is empty (0 bytes).
+        DataError: A pattern matches no file or cannot be looked up, or a file is empty (0 bytes), or
+            lies in an output on an object store that is not finished.
         Unavailable: The storage does not answer.
     """
     found: list[InputFile] = []
@@ -49,9 +52,12 @@ def list_inputs(
             partial(_matches, pattern, tuple(suffixes)), {"path": pattern}, retry_s
         )
         if not matches:
+            refuse_unfinished(pattern, retry_s)
             raise _nothing(pattern, suffixes)
         found += matches
     found = _once(found)
+    for folder in sorted({file.path.rpartition("/")[0] for file in found if is_remote(file.path)}):
+        refuse_unfinished(folder, retry_s)
     for file in found:
         if file.size_bytes == 0:
             raise DataError(
@@ -88,18 +94,39 @@ def _nothing(pattern: str, suffixes: Sequence[str]) -> DataError:
     )
 
 
-def open_input(path: str) -> IO[bytes]:
+def open_input(path: str, *, retry_s: float = 0.0) -> IO[bytes]:
     """Open a file for reading bytes.
+
+    Args:
+        retry_s: How long a remote file is tried again, each time it is opened or read, where the
+            storage does not answer; it is then read by ranges, of some MiB at a time.
 
     Raises:
         DataError: It is missing or may not be read.
         Unavailable: The storage does not answer.
     """
+    if retry_s and is_remote(path):
+        with _translated(path):
+            return cast(IO[bytes], RangeReader(path, retry_s))
     import fsspec
 
     with _translated(path):
         handle: IO[bytes] = fsspec.open(path, "rb", expand=False).open()
     return handle
+
+
+def read_bytes(path: str | Path, retry_s: float = RETRY_S) -> bytes:
+    """A whole small file, at a path or a URL.
+
+    Raises:
+        OSError: It cannot be read, where it is a file of this machine.
+        DataError: The same of a remote one.
+        Unavailable: The storage does not answer for `retry_s`.
+    """
+    if not is_remote(path):
+        return Path(path).read_bytes()
+    with open_input(str(path), retry_s=retry_s) as handle:
+        return handle.read()
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 Everything is written under a temporary name beside its final one, synced, and renamed. A reader
 never sees half a file; a crash leaves at most a `.NAME.partial-*`, which the next one who makes
-the folder removes.
+the folder removes. On object stores, which rename nothing, see `uploads.py` for files and
+`prefixes.py` for folders.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from distrain.errors import OutputError
+from distrain.storage.prefixes import check_prefix, whole_prefix
 from distrain.storage.unfinished import (
     make_locked,
     partial_name,
@@ -23,6 +25,7 @@ from distrain.storage.unfinished import (
     remove_unfinished_files,
     replaced_name,
 )
+from distrain.storage.uploads import uploaded
 from distrain.storage.urls import is_remote
 
 _HINTS = {
@@ -54,19 +57,26 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path, *, make_folder: bool = True) -> Iterator[Path]:
+def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write; on success sync it and rename it to `path`.
 
     An existing file is replaced in one step. On any error the temporary file is removed and
-    `path` is as it was.
+    `path` is as it was. A file at a URL is written here, without a name, and then sent there.
 
     Args:
+        path: A path, or a URL as text.
         make_folder: Whether to make the folder if it is missing. A task that writes into a folder
             of its caller's must not: it would bring a folder back that its caller has given up.
+        sync: Whether to sync; a folder that appears whole is synced as one.
 
     Raises:
         OutputError: It could not be written (disk full, no permission, ...).
+        Unavailable: The store of a URL does not answer.
     """
+    if is_remote(path) and isinstance(path, str):
+        with uploaded(path) as here:
+            yield here
+        return
     final = Path(path)
     _refuse_url(final)
     partial = partial_name(final)
@@ -75,12 +85,30 @@ def whole_file(path: str | Path, *, make_folder: bool = True) -> Iterator[Path]:
             if make_folder:
                 final.parent.mkdir(parents=True, exist_ok=True)
             yield partial
-            sync_path(partial)
+            if sync:
+                sync_path(partial)
             partial.rename(final)
-            sync_path(final.parent)
+            if sync:
+                sync_path(final.parent)
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
+    """`whole_dir` at any place: yield the path, or the URL, of an unfinished output to fill.
+
+    Raises:
+        OutputError: As `whole_dir`; at a URL also if something else than an output is there.
+        Unavailable: The store of a URL does not answer.
+    """
+    if is_remote(path) and isinstance(path, str):
+        with whole_prefix(path, replace=replace) as url:
+            yield url
+    else:
+        with whole_dir(path, replace=replace) as folder:
+            yield str(folder)
 
 
 @contextlib.contextmanager
@@ -137,7 +165,7 @@ def _refuse_url(path: str | Path) -> None:
         raise OutputError(
             "this output cannot be a URL",
             where={"path": str(path).replace(":/", "://", 1) if not is_remote(path) else path},
-            hint="Name a local folder, or one of a filesystem that all workers share, and copy it.",
+            hint="This command writes to local folders: name one, and copy it.",
         )
 
 
@@ -155,18 +183,31 @@ def check_free(path: str | Path, replace: bool) -> None:
         refuse_if_being_made(final)
 
 
+def check_output(path: str | Path, replace: bool) -> None:
+    """Raise now if `whole_output` would refuse `path`; errors as there."""
+    if is_remote(path) and isinstance(path, str):
+        check_prefix(path, replace)
+    else:
+        check_free(path, replace)
+
+
 def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
     """Raise now if an output folder holds, or is, what it is made from: replacing would remove it.
 
     Raises:
-        OutputError: One of the inputs lies in `path`; URLs do not.
+        OutputError: One of the inputs lies in `path`.
     """
+    of_url = is_remote(path)
     out = Path(path).resolve()
     for used in inputs:
-        if is_remote(used):
+        if is_remote(used) != of_url:
             continue
         place = Path(used).resolve()
-        if out in (place, *place.parents):
+        if of_url:
+            holds = f"{used}/".startswith(f"{str(path).rstrip('/')}/")
+        else:
+            holds = out in (place, *place.parents)
+        if holds:
             raise OutputError(
                 "the output's folder holds what it is made from",
                 where={"path": str(path), "input": str(used)},

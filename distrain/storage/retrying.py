@@ -178,6 +178,9 @@ def _verdict_of_message(text: str) -> bool | None:
     return True if _PASSING_WORDS.search(text) else None
 
 
+RETRY_S = 300.0
+"""How long commands try again that read and write on object stores; jobs say it themselves."""
+
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
 

@@ -25,6 +25,18 @@ def is_remote(path: str | Path) -> bool:
     return "://" in str(path)
 
 
+def path_or_url(text: str | Path) -> Path | str:
+    """A path of this machine as a `Path`; a URL as it is, for `Path` spoils it.
+
+    >>> path_or_url("s3://bucket/day_0"), path_or_url("data/day_0")
+    ('s3://bucket/day_0', PosixPath('data/day_0'))
+    """
+    if not is_remote(text):
+        return Path(text)
+    scheme, _, rest = str(text).partition("://")
+    return Path(rest) if scheme in ("file", "local") else str(text)
+
+
 def check_url(url: str) -> None:
     """Raise if a URL holds a password, or a bad name of a bucket; local paths are always good.
 

@@ -27,7 +27,8 @@ def infer(context: click.Context) -> None:
     from distrain.storage import check_apart, list_inputs, whole_file
 
     inputs: tuple[str, ...] = context.params["inputs"]
-    out: Path | None = context.params["out"]
+    named = context.params["out"]
+    out = None if named is None else Path(named)
     files = list_inputs(inputs)
     if out is not None:
         check_apart(out, (file.path for file in files))

@@ -13,6 +13,7 @@ from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import (
     COUNT,
     PATH,
+    PLACE,
     POSITIVE,
     json_option,
     row_group_option,
@@ -38,8 +39,9 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option(
     "--out",
-    type=PATH,
-    help="Folder to make, on a filesystem that all workers share; with --infer the file to write.",
+    type=PLACE,
+    help="Folder to make, on a filesystem that all workers share, or a prefix of an object store "
+    "(s3://BUCKET/PATH); with --infer the file to write.",
 )
 @click.option(
     "--valid", multiple=True, help="File, folder or glob to validate on; may be repeated."
@@ -60,8 +62,8 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 @click.option(
     "--workflow",
     "saved_workflow",
-    type=PATH,
-    help="Use a fitted workflow (the folder OUT/workflow of an earlier prep); fit nothing.",
+    type=PLACE,
+    help="Use a fitted workflow (the folder or URL OUT/workflow of an earlier prep); fit nothing.",
 )
 @click.option(
     "--update",
@@ -133,6 +135,12 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     help="compact: small files; fast: what the loader reads fastest, two to four times as large.",
 )
 @click.option("--block-mib", type=POSITIVE, default=64, help="MiB of text per task.")
+@click.option(
+    "--staging",
+    type=PLACE,
+    help="Where rows and counts lie meanwhile: a folder that all workers share, or a URL. Default: "
+    "in OUT. With OUT in an object store and one machine, a local folder is faster.",
+)
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option("Print what was made as JSON.")
@@ -147,7 +155,8 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     columns that a features document describes; --infer writes one.
 
     Makes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json,
-    all at once at the end: a run that fails leaves nothing.
+    all at once at the end: a run that fails leaves nothing. In an object store they get their
+    names at the end, and what reads OUT before it is finished is told so.
 
     \b
     Examples:
@@ -156,6 +165,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
       distrain prep train.txt --layout fast --out criteo
       distrain prep orders.csv --infer --out features.yaml
       distrain prep orders.csv --config features.yaml --out orders
+      distrain prep s3://clicks/day_{0..22}.gz --out s3://clicks/criteo --staging /scratch
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
       distrain prep day_24.gz --workflow criteo/workflow --update --out criteo-day-24
     """
@@ -167,7 +177,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         raise click.MissingParameter(ctx=context, param=out)
     from distrain.cluster import ClusterRequest, open_cluster
     from distrain.etl import check_tables, prepare, with_features
-    from distrain.storage import check_free, list_inputs
+    from distrain.storage import check_output, list_inputs
 
     _refuse_what_a_workflow_settles(context)
     _refuse_what_features_settle(context)
@@ -176,7 +186,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     files = list_inputs([*request.inputs, *request.valid])
     if request.features is not None:
         check_tables(files, request.features)
-    check_free(request.out, request.overwrite)
+    check_output(request.out, request.overwrite)
     if_interrupted(f"nothing was written to {request.out}")
     wanted = ClusterRequest(options["scheduler"], options["workers"], in_process=True)
     cluster = open_cluster(wanted)
@@ -275,6 +285,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         block_bytes=options["block_mib"] << 20,
         embedding_dim=options["embedding_dim"],
         overwrite=options["overwrite"],
+        staging=options["staging"],
         drift=DriftBounds(options["drift_mean"], options["drift_share"]),
     )
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -26,7 +25,8 @@ from distrain.etl.days.learning import Learnt, Limits, learn, with_learnt
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import Categorify, Counts, Vocabulary, joined
 from distrain.etl.tasks import TaskRunner
-from distrain.storage import translated_errors
+from distrain.storage import RETRY_S, open_folder, open_input, whole_file, with_retries
+from distrain.vocabulary import read_table
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class _Before:
 def learn_vocabularies(
     counted: Sequence[tuple[FitUnit, str, Sequence[Counted]]],
     runner: TaskRunner,
-    categories: Path,
-    old: Path | None,
-    staging: Path,
+    categories: str,
+    old: str | None,
+    staging: str,
     keep_counts: int,
 ) -> list[VocabularyReport]:
     """Write the vocabularies that have learnt what was counted.
@@ -84,8 +84,7 @@ def learn_vocabularies(
         keep_counts: Of how many values without an id the counts are kept, the most frequent.
     """
     spread = [
-        (None if old is None else str(old), name, f"{staging}/before-{place}")
-        for place, (_, name, _) in enumerate(counted)
+        (old, name, f"{staging}/before-{place}") for place, (_, name, _) in enumerate(counted)
     ]
     before: list[_Before] = runner.run("spread", _spread, spread)
     pieces, finishes = [], []
@@ -96,7 +95,7 @@ def learn_vocabularies(
         cut = pieces_of(sum(one.entries for one in found) + was.num_known + was.num_kept)
         pieces.append([(operator, files, was, limits, buckets) for buckets in cut])
         nulls = sum(one.nulls for one in found)
-        finishes.append((operator, name, nulls, folder, str(categories), limits))
+        finishes.append((operator, name, nulls, folder, categories, limits))
     added = iter(runner.run_on_workers("learn", _learn_piece, [one for of in pieces for one in of]))
     arguments = [
         (*finish, [next(added) for _ in of_name])
@@ -105,21 +104,27 @@ def learn_vocabularies(
     return runner.run("finish", _finish, arguments)
 
 
-def copy_kept_counts(old: Path, new: Path) -> None:
+def copy_kept_counts(old: str, new: str) -> None:
     """Take the counts of rare values along, from one folder of vocabularies to another."""
-    with translated_errors(new):
-        for file in old.glob("rare.*.parquet"):
-            shutil.copyfile(file, new / file.name)
+    source = open_folder(old)
+    for name in with_retries(source.files, {"folder": old}, RETRY_S):
+        if name.startswith("rare.") and name.endswith(".parquet"):
+            with (
+                open_input(f"{old}/{name}", retry_s=RETRY_S) as kept,
+                whole_file(f"{new}/{name}", make_folder=False, sync=False) as here,
+                here.open("wb") as copy,
+            ):
+                shutil.copyfileobj(kept, copy)
 
 
 def _spread(old: str | None, name: str, stem: str) -> _Before:
     """Sort a vocabulary, and the counts kept beside it, into files by buckets."""
     if old is None:
         return _Before()
-    values = Vocabulary.load(Path(old), name).values
+    values = Vocabulary.load(old, name).values
     found = _Before(f"{stem}-known.arrow", num_known=len(values))
     write_counts(Counts(values, pa.array(np.arange(len(values)))), f"{stem}-known.arrow")
-    kept = _load_kept(Path(old), name)
+    kept = _load_kept(old, name)
     if kept is not None:
         write_counts(kept, f"{stem}-kept.arrow")
         found = replace(found, kept=f"{stem}-kept.arrow", num_kept=len(kept.values))
@@ -144,41 +149,42 @@ def _finish(
     limits: Limits,
     pieces: list[Learnt],
 ) -> VocabularyReport:
-    old = None if old_folder is None else Vocabulary.load(Path(old_folder), name)
+    old = None if old_folder is None else Vocabulary.load(old_folder, name)
     try:
         vocabulary, rare = with_learnt(operator, old, pieces, limits)
     except DataError as error:
         where = {"column": name, **error.where}
         raise DataError(error.message, where=where, hint=error.hint) from None
     vocabulary = replace(vocabulary, nulls_observed=vocabulary.nulls_observed + nulls)
-    vocabulary.save(Path(categories), name)
-    size = _save_kept(rare, Path(categories), name) if limits.rare else 0
+    vocabulary.save(categories, name)
+    size = _save_kept(rare, categories, name) if limits.rare else 0
     new = len(vocabulary.values) - (len(old.values) if old else 0)
     return VocabularyReport(name, vocabulary.cardinality, new, len(rare.values), size)
 
 
-def _kept_file(folder: Path, name: str) -> Path:
-    return folder / f"rare.{name}.parquet"
+def _kept_file(name: str) -> str:
+    return f"rare.{name}.parquet"
 
 
-def _save_kept(rare: Counts, folder: Path, name: str) -> int:
-    file = _kept_file(folder, name)
+def _save_kept(rare: Counts, folder: str, name: str) -> int:
+    file = f"{folder}/{_kept_file(name)}"
     table = pa.table({name: rare.values, f"{name}_size": rare.counts})
-    with translated_errors(file):
-        pq.write_table(table, file, compression="zstd")
-        return file.stat().st_size
+    with whole_file(file, make_folder=False, sync=False) as here:
+        pq.write_table(table, here, compression="zstd")
+        return here.stat().st_size
 
 
-def _load_kept(folder: Path, name: str) -> Counts | None:
-    file = _kept_file(folder, name)
-    if not file.exists():
+def _load_kept(folder: str, name: str) -> Counts | None:
+    file = f"{folder}/{_kept_file(name)}"
+    files = with_retries(open_folder(folder).files, {"folder": folder}, RETRY_S)
+    if _kept_file(name) not in files:
         return None
     try:
-        table = pq.read_table(file).combine_chunks()
+        table = read_table(file).combine_chunks()
         return Counts(table[name].combine_chunks(), table[f"{name}_size"].combine_chunks())
     except (OSError, KeyError, pa.ArrowInvalid) as error:
         raise DataError(
             "the kept counts cannot be read",
-            where={"file": str(file), "cause": str(error).splitlines()[0]},
+            where={"file": file, "cause": str(error).splitlines()[0]},
             hint="Without the file the counts of rare values begin anew: remove it.",
         ) from None

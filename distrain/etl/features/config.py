@@ -14,8 +14,8 @@ from distrain.etl.features.columns import CategoricalSpec, ColumnSpec
 from distrain.etl.features.document import FeatureDocument, mistakes_between_keys
 from distrain.etl.operators import Categorify, Clip, FillMissing, LogOp, Normalize, Operator
 from distrain.etl.workflow import Workflow
-from distrain.spec import dump_yaml, explain_all, plain, read_document
-from distrain.storage import is_remote, whole_file
+from distrain.spec import dump_yaml, explain_all, parse_yaml, plain, read_document
+from distrain.storage import is_remote, read_bytes, whole_file
 
 FEATURES_FILE = "features.yaml"
 _WRITES_ONE = "`distrain prep --infer INPUT --out features.yaml` writes one."
@@ -36,11 +36,13 @@ class FeatureConfig:
 
     @classmethod
     def load(cls, path: str | Path) -> FeatureConfig:
-        """Read a YAML file, or a JSON file if its name ends in `.json`.
+        """Read a YAML file, or a JSON file if its name ends in `.json`; a URL names YAML.
 
         Raises:
             SpecError: It is missing or not YAML, or has mistakes; all are listed.
         """
+        if is_remote(path):
+            return cls.parse(parse_yaml(read_bytes(path).decode()), source=str(path))
         document = read_document(Path(path), "features document", _WRITES_ONE)
         return cls.parse(document, source=str(path), folder=Path(path).parent)
 
@@ -80,7 +82,7 @@ class FeatureConfig:
     def save(self, path: str | Path) -> None:
         """Write the document as YAML, without what is at its default."""
         document = self.document.model_dump(mode="json", exclude_defaults=True)
-        with whole_file(Path(path)) as partial_file:
+        with whole_file(path) as partial_file:
             partial_file.write_text(dump_yaml({"version": 1, **document}))
 
     def without_split(self) -> FeatureConfig:

@@ -21,7 +21,7 @@ from distrain.etl.request import PrepRequest
 from distrain.etl.staging import TextRange, plan_all
 from distrain.etl.tasks import TaskRunner
 from distrain.etl.workflow import Workflow
-from distrain.storage import InputFile
+from distrain.storage import RETRY_S, InputFile, open_folder, with_retries
 
 _LOOKED_AT_FIRST = 4
 
@@ -33,8 +33,7 @@ def with_features(request: PrepRequest) -> PrepRequest:
     """
     features = request.features
     if features is None and request.saved_workflow is not None:
-        saved = request.saved_workflow / FEATURES_FILE
-        features = FeatureConfig.load(saved) if saved.is_file() else None
+        features = _saved_features(request.saved_workflow)
     if features is None:
         return request
     match features.document.split:
@@ -43,6 +42,14 @@ def with_features(request: PrepRequest) -> PrepRequest:
         case FractionSplit(last=share):
             return replace(request, features=features.without_split(), valid_fraction=share)
     return replace(request, features=features)
+
+
+def _saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
+    folder = open_folder(str(workflow_folder))
+    where = {"folder": workflow_folder}
+    if FEATURES_FILE not in with_retries(folder.files, where, RETRY_S):
+        return None
+    return FeatureConfig.load(f"{workflow_folder}/{FEATURES_FILE}")
 
 
 def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
@@ -74,9 +81,9 @@ def check_tables(files: Sequence[InputFile], features: FeatureConfig) -> None:
         _checked_look(file.path, file.size_bytes, features, values, joined)
 
 
-def save_features(features: FeatureConfig, workflow_folder: Path) -> None:
+def save_features(features: FeatureConfig, workflow_folder: str) -> None:
     """Keep the document with the workflow, for later rows, of which none are split off."""
-    features.without_split().save(workflow_folder / FEATURES_FILE)
+    features.without_split().save(f"{workflow_folder}/{FEATURES_FILE}")
 
 
 def read_tables(
@@ -84,7 +91,7 @@ def read_tables(
     request: PrepRequest,
     features: FeatureConfig,
     runner: TaskRunner,
-    staging: Path,
+    staging: str,
     on_progress: Callable[[int, int, int], None],
 ) -> ReadInputs:
     """Stage all rows, in input order; the arguments are those of `read_inputs`."""
@@ -151,7 +158,7 @@ def _brought(sides: Sequence[SideTable]) -> dict[str, AddedColumn]:
 
 
 def _rows_of_tasks(
-    files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner, staging: Path
+    files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner, staging: str
 ) -> list[Sequence[TextRange | Part]]:
     texts = [(InputFile(f.path, f.size_bytes), f.codec) for f in files if not f.is_typed]
     planned = iter(plan_all(texts, request.block_bytes, runner, staging))

@@ -24,7 +24,7 @@ from distrain.etl.features.values import mistake_of_type, staged_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
 from distrain.etl.reading import PARQUET, detect_format
-from distrain.storage import open_input
+from distrain.storage import RETRY_S, open_input
 
 _HEAD_BYTES = 1 << 20
 _PROBED_LINES = 1000
@@ -170,7 +170,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec) -> TableFile:
 
 
 def _first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
-    with open_input(path) as handle:
+    with open_input(path, retry_s=RETRY_S) as handle:
         try:
             source = handle
             if codec is not None:

@@ -10,7 +10,7 @@ from distrain.loader import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers, wanted_columns
 from distrain.schema import Schema, Tags, criteo_schema, find_schema, find_schema_beside
 from distrain.spec import Combiner, CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
-from distrain.storage import list_inputs
+from distrain.storage import is_remote, list_inputs
 from distrain.train.data.handed_tables import Tables, read_tables, write_tables
 
 
@@ -133,13 +133,15 @@ def _schema_named(path: str | Path) -> Iterator[None]:
         raise SchemaError(error.message, where=where, hint=error.hint) from None
 
 
-def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | None:
+def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     """The file of the schema that `data.schema` means; `None` for the bare `criteo` preset.
 
     `auto` looks in the folder of the training files and in the one above it, where `distrain prep`
     writes it; `criteo` is the preset, completed with cardinalities from such a file if there is
     one; anything else is a file or a folder.
     """
+    if is_remote(data.schema_path):
+        return data.schema_path
     if data.schema_path not in ("auto", "criteo"):
         path = Path(data.schema_path)
         return find_schema(path) if path.is_dir() else path

@@ -1,0 +1,354 @@
+"""Who makes an output on an object store, and whether it is finished: one small object says it.
+
+    OUT/.distrain-output.json
+
+    state     making  its objects lie under another prefix; what was there before is whole
+              moving  its objects are moved to their names: what is there is not whole
+              made    it is finished, and these are its objects
+
+An object store has no locks. A claim is an object that is made where there is none, and renewed by
+who holds it; on S3 both depend on what is there, so that of two one comes too late. A claim that
+nobody has renewed for a while, or whose process on this machine has ended, may be taken over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import threading
+import time
+import uuid
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from distrain.errors import DistrainError, OutputError
+from distrain.storage.objects import Changed, Objects, has_conditional_writes
+from distrain.storage.os_errors import only_os_errors
+from distrain.storage.retrying import RETRY_S, with_retries
+
+STATE_FILE = ".distrain-output.json"
+MAKING, MOVING, MADE = "making", "moving", "made"
+
+RENEWED_EVERY_S = 30.0
+LEASE_S = 900.0
+"""After so long without a renewal a claim of another machine counts as left. Clocks may differ by
+less than that; S3 itself refuses requests of clocks that are 900 s wrong."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class OutputState:
+    """What the object says.
+
+    Attributes:
+        state: `making`, `moving` or `made`.
+        id: Of who makes or made it: the machine and a random number.
+        host: The name of its machine.
+        process: Its process's number and start, on its machine.
+        since_s: When it began, in seconds since 1970.
+        alive_s: When it renewed its claim last; 0 once it has given up.
+        files: The sizes of the objects of a finished output, by their names.
+        before: With `making`, the finished output that is there.
+    """
+
+    state: str
+    id: str
+    host: str = ""
+    process: str = ""
+    since_s: float = 0.0
+    alive_s: float = 0.0
+    files: dict[str, int] | None = None
+    before: OutputState | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether what is there is whole."""
+        return self.state != MOVING
+
+    def to_bytes(self) -> bytes:
+        """As the object holds it."""
+        return (json.dumps(_plain(self), indent=1) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, document: Any) -> OutputState:
+        """The inverse of `to_bytes`; unknown fields, of later versions, are left out."""
+        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        if known.get("before") is not None:
+            known["before"] = cls.from_json(known["before"])
+        return cls(**known)
+
+    def left_s(self, now_s: float) -> float:
+        """Seconds until the claim counts as left; 0 if it does, or is none."""
+        if self.state == MADE or not self.alive_s:
+            return 0.0
+        if self.id.startswith(_machine()) and not _runs(self.process):
+            return 0.0
+        return max(0.0, self.alive_s + LEASE_S - now_s)
+
+
+def _plain(state: OutputState) -> dict[str, Any]:
+    fields = {**vars(state), "version": 1}
+    if state.before is not None:
+        fields["before"] = _plain(state.before)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class _States(Protocol):
+    """The object at one place, whose writes depend on what is there."""
+
+    def read(self) -> tuple[bytes, str]: ...
+    def create(self, content: bytes) -> str: ...
+    def replace(self, content: bytes, version: str) -> str: ...
+    def delete(self) -> None: ...
+
+
+class _Conditional:
+    """By S3's conditional writes."""
+
+    def __init__(self, url: str):
+        self._objects = Objects(url)
+
+    def read(self) -> tuple[bytes, str]:
+        return self._objects.read(STATE_FILE)
+
+    def create(self, content: bytes) -> str:
+        return self._objects.create(STATE_FILE, content)
+
+    def replace(self, content: bytes, version: str) -> str:
+        return self._objects.replace(STATE_FILE, content, version)
+
+    def delete(self) -> None:
+        self._objects.delete(STATE_FILE)
+
+
+class _Looking:
+    """By looking before: another process may come between. It is told when it renews its claim."""
+
+    def __init__(self, url: str):
+        from fsspec.core import url_to_fs
+
+        with only_os_errors():
+            self._filesystem, path = url_to_fs(url)
+        self._path = f"{path.rstrip('/')}/{STATE_FILE}"
+
+    def read(self) -> tuple[bytes, str]:
+        with only_os_errors():
+            content: bytes = self._filesystem.cat_file(self._path)
+        return content, content.decode()
+
+    def create(self, content: bytes) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            self.read()
+            raise Changed(self._path)
+        return self._put(content)
+
+    def replace(self, content: bytes, version: str) -> str:
+        try:
+            if self.read()[1] != version:
+                raise Changed(self._path)
+        except FileNotFoundError:
+            raise Changed(self._path) from None
+        return self._put(content)
+
+    def delete(self) -> None:
+        with contextlib.suppress(FileNotFoundError), only_os_errors():
+            self._filesystem.rm_file(self._path)
+
+    def _put(self, content: bytes) -> str:
+        with only_os_errors():
+            self._filesystem.pipe_file(self._path, content)
+        return content.decode()
+
+
+def _states(url: str) -> _States:
+    return _Conditional(url) if has_conditional_writes(url) else _Looking(url)
+
+
+def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, str]:
+    """What is said of the output at a URL, and the version of that; `None` if nothing is said."""
+
+    def read() -> tuple[OutputState | None, str]:
+        try:
+            content, version = _states(url).read()
+        except FileNotFoundError:
+            return None, ""
+        try:
+            return OutputState.from_json(json.loads(content)), version
+        except (ValueError, TypeError, AttributeError) as error:
+            raise OutputError(
+                f"what the output says of itself cannot be read: {error}",
+                where={"file": f"{url}/{STATE_FILE}"},
+                hint="Remove the output with all that is under its prefix, and make it again.",
+            ) from None
+
+    return with_retries(read, {"output": url}, retry_s)
+
+
+class Claim:
+    """The claim of this process on one output, renewed by a thread until it ends.
+
+    Raises:
+        OutputError: Another process holds it.
+    """
+
+    def __init__(self, url: str, found: OutputState | None, version: str):
+        before = None
+        if found is not None:
+            before = found if found.state == MADE else found.before
+        now_s = time.time()
+        identity = f"{_machine()}{uuid.uuid4().hex[:8]}"
+        self.url = url
+        self.state = OutputState(
+            MAKING, identity, os.uname().nodename, _process(), now_s, now_s, before=before
+        )
+        self._version = ""
+        self._lost = False
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._write(self.state, version if found is not None else None)
+        self._thread = threading.Thread(target=self._renew, name="claim", daemon=True)
+        self._thread.start()
+
+    @property
+    def id(self) -> str:
+        """What distinguishes it from those of other processes."""
+        return self.state.id
+
+    def to(self, state: str, files: dict[str, int] | None = None) -> None:
+        """Say that the output is `moving` now, or `made`.
+
+        Raises:
+            OutputError: Another process has taken the claim.
+        """
+        before = self.state.before if state == MAKING else None
+        with self._lock:
+            now = replace(self.state, state=state, alive_s=time.time(), files=files, before=before)
+            self._write(now, self._version)
+
+    def end(self) -> None:
+        """Give the claim up: a finished output stays, and so does one that was there before."""
+        self._ended.set()
+        self._thread.join()
+        with self._lock:
+            if self._lost or self.state.state == MADE:
+                return
+            if self.state.state == MOVING:
+                self._write(replace(self.state, alive_s=0.0), self._version)
+            elif self.state.before is not None:
+                self._write(self.state.before, self._version)
+            elif self._is_ours():
+                with_retries(_states(self.url).delete, {"output": self.url}, RETRY_S)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEWED_EVERY_S):
+            # A storage that does not answer now may answer the next time.
+            with contextlib.suppress(DistrainError, OSError), self._lock:
+                if self.state.state != MADE and not self._lost:
+                    self._write(replace(self.state, alive_s=time.time()), self._version, 0.0)
+
+    def _write(self, state: OutputState, version: str | None, retry_s: float = RETRY_S) -> None:
+        if self._lost:
+            raise self._taken(None)
+        content = state.to_bytes()
+
+        def write() -> str:
+            states = _states(self.url)
+            if version is None:
+                return states.create(content)
+            return states.replace(content, version)
+
+        try:
+            self._version = with_retries(write, {"output": self.url}, retry_s)
+        except Changed:
+            found, found_version = read_state(self.url)
+            if found is None or found.id != state.id:
+                self._lost = True
+                raise self._taken(found) from None
+            # Our own try, whose answer was lost.
+            self._version = found_version
+            if found != state:
+                self._version = with_retries(
+                    lambda: _states(self.url).replace(content, found_version),
+                    {"output": self.url},
+                    retry_s,
+                )
+        self.state = state
+
+    def _is_ours(self) -> bool:
+        found, _ = read_state(self.url)
+        return found is not None and found.id == self.id
+
+    def _taken(self, found: OutputState | None) -> OutputError:
+        if found is None:
+            return OutputError(
+                "the claim on this output is gone: somebody has removed it",
+                where={"path": self.url},
+                hint="Nothing was put in the output's place; start again.",
+            )
+        return being_made(self.url, found)
+
+
+def being_made(url: str, state: OutputState) -> OutputError:
+    """The error for an output that another process makes."""
+    now_s = time.time()
+    age_s = max(0.0, now_s - state.alive_s)
+    return OutputError(
+        "another process is making this output",
+        where={
+            "path": url,
+            "host": state.host,
+            "process": state.process.partition(" ")[0],
+            "last sign of life": f"{age_s:.0f} s ago",
+        },
+        hint="Wait for its end, end it, or name another place. If that host is gone, its claim "
+        f"ends in {state.left_s(now_s):.0f} s, and the same command goes on.",
+    )
+
+
+def check_still_claimed(url: str, identity: str) -> None:
+    """Raise if a claim is no longer held, so that what is made under it has no use.
+
+    Raises:
+        OutputError: It was given up, or taken.
+    """
+    found, _ = read_state(url)
+    if found is None or found.id != identity or found.state == MADE:
+        raise OutputError(
+            "the output was given up by the command that made it",
+            where={"path": url},
+            hint="Start the command again.",
+        )
+
+
+@functools.cache
+def _machine() -> str:
+    """Eight digits for the processes that see each other's numbers, since the machine's start."""
+    found = [os.uname().nodename]
+    with contextlib.suppress(OSError):
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            found = [file.read()]
+        found.append(os.readlink("/proc/self/ns/pid"))  # containers of one machine
+    return f"{zlib.crc32(repr(found).encode()):08x}"
+
+
+def _process() -> str:
+    return f"{os.getpid()} {_start_of(os.getpid())}"
+
+
+def _runs(process: str) -> bool:
+    number, _, start = process.partition(" ")
+    return number.isdecimal() and start == _start_of(int(number))
+
+
+def _start_of(number: int) -> str:
+    """When a process began, in ticks of its machine; empty if there is none, or it has ended."""
+    try:
+        with open(f"/proc/{number}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,297 @@
+"""Outputs on object stores that are whole or are told to be unfinished.
+
+    OUT/.distrain-output.json      who makes it, and whether it is finished (`claims.py`)
+    OUT/.unfinished-ID/...         what is made; of no use once its claim has ended
+    OUT/...                        the output
+
+A store has no rename. When everything is made, the store itself copies it to its names, and the
+last small write says that it is finished; until then readers refuse it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from distrain.errors import DataError, DistrainError, OutputError
+from distrain.storage.claims import (
+    MADE,
+    MAKING,
+    MOVING,
+    STATE_FILE,
+    Claim,
+    OutputState,
+    being_made,
+    read_state,
+)
+from distrain.storage.os_errors import only_os_errors
+from distrain.storage.retrying import RETRY_S, with_retries
+from distrain.storage.uploads import UNFINISHED, filesystem_of, sent_errors
+from distrain.storage.urls import is_remote
+
+_COPIES_PER_TRY = 256
+_READ_ONLY = {"http", "https", "ftp", "data", "github"}
+
+
+@contextlib.contextmanager
+def whole_prefix(url: str, *, replace: bool = False) -> Iterator[str]:
+    """Yield a prefix to fill; on success its objects get their names under `url`.
+
+    What was there stays as it is until then. Afterwards all that the last output had is gone.
+
+    Raises:
+        OutputError: An output is there and `replace` is false, or something else is, or another
+            process is making it, or writing failed.
+        Unavailable: The store does not answer.
+    """
+    url = url.rstrip("/")
+    with _claimed(url, replace) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
+        yield place
+        with sent_errors(url):
+            _move(claim, place)
+
+
+@contextlib.contextmanager
+def held_prefix(folder: str) -> Iterator[str]:
+    """Yield a new prefix in a folder, for objects that are of no use afterwards.
+
+    Those that killed processes have left in the folder are removed.
+    """
+    folder = folder.rstrip("/")
+    with sent_errors(folder):
+        _remove_left_held(folder)
+    url = f"{folder}/{_HELD}{uuid.uuid4().hex[:8]}"
+    with _claimed(url, False) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
+        yield place
+
+
+@contextlib.contextmanager
+def _removed(place: str) -> Iterator[str]:
+    try:
+        yield place
+    finally:
+        # What stays is removed by the next who makes the output.
+        with contextlib.suppress(OSError, DistrainError):
+            _remove(place)
+
+
+_HELD = "distrain-staging-"
+
+
+def check_prefix(url: str, replace: bool) -> None:
+    """Raise now if `whole_prefix` would refuse a URL; errors as there."""
+    url = url.rstrip("/")
+    with sent_errors(url):
+        _found(url, replace)
+
+
+def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
+    """Raise if a URL lies in an output that is not finished.
+
+    The output may be the folder that the URL names, or one of the two above it.
+
+    Raises:
+        DataError: It does.
+    """
+    scheme = url.partition("://")[0]
+    if not is_remote(url) or scheme in _READ_ONLY or "::" in url:
+        return
+    folder = url.rstrip("/")
+    for _ in range(3):
+        if not folder.partition("://")[2] or "*" in folder:
+            break
+        state = _readable_state(folder, retry_s)
+        if state is not None and not state.is_readable:
+            raise DataError(
+                "this output is not finished: what is there is not whole",
+                where={"path": folder, "made on": state.host},
+                hint="Wait if the command that makes it still runs; otherwise run it again, with "
+                "the same --out: it goes on from what is left.",
+            )
+        folder = folder.rpartition("/")[0]
+
+
+def _readable_state(folder: str, retry_s: float) -> OutputState | None:
+    """What is said of an output; `None` also where that may not be read, or cannot be there."""
+    try:
+        return read_state(folder, retry_s)[0]
+    except (OSError, NotImplementedError):
+        return None
+    except DataError:
+        return None
+
+
+@contextlib.contextmanager
+def _claimed(url: str, replace: bool) -> Iterator[Claim]:
+    with sent_errors(url):
+        claim = Claim(url, *_found(url, replace))
+    try:
+        with sent_errors(url):
+            _remove_left(url, claim)
+        yield claim
+    finally:
+        # What it would say is told by what is there, and by what was raised inside.
+        with contextlib.suppress(OSError, DistrainError):
+            claim.end()
+
+
+def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
+    """What is said of an output that may be made.
+
+    Raises:
+        OutputError: It may not.
+    """
+    bucket, _, path = url.partition("://")[2].partition("/")
+    if not bucket or not path:
+        raise OutputError(
+            "an output needs a prefix of its own",
+            where={"path": url},
+            hint="Name one in the bucket: s3://BUCKET/PATH.",
+        )
+    _check_reachable(url)
+    found, version = read_state(url)
+    if found is None:
+        if _objects(url):
+            raise OutputError(
+                "there are objects which no command of distrain has put there as an output",
+                where={"path": url},
+                hint="Choose another name, or remove them yourself; --overwrite does not.",
+            )
+        return None, ""
+    if found.left_s(time.time()) > 0:
+        raise being_made(url, found)
+    is_there = found.state == MADE or (found.state == MAKING and found.before is not None)
+    if is_there and not replace:
+        raise OutputError(
+            "the output exists already",
+            where={"path": url},
+            hint="Remove it, choose another name, or pass --overwrite.",
+        )
+    return found, version
+
+
+def _check_reachable(url: str) -> None:
+    """Raise now what would be tried again for minutes: no credentials, no such bucket."""
+
+    def look() -> None:
+        filesystem, path = filesystem_of(url)
+        filesystem.invalidate_cache()
+        with only_os_errors(), contextlib.suppress(FileNotFoundError):
+            filesystem.ls(path)
+
+    with_retries(look, {"path": url}, RETRY_S)
+
+
+def _objects(url: str) -> dict[str, int]:
+    """The sizes of all objects under a URL, by their names behind it."""
+
+    def find() -> dict[str, int]:
+        filesystem, path = filesystem_of(url)
+        filesystem.invalidate_cache()
+        with only_os_errors():
+            found = filesystem.find(path, detail=True)
+        start = len(path) + 1
+        return {n[start:]: int(info["size"]) for n, info in found.items() if len(n) > start}
+
+    return with_retries(find, {"path": url}, RETRY_S)
+
+
+def _delete(url: str, names: list[str]) -> None:
+    def delete() -> None:
+        filesystem, path = filesystem_of(url)
+        with only_os_errors(), contextlib.suppress(FileNotFoundError):
+            filesystem.rm([f"{path}/{name}" for name in names])
+
+    if names:
+        with_retries(delete, {"path": url}, RETRY_S)
+
+
+def _remove(url: str) -> None:
+    _delete(url, list(_objects(url)))
+
+
+def _copy(source: str, target: str, names: list[str]) -> None:
+    """Let the store copy objects; again, if some answers were lost."""
+    for first in range(0, len(names), _COPIES_PER_TRY):
+        some = names[first : first + _COPIES_PER_TRY]
+
+        def copy(some: list[str] = some) -> None:
+            filesystem, old = filesystem_of(source)
+            new = filesystem_of(target)[1]
+            olds, news = [f"{old}/{n}" for n in some], [f"{new}/{n}" for n in some]
+            with only_os_errors():
+                filesystem.copy(olds, news, on_error="raise")
+
+        with_retries(copy, {"path": target}, RETRY_S)
+
+
+def _move(claim: Claim, place: str) -> None:
+    """Give what was made its names, and remove what was there."""
+    made = _objects(place)
+    claim.to(MOVING)
+    _copy(place, claim.url, sorted(made))
+    there = {n: size for n, size in _objects(claim.url).items() if not n.startswith(UNFINISHED)}
+    there.pop(STATE_FILE, None)
+    for name, size in made.items():
+        if there.get(name) != size:
+            raise OutputError(
+                "an object did not arrive under its name",
+                where={"path": f"{claim.url}/{name}", "bytes": size},
+                hint="Start again; the output is told to be unfinished.",
+            )
+    _delete(claim.url, sorted(there.keys() - made.keys()))
+    claim.to(MADE, files=made)
+
+
+def _remove_left(url: str, claim: Claim) -> None:
+    """Remove what killed processes left of an output that this process has claimed."""
+    own = f"{UNFINISHED}{claim.id}/"
+    left = [n for n in _objects(url) if n.startswith(UNFINISHED) and not n.startswith(own)]
+    _delete(url, left)
+    _abort_uploads(url)
+
+
+def _abort_uploads(url: str) -> None:
+    """End the uploads that killed processes began: a store keeps, and bills, what had arrived."""
+    filesystem, path = filesystem_of(f"{url}/{UNFINISHED}")
+    if "s3" not in filesystem.protocol:
+        return
+    bucket, _, prefix = path.partition("/")
+
+    def abort() -> None:
+        with only_os_errors():
+            found: Any = filesystem.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
+            for one in found.get("Uploads", ()):
+                filesystem.call_s3(
+                    "abort_multipart_upload",
+                    Bucket=bucket,
+                    Key=one["Key"],
+                    UploadId=one["UploadId"],
+                )
+
+    # A store without them, or one that may not be asked for them, has others to clear them up.
+    with contextlib.suppress(OSError, NotImplementedError, DistrainError):
+        with_retries(abort, {"path": url}, 0.0)
+
+
+def _remove_left_held(folder: str) -> None:
+    def names() -> list[str]:
+        filesystem, path = filesystem_of(folder)
+        filesystem.invalidate_cache()
+        with only_os_errors():
+            try:
+                found = filesystem.ls(path, detail=False)
+            except FileNotFoundError:
+                return []
+        return [name.rstrip("/").rpartition("/")[2] for name in found]
+
+    for name in with_retries(names, {"path": folder}, RETRY_S):
+        if not name.startswith(_HELD):
+            continue
+        state, _ = read_state(f"{folder}/{name}")
+        if state is None or state.left_s(time.time()) == 0:
+            _remove(f"{folder}/{name}")
+            _abort_uploads(f"{folder}/{name}")

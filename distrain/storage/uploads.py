@@ -1,0 +1,119 @@
+"""Files that are written here and then sent to a URL, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from distrain.errors import DistrainError, OutputError
+from distrain.storage.claims import check_still_claimed
+from distrain.storage.os_errors import only_os_errors
+from distrain.storage.retrying import RETRY_S, first_line, is_transient, with_retries
+from distrain.storage.urls import check_url
+
+_PART_BYTES = 16 << 20
+"""What one request of a larger upload sends; a file of less than two of them is one request."""
+_PARTS_AT_ONCE = 4
+_FRESH_UPLOADS = 3
+
+UNFINISHED = ".unfinished-"
+"""Begins the name of the prefix in which the objects of an unfinished output lie."""
+_CLAIMED = re.compile(rf"(.+)/{re.escape(UNFINISHED)}([0-9a-f]{{16}})/.+")
+
+
+@contextlib.contextmanager
+def uploaded(url: str) -> Iterator[Path]:
+    """Yield a path of this machine to write; on success send what is there to `url`.
+
+    The file has no name, so that no kill leaves it behind. An object store shows an object when all
+    of it has arrived; so a broken upload leaves the old one, or none.
+
+    Raises:
+        OutputError: It could not be written here, or be sent, or the output that it belongs to
+            was given up.
+        Unavailable: The store does not answer.
+    """
+    check_url(url)
+    with tempfile.TemporaryFile(prefix="distrain-") as file:
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        try:
+            yield path
+        except OSError as error:
+            raise _not_written_here(error, url) from error
+        send(path, url)
+
+
+def _not_written_here(error: OSError, url: str) -> OutputError:
+    return OutputError(
+        f"could not write what is to be sent: {error.strerror or error}",
+        where={"path": url, "temporary folder": tempfile.gettempdir()},
+        hint="Free some space there, or set TMPDIR to another folder, on all workers.",
+    )
+
+
+def send(file: Path, url: str) -> None:
+    """Send a file of this machine to a URL; errors as `uploaded`."""
+    claimed = _CLAIMED.fullmatch(url)
+    if claimed:  # of a command that was killed, tasks may still run
+        check_still_claimed(claimed[1], claimed[2])
+
+    def put() -> None:
+        filesystem, path = filesystem_of(url)
+        options: dict[str, Any] = {}
+        if "s3" in filesystem.protocol:
+            options = {"chunksize": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
+        for number in range(_FRESH_UPLOADS):
+            try:
+                filesystem.put_file(str(file), path, **options)
+                return
+            except FileNotFoundError:
+                # Or the answer that completed an upload was lost, and the upload is unknown when it
+                # is completed again.
+                if number == _FRESH_UPLOADS - 1:
+                    raise
+
+    with sent_errors(url):
+        with_retries(lambda: _translated(put), {"path": url}, RETRY_S)
+
+
+def _translated(put: Any) -> None:
+    with only_os_errors():
+        put()
+
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """A URL's filesystem of fsspec and its path there.
+
+    Raises:
+        OSError: There is none of that kind, or the package for it is not installed.
+    """
+    check_url(url)
+    from fsspec.core import url_to_fs
+
+    with only_os_errors():
+        filesystem, path = url_to_fs(url)
+    return filesystem, path.rstrip("/")
+
+
+@contextlib.contextmanager
+def sent_errors(url: str) -> Iterator[None]:
+    """Raise a store's final errors inside as `OutputError`, which say how to mend it."""
+    try:
+        yield
+    except DistrainError:
+        raise
+    except (OSError, NotImplementedError) as error:
+        if is_transient(error):
+            raise
+        hint = "Check the bucket's name, the credentials and that they may write there."
+        if isinstance(error.__cause__, ImportError):
+            hint = "Install that package here and on all workers: pip install 'distrain[s3]'."
+        raise OutputError(
+            f"could not write to the object store: {first_line(error)}",
+            where={"path": url},
+            hint=hint,
+        ) from error

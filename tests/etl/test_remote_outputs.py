@@ -1,0 +1,167 @@
+"""Outputs and staging in an object store: real HTTP, and a network that fails."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from distributed import Client
+from object_stores import s3fs, serving
+from unsteady_proxy import UnsteadyProxy, unsteady
+
+from distrain.errors import DataError, OutputError
+from distrain.etl import PrepRequest, criteo_workflow, prepare
+from distrain.schema import Schema
+from distrain.storage import check_output, list_inputs, whole_output
+from distrain.storage.claims import MOVING, Claim, read_state
+
+BLOCK_BYTES = 20_000
+BUCKET = "outputs"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    with serving(BUCKET) as filesystem:
+        yield filesystem
+
+
+@pytest.fixture
+def proxy(store: Any) -> Iterator[UnsteadyProxy]:
+    """A network between the commands and the store."""
+    with unsteady(os.environ["AWS_ENDPOINT_URL"]) as proxy:
+        with mock.patch.dict(os.environ, {"AWS_ENDPOINT_URL": proxy.url, "AWS_MAX_ATTEMPTS": "1"}):
+            s3fs.S3FileSystem.clear_instance_cache()
+            yield proxy
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory, make_lines: Callable[..., list[bytes]]) -> Path:
+    file = tmp_path_factory.mktemp("raw") / "raw.tsv"
+    file.write_bytes(b"\n".join(make_lines(160)) + b"\n")
+    return file
+
+
+def request(source: Any, out: Any, **options: Any) -> PrepRequest:
+    if not options.get("saved_workflow"):
+        options["workflow"] = criteo_workflow(freq_threshold=2)
+    settings = {"valid_fraction": 0.2, "block_bytes": BLOCK_BYTES, **options}
+    return PrepRequest((str(source),), out, **settings)
+
+
+def local_digests(folder: Path) -> dict[str, str]:
+    """What each file holds, but `prep.json`, which tells seconds and paths."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "prep.json"
+    }
+
+
+def digests(store: Any, prefix: str) -> dict[str, str]:
+    store.invalidate_cache()
+    return {
+        name.removeprefix(f"{prefix}/"): hashlib.sha256(store.cat_file(name)).hexdigest()
+        for name in store.find(prefix)
+        if name.rpartition("/")[2] not in ("prep.json", ".distrain-output.json")
+    }
+
+
+def without_inputs(found: dict[str, str]) -> dict[str, str]:
+    """`workflow.json` names the inputs, which lie elsewhere."""
+    return {name: digest for name, digest in found.items() if not name.endswith("workflow.json")}
+
+
+@pytest.mark.slow
+def test_in_and_out_over_a_network_that_fails_give_the_bytes_of_a_local_run(
+    store: Any, proxy: UnsteadyProxy, client: Client, raw: Path, tmp_path: Path
+) -> None:
+    store.put(str(raw), f"{BUCKET}/in/raw.tsv")
+    prepare(request(raw, tmp_path / "out"), client)
+    with mock.patch.multiple(proxy, reset_every=7, burst=3, burst_every=40):
+        prepare(request(f"s3://{BUCKET}/in/raw.tsv", f"s3://{BUCKET}/flaky"), client)
+    for fate in ("reset", "cut", "slow down"):
+        assert proxy.done[fate] > 2, proxy.done
+    found = digests(store, f"{BUCKET}/flaky")
+    assert without_inputs(found) == without_inputs(local_digests(tmp_path / "out"))
+    assert not [name for name in store.find(f"{BUCKET}/flaky") if "/.unfinished-" in name]
+
+
+def test_local_staging_update_and_overwrite(
+    store: Any, client: Client, raw: Path, tmp_path: Path
+) -> None:
+    out = f"s3://{BUCKET}/days"
+    first = request(raw, out, staging=tmp_path / "staging", keep_counts=50)
+    prepare(first, client)
+    prepare(request(raw, tmp_path / "days", keep_counts=50), client)
+    assert digests(store, f"{BUCKET}/days") == local_digests(tmp_path / "days")
+    assert list((tmp_path / "staging").iterdir()) == []
+    state, _ = read_state(out)
+    assert state is not None and state.files is not None
+    assert set(state.files) == set(digests(store, f"{BUCKET}/days")) | {"prep.json"}
+    assert len(Schema.load(f"{out}/schema.pbtxt").names) == 40
+    with pytest.raises(OutputError, match="exists already"):
+        check_output(out, replace=False)
+    update = request(
+        raw, out, saved_workflow=f"{out}/workflow", update=True, overwrite=True,
+        staging=tmp_path / "staging",
+    )  # fmt: skip
+    remote = prepare(update, client)
+    again = request(raw, tmp_path / "two", saved_workflow=tmp_path / "days/workflow", update=True)
+    local = prepare(again, client)
+    assert (remote.new_ids, remote.kept_counts) == (local.new_ids, local.kept_counts)
+    found = without_inputs(digests(store, f"{BUCKET}/days"))
+    assert found == without_inputs(local_digests(tmp_path / "two"))
+    with pytest.raises(OutputError, match="holds what it is made from"):
+        prepare(request(f"{out}/train", out, overwrite=True), client)
+
+
+def test_who_comes_second_is_told_at_once_and_what_the_killed_left_is_removed(
+    store: Any, client: Client, raw: Path, tmp_path: Path
+) -> None:
+    out = f"s3://{BUCKET}/claimed"
+    with whole_output(out) as place:
+        with pytest.raises(OutputError, match="another process is making"):
+            prepare(request(raw, out, staging=tmp_path), client)
+        store.pipe_file(f"{place}/a", b"1")
+    assert [file.path for file in list_inputs(out)] == [f"{out}/a"]
+    killed = Claim(out, *read_state(out))
+    store.pipe_file(f"{out}/.unfinished-{killed.id}/part", b"half")
+    killed._ended.set()
+    state = killed.state.to_bytes().replace(killed.id.encode(), b"0" * 16)
+    state = state.replace(str(killed.state.alive_s).encode(), b"1.0")
+    store.pipe_file(f"{out}/.distrain-output.json", state)
+    with whole_output(out, replace=True) as place:
+        assert not store.exists(f"{out}/.unfinished-{killed.id}/part")
+        store.pipe_file(f"{place}/b", b"2")
+    assert [file.path for file in list_inputs(out)] == [f"{out}/b"]
+
+
+def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
+    store: Any, client: Client, raw: Path, tmp_path: Path
+) -> None:
+    out = f"s3://{BUCKET}/half"
+    moved = Claim(out, None, "")
+    store.pipe_file(f"{out}/train/part-00000.parquet", b"PAR1")
+    moved.to(MOVING)
+    for path in (f"{out}/train", f"{out}/train/*.parquet", out):
+        with pytest.raises(DataError, match="not finished"):
+            list_inputs(path)
+    with pytest.raises(DataError, match="not finished"):
+        prepare(request(raw, tmp_path / "x", saved_workflow=f"{out}/workflow"), client)
+    moved.end()
+    bad = tmp_path / "bad.tsv"
+    bad.write_bytes(raw.read_bytes() + b"no row\n")
+    with pytest.raises(DataError, match="field"):
+        prepare(request(bad, f"s3://{BUCKET}/bad"), client)
+    with pytest.raises(KeyboardInterrupt), whole_output(f"s3://{BUCKET}/bad") as place:
+        store.pipe_file(f"{place}/a", b"1")
+        raise KeyboardInterrupt
+    store.invalidate_cache()
+    assert store.find(f"{BUCKET}/bad") == []
+    with whole_output(out):  # what is half is taken over
+        pass
+    assert store.find(f"{BUCKET}/half/train") == []
