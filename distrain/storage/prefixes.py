@@ -154,7 +154,8 @@ def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
     _check_reachable(url)
     found, version = read_state(url)
     if found is None:
-        if _objects(url):
+        # Tasks of a command that gave up may have sent what they had begun: that is removed.
+        if any(not name.startswith(UNFINISHED) for name in _objects(url)):
             raise OutputError(
                 "there are objects which no command of distrain has put there as an output",
                 where={"path": url},

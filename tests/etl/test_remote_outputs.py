@@ -12,7 +12,7 @@ from distributed import Client
 from object_stores import s3fs, serving
 from unsteady_proxy import UnsteadyProxy, unsteady
 
-from distrain.errors import DataError, OutputError
+from distrain.errors import DataError, InputError, OutputError
 from distrain.etl import PrepRequest, criteo_workflow, prepare
 from distrain.schema import Schema
 from distrain.storage import check_output, list_inputs, whole_output
@@ -100,7 +100,8 @@ def test_local_staging_update_and_overwrite(
     assert digests(store, f"{BUCKET}/days") == local_digests(tmp_path / "days")
     assert list((tmp_path / "staging").iterdir()) == []
     state, _ = read_state(out)
-    assert state is not None and state.files is not None
+    assert state is not None
+    assert state.files is not None
     assert set(state.files) == set(digests(store, f"{BUCKET}/days")) | {"prep.json"}
     assert len(Schema.load(f"{out}/schema.pbtxt").names) == 40
     with pytest.raises(OutputError, match="exists already"):
@@ -115,7 +116,7 @@ def test_local_staging_update_and_overwrite(
     assert (remote.new_ids, remote.kept_counts) == (local.new_ids, local.kept_counts)
     found = without_inputs(digests(store, f"{BUCKET}/days"))
     assert found == without_inputs(local_digests(tmp_path / "two"))
-    with pytest.raises(OutputError, match="holds what it is made from"):
+    with pytest.raises(InputError, match="prepared already"):
         prepare(request(f"{out}/train", out, overwrite=True), client)
 
 
@@ -157,9 +158,14 @@ def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
     bad.write_bytes(raw.read_bytes() + b"no row\n")
     with pytest.raises(DataError, match="field"):
         prepare(request(bad, f"s3://{BUCKET}/bad"), client)
-    with pytest.raises(KeyboardInterrupt), whole_output(f"s3://{BUCKET}/bad") as place:
-        store.pipe_file(f"{place}/a", b"1")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with whole_output(f"s3://{BUCKET}/bad") as place:
+            store.pipe_file(f"{place}/a", b"1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     store.invalidate_cache()
     assert store.find(f"{BUCKET}/bad") == []
     with whole_output(out):  # what is half is taken over

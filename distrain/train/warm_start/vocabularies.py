@@ -75,7 +75,7 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
     Their bytes are read, once in a training.
     """
     path = find_data_schema(data)
-    if path is None:
+    if path is None or isinstance(path, str):  # of a URL nothing is known
         return Vocabularies({})
     folder = path.absolute().parent / "workflow" / "categories"
     checksums: dict[str, str | None] = {}
