@@ -53,6 +53,7 @@ from distrain.storage import (
     is_remote,
     list_inputs,
     open_folder,
+    path_or_url,
     refuse_unfinished,
     scratch_folder,
     whole_file,
@@ -65,15 +66,15 @@ def prepare(
     request: PrepRequest,
     client: Client,
     on_progress: ProgressCallback | None = None,
-    finish: Callable[[str], None] | None = None,
+    finish: Callable[[Path], None] | None = None,
 ) -> PrepResult:
     """Prepare training files on a Dask cluster.
 
     Args:
         client: The cluster's client; its workers see `request.out` and `request.staging`.
         on_progress: Called with the progress of each phase.
-        finish: Called with the folder, or the URL, when rows and schema are written, before it gets its name;
-            it may write the rows of `train` and `valid` anew, to other files.
+        finish: Called with the folder when rows and schema are written, before it gets its name;
+            not for a URL. It may write the rows of `train` and `valid` anew, to other files.
 
     Raises:
         DataError: An input, a column or a line that cannot be used.
@@ -82,6 +83,12 @@ def prepare(
         ClusterError: Workers died.
     """
     request = with_features(request)
+    if finish is not None and not isinstance(request.out, Path):
+        raise InputError(
+            "rows in an object store cannot be written anew",
+            where={"path": request.out},
+            hint="Leave --layout fast out, or prepare to a folder and copy it.",
+        )
     files = list_inputs(request.inputs, retry_s=RETRY_S)
     valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
     _refuse_shared_files(files, valid_files)
@@ -141,7 +148,7 @@ class _Run:
         places: tuple[str, str],
         runner: TaskRunner,
         on_progress: ProgressCallback | None,
-        finish: Callable[[str], None] | None,
+        finish: Callable[[Path], None] | None,
     ):
         self._request = request
         self._workflow = workflow
@@ -167,7 +174,7 @@ class _Run:
         self._save_schema(cardinalities)
         if self._finish is not None:
             with self._timed("finish"):
-                self._finish(self._folder)
+                self._finish(Path(self._folder))
             train = self._recounted("train", train)
             valid = self._recounted("valid", valid) if valid else None
         self._seconds["total"] = round(time.perf_counter() - started, 3)
@@ -323,7 +330,7 @@ def _refuse_prepared_rows(files: Sequence[InputFile]) -> None:
         if name in ("train", "valid") and _is_file(os.path.join(parent, PREP_JSON)):
             raise InputError(
                 "the rows are prepared already",
-                where={"folder": folder},
+                where={"folder": path_or_url(folder)},
                 hint="Name the raw files, or go on with `distrain train`.",
             )
 

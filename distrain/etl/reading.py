@@ -86,8 +86,8 @@ def read_inputs(
 ) -> ReadInputs:
     """Stage text, look at parquet, in input order.
 
-    `staging` is an existing folder or a URL for the staging files, shared with the workers. `on_progress`
-    gets tasks done, tasks in all, and rows so far.
+    `staging` is an existing folder or a URL for the staging files, shared with the workers.
+    `on_progress` gets tasks done, tasks in all, and rows so far.
     """
     tasks = _tasks(files, request, runner, staging)
     _check_text_columns(tasks, workflow)

@@ -42,8 +42,8 @@ def list_inputs(
         retry_s: How long to try again where the storage does not answer.
 
     Raises:
-        DataError: A pattern matches no file or cannot be looked up, or a file is empty (0 bytes), or
-            lies in an output on an object store that is not finished.
+        DataError: A pattern matches no file or cannot be looked up, or a file is empty (0 bytes),
+            or lies in an output on an object store that is not finished.
         Unavailable: The storage does not answer.
     """
     found: list[InputFile] = []

@@ -173,7 +173,7 @@ def test_an_input_that_fails_while_it_is_read_is_named_and_not_the_output(
         def read(self, size: int | None = -1, /) -> bytes:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(staging, "open_input", lambda path: Failing())
+    monkeypatch.setattr(staging, "open_input", lambda path, retry_s: Failing())
     text = TextRange("day_0", 0, None if codec else 10, codec)
     with pytest.raises(DataError, match=r"could not be read: .*Input/output error") as caught:
         stage_text(text, TextLayout(), False, 100, str(tmp_path / "staged"))
