@@ -108,8 +108,8 @@ def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
             raise DataError(
                 "this output is not finished: what is there is not whole",
                 where={"path": folder, "made on": state.host},
-                hint="Wait if the command that makes it still runs; otherwise run it again, with "
-                "the same --out: it goes on from what is left.",
+                hint="Wait if the command that makes it still runs; otherwise run it again with "
+                "the same --out: it begins anew and removes what is left.",
             )
         folder = folder.rpartition("/")[0]
 

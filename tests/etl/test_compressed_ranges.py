@@ -20,7 +20,7 @@ from distrain.etl.staging import (
     plan_ranges,
     read_pieces,
 )
-from distrain.storage import InputFile
+from distrain.storage import InputFile, is_remote
 
 
 def zstd(content: bytes) -> bytes:
@@ -142,14 +142,18 @@ def test_damage_in_one_range_names_its_bytes(tmp_path: Path, kind: str) -> None:
     assert caught.value.where["since byte"] == f"{ranges[1].start:,}"
 
 
+@pytest.mark.parametrize("index", ["index", "memory://staging/index"])
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_gzip_file_of_one_member_is_read_by_its_index(tmp_path: Path, ended: bool) -> None:
+def test_a_gzip_file_of_one_member_is_read_by_its_index(
+    tmp_path: Path, ended: bool, index: str
+) -> None:
     pytest.importorskip("rapidgzip")
     content = lines_of(20_000) + (b"" if ended else b"the end")
     path = tmp_path / "raw.gz"
     path.write_bytes(gzip.compress(content))
     file = InputFile(str(path), path.stat().st_size)
-    ranges = plan_compressed(file, "gzip", 40_000, str(tmp_path / "index"))
+    index = index if is_remote(index) else str(tmp_path / index)
+    ranges = plan_compressed(file, "gzip", 40_000, index)
     assert len(ranges) == -(-len(content) // 40_000)
     read = b""
     for text in ranges:

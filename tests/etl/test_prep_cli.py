@@ -83,6 +83,15 @@ def test_a_missing_input_is_found_before_a_cluster_starts(
     assert in_process == []
 
 
+def test_the_fast_layout_in_an_object_store_is_refused_before_a_cluster_starts(
+    in_process: list[dict[str, Any]], raw: Path
+) -> None:
+    result = run(raw, "--out", "s3://bucket/out", "--layout", "fast")
+    assert result.exit_code == 2
+    assert "folders only" in result.output
+    assert in_process == []
+
+
 def test_it_starts_worker_processes_itself(
     tmp_path: Path, raw: Path, make_lines: Callable[..., list[bytes]]
 ) -> None:

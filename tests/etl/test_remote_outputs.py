@@ -13,7 +13,7 @@ from object_stores import s3fs, serving
 from unsteady_proxy import UnsteadyProxy, unsteady
 
 from distrain.errors import DataError, InputError, OutputError
-from distrain.etl import PrepRequest, criteo_workflow, prepare
+from distrain.etl import FeatureConfig, PrepRequest, criteo_workflow, prepare
 from distrain.schema import Schema
 from distrain.storage import check_output, list_inputs, whole_output
 from distrain.storage.claims import MOVING, Claim, read_state
@@ -45,8 +45,28 @@ def raw(tmp_path_factory: pytest.TempPathFactory, make_lines: Callable[..., list
     return file
 
 
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Few columns: a store is asked for each column's files."""
+    file = tmp_path_factory.mktemp("table") / "table.csv"
+    rows = [f"{n % 3 % 2},shop{n * n % 17},{n / 7:.2f}\n" for n in range(400)]
+    file.write_text("bought,shop,price\n" + "".join(rows))
+    return file
+
+
+FEATURES = FeatureConfig.parse(
+    {
+        "target": "bought",
+        "columns": {
+            "shop": {"kind": "categorical", "freq_threshold": 30},
+            "price": {"kind": "continuous"},
+        },
+    }
+)
+
+
 def request(source: Any, out: Any, **options: Any) -> PrepRequest:
-    if not options.get("saved_workflow"):
+    if not options.get("saved_workflow") and not options.get("features"):
         options["workflow"] = criteo_workflow(freq_threshold=2)
     settings = {"valid_fraction": 0.2, "block_bytes": BLOCK_BYTES, **options}
     return PrepRequest((str(source),), out, **settings)
@@ -91,27 +111,27 @@ def test_in_and_out_over_a_network_that_fails_give_the_bytes_of_a_local_run(
 
 
 def test_local_staging_update_and_overwrite(
-    store: Any, client: Client, raw: Path, tmp_path: Path
+    store: Any, client: Client, table: Path, tmp_path: Path
 ) -> None:
     out = f"s3://{BUCKET}/days"
-    first = request(raw, out, staging=tmp_path / "staging", keep_counts=50)
+    first = request(table, out, features=FEATURES, staging=tmp_path / "staging", keep_counts=50)
     prepare(first, client)
-    prepare(request(raw, tmp_path / "days", keep_counts=50), client)
+    prepare(request(table, tmp_path / "days", features=FEATURES, keep_counts=50), client)
     assert digests(store, f"{BUCKET}/days") == local_digests(tmp_path / "days")
     assert list((tmp_path / "staging").iterdir()) == []
     state, _ = read_state(out)
     assert state is not None
     assert state.files is not None
     assert set(state.files) == set(digests(store, f"{BUCKET}/days")) | {"prep.json"}
-    assert len(Schema.load(f"{out}/schema.pbtxt").names) == 40
+    assert len(Schema.load(f"{out}/schema.pbtxt").names) == 3
     with pytest.raises(OutputError, match="exists already"):
         check_output(out, replace=False)
     update = request(
-        raw, out, saved_workflow=f"{out}/workflow", update=True, overwrite=True,
+        table, out, saved_workflow=f"{out}/workflow", update=True, overwrite=True,
         staging=tmp_path / "staging",
     )  # fmt: skip
     remote = prepare(update, client)
-    again = request(raw, tmp_path / "two", saved_workflow=tmp_path / "days/workflow", update=True)
+    again = request(table, tmp_path / "two", saved_workflow=tmp_path / "days/workflow", update=True)
     local = prepare(again, client)
     assert (remote.new_ids, remote.kept_counts) == (local.new_ids, local.kept_counts)
     found = without_inputs(digests(store, f"{BUCKET}/days"))

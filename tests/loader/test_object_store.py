@@ -14,6 +14,7 @@ from distrain.errors import DataError, SchemaError
 from distrain.jobs.view import Record
 from distrain.loader import Dataset, Loader
 from distrain.schema import Schema
+from distrain.storage import whole_output
 from distrain.submission.inline import run_inline
 
 SIZES = [[40, 31], [64], [50, 33]]
@@ -128,13 +129,14 @@ def test_no_schema_is_looked_for_in_a_bucket(folder: tuple[str, Path]) -> None:
 
 def test_a_job_trains_from_a_bucket_as_from_a_disk(server: Any, tmp_path: Path) -> None:
     prepared = write_prepared(tmp_path / "prepared")
-    server.put(f"{prepared}/", "bucket/job/", recursive=True)
+    with whole_output("s3://bucket/job") as place:
+        server.put(f"{prepared}/", f"{place}/", recursive=True)
     curves = []
     for source in (prepared, "s3://bucket/job"):
         spec = make_spec(
             prepared,
             f"data={{train: {source}/train, valid: {source}/valid}}",
-            f"data.schema={prepared}/schema.pbtxt",
+            f"data.schema={source}/schema.pbtxt",
             "resources={backend: inline, num_ranks: 1}",
             "train.max_steps=5",
             "train.log_every_steps=1",

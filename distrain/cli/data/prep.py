@@ -181,6 +181,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
 
     _refuse_what_a_workflow_settles(context)
     _refuse_what_features_settle(context)
+    _refuse_fast_objects(context)
     request = with_features(_request(inputs, options))
     # Starting workers takes seconds; a mistyped path should not.
     files = list_inputs([*request.inputs, *request.valid])
@@ -252,6 +253,15 @@ def _refuse_what_features_settle(context: click.Context) -> None:
     if given and context.params["features"]:
         raise click.UsageError(
             f"--config says what columns and text are: leave out {', '.join(given)}.", ctx=context
+        )
+
+
+def _refuse_fast_objects(context: click.Context) -> None:
+    from distrain.storage import is_remote
+
+    if context.params["layout"] == "fast" and is_remote(context.params["out"]):
+        raise click.UsageError(
+            "--layout fast is written to folders only: prepare to one, and copy it.", ctx=context
         )
 
 
