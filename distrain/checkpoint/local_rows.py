@@ -137,5 +137,6 @@ def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
         local, kept = run.store.local_part(keys)
         values = run.values[local]
         rows = Rows(run.start + kept.start, kept.step or 1, len(values))
-        holder = run.store.copy
-        yield LocalRows(name, rows, values, alone=holder[1] == 1, holder=holder)
+        holder = run.store.copy if run.store.spread else None
+        alone = holder is not None and holder[1] == 1
+        yield LocalRows(name, rows, values, alone=alone, holder=holder)

@@ -20,7 +20,7 @@ from distrain.errors import DataError
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import NUM_BUCKETS, Categorify, Counts, added_up, in_buckets, joined
 from distrain.etl.parts import Part, open_mapped
-from distrain.etl.tasks import TaskRunner
+from distrain.etl.workers import TaskRunner
 from distrain.storage import whole_file
 
 _HELD_BYTES = 32 << 20

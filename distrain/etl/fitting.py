@@ -26,7 +26,7 @@ from distrain.etl.fit_unit import ColumnStates, FitUnit, units_of, vocabulary_un
 from distrain.etl.operators import FittedOperator
 from distrain.etl.parts import Part
 from distrain.etl.request import PrepRequest
-from distrain.etl.tasks import TaskRunner
+from distrain.etl.workers import TaskRunner
 from distrain.etl.workflow import CATEGORIES, Workflow
 from distrain.storage import RETRY_S, open_folder, with_retries
 

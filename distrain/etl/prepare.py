@@ -41,9 +41,8 @@ from distrain.etl.parts import Part, split_parts
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
 from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
-from distrain.etl.sharing import check_shared
-from distrain.etl.tasks import TaskRunner
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
+from distrain.etl.workers import TaskRunner, check_shared
 from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
 from distrain.storage import (
     RETRY_S,

@@ -15,7 +15,7 @@ from distrain.etl.parts import Part, readable_parquet
 from distrain.etl.raw_lines import RAW_COLUMNS, BadLineTally
 from distrain.etl.request import PrepRequest
 from distrain.etl.staging import StagedText, TextRange, plan_all, stage_text
-from distrain.etl.tasks import TaskRunner
+from distrain.etl.workers import TaskRunner
 from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
 from distrain.storage import RETRY_S, InputFile, open_input

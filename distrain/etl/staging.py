@@ -31,7 +31,7 @@ from distrain.etl.raw_lines import (
     shown,
     split_bad_lines,
 )
-from distrain.etl.tasks import TaskRunner
+from distrain.etl.workers import TaskRunner
 from distrain.storage import RETRY_S, InputFile, open_input
 
 _LONGEST_LINE_BYTES = 1 << 20

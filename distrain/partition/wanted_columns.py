@@ -198,11 +198,9 @@ def id_hint(column: WantedColumn, value: int) -> str:
     if column.cardinality is None:
         return "Ids are kept as int32; prepare the table again so that they are numbered from 0."
     return (
-        f"The schema says cardinality {column.cardinality}. "
-        "The schema likely belongs to another prep run than the files. If the vocabulary has "
-        "learnt since (prep --update), `distrain train JOB --set data.train=FOLDER/train --set "
-        "train.init_from=RUN` trains a model with rows for the new ids, from that one's weights; "
-        "prep --workflow without --update gives no new ids."
+        f"The schema says cardinality {column.cardinality}: it is likely of another prep run than "
+        "the files. For ids that prep --update added, `distrain train JOB --set "
+        "train.init_from=RUN` makes room."
     )
 
 

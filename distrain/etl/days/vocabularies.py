@@ -24,7 +24,7 @@ from distrain.etl.counting import Counted, pieces_of, read_counts, write_counts
 from distrain.etl.days.learning import Learnt, Limits, learn, with_learnt
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import Categorify, Counts, Vocabulary, joined
-from distrain.etl.tasks import TaskRunner
+from distrain.etl.workers import TaskRunner
 from distrain.storage import RETRY_S, open_folder, open_input, whole_file, with_retries
 from distrain.vocabulary import read_table
 

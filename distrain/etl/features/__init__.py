@@ -1,7 +1,7 @@
 """Any table, described by a features document: read, checked and staged for the workflow."""
 
 from distrain.etl.features.config import FEATURES_FILE, FeatureConfig
-from distrain.etl.features.infer import Inferred, infer_features
+from distrain.etl.features.inferring import Inferred, infer_features
 from distrain.etl.features.inputs import (
     check_tables,
     read_tables,

@@ -19,7 +19,7 @@ from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, parts_of_row_groups, same_in_all
 from distrain.etl.request import PrepRequest
 from distrain.etl.staging import TextRange, plan_all
-from distrain.etl.tasks import TaskRunner
+from distrain.etl.workers import TaskRunner
 from distrain.etl.workflow import Workflow
 from distrain.storage import RETRY_S, InputFile, open_folder, with_retries
 

@@ -40,7 +40,7 @@ def bucket_rows_bound(num_rows: int) -> int:
     """Rows of a bucket that none exceeds, but by a chance below one in a million.
 
     >>> bucket_rows_bound(6_000_000), bucket_rows_bound(1_000)
-    (34418, 1000)
+    (34234, 1000)
     """
     mean = num_rows / Buckets.of(num_rows, 0, 0).count
     return min(num_rows, math.ceil(mean + 9 * math.sqrt(mean)))

@@ -10,9 +10,9 @@ from typing import Any
 
 from distrain.errors import DataError
 from distrain.etl.features.config import FeatureConfig
-from distrain.etl.features.facts import Facts, facts_of
-from distrain.etl.features.sample import SAMPLE_ROWS, Sample, sampled
-from distrain.etl.features.suggest import (
+from distrain.etl.features.inferring.facts import Facts, facts_of
+from distrain.etl.features.inferring.sample import SAMPLE_ROWS, Sample, sampled
+from distrain.etl.features.inferring.suggest import (
     Suggestion,
     Target,
     split_of,

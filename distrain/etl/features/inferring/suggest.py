@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.etl.features.facts import Facts
+from distrain.etl.features.inferring.facts import Facts
 from distrain.etl.features.times import microseconds
 
 _FEWEST_ROWS = 50
