@@ -19,7 +19,7 @@ from distrain.loader.delivery import Backend, CudaStreams, StatsRecorder
 from distrain.loader.filling import BlockPool, open_groups
 from distrain.loader.gpu_backend import CudfFooter, GpuBackend
 from distrain.loader.options import CacheOptions, LoaderOptions
-from distrain.loader.packed import CachingReader, PackedReader, check_flat, is_packed
+from distrain.loader.packed import CachingReader, PackedReader, is_packed
 from distrain.loader.reading import (
     ArrowReader,
     Reader,
@@ -67,7 +67,7 @@ def choose_reader(
     if wish not in READERS:
         raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(READERS)}.")
     against: dict[str, Callable[[], str | None]] = {
-        "packed": lambda: _why_not_packed(table, columns),
+        "packed": lambda: _why_not_packed(table),
         "cudf": lambda: _why_not_cudf(table, columns, device_type, has_cache),
         "arrow": lambda: None,
     }
@@ -83,9 +83,7 @@ def choose_reader(
     return ReaderChoice("arrow", why_not_packed)
 
 
-def _why_not_packed(table: Table, columns: Sequence[WantedColumn]) -> str | None:
-    if any(column.is_list for column in columns):
-        return "the fast layout holds no list columns"
+def _why_not_packed(table: Table) -> str | None:
     for file in table.compact.files:
         if is_remote(file):
             return "the fast layout is read from local files only"
@@ -143,8 +141,6 @@ def shared_reader(
     options: LoaderOptions,
 ) -> SharedReader:
     """The reader of that name, with a cache in front of it if there is one."""
-    if cache is not None:
-        check_flat(dataset.columns, "caches")  # now, and not later in a thread
     make = partial(_reader, name, dataset, cache, options)
     return SharedReader(lambda: RetryingReader(make(), retry_s))
 

@@ -3,6 +3,7 @@
 from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, OpenBatch, OpenBatches
 from distrain.loader.filling.filler import KERNEL, Block, Filler, check_values, unusable
 from distrain.loader.filling.list_columns import (
+    check_lists,
     deal_lists,
     join_lists,
     list_limits,
@@ -29,6 +30,7 @@ __all__ = [
     "OpenBatch",
     "OpenBatches",
     "TorchFiller",
+    "check_lists",
     "check_values",
     "deal_lists",
     "epoch_chunks",

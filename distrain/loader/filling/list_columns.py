@@ -45,7 +45,8 @@ def _cut_lists(rows: pa.Array, most: int | None) -> pa.Array:
     return pc.list_slice(rows, 0, most, return_fixed_size_list=False)
 
 
-def _check_lists(column: WantedColumn, rows: pa.Array, group: RowGroup) -> None:
+def check_lists(column: WantedColumn, rows: pa.Array, group: RowGroup) -> None:
+    """Raise a `DataError` that names the first list or item of a row group that cannot be used."""
     lengths = np.diff(rows.offsets.to_numpy())
     if column.max_length and lengths.size and lengths.max() > column.max_length:
         row = int(np.argmax(lengths > column.max_length))
@@ -75,7 +76,7 @@ def deal_lists(
     longer than the schema allows, or holds an item that cannot be used.
     """
     rows = _cut_lists(rows, most)
-    _check_lists(column, rows, group)
+    check_lists(column, rows, group)
     first = 0
     for batch, start, count in zip(batches, deal.starts, deal.counts, strict=True):
         run = slice(first, first + int(count))

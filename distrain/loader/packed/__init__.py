@@ -1,15 +1,15 @@
 """The fast layout: parquet that any tool opens, and that needs no decoding.
 
-Columns are int32 and float32, not nullable, neither compressed nor encoded, one page per column
-chunk: behind a short header lie the raw values. `PackedReader` reads a row group with one call into
-a buffer, checks its checksum, and hands out views. `pack` writes such files from any parquet that
-the loader can read; `CachingReader` keeps row groups of slower sources in this layout.
+Columns are int32 and float32 or lists of these, not nullable, neither compressed nor encoded, one
+page per column chunk: behind a header lie the raw values. `PackedReader` reads a row group with one
+call into a buffer, checks its checksum, and hands out views. `pack` writes such files from any
+parquet that the loader can read; `CachingReader` keeps row groups of slower sources in this layout.
 """
 
 from distrain.loader.packed.cache import CacheCounters, CachingReader
-from distrain.loader.packed.layout import is_packed
+from distrain.loader.packed.mark import is_packed
 from distrain.loader.packed.pack import PackReport, pack
-from distrain.loader.packed.reader import PackedReader, check_flat
+from distrain.loader.packed.reader import PackedReader
 from distrain.loader.packed.writer import MOST_GROUP_ROWS
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "MOST_GROUP_ROWS",
     "PackReport",
     "PackedReader",
-    "check_flat",
     "is_packed",
     "pack",
 ]

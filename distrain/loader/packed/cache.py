@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from distrain.errors import DataError
 from distrain.loader.filling import unusable
 from distrain.loader.packed.cache_folder import BoundedFolder
-from distrain.loader.packed.layout import FORMAT_VERSION
+from distrain.loader.packed.mark import FORMAT_VERSION
 from distrain.loader.packed.packed_file import Buffers, PackedFile
-from distrain.loader.packed.reader import check_flat
-from distrain.loader.packed.writer import PackedWriter, cells_of
+from distrain.loader.packed.writer import MOST_GROUP_ITEMS, Column, PackedWriter, kept_as
 from distrain.loader.reading import DecodedColumns, Reader
 from distrain.partition import RowGroup, WantedColumn
 from distrain.storage import file_identity, is_remote
@@ -47,7 +48,7 @@ class CacheCounters:
 
 
 class CachingReader(Reader):
-    """Caches the row groups that another reader reads, flat columns only.
+    """Caches the row groups that another reader reads.
 
     An entry is a packed file of one row group with the wanted columns only. It is found again as
     long as the source's file, the columns and what nulls become are the same. Any number of threads
@@ -76,7 +77,6 @@ class CachingReader(Reader):
         max_bytes: int,
         fingerprint_of: Callable[[str], str | None] = file_identity,
     ):
-        check_flat(columns, "caches")
         self._inner = inner
         self._columns = tuple(columns)
         # An entry holds the constant columns too, so that it is read with nothing to add.
@@ -153,7 +153,7 @@ class CachingReader(Reader):
             file = self._file(name)
             inode = file.identity[1]
             layout = file.layout(0, group.num_rows, self._columns)
-            cells = file.read(layout, 0, self._buffers.take(layout.num_bytes))
+            found = file.read(layout, 0, self._buffers.take(layout.num_bytes))
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             self._forget(name)  # it was never written, or was removed to make room
             return None
@@ -161,7 +161,7 @@ class CachingReader(Reader):
             self._drop(name, inode, error)
             return None
         self._folder.touch(name)
-        return DecodedColumns(cells, bytes_read=layout.num_bytes)
+        return found
 
     def _file(self, name: str) -> PackedFile:
         with self._lock:
@@ -187,18 +187,18 @@ class CachingReader(Reader):
         self._count(corrupt=1)
 
     def _keep(self, name: str, decoded: DecodedColumns, fingerprint: str) -> None:
-        cells = []
-        for values, column in zip(decoded.cells, self._columns, strict=True):
-            if unusable(column, values).any():
+        kept = []
+        for values, column in zip((*decoded.cells, *decoded.lists), self._columns, strict=True):
+            if _cannot_be_kept(column, values):
                 return
-            cells.append(cells_of(column, values))
-        if sum(column.nbytes for column in cells) > self._folder.max_bytes:
+            kept.append(kept_as(column, values))
+        if sum(column.nbytes for column in kept) > self._folder.max_bytes:
             self._give_up(f"max_bytes={self._folder.max_bytes} is less than one row group")
             return
         try:
             with self._folder.partial_file() as partial:
                 with PackedWriter(partial, self._columns, fingerprint, for_others=False) as writer:
-                    writer.write(cells)
+                    writer.write(kept)
                 size = partial.stat().st_size
                 removed = self._folder.add(partial, name)
         except OSError as error:
@@ -218,3 +218,11 @@ class CachingReader(Reader):
         with self._lock:
             now = self._counters
             self._counters = replace(now, **{k: getattr(now, k) + n for k, n in more.items()})
+
+
+def _cannot_be_kept(column: WantedColumn, values: Column) -> bool:
+    if isinstance(values, pa.ListArray):
+        if len(values.flatten()) > MOST_GROUP_ITEMS:
+            return True
+        values = values.flatten().to_numpy(zero_copy_only=False)
+    return bool(unusable(column, values).any())

@@ -9,18 +9,17 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from distrain.errors import OutputError
-from distrain.loader.filling import check_values
-from distrain.loader.packed.reader import check_flat
-from distrain.loader.packed.writer import MOST_GROUP_ROWS, PackedWriter, cells_of, certify
+from distrain.loader.filling import check_lists, check_values
+from distrain.loader.packed.writer import MOST_GROUP_ROWS, Column, PackedWriter, certify, kept_as
 from distrain.loader.reading import ArrowReader, SameFilesReader
 from distrain.partition import (
     PARQUET_SUFFIXES,
@@ -38,7 +37,7 @@ ROWS_PER_FILE = 64 * ROW_GROUP_ROWS
 _MOST_THREADS = 8
 
 Progress = Callable[[int, int], None]
-_Cells = list[NDArray[Any]]
+_Columns = list[Column]
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def pack(
         progress: Called with rows done and rows to do, from one thread at a time.
 
     Raises:
-        SchemaError: The schema cannot be used, or has list columns.
+        SchemaError: The schema cannot be used.
         DataError: The source cannot be read, or holds what training would refuse.
         OutputError: The folder exists, holds the source, or could not be written.
         ValueError: A number of rows or threads is out of its range.
@@ -100,7 +99,6 @@ def pack(
     has_targets = bool(len(schema.select_by_tag(Tags.TARGET)))
     fills: dict[str, Any] = {"fill_null_id": fill_null_id, "fill_null_value": fill_null_value}
     columns = wanted_columns(schema, need_label=has_targets, **fills)
-    check_flat(columns, "packed files")
     check_free(output_dir, overwrite)
     table = read_footers(patterns, schema, need_label=has_targets, hive=hive, **fills)
     _check_apart(table, output_dir)
@@ -174,11 +172,11 @@ class _Job:
                 PackedWriter(path, self._columns, self._table.fingerprint) as writer,
             ):
                 rows = source.rows(first, min(end, self._table.num_rows))
-                for cells in _in_groups(rows, self._row_group_rows):
+                for columns in _in_groups(rows, self._row_group_rows):
                     if self._stop.is_set():
                         return
-                    writer.write(cells)
-                    self._report(len(cells[0]))
+                    writer.write(columns)
+                    self._report(len(columns[0]))
             certify(path, self._columns)
 
     @contextlib.contextmanager
@@ -206,30 +204,39 @@ class _Source:
         self._starts = [0, *accumulate(group.num_rows for group in table.row_groups)]
         self._reader = SameFilesReader(ArrowReader(columns))
 
-    def rows(self, first: int, end: int) -> Iterator[_Cells]:
+    def rows(self, first: int, end: int) -> Iterator[_Columns]:
         """The columns of rows `first .. end-1`, piece by piece."""
         number = bisect_right(self._starts, first) - 1
         while number < len(self._groups) and self._starts[number] < end:
             start = self._starts[number]
-            cells = self._cells(self._groups[number])
-            yield [column[max(first - start, 0) : end - start] for column in cells]
+            columns = self._checked(self._groups[number])
+            yield [column[max(first - start, 0) : end - start] for column in columns]
             number += 1
 
     def close(self) -> None:
         """Close the files that are open."""
         self._reader.close()
 
-    def _cells(self, group: RowGroup) -> _Cells:
-        cells = []
-        for column, values in zip(self._columns, self._reader.read(group).cells, strict=True):
-            check_values(column, values, group)
-            cells.append(cells_of(column, values))
-        return cells
+    def _checked(self, group: RowGroup) -> _Columns:
+        decoded = self._reader.read(group)
+        columns: _Columns = []
+        for column, values in zip(self._columns, (*decoded.cells, *decoded.lists), strict=True):
+            if isinstance(values, pa.ListArray):
+                # Where training cuts lists, they may be longer than the schema says.
+                check_lists(
+                    replace(column, max_length=None) if column.keep_length else column,
+                    values,
+                    group,
+                )
+            else:
+                check_values(column, values, group)
+            columns.append(kept_as(column, values))
+        return columns
 
 
-def _in_groups(pieces: Iterator[_Cells], group_rows: int) -> Iterator[_Cells]:
+def _in_groups(pieces: Iterator[_Columns], group_rows: int) -> Iterator[_Columns]:
     """The same rows in pieces of `group_rows`; the last one may be shorter."""
-    waiting: list[_Cells] = []
+    waiting: list[_Columns] = []
     num_waiting = 0
     for piece in pieces:
         while piece and len(piece[0]):
@@ -244,7 +251,10 @@ def _in_groups(pieces: Iterator[_Cells], group_rows: int) -> Iterator[_Cells]:
         yield _joined(waiting)
 
 
-def _joined(pieces: list[_Cells]) -> _Cells:
+def _joined(pieces: list[_Columns]) -> _Columns:
     if len(pieces) == 1:
         return pieces[0]
-    return [np.concatenate(columns) for columns in zip(*pieces, strict=True)]
+    return [
+        pa.concat_arrays(parts) if isinstance(parts[0], pa.ListArray) else np.concatenate(parts)
+        for parts in zip(*pieces, strict=True)
+    ]

@@ -16,14 +16,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
-from distrain.loader.packed.layout import (
-    GroupLayout,
-    Mark,
-    checksum,
-    group_layout,
-    mark_of,
-    new_checksum,
-)
+from distrain.loader.packed.layout import GroupLayout, ListValues, Values, group_layout
+from distrain.loader.packed.mark import DAMAGED, Mark, checksum, mark_of, new_checksum
+from distrain.loader.reading import DecodedColumns
 from distrain.partition import RowGroup, WantedColumn
 
 _BLOCK_BYTES = 1 << 20  # read at a time to verify large row groups
@@ -74,6 +69,7 @@ class PackedFooter:
         identity: Device, inode, size in bytes, and time of the last change (ns) of the file.
         layouts: The layouts of the row groups that were read before.
         verified: Large row groups whose checksums were right when their slices were first read.
+        item_starts: Of large row groups' list columns the number of items before each slice.
     """
 
     identity: tuple[int, int, int, int]
@@ -81,6 +77,7 @@ class PackedFooter:
     mark: Mark
     layouts: dict[int, GroupLayout] = field(default_factory=dict)
     verified: set[int] = field(default_factory=set)
+    item_starts: dict[tuple[int, str], NDArray[np.int64]] = field(default_factory=dict)
 
 
 class PackedFile:
@@ -170,8 +167,8 @@ class PackedFile:
         *,
         verify: bool = True,
         each_column: bool = False,
-    ) -> tuple[NDArray[Any], ...]:
-        """Read row group `index` into `buffer`, `[layout.num_bytes]`, and return views of it.
+    ) -> DecodedColumns:
+        """Read row group `index` into `buffer`, `[layout.num_bytes]`; cells are views of it.
 
         `verify` compares checksums, `each_column` also those of columns where that of all is right.
         """
@@ -180,48 +177,92 @@ class PackedFile:
             self._fill_or_raise(part, byte_range.start, index)
         if verify:
             self._verify(layout, index, buffer, each_column)
-        return tuple(
-            np.frombuffer(buffer, column.dtype, layout.num_rows, column.place)
-            for column in layout.values
+        lists = [(column, _view(column.lengths, buffer)) for column in layout.lists]
+        return DecodedColumns(
+            tuple(_view(values, buffer) for values in layout.cells),
+            tuple(
+                self._joined(column, lengths, _view(column.items, buffer), index)
+                for column, lengths in lists
+            ),
+            layout.num_bytes,
         )
 
     def read_slice(
         self, layout: GroupLayout, group: RowGroup, buffers: Buffers, *, verify: bool = True
-    ) -> tuple[NDArray[Any], ...]:
-        """Read a slice of a row group into this thread's buffer, and return views of it.
+    ) -> DecodedColumns:
+        """Read a slice of a row group; cells are views of this thread's buffer.
 
         Checksums are of whole columns, so `verify` reads all of them where a row group begins.
         """
-        begins = {r.place: r.start for r in layout.byte_ranges}
-        places = [max(place for place in begins if place <= v.place) for v in layout.values]
-        starts = [
-            begins[place] + values.place - place
-            for place, values in zip(places, layout.values, strict=True)
-        ]
         if verify:
             with self._verifying:
                 at_start = group.slice is None or group.slice.number == 0
                 if at_start or group.index not in self.footer.verified:
-                    self._verify_columns(layout, group, starts, buffers.take(_BLOCK_BYTES))
+                    self._verify_columns(layout, group, buffers.take(_BLOCK_BYTES))
                     self.footer.verified.add(group.index)
         size = 4 * group.num_rows
-        buffer = buffers.take(size * len(starts))
-        for number, start in enumerate(starts):
+        buffer = buffers.take(size * len(layout.cells))
+        cells = []
+        for number, values in enumerate(layout.cells):
             part = buffer[number * size : (number + 1) * size]
-            self._fill_or_raise(part, start + 4 * group.first_row, group.index)
-        return tuple(
-            np.frombuffer(buffer, values.dtype, group.num_rows, number * size)
-            for number, values in enumerate(layout.values)
+            cells.append(self._read_values(values, group.first_row, part, group.index))
+        lists = tuple(self._slice_of_lists(column, group) for column in layout.lists)
+        return DecodedColumns(
+            tuple(cells), lists, layout.num_bytes * group.num_rows // group.group_rows
         )
 
-    def _verify_columns(
-        self, layout: GroupLayout, group: RowGroup, starts: Sequence[int], block: memoryview
-    ) -> None:
-        for values, start in zip(layout.values, starts, strict=True):
+    def _read_values(
+        self, values: Values, first: int, part: memoryview, index: int
+    ) -> NDArray[Any]:
+        """Fill `part` with a column's values from number `first` on."""
+        self._fill_or_raise(part, values.start + 4 * first, index)
+        return np.frombuffer(part, values.dtype)
+
+    def _new_values(self, values: Values, first: int, count: int, index: int) -> NDArray[Any]:
+        return self._read_values(values, first, memoryview(bytearray(4 * count)), index)
+
+    def _slice_of_lists(self, column: ListValues, group: RowGroup) -> pa.ListArray:
+        assert group.slice is not None
+        starts = self._item_starts(column, group.index, group.slice.slice_rows)
+        first, end = (int(starts[group.slice.number + more]) for more in (0, 1))
+        lengths = self._new_values(column.lengths, group.first_row, group.num_rows, group.index)
+        items = self._new_values(column.items, first, end - first, group.index)
+        return self._joined(column, lengths, items, group.index)
+
+    def _item_starts(self, column: ListValues, index: int, slice_rows: int) -> NDArray[np.int64]:
+        """The number of items before each slice, and that of all."""
+        key = (index, column.items.name)
+        known = self.footer.item_starts.get(key)
+        if known is None:
+            rows = column.lengths.count
+            lengths = self._new_values(column.lengths, 0, rows, index)
+            sums = np.add.reduceat(lengths, np.arange(0, rows, slice_rows), dtype=np.int64)
+            known = np.concatenate([[0], np.cumsum(sums)])
+            self._check_lengths(column.items, lengths, column.items.count, index)
+            self.footer.item_starts[key] = known
+        return known
+
+    def _joined(
+        self, column: ListValues, lengths: NDArray[Any], items: NDArray[Any], index: int
+    ) -> pa.ListArray:
+        """The rows of lists, in memory of their own."""
+        self._check_lengths(column.items, lengths, len(items), index)
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(items.copy()))
+
+    def _check_lengths(self, values: Values, lengths: NDArray[Any], items: int, index: int) -> None:
+        # Not left to checksums, which may be off, or made to fit: Arrow trusts offsets.
+        if lengths.min(initial=0) < 0 or lengths.sum(dtype=np.int64) != items:
+            where = {"file": self.path, "row group": index, "column": values.name}
+            raise DataError("lengths of lists that no rows can have", where=where, hint=DAMAGED)
+
+    def _verify_columns(self, layout: GroupLayout, group: RowGroup, block: memoryview) -> None:
+        for values in layout.values:
             found = new_checksum()
-            for place in range(0, 4 * layout.num_rows, len(block)):
-                part = block[: 4 * layout.num_rows - place]
-                self._fill_or_raise(part, start + place, group.index)
+            for place in range(0, values.num_bytes, len(block)):
+                part = block[: values.num_bytes - place]
+                self._fill_or_raise(part, values.start + place, group.index)
                 found.update(part)
             if found.intdigest() != values.checksum:
                 self._raise_flipped(group.index, {"column": values.name})
@@ -248,7 +289,7 @@ class PackedFile:
         if all_good and not each_column:
             return
         for column in layout.values:
-            values = buffer[column.place : column.place + 4 * layout.num_rows]
+            values = buffer[column.place : column.place + column.num_bytes]
             if checksum(values) != column.checksum:
                 self._raise_flipped(index, {"column": column.name})
         if layout.all_checksum is not None and not all_good:
@@ -257,6 +298,10 @@ class PackedFile:
     def _raise_flipped(self, index: int, column: dict[str, str]) -> None:
         where = {"file": self.path, "row group": index, **column}
         raise DataError("the checksum is wrong", where=where, hint=_FLIPPED)
+
+
+def _view(values: Values, buffer: memoryview) -> NDArray[Any]:
+    return np.frombuffer(buffer, values.dtype, values.count, values.place)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

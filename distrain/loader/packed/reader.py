@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.errors import SchemaError
 from distrain.loader.packed.packed_file import Buffers, PackedFile, PackedFooter
 from distrain.loader.reading import DecodedColumns, Reader, unreadable
 from distrain.partition import RowGroup, WantedColumn
@@ -20,11 +20,11 @@ _OPEN_FILES = 256
 
 
 class PackedReader(Reader):
-    """Reads packed files on local filesystems, flat columns only, from any thread.
+    """Reads packed files on local filesystems, from any thread.
 
-    Each thread has one buffer. `read` returns views of it, of any alignment, which stay valid until
-    the same thread reads again, or ends. Keep a reader for as long as its files are read, closed or
-    not: a new one parses their footers again.
+    Each thread has one buffer. Cells are views of it, of any alignment, which stay valid until the
+    same thread reads again, or ends; lists have memory of their own. Keep a reader for as long as
+    its files are read, closed or not: a new one parses their footers again.
 
     `verify` compares checksums, which find every flipped bit and cost 6 ns a row of 40 columns. Of
     a large row group they are compared before its first slice is used, for which it is read twice.
@@ -33,7 +33,6 @@ class PackedReader(Reader):
     name = "packed"
 
     def __init__(self, columns: Sequence[WantedColumn], *, verify: bool = True):
-        check_flat(columns, "packed files")
         self._columns = tuple(columns)
         self._verify = verify
         self._buffers = Buffers()
@@ -42,28 +41,29 @@ class PackedReader(Reader):
         self._lock = threading.Lock()
 
     def read(self, group: RowGroup) -> DecodedColumns:
-        """The wanted columns of a row group: int32 and float32."""
+        """The wanted columns of a row group: int32 and float32, or lists of these."""
         try:
             file = self._file(group.file)
             file.check_unchanged()
             columns, constants = _apart(self._columns, group)
             layout = file.layout(group.index, group.group_rows, columns)
             if group.slice:
-                cells = file.read_slice(layout, group, self._buffers, verify=self._verify)
+                found = file.read_slice(layout, group, self._buffers, verify=self._verify)
             else:
                 buffer = self._buffers.take(layout.num_bytes)
-                cells = file.read(layout, group.index, buffer, verify=self._verify)
+                found = file.read(layout, group.index, buffer, verify=self._verify)
         except OSError as error:
             if is_transient(error):
                 with self._lock:
                     self._files.pop(group.file, None)
             hint = "The file was removed since the run began, or the disk fails."
             raise unreadable(group, error, str(error.strerror or error), hint) from error
-        if constants:
-            found = dict(zip((column.name for column in columns), cells, strict=True)) | constants
-            cells = tuple(found[column.name] for column in self._columns)
-        share = layout.num_bytes * group.num_rows // group.group_rows
-        return DecodedColumns(cells, bytes_read=share)
+        if not constants:
+            return found
+        flat = [column.name for column in self._columns if not column.is_list]
+        inside = [name for name in flat if name not in constants]
+        cells = constants | dict(zip(inside, found.cells, strict=True))
+        return replace(found, cells=tuple(cells[name] for name in flat))
 
     def close(self) -> None:
         """Close all files; no thread may be reading. The reader may be used again."""
@@ -96,13 +96,3 @@ def _apart(
         if name in kinds
     }
     return tuple(column for column in columns if column.name not in constants), constants
-
-
-def check_flat(columns: Sequence[WantedColumn], holder: str) -> None:
-    """Raise a `SchemaError` if there is a list column."""
-    lists = [column.name for column in columns if column.is_list]
-    if lists:
-        raise SchemaError(
-            f"{holder} hold one value per row, but these columns are lists: {', '.join(lists)}",
-            hint="Read such a table as it is, or leave these columns out of the schema.",
-        )

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, OutputError
-from distrain.loader.packed.layout import MARK_KEY, GroupMark, Mark, checksum
+from distrain.loader.packed.mark import MARK_KEY, GroupMark, Mark, checksum
 from distrain.loader.packed.packed_file import PackedFile
 from distrain.partition import WantedColumn
 
 MOST_GROUP_ROWS = 1 << 28
+MOST_GROUP_ITEMS = 1 << 27  # of a list column, whose levels lie in the same page
 
 _PAGE_BYTES = 4 * MOST_GROUP_ROWS + 1  # parquet's own bound is 2 GiB
 # Newer versions of Arrow bound a page's rows as well, by default at 20,000.
@@ -30,9 +31,17 @@ _ONE_PAGE = (
 )
 
 
-def cells_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
-    """Values that can be used as int32 ids or float32 numbers, `[rows]`."""
-    return values.astype(np.int32 if column.kind == "id" else np.float32, copy=False)
+Column: TypeAlias = "NDArray[Any] | pa.ListArray"
+"""A row group's column: `[rows]`, or as many lists."""
+
+
+def kept_as(column: WantedColumn, values: Column) -> Column:
+    """Values that can be used, as int32 ids or float32 numbers, or lists of these."""
+    if isinstance(values, pa.ListArray):
+        return values.cast(pa.list_(_value_type(column)), safe=False)
+    dtype = np.int32 if column.kind == "id" else np.float32
+    cells: NDArray[Any] = values.astype(dtype, copy=False)
+    return cells
 
 
 class PackedWriter:
@@ -48,9 +57,11 @@ class PackedWriter:
         self._source = source
         self._groups: list[GroupMark] = []
         self._schema = pa.schema(
-            pa.field(column.name, arrow_type(column), nullable=False) for column in columns
+            pa.field(column.name, _arrow_type(column), nullable=False) for column in columns
         )
+        self._lists = tuple(column.name for column in columns if column.is_list)
         self._sink = _Tee(path)
+        self._file = pa.PythonFile(self._sink, mode="w")
         try:
             self._writer = self._arrow_writer(for_others)
         except BaseException:
@@ -59,7 +70,7 @@ class PackedWriter:
 
     def _arrow_writer(self, for_others: bool) -> pq.ParquetWriter:
         return pq.ParquetWriter(
-            pa.PythonFile(self._sink, mode="w"),
+            self._file,
             self._schema,
             compression="none",
             use_dictionary=False,
@@ -69,14 +80,38 @@ class PackedWriter:
             **_ONE_PAGE,
         )
 
-    def write(self, cells: Sequence[NDArray[Any]]) -> None:
-        """Write a row group of 1 to 2^28 rows: an array per column, int32 ids or float32."""
+    def write(self, columns: Sequence[Column]) -> None:
+        """Write a row group of 1 to 2^28 rows: int32 ids, float32, or lists of these.
+
+        Raises:
+            OutputError: A list column has more than 2^27 items.
+        """
         start = self._sink.restart()
-        table = pa.Table.from_arrays([pa.array(column) for column in cells], schema=self._schema)
+        lists = [column for column in columns if isinstance(column, pa.ListArray)]
+        lengths = [rows.value_lengths().to_numpy() for rows in lists]
+        values = [np.ascontiguousarray(_values_of(column)) for column in columns]
+        items = tuple(len(column) for column in values[len(columns) - len(lists) :])
+        self._check_items(items)
+        for rows in lengths:
+            self._file.write(rows.data)  # by way of Arrow, which counts what is written
+        arrays = [
+            pa.array(column) if isinstance(column, np.ndarray) else _required(column, field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
         self._writer.write_table(table, row_group_size=table.num_rows)
         length, all_checksum = self._sink.length, self._sink.checksum()
-        columns = tuple(checksum(np.ascontiguousarray(column).data) for column in cells)
-        self._groups.append(GroupMark(start, length, table.num_rows, all_checksum, columns))
+        sums = tuple(checksum(part.data) for part in (*values, *lengths))
+        self._groups.append(GroupMark(start, length, table.num_rows, all_checksum, sums, items))
+
+    def _check_items(self, items: Sequence[int]) -> None:
+        for name, count in zip(self._lists, items, strict=True):
+            if count > MOST_GROUP_ITEMS:
+                raise OutputError(
+                    f"the lists of column {name!r} in a row group have {count} items, which is "
+                    f"more than {MOST_GROUP_ITEMS}",
+                    hint="Write smaller row groups (--row-group-rows).",
+                )
 
     def __enter__(self) -> PackedWriter:
         return self
@@ -85,7 +120,8 @@ class PackedWriter:
         """Write the footer."""
         try:
             if kind is None:
-                mark = Mark(tuple(self._schema.names), self._source, tuple(self._groups))
+                groups = tuple(self._groups)
+                mark = Mark(tuple(self._schema.names), self._source, groups, self._lists)
                 self._writer.add_key_value_metadata({MARK_KEY: mark.to_json()})
             self._writer.close()
         finally:
@@ -110,9 +146,27 @@ def certify(path: Path, columns: Sequence[WantedColumn]) -> None:
             ) from error
 
 
-def arrow_type(column: WantedColumn) -> pa.DataType:
-    """How a column is kept."""
+def _value_type(column: WantedColumn) -> pa.DataType:
     return pa.int32() if column.kind == "id" else pa.float32()
+
+
+def _arrow_type(column: WantedColumn) -> pa.DataType:
+    """How a column is kept."""
+    kind = _value_type(column)
+    return pa.list_(pa.field("element", kind, nullable=False)) if column.is_list else kind
+
+
+def _values_of(column: Column) -> NDArray[Any]:
+    values: NDArray[Any] = (
+        column.flatten().to_numpy() if isinstance(column, pa.ListArray) else column
+    )
+    return values
+
+
+def _required(rows: pa.ListArray, kind: pa.DataType) -> pa.ListArray:
+    """The same lists, of a type that says that there are no nulls."""
+    offsets = rows.offsets.to_numpy()
+    return pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), rows.flatten(), type=kind)
 
 
 class _Tee:

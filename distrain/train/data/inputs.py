@@ -1,6 +1,6 @@
 """From a spec to checked tables and a schema, before anything is trained."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,7 +114,6 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
             valid = read(spec.data.valid) if spec.data.valid else None
     with mistakes.collected(), _schema_named(file):
         lists = list_combiners(schema, spec.embeddings)
-        _check_cache(spec.data, lists)
         _check_model(schema, spec.model, lists)
     mistakes.raise_found()
     assert train is not None
@@ -203,14 +202,6 @@ def _check_validation(spec: JobSpec) -> None:
         raise SpecError(
             "evaluate.every_steps is set, but data.valid names no files",
             hint="Name validation files, or leave evaluate.every_steps out.",
-        )
-
-
-def _check_cache(data: DataSpec, lists: Iterable[str]) -> None:
-    if data.cache_dir is not None and (names := ", ".join(lists)):
-        raise SpecError(
-            f"data.cache_dir keeps no columns of lists: {names}",
-            hint="Leave data.cache_dir out.",
         )
 
 

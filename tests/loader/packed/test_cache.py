@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float32_cells, make_table
 
-from distrain.errors import DataError, SchemaError
+from distrain.errors import DataError
 from distrain.loader.packed import CacheCounters, CachingReader
 from distrain.loader.reading.reader import DecodedColumns
 from distrain.partition import RowGroup, read_footers
@@ -128,11 +128,6 @@ def test_values_that_training_refuses_are_handed_on_and_not_kept(groups, tmp_pat
     for _ in range(2):
         np.testing.assert_array_equal(cache.read(groups[0]).cells[place][7], value)
     assert cache.counters == CacheCounters(misses=2)
-
-
-def test_lists_are_refused(tmp_path):
-    with pytest.raises(SchemaError, match=r"caches hold one value per row.*: tags"):
-        CachingReader(PlainReader(), [WantedColumn("tags", "id", is_list=True)], tmp_path, GIB)
 
 
 # What happens to entries.

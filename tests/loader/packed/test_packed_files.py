@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packed_tables import COLUMNS, SCHEMA, assert_same_cells, float32_cells, make_table
 
-from distrain.errors import DataError, OutputError, SchemaError
+from distrain.errors import DataError, OutputError
 from distrain.loader.packed import PackedReader, is_packed, pack
-from distrain.loader.packed import layout as layout_module
+from distrain.loader.packed import mark as mark_module
 from distrain.loader.packed import writer as writer_module
-from distrain.loader.packed.layout import MARK_KEY
+from distrain.loader.packed.mark import MARK_KEY
 from distrain.loader.packed.packed_file import Buffers, PackedFile
 from distrain.partition import RowGroup, read_footers
-from distrain.partition.wanted_columns import WantedColumn, wanted_columns
-from distrain.schema import ColumnSchema, Schema
+from distrain.partition.wanted_columns import WantedColumn
+from distrain.schema import Schema
 from distrain.schema.files import find_schema
 
 
@@ -79,7 +79,7 @@ def test_only_marked_files_are_packed(packed, source):
 
 
 def test_a_file_of_a_later_version_is_parquet_like_any_other(tmp_path):
-    table = make_table(5).replace_schema_metadata({MARK_KEY: '{"version": 2}'})
+    table = make_table(5).replace_schema_metadata({MARK_KEY: '{"version": 3}'})
     pq.write_table(table, tmp_path / "a.parquet")
     assert not is_packed(pq.read_metadata(tmp_path / "a.parquet"))
 
@@ -171,14 +171,6 @@ def test_a_value_that_training_refuses_is_named_and_nothing_is_left(tmp_path, na
     assert caught.value.where["row in the group"] == 2
     assert caught.value.where["column"] == name
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
-
-
-def test_lists_are_refused_in_a_sentence(tmp_path):
-    schema = Schema((*SCHEMA, ColumnSchema("tags", tags=("categorical",), is_list=True)))
-    with pytest.raises(SchemaError, match=r"packed files hold one value per row.*: tags"):
-        pack("nowhere", schema, tmp_path / "packed")
-    with pytest.raises(SchemaError, match="are lists: tags"):
-        PackedReader(wanted_columns(schema, need_label=True))
 
 
 def test_progress_is_told(source, tmp_path):
@@ -291,7 +283,7 @@ def marked(**changes):
     """A mark that fits its own checksum, whatever it says."""
     body = {"columns": ["a"], "source": "", "row_groups": [[4, 60, 9, "0" * 16, "0" * 16]]}
     body |= changes
-    return json.dumps({"version": 1, "checksum": layout_module._checksum_of(body), **body})
+    return json.dumps({"version": 1, "checksum": mark_module._checksum_of(body), **body})
 
 
 @pytest.fixture
