@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from distrain.jobs.states import JobState
@@ -17,7 +17,12 @@ def known_fields(record: type, document: Mapping[str, Any]) -> dict[str, Any]:
     >>> known_fields(Checkpoints, {"count": 2, "of_a_later_version": True})
     {'count': 2}
     """
-    return {f.name: document[f.name] for f in fields(record) if f.name in document}
+    return {name: document[name] for name in _names(record) if name in document}
+
+
+@cache
+def _names(record: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(record))
 
 
 @dataclass(frozen=True)
@@ -292,10 +297,14 @@ class JobView:
         values["checkpoints"] = Checkpoints(
             **known_fields(Checkpoints, values.get("checkpoints", {}))
         )
-        for name in values:
-            if name == "pids" or name.startswith("rank_"):
-                values[name] = tuple(values[name])
+        for name in _SEQUENCES & values.keys():
+            values[name] = tuple(values[name])
         return cls(**values)
+
+
+_SEQUENCES = {
+    name for name in JobView.__dataclass_fields__ if name == "pids" or name.startswith("rank_")
+}
 
 
 def record_from_json(values: Mapping[str, Any]) -> Record:

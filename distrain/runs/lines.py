@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Protocol
 
 from distrain.jobs import Record
@@ -18,7 +17,8 @@ class _RawFile(Protocol):
 
 def lines_of(records: Iterable[Record]) -> bytes:
     """Records as lines of JSON."""
-    return "".join(json.dumps(asdict(record)) + "\n" for record in records).encode()
+    # Not `asdict`: its copies took longer than the text.
+    return "".join(json.dumps(vars(record)) + "\n" for record in records).encode()
 
 
 def append(file: _RawFile, data: bytes) -> None:

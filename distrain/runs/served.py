@@ -97,6 +97,8 @@ class ServedRun:
                 view must be given again, or be told of as missed.
             InputError: The files that are there cannot be read.
         """
+        if self._has_all_of(view, mark):
+            return
         self._check(mark)
         fresh = None if view.missed else self._fresh(view)
         if fresh is None or not self._append(fresh, mark):
@@ -264,6 +266,14 @@ class ServedRun:
         self._end = _End.of(path, max(known, default=0), steps)
 
     # How it stands.
+
+    def _has_all_of(self, view: JobView, mark: ServiceMark) -> bool:
+        """Whether the files have all of a view, as when one rank of many has reported."""
+        if view.progress or view.missed or view.state.is_final:
+            return False
+        if mark != self._mark or self._end is None or self._status is None:
+            return False
+        return RunStatus.of(view, self._earlier(), self.first_attempt) == self._status
 
     def _begin_status(self, spec: JobSpec) -> None:
         """Write that the submission waits, with what earlier ones left; once."""

@@ -146,6 +146,20 @@ def test_an_older_generation_writes_nothing_more(tmp_path: Path) -> None:
     new.add(view_of([record(1, 35)]), SECOND)
 
 
+def test_a_view_without_news_touches_no_file_but_under_a_new_lease(tmp_path: Path) -> None:
+    run = served(tmp_path)
+    run.add(view_of(attempt_entries(1, 0, 20)), FIRST)
+    told = RunPaths(tmp_path).run
+    hidden = told.rename(tmp_path / "hidden")
+    run.add(view_of(()), FIRST)
+    for news in (view_of([record(1, 25)]), view_of((), num_checkpoints=3)):
+        with pytest.raises(OutputError, match="cannot be used"):
+            run.add(news, FIRST)
+    hidden.rename(told)
+    run.add(view_of(()), SECOND)
+    assert json.loads(told.read_text())["service"]["generation"] == 2
+
+
 def test_lines_of_somebody_who_was_late_are_mended(tmp_path: Path) -> None:
     """The old holder looked, was stopped, and wrote when the new one had taken over."""
     run = served(tmp_path)

@@ -40,7 +40,17 @@ class FakeJob:
     def is_final(self) -> bool:
         return self.state in _FINAL
 
-    def document(self, step: int) -> dict[str, Any]:
+    def _record(self, step: int) -> dict[str, Any]:
+        seconds = {"load": 0.01, "forward": 0.3, "backward": 0.5, "exchange": 0.1, "update": 0.09}
+        return {
+            "entry": "record", "split": "train", "epoch": 0, "step": step, "rows": 4096,
+            "rows_total": 4096 * step, "elapsed_s": float(step), "rows_per_s": 4096.0,
+            "loss": 0.46 + 0.1 / (1 + step), "normalised_entropy": 0.8, "auc": 0.78,
+            "auc_bound": 1e-4, "stall_pct": [0.4] * self.num_ranks, "seconds": seconds,
+            "lr": 1e-3, "attempt": self.attempt,
+        }  # fmt: skip
+
+    def document(self, step: int, *, with_record: bool = False) -> dict[str, Any]:
         state = self.state
         cancelled = "Cancelled" if state == "cancelled" else None
         view = {
@@ -54,7 +64,7 @@ class FakeJob:
             "reason": cancelled,
             "message": self.message or ("as asked" if cancelled else None),
             "why_pending": self.why_pending if state == "pending" else "",
-            "progress": [],
+            "progress": [self._record(step)] if with_record and state == "running" else [],
             "restarts": [],
         }
         return {
@@ -77,6 +87,7 @@ class FakeScheduler:
         job_s: How long a job runs, by `clock`; `None`: until it is ended.
         lose_answers: Orders are carried out, and their connections closed without an answer.
         gate: While it is not set, requests are read and not answered.
+        with_records: Jobs that run tell of a record of their present step, too.
     """
 
     num_workers: int = 8
@@ -91,6 +102,7 @@ class FakeScheduler:
     gate: threading.Event = field(default_factory=threading.Event)
     revision: int = 0
     port: int = 0
+    with_records: bool = False
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
@@ -216,7 +228,7 @@ class FakeScheduler:
             "more": more,
             "services": self.generations,
             "workers": {"total": total, "usable": total, "free": total - used, "gpus": 0},
-            "jobs": [job.document(self._step(job)) for job in told],
+            "jobs": [job.document(self._step(job), with_record=self.with_records) for job in told],
         }
 
     def _step(self, job: FakeJob) -> int:

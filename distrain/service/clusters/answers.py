@@ -66,6 +66,9 @@ class SeenJob:
         return self.view.next_record - len(self.view.progress) if self.view else 0
 
 
+_OF_JOBS = {f.name for f in fields(SeenJob)} - {"state", "view", "document", "attempt"}
+
+
 @dataclass(frozen=True)
 class WorkerCounts:
     """Workers of a cluster: all, those a rank may be given, those of them without one, GPUs."""
@@ -177,8 +180,7 @@ def job_from_json(document: Mapping[str, Any]) -> SeenJob:
         view: JobView | None = JobView.from_json(shown)
     except (AttributeError, KeyError, TypeError, ValueError):
         view = None
-    known = {f.name for f in fields(SeenJob)} - {"state", "view", "document", "attempt"}
-    values = {name: document[name] for name in known if document.get(name) is not None}
+    values = {name: document[name] for name in _OF_JOBS if document.get(name) is not None}
     for name in values.keys() & {"job_id", "run_dir", "service"}:
         _name(values, name, 4096)
     for name in values.keys() & {"first_attempt", "priority"}:

@@ -80,6 +80,7 @@ class Pass:
         growth: What keeps workers from coming that are asked for, in words.
         hold: Why no job is handed over for now; "": they are.
         wanted_workers: How many it should have then; `None` if that was not looked at.
+        rows: The jobs by id, as they are now.
         active: Whether something happened after which another pass should follow at once.
     """
 
@@ -98,6 +99,7 @@ class Pass:
     wanted_workers: int | None = None
     rows: dict[str, Job] = field(default_factory=dict)
     active: bool = False
+    _undone: list[str] = field(default_factory=list)
 
     def run(self) -> Steps:
         """The steps.
@@ -156,8 +158,11 @@ class Pass:
     def _take(self) -> Steps:
         """Write what was seen, and the ends of jobs."""
         changes: list[Change] = []
-        for job in self.rows.values():
-            for action in self._decide(job):
+        for job in list(self.rows.values()):
+            actions = self._decide(job)
+            if actions:
+                self._undone.append(job.id)
+            for action in actions:
                 if isinstance(action, Take):
                     changes.append(Change(job, action.columns))
                     continue
@@ -169,8 +174,12 @@ class Pass:
             yield from self._commit(*changes[first : first + _ROWS])
 
     def _command(self) -> Generator[Effect, Any, bool]:
-        """Send what running jobs need; whether the scheduler answered to all."""
-        for job in list(self.rows.values()):
+        """Send what running jobs need; whether the scheduler answered to all.
+
+        Of a job for which there was nothing to do when all was decided, there still is nothing.
+        """
+        for job_id in self._undone:
+            job = self.rows[job_id]
             for action in self._decide(job):
                 answer: object = None
                 if isinstance(action, Cancel):

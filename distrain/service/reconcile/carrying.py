@@ -44,6 +44,7 @@ class Carrier:
         self._leases, self._recorder = leases, recorder
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
+        self._known: dict[str, Job] = {}  # as they were read last; nothing else is kept here
 
     def do(self, effect: wanted.Effect) -> Any:
         """Carry one out.
@@ -54,7 +55,7 @@ class Carrier:
         """
         match effect:
             case wanted.ReadJobs():
-                return self._store.alive(self._cluster)
+                return self._read()
             case wanted.FindJob(job_id):
                 return self._store.job(job_id)
             case wanted.Poll(epoch, since):
@@ -92,6 +93,11 @@ class Carrier:
                 for job in ended
             ]
         )
+
+    def _read(self) -> list[Job]:
+        jobs = self._store.alive(self._cluster, self._known)
+        self._known = {job.id: job for job in jobs}
+        return jobs
 
     def _generation(self) -> int:
         return self._leases.must_hold(self.lease_name).generation

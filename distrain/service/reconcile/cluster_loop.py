@@ -34,7 +34,7 @@ class ClusterLoop:
 
     Attributes:
         wake: Set to have the next pass made at once.
-        pass_s: How long the last pass took.
+        pass_s: How long the longest pass took since the cluster was told of last.
         num_jobs: Of the cluster, that have not ended; 0 without its lease.
     """
 
@@ -84,8 +84,9 @@ class ClusterLoop:
             except Exception:  # a mistake in one cluster's loop ends no other
                 log.exception("cluster %s: the pass was given up", self.name)
                 self._memory = Memory(self.name)
-            self.pass_s = time.monotonic() - began_s
-            self.wake.wait(AGAIN_S if again else max(AGAIN_S, EVERY_S - self.pass_s))
+            took_s = time.monotonic() - began_s
+            self.pass_s = max(self.pass_s, took_s)
+            self.wake.wait(AGAIN_S if again else max(AGAIN_S, EVERY_S - took_s))
         self._contact.close()
 
     def turn(self) -> bool:
@@ -196,4 +197,4 @@ class ClusterLoop:
         lease = self._leases.must_hold(f"cluster:{self.name}")
         heard_s = now_s if memory.answers else None
         self._store.put_cluster(lease, state, heard_s)
-        self._told, self._told_s = state, now_s
+        self._told, self._told_s, self.pass_s = state, now_s, 0.0

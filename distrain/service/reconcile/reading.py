@@ -25,6 +25,8 @@ def storable(text: str, most: int = MOST_CHARACTERS) -> str:
     >>> storable("a\0b\udcff"), storable("abcdef", 4)
     ('a\\0b?', 'abc…')
     """
+    if len(text) <= most and text.isascii() and "\0" not in text:
+        return text
     plain = text.replace("\0", "\\0").encode(errors="replace").decode()
     return plain if len(plain) <= most else plain[: most - 1] + "…"
 
@@ -61,12 +63,18 @@ def _storable(text: object, most: int = MOST_CHARACTERS) -> str | None:
 
 
 def _progress(job: SeenJob) -> dict[str, Any]:
-    figures: dict[str, Any] = {name: getattr(job, name) for name in _FIGURES}
+    figures: dict[str, Any] = {}
+    for name in _FIGURES:
+        value = getattr(job, name)
+        if value is not None:  # that they are numbers was seen when they were read
+            figures[name] = value
     if job.view is not None:
-        figures["num_steps"] = job.view.num_steps
+        if job.view.num_steps is not None:
+            figures["num_steps"] = job.view.num_steps
         figures["restarts"] = len(job.view.restarts)
-        figures["checkpoints"] = job.view.checkpoints.count
-    return {name: value for name, value in figures.items() if is_figure(value)}
+        if is_figure(job.view.checkpoints.count):
+            figures["checkpoints"] = job.view.checkpoints.count
+    return figures
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:

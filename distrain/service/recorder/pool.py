@@ -22,7 +22,9 @@ HUNG_S = 5.0
 class Pool:
     """Daemon threads, started as they are needed: one that hangs does not keep its process alive.
 
-    Work is begun in the order in which it is due; it must not raise.
+    Work is begun in the order in which it is due; it must not raise. Of work that comes at once,
+    only the first wakes a thread, and each thread that takes some wakes the next before it begins:
+    so few are woken for much short work, and one that hangs keeps none from it.
     """
 
     def __init__(self, name: str):
@@ -32,6 +34,8 @@ class Pool:
         self._numbers = count()
         self._begun_s: dict[int, float] = {}  # by thread, when it began what it does
         self._threads = 0
+        self._idle = 0
+        self._called = False  # whether a thread was woken or started that has not come yet
         self._closed = False
 
     def put(self, work: Callable[[], None], delay_s: float = 0.0) -> None:
@@ -40,8 +44,7 @@ class Pool:
             if self._closed:
                 return
             heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._numbers), work))
-            self._grow()
-            self._changed.notify()
+            self._wake_one()
 
     def call(self, work: Callable[[], Any], within_s: float, what: str) -> Any:
         """Have something done and wait for its result, or for what it raises.
@@ -73,7 +76,7 @@ class Pool:
         return results[0]
 
     def close(self, within_s: float) -> bool:
-        """Take no more work, finish what is due now, and say whether that was in time."""
+        """Take no more work, do now what is due later, too, and say whether that was in time."""
         ends_s = time.monotonic() + within_s
         with self._changed:
             self._closed = True
@@ -82,13 +85,19 @@ class Pool:
                 self._changed.wait(left_s)
             return not self._threads
 
-    def _grow(self) -> None:
+    def _wake_one(self) -> None:
+        if self._called:
+            return
+        if self._idle:
+            self._called = True
+            self._changed.notify()
+            return
         now_s = time.monotonic()
         hung = sum(now_s - begun_s > HUNG_S for begun_s in self._begun_s.values())
-        busy = len(self._begun_s)
-        if busy + len(self._due) > self._threads and self._threads < min(WIDTH + hung, MOST):
-            self._threads += 1
+        if self._threads < min(WIDTH + hung, MOST):
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            self._threads += 1
+            self._called = True
 
     def _run(self) -> None:
         me = threading.get_ident()
@@ -100,12 +109,19 @@ class Pool:
 
     def _next(self, me: int) -> Callable[[], None] | None:
         with self._changed:
-            self._begun_s.pop(me, None)
+            if self._begun_s.pop(me, None) is None:
+                self._called = False  # it has just been started
             while True:
                 now_s = time.monotonic()
-                if self._due and self._due[0][0] <= now_s:
+                if self._due and (self._closed or self._due[0][0] <= now_s):
                     self._begun_s[me] = now_s
-                    return heapq.heappop(self._due)[2]
+                    work = heapq.heappop(self._due)[2]
+                    if self._due:
+                        self._wake_one()
+                    return work
                 if self._closed:
                     return None
+                self._idle += 1
                 self._changed.wait(self._due[0][0] - now_s if self._due else None)
+                self._idle -= 1
+                self._called = False

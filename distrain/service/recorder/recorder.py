@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from distrain.errors import DistrainError, OutputError
 from distrain.jobs import JobView
 from distrain.runs import NotOurs, ServedRun, ServiceMark, StoredRun
 from distrain.service.recorder.copies import Copies
-from distrain.service.recorder.mailbox import joined
 from distrain.service.recorder.pictures import Pictures
 from distrain.service.recorder.places import check_place_of, make_folder
 from distrain.service.recorder.pool import Pool
+from distrain.service.recorder.run_state import RunState, pause_s
 from distrain.service.settings import Settings
 from distrain.service.values import Job
 from distrain.spec import parse_spec
@@ -28,9 +28,6 @@ ANSWER_S = 10.0
 
 CLOSE_S = 5.0
 """How long `close` waits for what is being written."""
-
-STORE_PAUSE_S = 1.0
-"""How long views of a job are collected before an object store is asked to take them."""
 
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -63,7 +60,7 @@ class Recorder:
         self._service = service
         self._lock = threading.Lock()
         self._pools: dict[str, Pool] = {}
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, RunState] = {}
         self._pictures = Pictures()
         self._copies = Copies(settings.data_dir)
         self._closed = False
@@ -162,7 +159,7 @@ class Recorder:
         found = int(self._pool(job.cluster).call(look, within_s, job.run_dir))
         with self._lock:
             run = self._runs.get(job.id)
-            waits = run.waiting if run is not None else None
+            waits = run.waiting.last if run is not None else None
         return max(found, waits.attempt if waits is not None else 0)
 
     def problem(self, job_id: str) -> str | None:
@@ -175,7 +172,7 @@ class Recorder:
         """Whether something of a job is not written yet."""
         with self._lock:
             run = self._runs.get(job_id)
-        return run is not None and (run.scheduled or run.waiting is not None)
+        return run is not None and (run.scheduled or bool(run.waiting))
 
     def release(self, job_id: str) -> None:
         """Forget a job: its files stay, and what waits to be written is written."""
@@ -199,7 +196,7 @@ class Recorder:
 
     # Inside.
 
-    def _run_of(self, job: Job) -> "_Run":
+    def _run_of(self, job: Job) -> RunState:
         with self._lock:
             run = self._runs.get(job.id)
             if run is None:
@@ -207,9 +204,9 @@ class Recorder:
             run.released = False
             return run
 
-    def _new_run(self, job: Job) -> "_Run":
+    def _new_run(self, job: Job) -> RunState:
         """Make one; with the lock held."""
-        run = self._runs[job.id] = _Run(job.id, job.run_dir, job.cluster, job.first_attempt)
+        run = self._runs[job.id] = RunState(job.id, job.run_dir, job.cluster, job.first_attempt)
         return run
 
     def _served(self, place: str, job_id: str, first_attempt: int) -> ServedRun | StoredRun:
@@ -249,27 +246,33 @@ class Recorder:
             if self._closed or job.id in self._runs:  # it is being finished, or has been resumed
                 return False
             run = self._new_run(job)
-            run.waiting, run.first_attempt, run.scheduled = view, first_attempt, True
-        self._pool(run.cluster).put(partial(self._write, run), 0.0)
+            run.waiting.add(view)
+            run.first_attempt = first_attempt
+            turn = run.schedule()
+        self._pool(run.cluster).put(partial(self._write, run, turn))
         return True
 
-    def _put(self, run: "_Run", view: JobView, first_attempt: int) -> None:
+    def _put(self, run: RunState, view: JobView, first_attempt: int) -> None:
         pool = self._pool(run.cluster)
         with self._lock:
             if self._closed:
                 return
-            run.waiting = joined(run.waiting, view)
+            run.waiting.add(view)
             run.first_attempt = first_attempt
-            if run.scheduled:
+            is_last = view.state.is_final
+            if run.scheduled and not (is_last and run.pauses):
                 return
-            run.scheduled = True
-        waits_s = STORE_PAUSE_S if is_remote(run.place) and not view.state.is_final else 0.0
-        pool.put(lambda: self._write(run), waits_s)
+            waits_s = 0.0 if is_last else pause_s(len(self._runs), is_remote(run.place))
+            turn = run.schedule(pauses=waits_s > 0)
+        pool.put(partial(self._write, run, turn), waits_s)
 
-    def _write(self, run: "_Run") -> None:
-        """Write what waits of a run; in a pool's thread."""
+    def _write(self, run: RunState, turn: int) -> None:
+        """Write what waits of a run, if that was not done before its turn; in a pool's thread."""
         with self._lock:
-            view, run.waiting = run.waiting, None
+            if turn != run.turn:
+                return
+            run.pauses = False
+            view = run.waiting.take()
         error: DistrainError | None = None
         written = view is None
         if view is not None:
@@ -284,7 +287,7 @@ class Recorder:
                 error = OutputError(f"{type(caught).__name__}: {caught}")
         self._after(run, view if not written else None, error)
 
-    def _write_view(self, run: "_Run", view: JobView) -> bool:
+    def _write_view(self, run: RunState, view: JobView) -> bool:
         """Write a view; `False` if the lease is not held."""
         generation = self._generation(run.cluster)
         if generation is None:
@@ -294,20 +297,20 @@ class Recorder:
             self._record(run, run.serve(run.first_attempt, self._served), view, mark)
         return True
 
-    def _write_waiting(self, run: "_Run", mark: ServiceMark) -> None:
+    def _write_waiting(self, run: RunState, mark: ServiceMark) -> None:
         """Write what waits of an earlier submission, before another begins."""
         with self._lock:
-            view, run.waiting = run.waiting, None
+            view = run.waiting.take()
         if view is not None and run.served is not None:
             try:
                 self._record(run, run.served, view, mark)
             except BaseException:
                 with self._lock:
-                    run.waiting = view if run.waiting is None else joined(view, run.waiting)
+                    run.waiting.put_back(view)
                 raise
 
     def _record(
-        self, run: "_Run", served: ServedRun | StoredRun, view: JobView, mark: ServiceMark
+        self, run: RunState, served: ServedRun | StoredRun, view: JobView, mark: ServiceMark
     ) -> None:
         if not view.state.is_final:
             # One that waited while another process had the lease, and finished the run, is late.
@@ -324,7 +327,7 @@ class Recorder:
         if not served.has_report():
             self._pictures.draw(run.place)
 
-    def _after(self, run: "_Run", unwritten: JobView | None, error: DistrainError | None) -> None:
+    def _after(self, run: RunState, unwritten: JobView | None, error: DistrainError | None) -> None:
         """Note how it went, and have what waits written: now, or after a while."""
         delay_s = 0.0
         if error is not None and str(error) != run.problem:
@@ -334,41 +337,12 @@ class Recorder:
             if unwritten is not None:
                 delay_s = _RETRY_S[min(run.failures, len(_RETRY_S) - 1)]
                 run.failures += 1
-                later = run.waiting
-                run.waiting = unwritten if later is None else joined(unwritten, later)
+                run.waiting.put_back(unwritten)
             else:
                 run.failures = 0
-            run.scheduled = run.waiting is not None
-            if run.released and not run.scheduled:
+            is_more = run.scheduled = bool(run.waiting)
+            turn = run.schedule() if is_more else run.turn
+            if run.released and not is_more:
                 self._runs.pop(run.job_id, None)
-        if run.scheduled:
-            self._pool(run.cluster).put(lambda: self._write(run), delay_s)
-
-
-@dataclass
-class _Run:
-    """What is known of a run in this process."""
-
-    job_id: str
-    place: str
-    cluster: str
-    first_attempt: int = 1  # of the view that waits
-    served: ServedRun | StoredRun | None = None  # `None`: nothing was written yet
-    writing: threading.Lock = field(default_factory=threading.Lock)
-    waiting: JobView | None = None
-    scheduled: bool = False
-    failures: int = 0
-    problem: str | None = None
-    finished: int | None = None  # the first attempt of the submission whose summary is written
-    released: bool = False
-
-    def serve(
-        self, first_attempt: int, served: Callable[[str, str, int], ServedRun | StoredRun]
-    ) -> ServedRun | StoredRun:
-        """Who writes about the submission with this first attempt from now on."""
-        if self.served is None or self.served.first_attempt != first_attempt:
-            if self.served is not None:
-                self.served.forget()
-                self.finished = None
-            self.served = served(self.place, self.job_id, first_attempt)
-        return self.served
+        if is_more:
+            self._pool(run.cluster).put(partial(self._write, run, turn), delay_s)

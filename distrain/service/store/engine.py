@@ -70,7 +70,7 @@ class Database:
         self.reads = (
             _postgres(url, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
             if self.is_postgres
-            else self.engine.execution_options(isolation_level="AUTOCOMMIT")
+            else self.engine  # which begins no transaction by itself: see `_set_up`
         )
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
@@ -120,6 +120,13 @@ class Database:
         if not self.is_postgres:
             return time.time()
         return float(connection.execute(select(self.now())).scalar_one())
+
+    def clock_s(self) -> float:
+        """Its clock, asked by itself."""
+        if not self.is_postgres:
+            return time.time()
+        with self.read() as connection:
+            return self.now_s(connection)
 
     def close(self) -> None:
         """Close its connections."""

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, or_, select, update
+from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql.dml import ReturningUpdate
@@ -63,15 +63,33 @@ class Recording:
 
     db: Database
 
-    def alive(self, cluster: str) -> list[Job]:
-        """The jobs of a cluster that have not ended, in the order in which they came."""
-        statement = (
-            select(_jobs)
-            .where(_jobs.c.cluster == cluster, _jobs.c.finished_at_s.is_(None))
-            .order_by(_jobs.c.seq)
-        )
+    def alive(self, cluster: str, known: Mapping[str, Job] | None = None) -> list[Job]:
+        """The jobs of a cluster that have not ended, in the order in which they came.
+
+        Args:
+            cluster: Its name.
+            known: By id, jobs as they were read before: those whose revision is still the same are
+                not read again.
+        """
         with self.db.read() as connection:
-            return [rows.job_of(row) for row in connection.execute(statement)]
+            if not known:
+                return [
+                    rows.job_of(row)
+                    for row in connection.execute(_alive(_jobs), {"_cluster": cluster})
+                ]
+            found = connection.execute(_alive(_jobs.c.id, _jobs.c.rev), {"_cluster": cluster}).all()
+            jobs = {
+                job_id: known[job_id]
+                for job_id, rev in found
+                if job_id in known and known[job_id].rev == rev
+            }
+            changed = [job_id for job_id, _ in found if job_id not in jobs]
+            for first in range(0, len(changed), _IDS_AT_ONCE):
+                some = connection.execute(
+                    _ALIVE_AMONG, {"_ids": changed[first : first + _IDS_AT_ONCE]}
+                )
+                jobs |= {row.id: rows.job_of(row) for row in some}
+        return [jobs[job_id] for job_id, _ in found if job_id in jobs]
 
     queue = alive
 
@@ -101,29 +119,6 @@ class Recording:
             return skipped
 
         return self.db.together(write)
-
-    def seen(self, lease: Lease, job_ids: Iterable[str], at_s: float) -> None:
-        """Note when the scheduler was last heard about jobs; that makes no revision and no event.
-
-        Raises:
-            LeaseLost: Another has the lease.
-        """
-        ids = sorted(job_ids)
-
-        def note(connection: Connection) -> None:
-            must_hold(connection, lease)
-            for first in range(0, len(ids), _IDS_AT_ONCE):
-                connection.execute(
-                    update(_jobs)
-                    .where(
-                        _jobs.c.id.in_(ids[first : first + _IDS_AT_ONCE]),
-                        _jobs.c.cluster == _cluster(lease),
-                        _jobs.c.finished_at_s.is_(None),
-                    )
-                    .values(observed_at_s=at_s, generation=lease.generation)
-                )
-
-        self.db.together(note)
 
     def marks(self) -> dict[str, tuple[int, int]]:
         """By cluster, numbers that differ once a job is submitted, resumed, changed or cancelled.
@@ -185,6 +180,20 @@ class Recording:
             connection.execute(
                 statement.on_conflict_do_update(index_elements=["job_id", "attempt"], set_=values)
             )
+
+
+@lru_cache(maxsize=4)
+def _alive(*columns: Any) -> Select[Any]:
+    return (
+        select(*columns)
+        .where(_jobs.c.cluster == bindparam("_cluster"), _jobs.c.finished_at_s.is_(None))
+        .order_by(_jobs.c.seq)
+    )
+
+
+_ALIVE_AMONG = select(_jobs).where(
+    _jobs.c.id.in_(bindparam("_ids", expanding=True)), _jobs.c.finished_at_s.is_(None)
+)
 
 
 def _cluster(lease: Lease) -> str:

@@ -133,8 +133,7 @@ class Store(
 
     def now_s(self) -> float:
         """The database's clock, in unix seconds."""
-        with self.db.read() as connection:
-            return self.db.now_s(connection)
+        return self.db.clock_s()
 
 
 def open_store(settings: Settings, *, single: bool = True) -> Store:

@@ -257,7 +257,7 @@ def test_what_waits_is_bounded_and_what_was_left_out_is_made_again(config: Setti
         recorder.take(job, view_of([AttemptStarted(1, 0, 2)]))
         for step in range(5, 50_000, 5):
             recorder.take(job, view_of([record(1, step)]))
-        waiting = recorder._runs[job.id].waiting
+        waiting = recorder._runs[job.id].waiting.take()
         assert waiting is not None
         assert len(waiting.progress) <= 2000
         assert waiting.missed > 7000
@@ -296,6 +296,25 @@ def test_folders_have_the_permissions_of_the_run_root(config: Settings) -> None:
         os.umask(umask)
     for folder in (Path(job.run_dir), Path(job.run_dir).parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o2770
+
+
+def test_views_of_many_jobs_are_collected_and_the_last_one_is_written_at_once(
+    config: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.service.recorder.run_state.WRITES_PER_S", 1e-3)
+    monkeypatch.setattr("distrain.service.recorder.run_state.MOST_PAUSE_S", 600.0)
+    job = job_in(config)
+    with recording(config) as recorder:
+        recorder.begin(job, SPEC, 1)
+        recorder.take(job, view_of([AttemptStarted(1, 0, 2), record(1, 5)]))
+        recorder.take(job, view_of([record(1, 10)]))
+        assert recorder.waits(job.id)
+        assert read_records(RunPaths(Path(job.run_dir))) == []
+        end = view_of([record(1, 15)], JobState.SUCCEEDED)
+        recorder.finish(job, end)
+        until(lambda: not recorder.waits(job.id))
+        assert recorder.finish(job, end)
+    assert [one.step for one in read_records(RunPaths(Path(job.run_dir)))] == [5, 10, 15]
 
 
 def test_a_resumed_job_goes_on_in_its_directory(config: Settings) -> None:

@@ -33,7 +33,6 @@ def test_jobs_of_another_cluster_are_not_this_leases(store, lease):
     job = submitted(store, cluster="other")
     change = JobChange(job.id, 1, {"state": "running"})
     assert store.record(lease, [change]) == [change]
-    store.seen(lease, [job.id], 7.0)
     assert store.job(job.id) == job
 
 
@@ -61,12 +60,18 @@ def test_an_end_has_a_time_and_leaves_those_that_are_alive(store, lease):
     assert store.attempts(ended.id) == again
 
 
-def test_being_seen_is_no_change(store, lease):
-    job = submitted(store)
-    store.seen(lease, [job.id], 7.0)
-    assert store.job(job.id).observed_at_s == 7.0
-    assert store.job(job.id).rev == job.rev
-    assert store.publish(store.take_lease("publisher", "one")) == 1  # the submission alone
+def test_jobs_that_have_not_changed_are_not_read_again(store, lease):
+    first, second, third = (submitted(store) for _ in range(3))
+    known = {job.id: job for job in store.alive("gpu")}
+    store.record(lease, [JobChange(second.id, 1, {"state": "running"})])
+    final = {"phase": Phase.FINAL, "state": "failed", "reason": "DataError"}
+    store.record(lease, [JobChange(third.id, 1, final)])
+    new = submitted(store)
+    found = store.alive("gpu", known)
+    assert found == store.alive("gpu")
+    assert [job.id for job in found] == [first.id, second.id, new.id]
+    assert found[0] is known[first.id]
+    assert found[1].state == "running"
 
 
 def test_a_cluster_keeps_when_it_was_heard(store, lease):

@@ -53,7 +53,6 @@ def test_an_old_owner_writes_nothing(store, second):
     writes = [
         lambda: store.renew(old),
         lambda: store.record(old, [change]),
-        lambda: store.seen(old, [job.id], 1.0),
         lambda: store.put_cluster(old, {"state": "up"}, 1.0),
     ]
     for write in writes:

@@ -1,0 +1,67 @@
+"""What a recorder knows of one run, and how long it collects views before it writes them."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from distrain.runs import ServedRun, StoredRun
+from distrain.service.recorder.mailbox import Mailbox
+
+STORE_PAUSE_S = 1.0
+"""How long views of a job are collected before an object store is asked to take them."""
+
+WRITES_PER_S = 300.0
+MOST_PAUSE_S = 4.0
+"""So many runs are written a second at most, if none waits for longer than this; few: at once."""
+
+
+def pause_s(num_runs: int, remote: bool) -> float:
+    """How long views of a job are collected, in seconds, before they are written.
+
+    Args:
+        num_runs: How many jobs this process records.
+        remote: Whether it is an object store that is written.
+
+    >>> pause_s(100, remote=False), pause_s(600, remote=False), pause_s(5, remote=True)
+    (0.0, 2.0, 1.0)
+    """
+    shared_s = num_runs / WRITES_PER_S
+    enough_s = min(shared_s, MOST_PAUSE_S) if shared_s >= 1.0 else 0.0
+    return max(enough_s, STORE_PAUSE_S if remote else 0.0)
+
+
+@dataclass
+class RunState:
+    """What is known of a run in this process."""
+
+    job_id: str
+    place: str
+    cluster: str
+    first_attempt: int = 1  # of the view that waits
+    served: ServedRun | StoredRun | None = None  # `None`: nothing was written yet
+    writing: threading.Lock = field(default_factory=threading.Lock)
+    waiting: Mailbox = field(default_factory=Mailbox)
+    scheduled: bool = False
+    pauses: bool = False  # whether what is scheduled waits for more views
+    turn: int = 0  # of what was scheduled last; what has another number does nothing
+    failures: int = 0
+    problem: str | None = None
+    finished: int | None = None  # the first attempt of the submission whose summary is written
+    released: bool = False
+
+    def serve(
+        self, first_attempt: int, served: Callable[[str, str, int], ServedRun | StoredRun]
+    ) -> ServedRun | StoredRun:
+        """Who writes about the submission with this first attempt from now on."""
+        if self.served is None or self.served.first_attempt != first_attempt:
+            if self.served is not None:
+                self.served.forget()
+                self.finished = None
+            self.served = served(self.place, self.job_id, first_attempt)
+        return self.served
+
+    def schedule(self, *, pauses: bool = False) -> int:
+        """Note that its views are about to be written; the turn."""
+        self.scheduled, self.pauses = True, pauses
+        self.turn += 1
+        return self.turn
