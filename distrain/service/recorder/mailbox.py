@@ -3,8 +3,7 @@
 from collections import deque
 from dataclasses import replace
 
-from distrain.jobs import JobView
-from distrain.jobs.view import Entry
+from distrain.jobs import Entry, JobView
 
 LIMIT_ENTRIES = 2000
 """Entries that wait at most. More are counted as missed: the ranks' kept reports have them."""

@@ -242,3 +242,4 @@ def test_lists_filter_by_what_is_shown(world: World):
     assert ids("state=queued") == []
     assert ids("created_after=2020-01-01T00:00:00Z&cluster=gpu&text=CLICKS") == [job["id"]]
     assert ids("created_after=2199-01-01T00:00:00Z") == []
+    assert ids("created_after=0001-01-01T00:00:00") == [job["id"]]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -55,7 +55,9 @@ def list_jobs(
     tag: Annotated[
         list[str] | None, Query(max_length=8, description="`KEY=VALUE`; several: all of them.")
     ] = None,
-    created_after: Annotated[datetime | None, Query(description="RFC 3339.")] = None,
+    created_after: Annotated[
+        datetime | None, Query(description="RFC 3339; UTC if it names no offset.")
+    ] = None,
     text: Annotated[str, Query(max_length=128, description="Part of the name or the id.")] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
@@ -64,14 +66,13 @@ def list_jobs(
 ) -> Response:
     """List the jobs that the caller may see, newest first. There are no totals: they would cost."""
     require(caller, Action.SEE_JOB)
-    after_s = created_after.timestamp() if created_after else None
     wanted = JobFilter(
         project=project,
         owner=owner,
         states=_states(state or ()),
         cluster=cluster,
         tags=tuple(_tag(text) for text in tag or ()),
-        created_after_s=after_s,
+        created_after_s=None if created_after is None else _unix_s(created_after),
         text=text,
         visible=visible(caller),
     )
@@ -93,6 +94,11 @@ def _page(
         next_cursor=cursor(page[-1].seq, filters) if len(found) > limit else None,
     )
     return as_json(document)
+
+
+def _unix_s(moment: datetime) -> float:
+    """Unix seconds; never by this machine's time zone, which knows no year 1 either."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _states(asked: Sequence[str]) -> tuple[str, ...]:
