@@ -5,8 +5,10 @@ is signed and names its user, so that any API process can answer, and nobody els
 """
 
 import json
-from collections.abc import Mapping
-from contextlib import closing
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 from distrain.errors import ClusterError
@@ -18,6 +20,11 @@ from distrain.service.clusters import Refused, SchedulerClient, Unreachable, mak
 from distrain.service.values import Principal
 
 _PURPOSE = "preflight"
+_MOST_OF_CLUSTER, _MOST = 4, 16
+"""Threads of this process that may wait for schedulers: one that hangs leaves the rest of them."""
+
+_waiting: Counter[str] = Counter()
+_lock = threading.Lock()
 
 
 def start_preflight(
@@ -29,7 +36,7 @@ def start_preflight(
         Problem: `unavailable`: the cluster does not answer now, or has too many checks to make.
     """
     try:
-        with closing(_client(service, cluster)) as client:
+        with _client(service, cluster) as client:
             number = client.preflight(spec)
     except Refused as error:
         raise _unavailable(cluster, error.message) from error
@@ -50,7 +57,7 @@ def preflight(service: Parts, caller: Principal, preflight_id: str) -> Preflight
     if user != caller.user or cluster not in service.settings.clusters:
         raise not_found("check of that id")
     try:
-        with closing(_client(service, cluster)) as client:
+        with _client(service, cluster) as client:
             seen = client.preflight_result(number)
     except Refused as error:
         raise not_found("check of that id") from error
@@ -64,13 +71,30 @@ def preflight(service: Parts, caller: Principal, preflight_id: str) -> Preflight
     )
 
 
-def _client(service: Parts, cluster: str) -> SchedulerClient:
-    launcher = make_launcher(cluster, service.settings, service.store.service_id)
-    found = launcher.find()
-    if found is None:
-        raise _unavailable(cluster, "it does not run")
-    profile = service.settings.clusters[cluster]
-    return SchedulerClient(found.url, found.token, profile.tls, service=service.store.service_id)
+@contextmanager
+def _client(service: Parts, cluster: str) -> Iterator[SchedulerClient]:
+    with _turn(cluster):
+        launcher = make_launcher(cluster, service.settings, service.store.service_id)
+        found = launcher.find()
+        if found is None:
+            raise _unavailable(cluster, "it does not run")
+        tls, service_id = service.settings.clusters[cluster].tls, service.store.service_id
+        with closing(SchedulerClient(found.url, found.token, tls, service=service_id)) as client:
+            yield client
+
+
+@contextmanager
+def _turn(cluster: str) -> Iterator[None]:
+    """Be one of the few that ask a scheduler; who comes too many does not wait."""
+    with _lock:
+        if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
+            raise _unavailable(cluster, "others are asking it already")
+        _waiting[cluster] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _waiting[cluster] -= 1
 
 
 def _unavailable(cluster: str, why: str) -> Problem:

@@ -20,6 +20,7 @@ from distrain.service.access import (
     judge,
     max_priority,
     pointer,
+    role_allows,
     tag_mistakes,
     with_settings,
 )
@@ -57,6 +58,14 @@ def make_key(request: Request, caller: Principal, key: str | None, body: BaseMod
     asked = [request.url.path, body.model_dump(mode="json", exclude_unset=True)]
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
     return Key(caller.user, key, hashlib.sha256(text.encode()).hexdigest())
+
+
+def made_before(service: Parts, caller: Principal, key: Key) -> Job | None:
+    """The job that the same request made before; `None` also if its caller may not see it now."""
+    job = service.store.find_key(key)
+    if job is None or not role_allows(caller, Action.SEE_JOB, job.project, job.owner):
+        return None
+    return job
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from api_world import SPEC, World
 
 from distrain.service.decide import STATES
 from distrain.service.store import KeyInFlight
-from distrain.service.values import Quota
+from distrain.service.values import Quota, Role
 
 
 def code_of(answer):
@@ -67,6 +67,21 @@ def test_a_key_answers_as_it_was_then_whatever_holds_now(world: World):
         assert code_of(submit(world, worse)) == (422, "bad_spec")
     finally:
         world.store.put_project("ads", Quota(max_queued_per_user=None, max_priority=10))
+
+
+def test_a_key_shows_no_job_to_who_left_its_project(world: World):
+    body, key, again = {"spec": SPEC, "project": "ads"}, world.key(), world.key()
+    job = submit(world, body, "bob", key).json()
+    clone = f"/v1/jobs/{job['id']}/clone"
+    assert world.ask("bob", "POST", clone, {}, Idempotency_Key=again).status_code == 201
+    world.store.remove_member("ads", "bob")
+    try:
+        assert code_of(submit(world, body, "bob", key)) == (404, "not_found")
+        answer = world.ask("bob", "POST", clone, {}, Idempotency_Key=again)
+        assert code_of(answer) == (404, "not_found")
+    finally:
+        world.store.set_member("ads", "bob", Role.SUBMITTER)
+    assert submit(world, body, "bob", key).status_code == 200
 
 
 def test_a_request_without_a_key_is_refused(world: World):

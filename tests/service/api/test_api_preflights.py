@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -16,10 +17,14 @@ class Scheduler(BaseHTTPRequestHandler):
     """Answers as a gateway does; the token is its only guard."""
 
     specs: ClassVar[list[dict[str, Any]]] = []
+    arrived: ClassVar[threading.Semaphore] = threading.Semaphore(0)
+    gate: ClassVar[threading.Event] = threading.Event()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.specs.append(json.loads(body)["spec"])
+        self.arrived.release()
+        self.gate.wait(4)  # longer, and the service gives up
         self._answer(202, {"id": "7"})
 
     def do_GET(self) -> None:
@@ -43,6 +48,7 @@ class Scheduler(BaseHTTPRequestHandler):
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("checked")
     (folder / "token").write_text("secret\n")
+    Scheduler.gate.set()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Scheduler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -88,3 +94,21 @@ def test_a_spec_with_mistakes_is_not_sent_and_a_silent_cluster_is_503(checked: W
     silent = validate(checked, "away")
     assert (silent.status_code, silent.json()["code"]) == (503, "unavailable")
     assert "Retry-After" in silent.headers
+
+
+def test_a_scheduler_that_hangs_takes_few_threads(checked: World):
+    while Scheduler.arrived.acquire(blocking=False):
+        pass
+    Scheduler.gate.clear()
+    with ThreadPoolExecutor(4) as threads:
+        held = [threads.submit(validate, checked, "gpu") for _ in range(4)]
+        for _ in held:
+            assert Scheduler.arrived.acquire(timeout=60)
+        more = validate(checked, "gpu")
+        other = validate(checked, "away")
+        Scheduler.gate.set()
+    assert (more.status_code, more.json()["code"]) == (503, "unavailable")
+    assert "others are asking" in more.json()["detail"]
+    assert "does not answer" in other.json()["detail"]
+    assert {answer.result().status_code for answer in held} <= {202, 503}
+    assert validate(checked, "gpu").status_code == 202

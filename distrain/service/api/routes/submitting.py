@@ -40,6 +40,7 @@ from distrain.service.api.submission import (
     check_resumable,
     choose_cluster,
     judge_for,
+    made_before,
     make_key,
     new_job,
     quota_for,
@@ -85,7 +86,7 @@ def submit(
         checked = check(service, caller, wanted)
     except Problem:
         # What was good when the key came first is answered as it was then.
-        job, is_new = service.store.find_key(taken), False
+        job, is_new = made_before(service, caller, taken), False
         if job is None:
             raise
     else:
@@ -112,7 +113,7 @@ def clone(
     """Submit a new job with another one's spec, tags and priority, some of it set anew."""
     require(caller, Action.SUBMIT)
     taken = make_key(request, caller, key, body)
-    job, is_new = service.store.find_key(taken), False
+    job, is_new = made_before(service, caller, taken), False
     if job is None:
         parent = seen_job(service.store, caller, job_id)
         set_anew = body.set.get("queue.priority") is not None
@@ -151,7 +152,7 @@ def resume(
     """
     require(caller, Action.CHANGE_JOB)
     taken = make_key(request, caller, key, body)
-    job, is_new = service.store.find_key(taken), False
+    job, is_new = made_before(service, caller, taken), False
     if job is None:
         before = seen_job(service.store, caller, job_id)
         allow(caller, Action.CHANGE_JOB, before.project, before.owner)
