@@ -87,7 +87,7 @@ class Whole:
             self.routed.close()
         batches = batches_of(self.setup, self.rows, self.rank, batch_rows)
         around = Around(batches)
-        self.routed = routed_batches(self.spec, around, self.model, self.device)
+        self.routed = routed_batches(self.spec, around, self.train, self.device)
         self.global_rows = batch_rows * self.setup.ranks
         return len(batches)
 

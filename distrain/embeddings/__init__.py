@@ -17,6 +17,7 @@ from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.embeddings.columns import Combiner, TableColumn, first_of_tables
 from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.host_memory import empty
+from distrain.embeddings.padded import PaddedRoutes
 from distrain.embeddings.peers import Arriving, Peers, process_groups
 from distrain.embeddings.route import Route, Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer
@@ -29,6 +30,7 @@ __all__ = [
     "EmbeddingCollection",
     "FixedTables",
     "PLACEMENTS",
+    "PaddedRoutes",
     "Peers",
     "Route",
     "SparseOptimizer",

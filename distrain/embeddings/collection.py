@@ -222,7 +222,7 @@ class EmbeddingCollection(nn.Module):
                 for group in self.groups
             )
             for store, own, values in zip(self.stores, route.stores, rows, strict=True):
-                store.expand(values, own, bounded, embedded[self._group_of(store)])
+                store.expand(values, own, bounded, embedded[self.group_of(store)])
         if torch.is_grad_enabled():
             for leaf in embedded:
                 leaf.requires_grad_()
@@ -249,7 +249,7 @@ class EmbeddingCollection(nn.Module):
         bounded, _ = _bounded(part, route.num_rows)
         sums = []
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
-            grad = grads[self._group_of(store)]
+            grad = grads[self.group_of(store)]
             shape, dtype = (own.num_distinct, store.dim), values_dtype(self.weights[number])
             # Beside the batch: the weight of host-cached tables lies on the host.
             total = (
@@ -363,7 +363,8 @@ class EmbeddingCollection(nn.Module):
                 store = replace(store, cache=cache)
             yield store
 
-    def _group_of(self, store: Store) -> int:
+    def group_of(self, store: Store) -> int:
+        """The number of a store's group."""
         first = (store.flat + store.lists)[0]
         return next(n for n, group in enumerate(self.groups) if first in group)
 

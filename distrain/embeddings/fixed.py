@@ -1,16 +1,20 @@
-"""The verbs of a step on replicated tables, in shapes that are known before the batch is.
+"""The verbs of a step on tables in shapes that are known before the batch is.
 
 The verbs of `EmbeddingCollection` work on as many rows as a batch touches, and asking a GPU how
-many that is makes the host wait for it. Here every shape follows from the batch's: there is room
-for `sum(min(rows * columns, cardinality))` rows of the tables, which is the most that can be
+many that is makes the host wait for it. Here every shape follows from the batch's. Of replicated
+tables there is room for `sum(min(rows * columns, cardinality))` rows, which is the most that can be
 touched, and what is left is padding whose key is one past the last row. Nothing waits for the
 device, so a CUDA graph can hold the whole step; what changes from step to step are tensors: ids,
 learning rate, number of the step. The price is work on padding, and with several ranks its
 transport.
 
+Of tables that are spread over ranks, ids travel before the step, outside of a graph, and
+`padded.py` says how much room the rows have.
+
 A step::
 
-    route = fixed.route(ids)                    # collective if ranks share the tables
+    padded = fixed.ask(ids)                     # collective if tables are spread over ranks
+    route = fixed.route(ids, padded)            # collective if ranks share the tables
     embedded = fixed.lookup(route)              # leaves for the dense model
     ...                                         # loss, backward
     fixed.update(route, [leaf.grad for leaf in embedded], lr, scale)
@@ -18,46 +22,24 @@ A step::
 Who looks at the sums in between, such as for clipping, calls `collect`, `exchange` and `apply`.
 
 To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate,
-and call the verbs on these. `num_steps` counts on the device; see `read_steps` and `write_steps`.
-A batch of another number of rows needs another graph, or a call outside of it: all fit, up to
-`max_rows`.
+those of `padded` with the batch's, and call the verbs but `ask` on these. `num_steps` counts on the
+device; see `read_steps` and `write_steps`. A batch of another number of rows, or other rooms of
+`padded`, needs another graph, or a call outside of it: all batches fit, up to `max_rows`.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
-from distrain.embeddings.kernels import Rates, Segments, segments_of
-from distrain.embeddings.peers import Peers
+from distrain.embeddings.fixed_stores import FixedStoreRoute, SpreadStore, WholeStore
+from distrain.embeddings.kernels import Rates
+from distrain.embeddings.padded import PaddedRouter, PaddedRoutes
 from distrain.embeddings.sparse_optimizer import SparseOptimizer, rounding_seed
-from distrain.embeddings.store import Store
 from distrain.errors import InputError
-
-_MOST_INT32 = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class FixedStoreRoute:
-    """A batch's route through the tables of one store.
-
-    Attributes:
-        keys: `[columns, rows]`, int32 or int64: which row of the weight each id means.
-        own: Which of these are the same, with room for `capacity` rows.
-        sources: `[columns * rows]`, int64: for each of `own.order` where its gradient lies in
-            `[rows * columns, dim]`.
-        union: Which of the ranks' `own.keys`, rank after rank, are the same; `None` for a rank
-            alone.
-    """
-
-    keys: Tensor
-    own: Segments
-    sources: Tensor
-    union: Segments | None
 
 
 @dataclass(frozen=True)
@@ -68,48 +50,6 @@ class FixedRoute:
     stores: tuple[FixedStoreRoute, ...]
 
 
-class Router:
-    """Makes the routes of one store, for batches of at most `max_rows` rows on any rank.
-
-    The store is replicated, without columns of lists. `places` is each column's place in its group,
-    `[columns]`, int64, on the device; `capacity` is the most rows that a batch can touch.
-    """
-
-    def __init__(self, store: Store, max_rows: int, device: torch.device):
-        self._store = store
-        self._max_rows = max_rows
-        self.capacity = self._capacity(1)
-        # Made once: a tensor made of Python's numbers in a step would be a copy that waits.
-        # Keys in int32, where they fit, are faster to sort.
-        dtype = torch.int32 if store.num_rows <= _MOST_INT32 else torch.int64
-        self._starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)
-        self._flat = torch.tensor(store.flat, device=device)
-        self.places = torch.tensor(store.places, device=device)
-
-    def route(self, ids: Tensor, peers: Peers) -> FixedStoreRoute:
-        """See `FixedTables.route`."""
-        is_all = len(self._flat) == ids.shape[1]
-        by_column = ids.T if is_all else ids.T.index_select(0, self._flat)
-        keys = (by_column + self._starts).contiguous()
-        num_columns, num_rows = keys.shape
-        own = segments_of(keys.reshape(-1), self.capacity, self._store.num_rows)
-        rows, columns = own.order % max(1, num_rows), own.order // max(1, num_rows)
-        union = None
-        if peers.num_ranks > 1:
-            sent = own.keys.to(self._starts.dtype)
-            every = peers.gather_padded(sent, self.capacity)
-            union = segments_of(every, self._capacity(peers.num_ranks), self._store.num_rows)
-        return FixedStoreRoute(keys, own, rows * num_columns + columns, union)
-
-    def _capacity(self, num_ranks: int) -> int:
-        most = self._max_rows * num_ranks
-        num_columns = Counter(self._store.table_of)
-        return sum(
-            min(most * num_columns[number], table.cardinality)
-            for number, table in enumerate(self._store.tables)
-        )
-
-
 class FixedTables:
     """Looks up and updates the tables of a collection without waiting for the device.
 
@@ -117,7 +57,7 @@ class FixedTables:
     bits, on a GPU to rounding, for the sums there run in another order.
 
     Args:
-        tables: On their device; all columns replicated, with one id per row.
+        tables: On their device; all columns with one id per row, none host-cached.
         optimizer: Theirs. Its state is used and updated, its `num_steps` is not.
         max_rows: The most rows a batch has, on any rank.
         dtype: Of what `lookup` returns; `None` for what the tables compute in.
@@ -126,7 +66,7 @@ class FixedTables:
         num_steps: A scalar on the device, int64: how many updates were made.
 
     Raises:
-        InputError: There are columns of lists, or tables that are not on every rank.
+        InputError: There are columns of lists, or host-cached tables.
     """
 
     def __init__(
@@ -144,7 +84,18 @@ class FixedTables:
         self._dtype = dtype
         self._device = tables.weights[0].device
         self.num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
-        self._routers = [Router(store, max_rows, self._device) for store in tables.stores]
+        self._stores = [
+            (SpreadStore if store.spread else WholeStore)(
+                store, max_rows, len(tables.groups[tables.group_of(store)]), self._device
+            )
+            for store in tables.stores
+        ]
+        self._group_of = [tables.group_of(store) for store in tables.stores]
+        self._routers = {
+            number: PaddedRouter(store, max_rows)
+            for number, store in enumerate(tables.stores)
+            if store.spread
+        }
         # The live tensors: loading a state copies into them.
         state = optimizer.state_dict()
         self._state_tensors = [
@@ -153,11 +104,17 @@ class FixedTables:
         ]
         self.write_steps()
 
-    @torch.no_grad()
-    def route(self, ids: Tensor) -> FixedRoute:
-        """Find out which rows a batch needs, and which the others need.
+    @property
+    def asks(self) -> bool:
+        """Whether some tables are spread over ranks, so that `ask` must come before `route`."""
+        return bool(self._routers)
 
-        A collective operation where ranks share the tables. May be made ahead.
+    @torch.no_grad()
+    def ask(self, ids: Tensor) -> PaddedRoutes:
+        """Ask other ranks for the rows that a batch needs of spread tables.
+
+        A collective operation, for which the host waits. It may be made ahead, in a thread, through
+        the process group of `EmbeddingCollection.route_peers`.
 
         Args:
             ids: As for `EmbeddingCollection.route`, on the tables' device.
@@ -165,32 +122,64 @@ class FixedTables:
         Raises:
             ValueError: More rows than `max_rows`, or other columns.
         """
-        if len(ids) > self.max_rows or ids.shape[1] != len(self.tables.columns):
-            raise ValueError(
-                f"ids {list(ids.shape)} for {len(self.tables.columns)} tables and at most "
-                f"{self.max_rows} rows"
-            )
-        peers = self.tables.route_peers
-        return FixedRoute(len(ids), tuple(router.route(ids, peers) for router in self._routers))
+        self._check_ids(ids)
+        peers, by_column = self.tables.route_peers, ids.T.int()
+        asked = []
+        for number, router in self._routers.items():
+            store = replace(self.tables.stores[number], peers=peers)
+            own = by_column[list(store.flat)].contiguous()
+            asked.append((router, *router.ask(own, store.sharers)))
+        missing = [router.rooms.missing(rows.asked) for router, rows, _ in asked]
+        most = peers.largest(missing) if missing else []
+        routes = []
+        for (router, rows, inverse), wanted in zip(asked, most, strict=True):
+            router.rooms.make(wanted)
+            routes.append(router.padded(rows, inverse))
+        return PaddedRoutes(tuple(routes))
+
+    @torch.no_grad()
+    def route(self, ids: Tensor, padded: PaddedRoutes | None = None) -> FixedRoute:
+        """Find out which rows a batch needs, and which the others need.
+
+        A collective operation where ranks share the tables.
+
+        Args:
+            ids: As for `EmbeddingCollection.route`, on the tables' device.
+            padded: What `ask` gave for them; `None` asks here.
+
+        Raises:
+            ValueError: More rows than `max_rows`, or other columns.
+        """
+        self._check_ids(ids)
+        of_store = dict(zip(self._routers, (padded or self.ask(ids)).stores, strict=True))
+        return FixedRoute(
+            len(ids),
+            tuple(
+                store.route(ids, of_store.get(number)) for number, store in enumerate(self._stores)
+            ),
+        )
 
     def lookup(self, route: FixedRoute) -> tuple[Tensor, ...]:
-        """The embeddings of a batch.
+        """The embeddings of a batch; a collective operation where tables are spread over ranks.
 
         Returns:
             For each group `[rows, columns of the group, dim]`. Where gradients are enabled, each
             is a leaf that requires grad.
         """
-        leaves = []
-        for weight, own, router in zip(
-            self.tables.weights, route.stores, self._routers, strict=True
-        ):
-            shape = (route.num_rows, len(router.places), weight.shape[1])
-            dtype = self._dtype or values_dtype(weight)
-            out = torch.empty(shape, dtype=dtype, device=weight.device)
-            with torch.no_grad():
-                kernels.lookup(weight, own.keys, router.places, out)
-            leaves.append(out.requires_grad_(torch.is_grad_enabled()))
-        return tuple(leaves)
+        tables = self.tables
+        leaves = [
+            torch.empty(
+                (route.num_rows, len(group), tables.columns[group[0]].dim),
+                dtype=self._dtype or values_dtype(tables.weights[0]),
+                device=self._device,
+            )
+            for group in tables.groups
+        ]
+        with torch.no_grad():
+            for number, (store, own) in enumerate(zip(self._stores, route.stores, strict=True)):
+                values = store.values(tables.weights[number], own)
+                kernels.lookup(values, own.keys, store.places, leaves[self._group_of[number]])
+        return tuple(leaf.requires_grad_(torch.is_grad_enabled()) for leaf in leaves)
 
     @torch.no_grad()
     def collect(self, route: FixedRoute, grads: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
@@ -200,13 +189,15 @@ class FixedTables:
             grads: For each group the gradient of what `lookup` returned; `None` counts as zeros.
 
         Returns:
-            For each store `[capacity, dim]`: this rank's sums, zeros in the padding.
+            For each store `[any, dim]`: this rank's sums, zeros in the padding.
         """
         return tuple(
             weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))
-            if grad is None
+            if (grad := grads[group]) is None
             else kernels.sum_segments(_as_rows(grad), own.sources, own.own)
-            for weight, own, grad in zip(self.tables.weights, route.stores, grads, strict=True)
+            for weight, own, group in zip(
+                self.tables.weights, route.stores, self._group_of, strict=True
+            )
         )
 
     @torch.no_grad()
@@ -214,17 +205,12 @@ class FixedTables:
         """Add the ranks' sums, in rank order; collective where ranks share the tables.
 
         Returns:
-            For each store the rows to update and their gradients; in the padding the number of
-            rows of the weight, and zeros.
+            For each store the rows to update on this rank and their gradients; in the padding the
+            number of rows of the weight, and zeros.
         """
         return tuple(
-            TouchedRows(own.own.keys, own_sums)
-            if own.union is None
-            else TouchedRows(
-                own.union.keys,
-                kernels.sum_segments(self._all(own_sums), own.union.order, own.union),
-            )
-            for own, own_sums in zip(route.stores, sums, strict=True)
+            store.exchange(own_sums, own)
+            for store, own, own_sums in zip(self._stores, route.stores, sums, strict=True)
         )
 
     @torch.no_grad()
@@ -241,7 +227,12 @@ class FixedTables:
         for number, rows in enumerate(touched):
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
-            kernels.update_padded(self.optimizer.rule, weight, state, rows.keys, rows.grads, rates)
+            named = None
+            if weight.dtype == torch.bfloat16:
+                named = self._stores[number].global_keys(rows.keys)
+            kernels.update_padded(
+                self.optimizer.rule, weight, state, rows.keys, rows.grads, rates, named
+            )
 
     @torch.no_grad()
     def update(
@@ -256,7 +247,8 @@ class FixedTables:
             self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
             return
         self.num_steps.add_(1)
-        for number, (own, grad) in enumerate(zip(route.stores, grads, strict=True)):
+        for number, own in enumerate(route.stores):
+            grad = grads[self._group_of[number]]
             assert grad is not None
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
@@ -272,9 +264,12 @@ class FixedTables:
         """Take over the optimizer's number of steps, as after loading it; does not wait."""
         self.num_steps.fill_(self.optimizer.num_steps)
 
-    def _all(self, rows: Tensor) -> Tensor:
-        """All ranks' rows, rank after rank."""
-        return self.tables.peers.gather_padded(rows, len(rows))
+    def _check_ids(self, ids: Tensor) -> None:
+        if len(ids) > self.max_rows or ids.shape[1] != len(self.tables.columns):
+            raise ValueError(
+                f"ids {list(ids.shape)} for {len(self.tables.columns)} tables and at most "
+                f"{self.max_rows} rows"
+            )
 
     def _state(self, number: int) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self.tables.weights[number], self._state_tensors[number]
@@ -303,12 +298,11 @@ def _check(tables: EmbeddingCollection) -> None:
             where={"columns": ", ".join(tables.list_names)},
             hint="Use the verbs of EmbeddingCollection.",
         )
-    shared = sorted({store.placement for store in tables.stores} - {"replicated"})
-    if shared:
+    if any(store.cache is not None for store in tables.stores):
         raise InputError(
-            "only replicated tables can be looked up in shapes known beforehand",
-            where={"placement": ", ".join(shared)},
-            hint="Place all tables replicated, or use the verbs of EmbeddingCollection.",
+            "host-cached tables cannot be looked up in shapes known beforehand",
+            where={"placement": "host_cached"},
+            hint="Place all tables otherwise, or use the verbs of EmbeddingCollection.",
         )
 
 

@@ -173,6 +173,14 @@ class Peers:
         dist.all_reduce(total, group=self.group)
         return total
 
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """The largest of the ranks' numbers at each place; the host waits for them."""
+        if self.num_ranks == 1:
+            return list(numbers)
+        largest = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self.group)
+        return [int(number) for number in largest.tolist()]
+
     def _all_gather(self, rows: Tensor) -> Tensor:
         if self.num_ranks == 1:
             return rows.unsqueeze(0)

@@ -9,6 +9,7 @@ rank order and update. A rank with u distinct rows of R bytes sends about
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -77,6 +78,43 @@ def make_route_and_union(
     grouping: Grouping, starts: Tensor, peers: Peers
 ) -> tuple[RowWiseRoute, Grouping]:
     """The same with the rows of the own weight that are `touched`, column by column."""
+    own = ask_owners(grouping, starts, peers)
+    union = kernels.unique(own.requested, *part_segments(own.wanted))
+    arrival = torch.empty_like(own.by_owner)
+    arrival[own.by_owner] = torch.arange(len(own.by_owner), device=arrival.device)
+    route = RowWiseRoute(
+        by_owner=own.by_owner,
+        arrival=arrival,
+        asked=own.asked,
+        requested=own.requested.long(),
+        wanted=tuple(own.wanted.sum(1).tolist()),
+        touched=union.ids.long(),
+        inverse=union.inverse,
+        rank=peers.rank,
+        sent_ids_bytes=own.sent_bytes,
+    )
+    return route, union
+
+
+class Asked(NamedTuple):
+    """The rows that the ranks ask each other for.
+
+    Attributes:
+        by_owner: As of `RowWiseRoute`, as are the next two.
+        requested: But int32.
+        wanted: `[ranks, columns]`, int64, on the CPU: how many rows each rank asks of this one.
+        sent_bytes: What this rank sent to ask.
+    """
+
+    by_owner: Tensor
+    asked: tuple[int, ...]
+    requested: Tensor
+    wanted: Tensor
+    sent_bytes: int
+
+
+def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> Asked:
+    """Ask the owners for rows, and learn who asks this rank; as `make_route`, which it begins."""
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
     owners = keys % num_ranks
@@ -86,26 +124,11 @@ def make_route_and_union(
     asked = asked.view(num_ranks, num_columns)  # [owner, column]
     wanted = peers.exchange_counts(asked)  # [asker, column]
     send = asked.sum(1).tolist()
-    receive = wanted.sum(1).tolist()
     # Rows of the owner's weight fit into int32, whatever the number of keys.
     local = torch.div(keys[by_owner], num_ranks, rounding_mode="floor").int()
-    requested = peers.exchange_rows(local, send, receive)
-    union = kernels.unique(requested, *part_segments(wanted))
-    arrival = torch.empty_like(by_owner)
-    arrival[by_owner] = torch.arange(len(by_owner), device=keys.device)
-    away = len(keys) - send[peers.rank]
-    route = RowWiseRoute(
-        by_owner=by_owner,
-        arrival=arrival,
-        asked=tuple(send),
-        requested=requested.long(),
-        wanted=tuple(receive),
-        touched=union.ids.long(),
-        inverse=union.inverse,
-        rank=peers.rank,
-        sent_ids_bytes=4 * away + 8 * (num_ranks - 1) * num_columns,
-    )
-    return route, union
+    requested = peers.exchange_rows(local, send, wanted.sum(1).tolist())
+    sent_bytes = 4 * (len(keys) - send[peers.rank]) + 8 * (num_ranks - 1) * num_columns
+    return Asked(by_owner, tuple(send), requested, wanted, sent_bytes)
 
 
 def fetch(weight: Tensor, route: RowWiseRoute, peers: Peers) -> Tensor:

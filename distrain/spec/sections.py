@@ -252,8 +252,8 @@ class TrainSpec(Section):
     )
     cuda_graph: bool = Field(
         False,
-        description="Whether a GPU's step is recorded once and launched as one; for replicated "
-        "tables.",
+        description="Whether a GPU's step is recorded once and launched as one; not with "
+        "host-cached tables or lists.",
     )
     route_ahead: Whole = Field(
         1,

@@ -29,7 +29,7 @@ def cases():
         constants = {"SPAN": 64, "TILE": 64, "BY_SOURCE": by_source, "WIDTH": 128}
         yield programs.sum_tiles, types, constants
     pointers = dict.fromkeys(("first", "second", "grads", "tiles", "groups"), "*fp32")
-    pointers |= dict.fromkeys(("sources", "starts", "keys", "seed"), "*i64")
+    pointers |= dict.fromkeys(("sources", "starts", "keys", "rounding_keys", "seed"), "*i64")
     pointers |= dict.fromkeys(("rate", "scale"), "*fp64")
     pointers |= dict.fromkeys(("eps", "new_of_mean", "old_of_square", "new_of_square"), "fp32")
     kinds = ("sgd", "adagrad", "rowwise_adagrad", "adam")

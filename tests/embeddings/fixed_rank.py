@@ -1,4 +1,4 @@
-"""The two real gloo ranks of `test_fixed.py`, run as a script: FOLDER."""
+"""The real gloo ranks of `test_fixed.py`, run as a script: FOLDER."""
 
 import sys
 from pathlib import Path
@@ -6,47 +6,88 @@ from pathlib import Path
 import torch
 from gloo_ranks import run_gangs
 
-from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.embeddings import (
+    EmbeddingCollection,
+    Peers,
+    SparseOptimizer,
+    TableColumn,
+    process_groups,
+)
 from distrain.embeddings.fixed import FixedTables
 
-COLUMNS = [TableColumn("a", 50, 4), TableColumn("b", 3, 4), TableColumn("c", 9, 2)]
+# One table has fewer rows than four ranks, the last column shares the first one's.
+COLUMNS = [
+    TableColumn("a", 4000, 4, table="a"),
+    TableColumn("b", 3, 4),
+    TableColumn("c", 9, 2),
+    TableColumn("again", 4000, 4, table="a"),
+]
+MAX_ROWS = 48
 # Each rank's rows in each step: even, uneven, one rank empty, all of them.
-ROWS = [(12, 12), (5, 7), (12, 0), (0, 1), (0, 0), (9, 12)]
+ROWS = [(12, 12, 48, 48), (5, 7, 1, 48), (12, 0, 3, 0), (0, 1, 0, 0), (0,) * 4, (9, 12, 48, 20)]
+ROWS += [(48,) * 4, (12, 9, 48, 7)]
+SKEWED = 6
+"""The step of which one owner has all rows."""
+
+GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise", "two_level")}
+"""Which placements ranks of each number run."""
+
+PLACEMENTS = {
+    "row_wise": ("row_wise",) * 4,
+    "mixed": ("row_wise", "replicated", "row_wise", "row_wise"),
+    "two_level": ("two_level", "two_level", "row_wise", "two_level"),
+}
+KINDS = {"rowwise_adagrad": torch.float32, "adam": torch.bfloat16}
 
 
-def train(kind, peers, *, is_fixed):
-    """All steps; returns the weights."""
-    tables = EmbeddingCollection(COLUMNS, peers=peers, generator=torch.Generator().manual_seed(1))
-    optimizer = SparseOptimizer(tables, kind)
-    fixed = FixedTables(tables, optimizer, 12)
-    generator = torch.Generator().manual_seed(peers.rank)
-    for rows in ROWS:
-        own = rows[peers.rank]
+def batches(rank, num_ranks):
+    """Ids and gradients of the looked-up rows: groups are ordered by width, so c comes first."""
+    generator = torch.Generator().manual_seed(rank)
+    for step, rows in enumerate(ROWS):
+        own = rows[rank]
         ids = [torch.randint(0, c.cardinality, (own,), generator=generator) for c in COLUMNS]
-        ids = torch.stack(ids).to(torch.int32).T
-        # Groups are ordered by width: c, then a and b.
-        grads = [torch.randn(own, *s, generator=generator) for s in ((1, 2), (2, 4))]
+        if step == SKEWED:
+            ids[0], ids[3] = torch.arange(2 * own).mul(num_ranks).split(own)
+        grads = [torch.randn(own, *shape, generator=generator) for shape in ((1, 2), (3, 4))]
+        yield torch.stack(ids).to(torch.int32).T, grads
+
+
+def train(kind, peers, placements, *, is_fixed):
+    """All steps; what was looked up, the weights, and the rooms of each step."""
+    tables = EmbeddingCollection(
+        COLUMNS,
+        placements=placements,
+        peers=peers,
+        generator=torch.Generator().manual_seed(1),
+        dtype=KINDS[kind],
+    )
+    optimizer = SparseOptimizer(tables, kind, seed=5)
+    fixed = FixedTables(tables, optimizer, MAX_ROWS)
+    told, rooms = [], []
+    for ids, grads in batches(peers.rank, peers.num_ranks):
         if is_fixed:
-            route = fixed.route(ids)
+            padded = fixed.ask(ids)
+            rooms.append(padded.rooms)
+            route = fixed.route(ids, padded)
+            told += [leaf.detach() for leaf in fixed.lookup(route)]
             fixed.update(route, grads, 0.1, 0.5)
         else:
             route = tables.route(ids)
+            told += [leaf.detach() for leaf in tables.expand(route, tables.fetch(route))]
             optimizer.apply(tables.exchange(route, tables.collect(route, grads)), 0.1, scale=0.5)
-    return [weight.detach() for weight in tables.weights]
+    return {"told": [*told, *(weight.detach() for weight in tables.weights)], "rooms": rooms}
 
 
 def results(rank, num_ranks):
-    """The weights that a rank ends with, for each way to step."""
-    peers = Peers(rank, num_ranks)
+    """What a rank ends with, for each placement, optimizer, and way to step."""
+    peers = Peers(rank, num_ranks).in_groups(2, process_groups(2))
     return {
-        name: [
-            weight
-            for kind in ("sgd", "adagrad", "rowwise_adagrad", "adam")
-            for weight in train(kind, peers, is_fixed=name == "fixed")
-        ]
-        for name in ("fixed", "dynamic")
+        (name, kind, way): train(kind, peers, PLACEMENTS[name], is_fixed=way == "fixed")
+        for name in GANGS[num_ranks]
+        for kind in KINDS
+        for way in ("fixed", "dynamic")
     }
 
 
 if __name__ == "__main__":
-    run_gangs(Path(sys.argv[1]), [2], results)
+    run_gangs(Path(sys.argv[1]), GANGS, results)

@@ -1,21 +1,24 @@
 """The step in shapes known beforehand: the bits of the other one, and no look at the device."""
 
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from gloo_ranks import ran
+from gloo_ranks import load_script, ran
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.kernels.segments import segments_of
+from distrain.embeddings.padded import PaddedRoutes, PaddedRows
 from distrain.errors import InputError
 from distrain.optimizers import UPDATE_RULES
-from distrain.train.step.clipping import clip_scale, rows_sq_norm
+from distrain.train.step.clipping import add_tables, clip_scale, rows_sq_norm
 
 COLUMNS = [
     TableColumn("a", 40, 4),
@@ -26,6 +29,7 @@ COLUMNS = [
 KINDS = list(UPDATE_RULES)
 MAX_ROWS = 33
 SCRIPT = Path(__file__).with_name("fixed_rank.py")
+rank_side = load_script(SCRIPT)
 
 
 @pytest.fixture(autouse=True)
@@ -164,6 +168,45 @@ def test_nothing_asks_the_device(kind, step):
     assert [tuple(leaf.shape) for leaf in embedded] == [(33, 3, 4), (33, 1, 18)]
 
 
+@dataclass(frozen=True)
+class SilentPeers(Peers):
+    """Ranks that move shapes alone."""
+
+    def _all_gather(self, rows):
+        return rows.new_empty(self.num_ranks, *rows.shape)
+
+    def _all_to_all(self, received, rows, receive=None, send=None):
+        assert (sum(receive), sum(send)) == (len(received), len(rows))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rank", range(4))
+def test_nothing_asks_the_device_where_tables_are_spread(rank, kind):
+    peers = SilentPeers(rank, 4).in_groups(2)
+    placements = ["two_level", "row_wise", "replicated", "two_level"]
+    tables = EmbeddingCollection(COLUMNS, placements=placements, peers=peers, dtype=torch.bfloat16)
+    tables.to("meta")
+    fixed = FixedTables(tables, SparseOptimizer(tables, kind), MAX_ROWS)
+    ids = torch.empty(MAX_ROWS, 4, dtype=torch.int32, device="meta")
+    rows = []
+    for number, store in enumerate(tables.stores):
+        if store.spread:
+            rooms = fixed._routers[number].rooms.now
+            asked = rooms[store.sharers.rank] * len(rooms)
+            slots = ids.new_empty(len(store.flat), MAX_ROWS)
+            rows.append(PaddedRows(slots, ids.new_empty(asked, dtype=torch.int64), rooms))
+    padded = PaddedRoutes(tuple(rows))
+    with NothingLeavesTheDevice():
+        route = fixed.route(ids, padded)
+        embedded = fixed.lookup(route)
+        sum((leaf**2).sum() for leaf in embedded).backward()
+        touched = fixed.exchange(route, fixed.collect(route, [leaf.grad for leaf in embedded]))
+        norm = add_tables(ids.new_zeros((), dtype=torch.float32), tables.stores, touched)
+        fixed.apply(touched, norm.double(), clip_scale(norm, 0.5))
+    assert len(rows) == 2
+    assert [tuple(leaf.shape) for leaf in embedded] == [(33, 3, 4), (33, 1, 18)]
+
+
 @pytest.mark.parametrize(
     "look",
     [
@@ -202,11 +245,29 @@ def test_what_it_cannot_do_is_refused():
         fixed.route(torch.zeros(9, 4, dtype=torch.int32))
 
 
-def test_two_ranks_equal_the_other_step_bitwise(tmp_path):
-    first, second = ran(SCRIPT, tmp_path).of(2)
-    assert len(first["fixed"]) == 8
-    for ours, theirs, dynamic in zip(
-        first["fixed"], second["fixed"], first["dynamic"], strict=True
-    ):
-        assert torch.equal(ours, theirs)
-        assert torch.equal(ours, dynamic)
+@pytest.fixture(scope="module")
+def gangs(tmp_path_factory):
+    """What each rank of a gang ended with."""
+    return cache(ran(SCRIPT, tmp_path_factory.mktemp("fixed")).of)
+
+
+@pytest.mark.parametrize("kind", rank_side.KINDS)
+@pytest.mark.parametrize(
+    ("num_ranks", "placement"),
+    [(n, name) for n, names in rank_side.GANGS.items() for name in names],
+)
+def test_ranks_equal_the_other_step_bitwise(gangs, num_ranks, placement, kind):
+    for rank in gangs(num_ranks):
+        ours, theirs = (rank[placement, kind, way]["told"] for way in ("fixed", "dynamic"))
+        assert len(ours) == len(theirs) > 2 * len(rank_side.ROWS)
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("num_ranks", rank_side.GANGS)
+def test_rooms_are_agreed_on_and_grow_where_a_batch_wants_more(gangs, num_ranks):
+    first, *others = (rank["row_wise", "adam", "fixed"]["rooms"] for rank in gangs(num_ranks))
+    assert all(rooms == first for rooms in others)
+    before, skewed, after = (first[rank_side.SKEWED + step][1] for step in (-1, 0, 1))
+    assert all(rooms == first[0] for rooms in first[: rank_side.SKEWED])
+    assert before[0] < 2 * rank_side.MAX_ROWS <= skewed[0]
+    assert after == skewed

@@ -74,6 +74,7 @@ def update_padded(
     keys: Tensor,
     grads: Tensor,
     rates: Rates,
+    global_keys: Tensor | None = None,
 ) -> None:
     """Update rows as `kernels.update` does, to the rounding of the learning rate.
 
@@ -82,15 +83,17 @@ def update_padded(
         state: The optimizer's state, as of `kernels.update`, updated in place.
         keys: `[capacity]`, int64, distinct and rising, then `rows` as padding.
         grads: `[capacity, dim]`; those of the padding do not matter.
+        global_keys: `[capacity]`, as of `kernels.update`; those of the padding do not matter.
     """
     if len(keys) == 0:
         return
     if on_triton := _triton_for(weight):
         segments = Segments(keys, keys, keys, keys, len(weight))
-        on_triton.add_and_update(rule, weight, state, grads, None, segments, rates)
+        on_triton.add_and_update(rule, weight, state, grads, None, segments, rates, global_keys)
         return
     # No more rows than the weight has are touched, and they come first.
     keys, grads = keys[: len(weight)], grads[: len(weight)]
+    named = keys if global_keys is None else global_keys[: len(weight)]
     is_row = keys < len(weight)
     keys = _with_spare_rows(keys, is_row, len(weight))
     old = [values.index_select(0, keys) for values in state]
@@ -100,7 +103,7 @@ def update_padded(
         has_row = is_row.unsqueeze(1) if before.dim() == 2 else is_row
         values.index_copy_(0, keys, torch.where(has_row, after, before))
     if weight.dtype == torch.bfloat16:
-        new_rows = round_to_bfloat16(new_rows, rates.seed, keys)
+        new_rows = round_to_bfloat16(new_rows, rates.seed, named)
     new_rows = torch.where(is_row.unsqueeze(1), new_rows, rows)
     weight.index_copy_(0, keys, new_rows.to(weight.dtype))
 

@@ -56,6 +56,7 @@ def add_and_update(
     sources: Tensor | None,
     segments: Segments,
     rates: Rates,
+    global_keys: Tensor | None = None,
 ) -> None:
     """Sum if `rows` have sources, else take them as sums; write the sums or update rows."""
     if rule is not _SUM and rule.name not in UPDATE_RULES:
@@ -80,6 +81,7 @@ def add_and_update(
         segments.order if sources is None else sources,
         segments.starts,
         segments.keys,
+        segments.keys if global_keys is None else global_keys,
         tiles,
         groups,
         rates.rate,

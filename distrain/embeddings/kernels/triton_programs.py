@@ -136,6 +136,7 @@ def add_and_update(
     sources,
     starts,
     keys,
+    rounding_keys,
     tiles,
     groups,
     rate,
@@ -206,6 +207,7 @@ def add_and_update(
         else:
             tl.static_assert(False, "no such update rule")
         if ROUNDS:
-            tl.store(target + at, _round(new, tl.load(seed), key, values), mask=mask)
+            named = tl.load(rounding_keys + slot, mask=is_live, other=0).to(tl.int64)
+            tl.store(target + at, _round(new, tl.load(seed), named, values), mask=mask)
         else:
             tl.store(target + at, new, mask=mask)

@@ -27,7 +27,17 @@ from distrain.loader.delivery import (
 )
 from distrain.models import ClickModel
 from distrain.spec import JobSpec
-from distrain.train.step import Batches, Routed, RouteMaker, StreamForRoutes, route_batch
+from distrain.train.step import (
+    Batches,
+    GraphedStep,
+    MakeRoute,
+    Routed,
+    RouteMaker,
+    StreamForRoutes,
+    TrainStep,
+    route_batch,
+    routes_of,
+)
 from distrain.train.timing import READER, PhaseClock, waiting
 
 LONGEST_JOIN_S = 1.0
@@ -36,10 +46,10 @@ LONGEST_JOIN_S = 1.0
 
 @dataclass(frozen=True)
 class RoutesInTurn:
-    """Makes each route when its batch is asked for, unless the step makes its own (no `model`)."""
+    """Makes each route when its batch is asked for, unless the step makes its own."""
 
     batches: Batches
-    model: ClickModel | None
+    make_route: MakeRoute | None
     device: torch.device
 
     def take(self, clock: PhaseClock) -> Routed:
@@ -48,10 +58,10 @@ class RoutesInTurn:
             batch = next(self.batches)
         with clock.phase("copy"):
             batch = batch.to(self.device)
-        if self.model is None:
+        if self.make_route is None:
             return Routed(batch, None, 0.0)
         with clock.phase("exchange"):
-            return route_batch(self.model, batch)
+            return route_batch(self.make_route, batch)
 
     def __enter__(self) -> RoutesInTurn:
         return self
@@ -73,6 +83,7 @@ class RoutesAhead:
     Args:
         batches: Give batches, in the thread; nobody else may take any.
         streams: The device's; `None` for those of `device`, none for the CPU.
+        make_route: What makes them; `None`: the model's tables.
     """
 
     def __init__(
@@ -82,12 +93,13 @@ class RoutesAhead:
         device: torch.device,
         ahead: int,
         streams: Streams | None = None,
+        make_route: MakeRoute | None = None,
     ):
         if streams is None and device.type == "cuda":
             streams = StreamForRoutes(device)
         self._error: BaseException | None = None
         self._channel = Channel(ahead)
-        maker = RouteMaker(batches, model, device, streams)
+        maker = RouteMaker(batches, make_route or routes_of(model), device, streams)
         self._hand_over = maker.hand_over
         # The thread does not know this object, which can so be collected. It is a daemon since
         # nothing ends a wait for a peer that is gone, short of the end of the process.
@@ -140,7 +152,7 @@ class RoutesAhead:
 
 
 def routed_batches(
-    spec: JobSpec, batches: Batches, model: ClickModel, device: torch.device
+    spec: JobSpec, batches: Batches, step: TrainStep | GraphedStep, device: torch.device
 ) -> RoutesInTurn | RoutesAhead:
     """A job's batches with their routes; a collective operation where ranks share the tables.
 
@@ -152,11 +164,14 @@ def routed_batches(
     Args:
         spec: Its `train.route_ahead` says how many finished routes may wait; 0 makes them in the
             calling thread.
+        step: What they are for. One in a graph wants routes of spread tables alone.
     """
-    if spec.train.cuda_graph:
+    model = step.model
+    make_route = step.ask if isinstance(step, GraphedStep) else routes_of(model)
+    if isinstance(step, GraphedStep) and not step.asks:
         return RoutesInTurn(batches, None, device)
     if not spec.train.route_ahead:
-        return RoutesInTurn(batches, model, device)
+        return RoutesInTurn(batches, make_route, device)
     if model.embeddings.peers.num_ranks > 1:
         timeout = timedelta(seconds=spec.deadlines.collective_s)
         group = dist.new_group(backend="gloo", timeout=timeout)
@@ -166,7 +181,7 @@ def routed_batches(
             groups = process_groups(size, backend="gloo", timeout=timeout)
             own = own.in_groups(size, groups)
         model.embeddings.route_peers = own
-    return RoutesAhead(batches, model, device, spec.train.route_ahead)
+    return RoutesAhead(batches, model, device, spec.train.route_ahead, make_route=make_route)
 
 
 def _make_all(maker: RouteMaker, channel: Channel) -> None:

@@ -48,6 +48,11 @@ class WaitTrackingPeers(Peers):
         with waiting(PEERS):
             return super().count_up(counts)
 
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """See `Peers`."""
+        with waiting(PEERS):
+            return super().largest(numbers)
+
     def _all_gather(self, rows: Tensor) -> Tensor:
         if self.num_ranks == 1:
             return super()._all_gather(rows)

@@ -69,7 +69,7 @@ class Trainer:
                 self._close()
 
     def _train(self, began_s: float) -> bool:
-        with routed_batches(self.spec, self._read, self.model, self.device) as self.batches:
+        with routed_batches(self.spec, self._read, self.step, self.device) as self.batches:
             self.report(self.rank_events.started(self.model, self.loader, self.start))
             self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
             self.setup_s = time.perf_counter() - began_s

@@ -4,7 +4,15 @@ from distrain.train.step.dense import DenseTraining, check_precision
 from distrain.train.step.device_metrics import DeviceBinaryMetrics
 from distrain.train.step.graphed_step import GraphedStep, check_graph
 from distrain.train.step.learning_rate import decays_within, lr_at
-from distrain.train.step.routing import Batches, Routed, RouteMaker, StreamForRoutes, route_batch
+from distrain.train.step.routing import (
+    Batches,
+    MakeRoute,
+    Routed,
+    RouteMaker,
+    StreamForRoutes,
+    route_batch,
+    routes_of,
+)
 from distrain.train.step.step import TrainStep
 from distrain.train.step.window import NonFiniteLoss, OpenWindow
 
@@ -13,6 +21,7 @@ __all__ = [
     "DenseTraining",
     "DeviceBinaryMetrics",
     "GraphedStep",
+    "MakeRoute",
     "NonFiniteLoss",
     "OpenWindow",
     "RouteMaker",
@@ -24,4 +33,5 @@ __all__ = [
     "decays_within",
     "lr_at",
     "route_batch",
+    "routes_of",
 ]

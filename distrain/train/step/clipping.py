@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from distrain.embeddings import Peers, Store, TouchedRows
+
 _LIMB = 2.0**31
 """What a half of a sum in fixed point counts to: room for 2**31 rows in an int64."""
 
@@ -31,6 +33,21 @@ def total_sq_norm(parts: Iterable[Tensor]) -> Tensor:
     norms = [torch.linalg.vector_norm(part) for part in parts]
     total: Tensor = torch.stack(norms).square().sum()
     return total
+
+
+def add_tables(sq_norm: Tensor, stores: Sequence[Store], touched: Sequence[TouchedRows]) -> Tensor:
+    """Add the squares of all gradients of the tables; collective where ranks have other rows.
+
+    All ranks get the same bits, also of a step in shapes known beforehand.
+    """
+    # The other rows of tables that are spread over ranks are on other ranks.
+    of_sharers: dict[int, tuple[Peers, list[Tensor]]] = {}
+    for store, rows in zip(stores, touched, strict=True):
+        sharers = store.sharers
+        of_sharers.setdefault(sharers.num_ranks, (sharers, []))[1].append(rows.grads)
+    for _, (sharers, grads) in sorted(of_sharers.items(), key=lambda item: item[0]):
+        sq_norm = sq_norm + sharers.add_up(rows_sq_norm(grads))
+    return sq_norm
 
 
 def rows_sq_norm(tables: Sequence[Tensor]) -> Tensor:

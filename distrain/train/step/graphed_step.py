@@ -4,6 +4,10 @@ Every shape of such a step follows from the number of rows of its batch (`embedd
 all that changes from step to step is in tensors, so the kernels of one step, recorded, are those of
 all. Batches of a size that comes again and again are recorded after a few steps of warming up;
 other sizes, such as an epoch's last batch, run the same kernels one by one.
+
+What ranks ask each other for of spread tables comes from outside (`ask`), where the host may wait;
+the rows and their sums travel inside, as much of both in each step. Where a batch wants more than
+there was room for, the steps from there on are others: they warm up and are recorded anew.
 """
 
 from collections import Counter
@@ -15,11 +19,11 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, FixedTables, Route
+from distrain.embeddings import EmbeddingCollection, FixedTables, PaddedRoutes, Route
 from distrain.errors import SpecError
 from distrain.models import ClickModel
 from distrain.spec import TrainSpec
-from distrain.train.step.clipping import clip_scale, rows_sq_norm
+from distrain.train.step.clipping import add_tables, clip_scale
 from distrain.train.step.dense import DenseTraining
 from distrain.train.step.step import sparse_optimizer
 from distrain.train.timing import PhaseClock
@@ -70,14 +74,16 @@ class _Recorded:
 
     graph: StepGraph
     batch: Batch
+    padded: PaddedRoutes
 
-    def fill(self, batch: Batch) -> None:
-        for target, source in zip(_read_of(self.batch), _read_of(batch), strict=True):
+    def fill(self, batch: Batch, padded: PaddedRoutes) -> None:
+        targets = (*_read_of(self.batch), *self.padded.tensors)
+        for target, source in zip(targets, (*_read_of(batch), *padded.tensors), strict=True):
             target.copy_(source)
 
 
 class GraphedStep:
-    """Does what `TrainStep` does, for replicated tables, without a wait for the device.
+    """Does what `TrainStep` does, in shapes known beforehand, without a wait for the device.
 
     Args:
         max_rows: The most rows that a rank's batch has.
@@ -108,6 +114,7 @@ class GraphedStep:
         self._one = torch.ones((), dtype=torch.float32, device=self._device)
         self._seen: Counter[int] = Counter()
         self._recorded: dict[int, _Recorded] = {}
+        self._rooms: tuple[tuple[int, ...], ...] = ()
         if make_graph is None:
             pool = torch.cuda.graph_pool_handle()
             make_graph = lambda: CudaStepGraph(pool)  # noqa: E731
@@ -119,29 +126,40 @@ class GraphedStep:
         global_rows: int,
         lr: float,
         clock: PhaseClock,
-        route: Route | None = None,
+        route: Route | PaddedRoutes | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Train on one batch; see `TrainStep`.
 
         What it returns is overwritten by the next step. All of the step's time counts as
-        `forward_backward`, but for the dense update where that is not in the graph. `route` is not
-        used: the graph makes its own.
+        `forward_backward`, but for the dense update where that is not in the graph. `route` is what
+        `ask` gave for the batch; `None` asks here.
         """
+        assert not isinstance(route, Route)
         self.model.check_columns(batch)
         with clock.phase("forward_backward"):
             self._lr.fill_(lr)
             self._global_rows.fill_(global_rows)
-            recorded = self._recorded_for(batch)
+            padded = self.ask(batch) if route is None else route
+            recorded = self._recorded_for(batch, padded)
             if recorded is None:
-                result = self._run(batch)
+                result = self._run(batch, padded)
             else:
-                recorded.fill(batch)
+                recorded.fill(batch, padded)
                 result = recorded.graph.replay()
         logits, loss_sum, scale = result
         if not self.dense.optimizer.capturable:
             with clock.phase("optimizer"):
                 self.dense.step(lr, scale if self._clip_grad_norm is not None else None)
         return logits, loss_sum
+
+    @property
+    def asks(self) -> bool:
+        """Whether tables are spread over ranks, so that `ask` makes the ranks talk."""
+        return self._tables.asks
+
+    def ask(self, batch: Batch) -> PaddedRoutes:
+        """Ask other ranks for the rows of a batch; see `FixedTables.ask`. It may be made ahead."""
+        return self._tables.ask(self.model.table_ids(batch)[0])
 
     def read_steps(self) -> None:
         """Set the sparse optimizer's number of steps, as before saving; waits for the device."""
@@ -151,11 +169,11 @@ class GraphedStep:
         """Take over the sparse optimizer's number of steps, as after loading."""
         self._tables.write_steps()
 
-    def _run(self, batch: Batch) -> tuple[Tensor, ...]:
+    def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
         """The step itself: logits, the sum of losses, and the factor that clips gradients."""
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
-        route = self._tables.route(ids)
+        route = self._tables.route(ids, padded)
         leaves = self._tables.lookup(route)
         output = self.dense.forward(leaves, batch.continuous)
         loss_sum = self.model.task.loss(output, batch)
@@ -166,23 +184,28 @@ class GraphedStep:
         self.dense.finish_sync()
         scale = self._one
         if self._clip_grad_norm is not None:
-            sq_norm = self.dense.grad_sq_norm() + rows_sq_norm([rows.grads for rows in touched])
+            stores = self.model.embeddings.stores
+            sq_norm = add_tables(self.dense.grad_sq_norm(), stores, touched)
             scale = clip_scale(sq_norm, self._clip_grad_norm)
         self._tables.apply(touched, self._lr, scale)
         if self.dense.optimizer.capturable:
             self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
         return self.model.task.logits(output.detach()), loss_sum.detach(), scale
 
-    def _recorded_for(self, batch: Batch) -> _Recorded | None:
+    def _recorded_for(self, batch: Batch, padded: PaddedRoutes) -> _Recorded | None:
         """The graph for batches of this size, if there is one or it is time to make one."""
+        if padded.rooms != self._rooms:  # they grow, and never shrink
+            self._rooms = padded.rooms
+            self._recorded.clear()
+            self._seen.clear()
         size = batch.num_rows
         if size in self._recorded or size == 0:
             return self._recorded.get(size)
         self._seen[size] += 1
         if self._seen[size] <= WARM_UP_STEPS or len(self._recorded) == _MOST_GRAPHS:
             return None
-        recorded = _Recorded(self._make_graph(), _copy_of(batch))
-        recorded.graph.record(lambda: self._run(recorded.batch))
+        recorded = _Recorded(self._make_graph(), _copy_of(batch), padded.clone())
+        recorded.graph.record(lambda: self._run(recorded.batch, recorded.padded))
         self._recorded[size] = recorded
         return recorded
 
@@ -215,13 +238,15 @@ def check_graph(
         SpecError: With all that stands against it.
     """
     lists = ", ".join(tables.list_names) if tables else ""
+    by_gloo = tables and tables.peers.num_ranks > 1 and tables.peers.device.type == "cpu"
     problems = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
         "train.micro_batches must be 1": train.micro_batches != 1,
         "train.dense_sync must be flat": train.dense_sync != "flat",
         "train.compile must be false": train.compile,
-        "embeddings.placement must be replicated": tables
-        and any(store.placement != "replicated" for store in tables.stores),
+        "embeddings.placement must not be host_cached": tables
+        and any(store.cache is not None for store in tables.stores),
+        "ranks meet through gloo, and a graph holds NCCL's operations alone": device and by_gloo,
         f"columns of lists have no fixed size: {lists}": lists,
     }
     found = [problem for problem, there in problems.items() if there]

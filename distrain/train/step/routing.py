@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -11,10 +12,13 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.embeddings import Route
+from distrain.embeddings import PaddedRoutes, Route
 from distrain.loader.delivery import CudaStreams, Event, Streams, map_tensors
 from distrain.models import ClickModel
 from distrain.train.timing import READER, waiting
+
+MakeRoute = Callable[[Batch], Route | PaddedRoutes]
+"""Makes a batch's route; a collective operation where ranks share the tables."""
 
 
 class Batches(Protocol):
@@ -35,7 +39,7 @@ class Routed(NamedTuple):
     """
 
     batch: Batch
-    route: Route | None
+    route: Route | PaddedRoutes | None
     route_s: float
 
 
@@ -47,10 +51,15 @@ class Made(NamedTuple):
     memory: list[Tensor]
 
 
-def route_batch(model: ClickModel, batch: Batch) -> Routed:
+def routes_of(model: ClickModel) -> MakeRoute:
+    """What makes the routes of a `TrainStep`."""
+    return lambda batch: model.embeddings.route(*model.table_ids(batch))
+
+
+def route_batch(make_route: MakeRoute, batch: Batch) -> Routed:
     """Make a route; a collective operation where ranks share the tables."""
     began_s = time.perf_counter()
-    route = model.embeddings.route(*model.table_ids(batch))
+    route = make_route(batch)
     return Routed(batch, route, time.perf_counter() - began_s)
 
 
@@ -59,7 +68,7 @@ class RouteMaker:
     """Takes batches, moves them, and makes their routes, on a device's side stream."""
 
     batches: Batches
-    model: ClickModel
+    make_route: MakeRoute
     device: torch.device
     streams: Streams | None
 
@@ -74,7 +83,7 @@ class RouteMaker:
         """
         with waiting(READER):
             batch = next(self.batches)
-        routed = route_batch(self.model, batch.to(self.device))
+        routed = route_batch(self.make_route, batch.to(self.device))
         del batch  # the next call may wait long before it has another one
         if self.streams is None:
             return Made(routed, None, [])

@@ -7,10 +7,16 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Peers, Route, SparseOptimizer, TouchedRows
+from distrain.embeddings import (
+    EmbeddingCollection,
+    PaddedRoutes,
+    Route,
+    SparseOptimizer,
+    TouchedRows,
+)
 from distrain.models import ClickModel
 from distrain.spec import TrainSpec
-from distrain.train.step.clipping import clip_scale, rows_sq_norm
+from distrain.train.step.clipping import add_tables, clip_scale
 from distrain.train.step.dense import DenseTraining
 from distrain.train.timing import PhaseClock
 
@@ -45,7 +51,7 @@ class TrainStep:
         global_rows: int,
         lr: float,
         clock: PhaseClock,
-        route: Route | None = None,
+        route: Route | PaddedRoutes | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Train on one batch; a collective operation: every rank calls it in every step.
 
@@ -62,6 +68,7 @@ class TrainStep:
             SchemaError: The batch's columns are not the model's.
             ModelError: torch could not compile the dense part.
         """
+        assert not isinstance(route, PaddedRoutes)
         self.model.check_columns(batch)
         tables = self.model.embeddings
         with clock.phase("forward_backward"):
@@ -145,14 +152,7 @@ class TrainStep:
 
     def _scale(self, touched: Sequence[TouchedRows], max_norm: float) -> Tensor:
         """The factor on all gradients that clips their norm, on the device."""
-        sq_norm, tables = self.dense.grad_sq_norm(), self.model.embeddings
-        # The other rows of tables that are spread over ranks are on other ranks.
-        of_sharers: dict[int, tuple[Peers, list[Tensor]]] = {}
-        for store, rows in zip(tables.stores, touched, strict=True):
-            sharers = store.sharers
-            of_sharers.setdefault(sharers.num_ranks, (sharers, []))[1].append(rows.grads)
-        for _, (sharers, grads) in sorted(of_sharers.items(), key=lambda item: item[0]):
-            sq_norm = sq_norm + sharers.add_up(rows_sq_norm(grads))
+        sq_norm = add_tables(self.dense.grad_sq_norm(), self.model.embeddings.stores, touched)
         return clip_scale(sq_norm, max_norm)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from distrain.embeddings import Route
 from distrain.loader import LoaderStats
 from distrain.loader.delivery import difference
 from distrain.metrics import NUM_BINS, ExchangeStats
@@ -58,7 +59,7 @@ class OpenWindow:
         self._losses[step % len(self._losses)] = loss_sum
         self.steps += 1
         self.rows_trained += batch.num_rows
-        if route is not None:
+        if isinstance(route, Route):  # a step in a graph does not tell what it sends
             self._exchanged.add(route.traffic, route_s)
 
     def close(

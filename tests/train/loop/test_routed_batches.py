@@ -16,6 +16,7 @@ from distrain.errors import DataError
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.train.loop import routed_batches as ahead
 from distrain.train.loop.routed_batches import RoutesAhead, RoutesInTurn
+from distrain.train.step.routing import routes_of
 from distrain.train.timing.phases import PhaseClock
 
 CPU = torch.device("cpu")
@@ -91,7 +92,7 @@ def wait_until(condition):
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_routes_ahead_are_the_routes_in_turn(depth, count):
     model = make_model()
-    expected = take_all(source := Source(count), RoutesInTurn(source, model, CPU))
+    expected = take_all(source := Source(count), RoutesInTurn(source, routes_of(model), CPU))
     source = Source(count)
     with RoutesAhead(source, model, CPU, depth) as routes:
         taken = take_all(source, routes)

@@ -1,12 +1,13 @@
-"""A step in a graph against the same steps one by one; the graph is played on the CPU.
+"""A step in a graph against the same steps one by one; the graph is played on the CPU."""
 
-The played graph does what CUDA's does as far as data flow goes: recording does nothing, replaying
-reads the recorded tensors as they are then. Streams, memory pools and capture itself are CUDA's.
-"""
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 from click_models import model_over
+from gloo_ranks import load_script, ran
+from played_graph import PlayedGraph
 
 from distrain.batch import Batch
 from distrain.checkpoint import (
@@ -21,7 +22,7 @@ from distrain.errors import SpecError
 from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
-from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep
+from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep, check_graph
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -29,23 +30,8 @@ CARDINALITIES, DIM = (5, 40, 300), 4
 NAMES, NUMBERS = ("a", "b", "c"), ("x", "y")
 KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
 MOST_ROWS = 30
-
-
-class PlayedGraph:
-    """Records a call and makes it when replayed."""
-
-    made = 0
-
-    def __init__(self):
-        PlayedGraph.made += 1
-        self.replays = 0
-
-    def record(self, run):
-        self.run = run
-
-    def replay(self):
-        self.replays += 1
-        return self.run()
+SCRIPT = Path(__file__).with_name("graphed_rank.py")
+rank_side = load_script(SCRIPT)
 
 
 def make_model(kind, combiner=None, placement="replicated"):
@@ -143,7 +129,7 @@ def test_a_size_is_recorded_after_its_warm_up():
         ({"dense_sync": "ddp"}, {}, "train.dense_sync must be flat"),
         ({"compile": True}, {}, "train.compile must be false"),
         ({}, {"combiner": "sum"}, "columns of lists have no fixed size: a, b, c"),
-        ({}, {"placement": "host_cached"}, "embeddings.placement must be replicated"),
+        ({}, {"placement": "host_cached"}, "embeddings.placement must not be host_cached"),
     ],
 )
 def test_what_a_graph_cannot_hold_is_refused(train_section, model, problem):
@@ -153,6 +139,44 @@ def test_what_a_graph_cannot_hold_is_refused(train_section, model, problem):
     assert "train.cuda_graph" in caught.value.hint
 
 
+class GlooPeers(Peers):
+    """Ranks that meet through gloo, without being there."""
+
+    device = torch.device("cpu")
+
+
+def test_a_graph_cannot_hold_what_goes_through_gloo():
+    tables = EmbeddingCollection([TableColumn("a", 9, 2)], peers=GlooPeers(0, 2))
+    with pytest.raises(SpecError, match="ranks meet through gloo"):
+        check_graph(TrainSpec(), torch.device("cuda"), tables)
+
+
 def test_a_cpu_has_no_graphs():
     with pytest.raises(SpecError, match="graphs need an NVIDIA GPU"):
         GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)
+
+
+@pytest.fixture(scope="module")
+def gangs(tmp_path_factory):
+    """What each rank of a gang ended with."""
+    return cache(ran(SCRIPT, tmp_path_factory.mktemp("graphed")).of)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "name"), [(n, name) for n, names in rank_side.GANGS.items() for name in names]
+)
+def test_played_graphs_of_ranks_give_the_bits_of_plain_steps(gangs, num_ranks, name):
+    for rank in gangs(num_ranks):
+        eager, graphed = rank[name]["eager"], rank[name]["graphed"]
+        assert len(eager) == len(graphed) > 2 * len(rank_side.SIZES)
+        assert all(torch.equal(a, b) for a, b in zip(eager, graphed, strict=True))
+
+
+@pytest.mark.parametrize("num_ranks", rank_side.GANGS)
+def test_a_batch_that_finds_no_room_makes_graphs_begin_anew(gangs, num_ranks):
+    for number, rank in enumerate(gangs(num_ranks)):
+        sizes = [of_rank[number] for of_rank in rank_side.SIZES]
+        replays = 0
+        for part in (sizes[: rank_side.SKEWED], sizes[rank_side.SKEWED :]):
+            replays += sum(max(0, part.count(s) - WARM_UP_STEPS) for s in set(part) - {0})
+        assert sum(rank["row_wise"]["replays"]) == replays > 0

@@ -1,0 +1,199 @@
+"""One store in shapes known before the batch is: held whole by each rank, or spread over ranks.
+
+Each form finds out which places of a batch read the same row (`route`), brings the rows that are
+read (`values`), and adds up what the ranks have for one row (`exchange`). Nothing here waits for
+the device.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from distrain.embeddings import kernels
+from distrain.embeddings.collection import TouchedRows
+from distrain.embeddings.kernels import Segments, segments_of
+from distrain.embeddings.padded import PaddedRows
+from distrain.embeddings.peers import Peers
+from distrain.embeddings.store import Store
+
+_MOST_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class FixedStoreRoute:
+    """A batch's route through the tables of one store.
+
+    Attributes:
+        keys: `[columns, rows]`, int32 or int64: which row each id means, of the weight, or of what
+            the owners send.
+        own: Which of these are the same, with room for all that there may be.
+        sources: `[columns * rows]`, int64: for each of `own.order` where its gradient lies in
+            `[rows * columns of the group, dim]`.
+        union: Which of the sums that come together on this rank are of one row; `None` for a rank
+            alone.
+        across: Which of the groups' totals are of one row, of two-level tables.
+        padded: What the owners were asked for, of spread tables.
+    """
+
+    keys: Tensor
+    own: Segments
+    sources: Tensor
+    union: Segments | None = None
+    across: Segments | None = None
+    padded: PaddedRows | None = None
+
+
+class FixedStore:
+    """What both forms share.
+
+    Args:
+        store: Without columns of lists and without a cache.
+        max_rows: The most rows that a batch has, on any rank.
+        group_columns: How many columns its group has.
+
+    Attributes:
+        places: `[columns]`, int64, on the device: each column's place in its group.
+    """
+
+    def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
+        self._store = store
+        self._max_rows = max_rows
+        self._group_columns = group_columns
+        # Made once: a tensor made of Python's numbers in a step would be a copy that waits.
+        self.places = torch.tensor(store.places, device=device)
+        self._starts = store.starts.to(device)
+        self._moves = torch.tensor(store.canonical_starts, device=device) - self._starts
+        self._is_canonical = not store.spread and store.canonical_starts == tuple(
+            store.starts.tolist()
+        )
+
+    def global_keys(self, keys: Tensor) -> Tensor | None:
+        """Those rows of the weight among the group's in canonical order; `None`: they are these."""
+        if self._is_canonical:
+            return None
+        sharers = self._store.sharers
+        everywhere = keys * sharers.num_ranks + sharers.rank
+        tables = torch.searchsorted(self._starts, everywhere, right=True) - 1
+        return everywhere + self._moves[tables]
+
+    def _sources(self, order: Tensor, num_rows: int) -> Tensor:
+        rows, columns = order % max(1, num_rows), order // max(1, num_rows)
+        return rows * self._group_columns + self.places[columns]
+
+
+class WholeStore(FixedStore):
+    """A store of which this rank holds all rows.
+
+    Attributes:
+        capacity: The most rows that a batch can touch.
+    """
+
+    def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
+        super().__init__(store, max_rows, group_columns, device)
+        self.capacity = self._capacity(1)
+        # Keys in int32, where they fit, are faster to sort.
+        dtype = torch.int32 if store.num_rows <= _MOST_INT32 else torch.int64
+        self._column_starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)
+        self._flat = torch.tensor(store.flat, device=device)
+
+    def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
+        """The route of a batch's ids, `[rows, columns]`; a collective operation."""
+        is_all = len(self._flat) == ids.shape[1]
+        by_column = ids.T if is_all else ids.T.index_select(0, self._flat)
+        keys = (by_column + self._column_starts).contiguous()
+        end = self._store.num_rows
+        own = segments_of(keys.reshape(-1), self.capacity, end)
+        union, peers = None, self._store.peers
+        if peers.num_ranks > 1:
+            sent = own.keys.to(self._column_starts.dtype)
+            every = peers.gather_padded(sent, self.capacity)
+            union = segments_of(every, self._capacity(peers.num_ranks), end)
+        return FixedStoreRoute(keys, own, self._sources(own.order, keys.shape[1]), union)
+
+    def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
+        """The rows that `route.keys` counts."""
+        return weight
+
+    def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
+        """Add the ranks' sums `[capacity, dim]`; a collective operation."""
+        if route.union is None:
+            return TouchedRows(route.own.keys, sums)
+        every = self._store.peers.gather_padded(sums, len(sums))
+        return TouchedRows(
+            route.union.keys, kernels.sum_segments(every, route.union.order, route.union)
+        )
+
+    def _capacity(self, num_ranks: int) -> int:
+        most = self._max_rows * num_ranks
+        num_columns = Counter(self._store.table_of)
+        return sum(
+            min(most * num_columns[number], table.cardinality)
+            for number, table in enumerate(self._store.tables)
+        )
+
+
+class SpreadStore(FixedStore):
+    """A store whose rows are dealt over ranks: of all of them, or of a group of two-level tables.
+
+    Its ids have travelled before; in a step rows do, and the sums of their gradients.
+    """
+
+    def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
+        """The route of what was asked; a collective operation for two-level tables."""
+        assert padded is not None
+        slots, size = padded.slots, sum(padded.rooms)
+        in_order, order = torch.sort(slots.reshape(-1), stable=True)
+        # Every slot has a segment, so sums come out where they are sent from; most are short, and
+        # those of the padding are empty.
+        every = torch.arange(size + 1, dtype=slots.dtype, device=slots.device)
+        own = Segments(
+            every[:-1].long(), torch.searchsorted(in_order, every), in_order, order, size
+        )
+        end = self._store.num_local_rows
+        asked = len(padded.requested)
+        union = segments_of(padded.requested, min(asked, end), end)
+        groups = self._across
+        across = None
+        if groups.num_ranks > 1:
+            touched = len(union.keys)
+            all_keys = groups.gather_padded(union.keys, touched)
+            across = segments_of(all_keys, min(groups.num_ranks * touched, end), end)
+        sources = self._sources(order, slots.shape[1])
+        return FixedStoreRoute(slots, own, sources, union, across, padded)
+
+    def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
+        """The rows that `route.keys` counts, from their owners; a collective operation."""
+        assert route.padded is not None
+        sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
+        receive, send = self._splits(route.padded)
+        return self._store.sharers.exchange_rows(sent, send, receive)
+
+    def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
+        """Bring the sums `[slots, dim]` to the owners, who add them; a collective operation."""
+        assert route.padded is not None
+        assert route.union is not None
+        send, receive = self._splits(route.padded)
+        arrived = self._store.sharers.exchange_rows(sums, send, receive)
+        touched = TouchedRows(route.union.keys, _sums(arrived, route.union))
+        if route.across is None:
+            return touched
+        every = self._across.gather_padded(touched.grads, len(touched.grads))
+        return TouchedRows(route.across.keys, _sums(every, route.across))
+
+    def _splits(self, padded: PaddedRows) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """How many rows each owner has for this rank, and how many this one has for each."""
+        return padded.rooms, (padded.rooms[self._store.sharers.rank],) * len(padded.rooms)
+
+    @property
+    def _across(self) -> Peers:
+        """The ranks that hold the same rows."""
+        levels = self._store.peers.levels if self._store.placement == "two_level" else None
+        return Peers() if levels is None else levels.across
+
+
+def _sums(rows: Tensor, segments: Segments) -> Tensor:
+    if len(segments.keys) == 0:  # a rank may hold no row of a small store
+        return rows.new_empty(0, rows.shape[1])
+    return kernels.sum_segments(rows, segments.order, segments)

@@ -1,0 +1,160 @@
+"""Routes of tables that are spread over ranks, in shapes known before the batch is.
+
+How many rows a batch wants of each owner depends on its ids. Here each rank has *room* for so many
+of each owner's rows, what is left of it is padding, and all that travels after the route has the
+shape of the rooms: rows, and the sums of their gradients. There is room for more distinct rows than
+a batch is expected to have, not for the most that it can have, which would be as many times what
+row-wise tables are to send as there are ranks.
+
+A batch that wants more is not lost: the ranks agree on the most that any of them wants, in numbers
+that travel with the routes, and from that batch on all have room for it and for a quarter more. So
+the rooms of a step are the same on all ranks, and what is computed does not depend on them.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from distrain.embeddings import kernels
+from distrain.embeddings.peers import Peers
+from distrain.embeddings.route import table_segments
+from distrain.embeddings.row_wise import Asked, ask_owners, num_local_rows
+from distrain.embeddings.sharding import expected_unique
+from distrain.embeddings.store import Store
+
+_SLACK = 1.25
+_DEVIATIONS = 6  # of the number of an owner's rows, were each row with it by chance
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """A batch's rows of one store, as their owners send them.
+
+    Attributes:
+        slots: `[flat columns, rows]`, int32: where in what arrives each id's row lies.
+        requested: `[ranks * room]`, int64: the rows of the own weight that ranks ask for, those for
+            rank 0 first, each rank's filled up with one past the last row.
+        rooms: How many rows each owner sends, padding included.
+    """
+
+    slots: Tensor
+    requested: Tensor
+    rooms: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PaddedRoutes:
+    """A batch's rows of all stores that are spread over ranks, in the order of the stores."""
+
+    stores: tuple[PaddedRows, ...]
+
+    @property
+    def rooms(self) -> tuple[tuple[int, ...], ...]:
+        """Which, with the number of the batch's rows, say all shapes."""
+        return tuple(store.rooms for store in self.stores)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that differs between routes of the same rooms."""
+        return tuple(values for store in self.stores for values in (store.slots, store.requested))
+
+    def clone(self) -> "PaddedRoutes":
+        """The same in memory of its own."""
+        return PaddedRoutes(
+            tuple(
+                PaddedRows(store.slots.clone(), store.requested.clone(), store.rooms)
+                for store in self.stores
+            )
+        )
+
+
+class Rooms:
+    """How many rows of each owner a rank may ask for in a step.
+
+    Args:
+        store: Spread over ranks, without columns of lists.
+        max_rows: The most rows that a batch has, on any rank.
+    """
+
+    def __init__(self, store: Store, max_rows: int):
+        num_columns, ranks = Counter(store.table_of), store.sharers.num_ranks
+        starts = [int(start) for start in store.starts]
+        self._most = [0] * ranks
+        expected = [0.0] * ranks
+        for number, (table, start) in enumerate(zip(store.tables, starts, strict=True)):
+            lookups = max_rows * num_columns[number]
+            unique = expected_unique(table.cardinality, lookups)
+            for owner in range(ranks):
+                stop = start + table.cardinality
+                sharer = Peers(owner, ranks)
+                held = num_local_rows(stop, sharer) - num_local_rows(start, sharer)
+                self._most[owner] += min(lookups, held)
+                expected[owner] += unique * held / table.cardinality
+        self._planned = [math.ceil(_SLACK * e + _DEVIATIONS * math.sqrt(e)) for e in expected]
+        self._wanted = 0
+
+    @property
+    def now(self) -> tuple[int, ...]:
+        """Rows of each owner."""
+        planned = zip(self._most, self._planned, strict=True)
+        return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
+
+    def missing(self, asked: Sequence[int]) -> int:
+        """The most that is asked of an owner who has no room for it; 0 if all fit."""
+        return max(a if a > room else 0 for a, room in zip(asked, self.now, strict=True))
+
+    def make(self, wanted: int) -> None:
+        """Have room for `wanted` rows of each owner, from now on."""
+        if wanted:
+            self._wanted = max(self._wanted, math.ceil(_SLACK * wanted))
+
+
+class PaddedRouter:
+    """Makes the routes of one store; see `Rooms` for the arguments."""
+
+    def __init__(self, store: Store, max_rows: int):
+        self.rooms = Rooms(store, max_rows)
+        self._store = store
+
+    def ask(self, ids: Tensor, sharers: Peers) -> tuple[Asked, Tensor]:
+        """Ask the owners; a collective operation of the sharers of the store.
+
+        `ids` is `[flat columns, rows]`, contiguous. Returns what was asked, and for each id which
+        of the distinct rows it means, `[ids]`, int32.
+        """
+        segments = table_segments(self._store.table_of, [ids.shape[1]] * len(ids))
+        grouping = kernels.unique(ids.reshape(-1), *segments)
+        return ask_owners(grouping, self._store.starts, sharers), grouping.inverse
+
+    def padded(self, own: Asked, inverse: Tensor) -> PaddedRows:
+        """Put what was asked into the rooms, which all of it fits."""
+        rooms, rank = self.rooms.now, self._store.sharers.rank
+        device = inverse.device
+        slot_of = torch.empty_like(own.by_owner)
+        slot_of[own.by_owner] = _places(own.asked, rooms, device)
+        received = own.wanted.sum(1).tolist()
+        room, end = rooms[rank], self._store.num_local_rows
+        requested = torch.full((len(received) * room,), end, dtype=torch.int64, device=device)
+        requested[_places(received, [room] * len(received), device)] = own.requested.long()
+        slots = slot_of[inverse.long()].int().view(len(self._store.flat), -1)
+        return PaddedRows(slots, requested, rooms)
+
+
+def _places(lengths: Sequence[int], rooms: Sequence[int], device: torch.device) -> Tensor:
+    """Where the rows of parts are, one after another, in which each has its room.
+
+    >>> _places([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
+    [0, 1, 4]
+    """
+    starts, firsts = (accumulate([0, *sizes[:-1]]) for sizes in (rooms, lengths))
+    shifts = [start - first for start, first in zip(starts, firsts, strict=True)]
+    moved, counts = torch.tensor([shifts, list(lengths)], device=device)
+    total = sum(lengths)
+    places = torch.arange(total, device=device)
+    places += moved.repeat_interleave(counts, output_size=total)
+    return places
