@@ -7,10 +7,12 @@ KERNELS := $(wildcard distrain/*/*/_*.[ch])
 PEERS := keras-rs torchfm
 JOBS ?= 2
 SHARED = --numprocesses $(JOBS) --dist loadfile
+# Without its bytecode each rank and command compiles the package anew, and pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow chaos check format docs bench gpu clean
+.PHONY: help demo test test-slow test-long chaos check format docs bench gpu clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +28,10 @@ test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
 test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that take minutes
-	$(BIN)/python -m pytest $(SHARED) --no-loadscope-reorder -m slow $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) --no-loadscope-reorder -m "slow and not long" $(ARGS)
+
+test-long: $(VENV)/.dev $(VENV)/.peers $(VENV)/.helm ## Repeat slow tests for more models, causes and databases (before a release)
+	$(BIN)/python -m pytest $(SHARED) -m long $(ARGS)
 
 chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
 	$(BIN)/python -m pytest -m chaos $(ARGS)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).resolve().parent
 SHARED_DATA = TESTS.parents[1] / "shared" / "data"
-CHOSEN_MARKS = ("slow", "chaos")  # marks of a GPU come from helpers, too
+CHOSEN_MARKS = ("slow", "chaos", "long")  # marks of a GPU come from helpers, too
+SLOW = "slow and not long"  # what `make test-slow` runs
 # What takes minutes with `-m slow`. It begins first, for one of these at the end would run alone.
 LONGEST = (
     "deploy/slurm/test_real_slurm.py",
@@ -41,6 +42,7 @@ def spells(file: Path, mark: str) -> bool:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With `-m slow` no file is imported that has no slow test: those would take a minute."""
     wanted = config.option.markexpr
+    wanted = "slow" if wanted == SLOW else wanted
     if wanted not in CHOSEN_MARKS or collection_path.suffix != ".py":
         return None
     return None if spells(collection_path, wanted) else True
@@ -55,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(
                 f"{file}: `-m {mark}` would miss it: write `pytest.mark.{mark}`"
             )
-    if config.option.markexpr == "slow":
+    if config.option.markexpr in ("slow", SLOW):
         places = {TESTS / name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: places.get(item.path, len(places)))
 

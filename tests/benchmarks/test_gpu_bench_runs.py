@@ -242,6 +242,7 @@ def test_a_rehearsal_goes_all_the_way_and_says_that_it_is_one(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_rehearsal_that_is_ended_leaves_a_whole_report_and_no_process(tmp_path):
     out = tmp_path / "out"
@@ -260,6 +261,7 @@ def test_a_rehearsal_that_is_ended_leaves_a_whole_report_and_no_process(tmp_path
     assert not told["finished"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_file_with_a_test_for_a_gpu_is_found():

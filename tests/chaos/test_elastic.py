@@ -126,6 +126,7 @@ def test_a_job_of_higher_priority_goes_first_and_the_other_goes_on_afterwards(
     assert what_counts(run_dir) == what_counts(peace)
 
 
+@pytest.mark.long
 def test_a_stopped_rank_is_found_named_and_replaced(prepared: Path, tmp_path: Path) -> None:
     spec = write_job(prepared, tmp_path / "job.yaml", 1_500, deadlines={"progress_s": 4.0})
     run_dir, log = tmp_path / "run", tmp_path / "log"

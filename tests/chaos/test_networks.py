@@ -43,7 +43,9 @@ def write_job(prepared: Path, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("cable", ["between ranks", "of a worker"])
+@pytest.mark.parametrize(
+    "cable", ["between ranks", pytest.param("of a worker", marks=pytest.mark.long)]
+)
 def test_a_cut_cable_costs_time_and_nothing_else(
     prepared: Path, tmp_path: Path, hosts: Hosts, cable: str
 ) -> None:

@@ -99,7 +99,8 @@ def test_kill_9_on_one_rank_ends_the_command_and_names_it(prepared: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "sign", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGABRT]
+    "sign",
+    [pytest.param(signal.SIGKILL, marks=[pytest.mark.slow, pytest.mark.long]), signal.SIGABRT],
 )
 def test_a_dead_rank_is_the_culprit_and_not_its_peers(
     cluster: Client, prepared: Path, tmp_path: Path, sign: signal.Signals
@@ -195,7 +196,7 @@ def test_a_data_error_in_a_rank_is_told_without_a_traceback(
 
 @pytest.mark.parametrize(
     "to_all",
-    [pytest.param(False, marks=pytest.mark.slow), True],
+    [pytest.param(False, marks=[pytest.mark.slow, pytest.mark.long]), True],
     ids=["command", "terminal"],
 )
 def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path, to_all: bool) -> None:

@@ -31,7 +31,10 @@ LONG = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", ["nanny", "worker", "no nanny"])
+@pytest.mark.parametrize(
+    "told",
+    ["nanny", *(pytest.param(who, marks=pytest.mark.long) for who in ("worker", "no nanny"))],
+)
 def test_a_worker_that_is_told_to_go_lets_its_rank_save(
     prepared: Path, tmp_path: Path, told: str
 ) -> None:

@@ -111,7 +111,8 @@ def train(
             "epochs": epochs,
             "optimizer": {"kind": "adam", "lr": lr},
         },
-        "resources": {"num_ranks": num_ranks, "device": "cpu"},
+        "resources": {"num_ranks": num_ranks, "device": "cpu"}
+        | ({"backend": "inline"} if num_ranks == 1 else {}),
     }
     if split == "train":
         document["data"]["valid"] = str(likes / "valid")  # type: ignore[index]
@@ -142,7 +143,7 @@ def test_the_best_auc_is_that_of_the_true_logits_on_drawn_labels(likes: Path) ->
     assert metrics.compute().auc == pytest.approx(bayes_auc(logits.ravel()), abs=0.005)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2])
+@pytest.mark.parametrize("num_ranks", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_towers_trained_against_the_batchs_items_find_what_users_like(
     likes: Path, tmp_path: Path, num_ranks: int
 ) -> None:

@@ -232,6 +232,7 @@ def test_a_stopped_rank_does_not_hold_up_the_end_of_its_job(
     assert not any(is_running(pid) for pid in pids)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_many_submits_and_cancels_leave_nothing_behind(
     cluster: Client, prepared: Path, tmp_path: Path

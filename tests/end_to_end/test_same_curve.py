@@ -41,7 +41,7 @@ def curve(records: list[Record]) -> list[tuple[int, int, float | None]]:
     [
         ("dlrm", "adagrad"),
         pytest.param("dlrm", "adam", marks=pytest.mark.slow),
-        pytest.param("mlp", "sgd", marks=pytest.mark.slow),
+        pytest.param("mlp", "sgd", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.slow
@@ -72,7 +72,13 @@ def test_one_two_and_four_ranks_follow_the_same_loss_curve(
 
 @pytest.mark.parametrize(
     "optimizer",
-    ["adagrad", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sgd", "adam"))],
+    [
+        "adagrad",
+        *(
+            pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.long])
+            for kind in ("sgd", "adam")
+        ),
+    ],
 )
 def test_two_runs_with_equal_ranks_are_bit_identical(
     cluster: Client, prepared: Path, tmp_path: Path, optimizer: str

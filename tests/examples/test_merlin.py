@@ -35,7 +35,10 @@ def run(script: str, *args: object) -> dict[str, Any]:
     return figures
 
 
-@pytest.mark.parametrize("schema", [None, "models__entertainment_movielens_1m.pbtxt"])
+@pytest.mark.parametrize(
+    "schema",
+    [None, pytest.param("models__entertainment_movielens_1m.pbtxt", marks=pytest.mark.long)],
+)
 def test_the_introductions_models_learn(
     tmp_path: Path, shared_data: Path, schema: str | None
 ) -> None:
@@ -89,6 +92,7 @@ def write_log(path: Path) -> None:
         rows.writerow(["9999", "POST", "POSTAGE", 1, "2011-01-05T09:00:00", 1.5, 1, "France"])
 
 
+@pytest.mark.long
 def test_a_shops_circles_are_found(tmp_path: Path) -> None:
     write_log(tmp_path / "log.csv.gz")
     args = ("--split", "2011-03-02", "--epochs", 60, "--work", tmp_path)
