@@ -102,7 +102,7 @@ def test_the_cache_and_packed_files_give_the_same_batches(
     folder = str(tmp_path / "cache")
     for _ in range(2):
         assert_same(batches(dataset, cache=folder), expected)
-    entries = len(list(Path(folder).glob("*.parquet")))
+    entries = len(list(Path(folder).glob("*.rows")))
     assert entries == len(dataset.slices)
     pq.write_table(
         pa.concat_tables([pq.read_table(f"{tmp_path}/part_{n}.parquet") for n in range(2)]),

@@ -229,14 +229,14 @@ def test_packed_files_are_waited_for_as_well(
     pack(str(write_table(SIZES)), schema, tmp_path / "packed")
     dataset = Dataset(str(tmp_path / "packed"), schema)
     expected = stream(dataset)
-    before = every(2, OSError(errno.EIO, "Input/output error"))
+    before = every(7, OSError(errno.EIO, "Input/output error"))
     read = os.preadv
 
     def preadv(*args: Any) -> int:
         before("read")
         return read(*args)
 
-    monkeypatch.setattr("distrain.loader.packed.packed_file.os.preadv", preadv)
+    monkeypatch.setattr("distrain.loader.packed.raw_file.os.preadv", preadv)
     loader = Loader(dataset, batch_size=32, seed=3)
     assert loader.reader_choice.name == "packed"
     with contextlib.closing(loader):

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.loader.reading.reader import DecodedColumns
+from distrain.loader.reading.reader import DecodedColumns, Reader
 from distrain.partition.wanted_columns import wanted_columns
 from distrain.schema import ColumnSchema, Schema
 
@@ -35,7 +35,7 @@ def make_table(num_rows, seed=0):
     )
 
 
-class PlainReader:
+class PlainReader(Reader):
     """Reads with pyarrow alone, and counts how often."""
 
     name = "plain"

@@ -1,31 +1,30 @@
-"""A local cache of row groups, in the fast layout, in front of a slower reader."""
+"""A local cache of row groups, as raw values, in front of a slower reader."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from distrain.errors import DataError
-from distrain.loader.filling import unusable
 from distrain.loader.packed.cache_folder import BoundedFolder
-from distrain.loader.packed.mark import FORMAT_VERSION
-from distrain.loader.packed.packed_file import Buffers, PackedFile
-from distrain.loader.packed.writer import MOST_GROUP_ITEMS, Column, PackedWriter, kept_as
-from distrain.loader.reading import DecodedColumns, Reader
+from distrain.loader.packed.entry import ENTRY_VERSION, EntryFile, EntryWriter
+from distrain.loader.packed.raw_file import Buffers
+from distrain.loader.packed.reader import COLUMNS_AT_A_TIME
+from distrain.loader.reading import DecodedColumns, Reader, join_decoded, parts_after
 from distrain.partition import RowGroup, WantedColumn
 from distrain.storage import file_identity, is_remote
 
 _log = logging.getLogger(__name__)
 
 _OPEN_FILES = 512
-_SUFFIX = ".parquet"
+_SUFFIX = ".rows"
+_FORMER_SUFFIX = ".parquet"  # entries of earlier versions make room, too
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,17 @@ class CacheCounters:
 class CachingReader(Reader):
     """Caches the row groups that another reader reads.
 
-    An entry is a packed file of one row group with the wanted columns only. It is found again as
-    long as the source's file, the columns and what nulls become are the same. Any number of threads
+    An entry is the wanted columns of one row group, or slice of a large one, written while they are
+    decoded. It is found again as long as the source's file, the columns and what nulls become are
+    the same. Any number of threads
     and processes may use a folder, which may serve many tables, at once. It is on a local disk and
     made if missing; where its entries exceed `max_bytes`, the least recently used are removed
     first.
 
     The cache never makes a run fail. Where an entry is gone or damaged, the inner reader reads;
     where none can be written, that is logged once and the run goes on without new ones. Values that
-    training refuses are not cached, so the error is the same as without a cache.
+    training refuses are kept as they are, or not at all, so the error is the same as without a
+    cache.
 
     What `read` returns stays valid until the same thread reads again, as with `PackedReader`.
 
@@ -81,11 +82,11 @@ class CachingReader(Reader):
         self._columns = tuple(columns)
         # An entry holds the constant columns too, so that it is read with nothing to add.
         self._policy = repr([(c.name, c.kind, c.fill_null) for c in columns])
-        self._folder = BoundedFolder(Path(directory), max_bytes, _SUFFIX)
+        self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX, _FORMER_SUFFIX))
         self._fingerprint_of = fingerprint_of
         self._remote: dict[str, str | None] = {}  # to ask a server may take long
         self._buffers = Buffers()
-        self._files: OrderedDict[str, PackedFile] = OrderedDict()
+        self._files: OrderedDict[str, EntryFile] = OrderedDict()
         self._lock = threading.Lock()
         self._counters = CacheCounters()
         self._can_write = True
@@ -97,21 +98,32 @@ class CachingReader(Reader):
 
     def read(self, group: RowGroup) -> DecodedColumns:
         """The wanted columns of a row group."""
+        return join_decoded(self._parts(group, max(1, len(self._columns)), whole=True))
+
+    def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
+        """The same, some columns at a time."""
+        return self._parts(group, COLUMNS_AT_A_TIME, whole=False)
+
+    def _parts(self, group: RowGroup, at_a_time: int, *, whole: bool) -> Iterator[DecodedColumns]:
+        def source() -> Iterator[DecodedColumns]:
+            self._count(misses=1)
+            return iter([self._inner.read(group)]) if whole else self._inner.iter_columns(group)
+
         fingerprint = self._first_fingerprint(group)
         if fingerprint is None:
-            self._count(misses=1)
-            return self._inner.read(group)
+            yield from source()
+            return
         name = self._entry_name(fingerprint, group)
-        found = self._look_up(name, group)
-        if found is not None:
+        cells = lists = 0
+        for part in self._found(name, group, at_a_time):
+            yield part
+            cells, lists = cells + len(part.cells), lists + len(part.lists)
+        if cells + lists == len(self._columns):
             self._count(hits=1)
-            return found
-        self._count(misses=1)
-        decoded = self._inner.read(group)
-        # A file that was replaced meanwhile must not become an entry of its former version.
-        if self._can_write and self._fingerprint(group) == fingerprint:
-            self._keep(name, decoded, fingerprint)
-        return decoded
+            self._folder.touch(name)
+            return
+        # An entry that turns out to be damaged gave columns that were whole.
+        yield from parts_after(self._keeping(source(), name, group, fingerprint), cells, lists)
 
     def close(self) -> None:
         """Close all files and the inner reader; no thread may be reading."""
@@ -135,7 +147,7 @@ class CachingReader(Reader):
 
     def _entry_name(self, fingerprint: str, group: RowGroup) -> str:
         parts: tuple[object, ...] = (
-            FORMAT_VERSION,
+            ENTRY_VERSION,
             fingerprint,
             group.index,
             group.num_rows,
@@ -146,29 +158,26 @@ class CachingReader(Reader):
         key = repr((parts, self._policy)).encode()
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 
-    def _look_up(self, name: str, group: RowGroup) -> DecodedColumns | None:
-        """An entry's values, or `None` if it is not there or cannot be used."""
+    def _found(self, name: str, group: RowGroup, at_a_time: int) -> Iterator[DecodedColumns]:
+        """An entry's columns; none, or not all, if it is not there or cannot be used."""
         inode = None
+        own = replace(group, index=0, slice=None)  # an entry is a row group of its own
         try:
-            file = self._file(name)
+            file = self._file(name, group.num_rows)
             inode = file.identity[1]
-            layout = file.layout(0, group.num_rows, self._columns)
-            found = file.read(layout, 0, self._buffers.take(layout.num_bytes))
+            yield from file.iter_parts(file.layout, own, self._buffers, at_a_time)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             self._forget(name)  # it was never written, or was removed to make room
-            return None
         except (DataError, OSError) as error:
             self._drop(name, inode, error)
-            return None
-        self._folder.touch(name)
-        return found
 
-    def _file(self, name: str) -> PackedFile:
+    def _file(self, name: str, num_rows: int) -> EntryFile:
         with self._lock:
             file = self._files.get(name)
             # Another process may have removed the entry and written it again.
             if file is None or not file.is_unchanged():
-                file = self._files[name] = PackedFile(str(self._folder.path / name))
+                file = EntryFile(str(self._folder.path / name), self._columns, num_rows)
+                self._files[name] = file
                 if len(self._files) > _OPEN_FILES:
                     self._files.popitem(last=False)
             self._files.move_to_end(name)
@@ -186,21 +195,50 @@ class CachingReader(Reader):
             _log.warning("dropped a damaged entry of the cache %s: %s", self._folder.path, reason)
         self._count(corrupt=1)
 
-    def _keep(self, name: str, decoded: DecodedColumns, fingerprint: str) -> None:
-        kept = []
-        for values, column in zip((*decoded.cells, *decoded.lists), self._columns, strict=True):
-            if _cannot_be_kept(column, values):
-                return
-            kept.append(kept_as(column, values))
-        if sum(column.nbytes for column in kept) > self._folder.max_bytes:
-            self._give_up(f"max_bytes={self._folder.max_bytes} is less than one row group")
-            return
+    def _keeping(
+        self, parts: Iterator[DecodedColumns], name: str, group: RowGroup, fingerprint: str
+    ) -> Iterator[DecodedColumns]:
+        """The same parts, which become an entry on their way."""
+        with contextlib.ExitStack() as stack:
+            partial, entry = self._begin(stack)
+            for part in parts:
+                if entry is not None and not self._add(entry, part):
+                    entry = None
+                yield part
+            # A file that was replaced meanwhile must not become an entry of its former version.
+            if entry is not None and self._fingerprint(group) == fingerprint:
+                self._finish(entry, partial, name)
+
+    def _begin(self, stack: contextlib.ExitStack) -> tuple[Path, EntryWriter | None]:
+        partial = self._folder.path
+        if not self._can_write:
+            return partial, None
         try:
-            with self._folder.partial_file() as partial:
-                with PackedWriter(partial, self._columns, fingerprint, for_others=False) as writer:
-                    writer.write(kept)
-                size = partial.stat().st_size
-                removed = self._folder.add(partial, name)
+            partial = stack.enter_context(self._folder.partial_file())
+            entry = EntryWriter(partial, self._columns)
+        except OSError as error:
+            self._give_up(error.strerror or str(error))
+            return partial, None
+        stack.callback(entry.close)
+        return partial, entry
+
+    def _add(self, entry: EntryWriter, part: DecodedColumns) -> bool:
+        try:
+            kept = entry.add(part)
+        except OSError as error:
+            self._give_up(error.strerror or str(error))
+            return False
+        if entry.num_bytes > self._folder.max_bytes:
+            self._give_up(f"max_bytes={self._folder.max_bytes} is less than one row group")
+            return False
+        return kept
+
+    def _finish(self, entry: EntryWriter, partial: Path, name: str) -> None:
+        try:
+            entry.finish()
+            entry.close()
+            size = partial.stat().st_size
+            removed = self._folder.add(partial, name)
         except OSError as error:
             self._give_up(error.strerror or str(error))
             return
@@ -218,11 +256,3 @@ class CachingReader(Reader):
         with self._lock:
             now = self._counters
             self._counters = replace(now, **{k: getattr(now, k) + n for k, n in more.items()})
-
-
-def _cannot_be_kept(column: WantedColumn, values: Column) -> bool:
-    if isinstance(values, pa.ListArray):
-        if len(values.flatten()) > MOST_GROUP_ITEMS:
-            return True
-        values = values.flatten().to_numpy(zero_copy_only=False)
-    return bool(unusable(column, values).any())

@@ -25,14 +25,14 @@ _KEPT_SHARE = 0.95
 class BoundedFolder:
     """Files of at most `max_bytes` together, without those being written, one per thread.
 
-    The folder is made when first written to. Files whose names do not end in `suffix` are left
+    The folder is made when first written to. Files whose names end in none of `suffixes` are left
     alone.
     """
 
-    def __init__(self, path: Path, max_bytes: int, suffix: str):
+    def __init__(self, path: Path, max_bytes: int, suffixes: tuple[str, ...]):
         self.path = path
         self.max_bytes = max_bytes
-        self._suffix = suffix
+        self._suffixes = suffixes
 
     @contextlib.contextmanager
     def partial_file(self) -> Iterator[Path]:
@@ -125,6 +125,6 @@ class BoundedFolder:
                     if entry.name.startswith(_PARTIAL):
                         if time.time() - status.st_mtime > _LEFTOVER_AGE_S:
                             os.unlink(entry.path)
-                    elif entry.name.endswith(self._suffix):
+                    elif entry.name.endswith(self._suffixes):
                         found.append((status.st_atime_ns, entry.path, status.st_size))
         return found

@@ -23,28 +23,12 @@ _DTYPES = {"INT32": np.dtype("<i4"), "FLOAT": np.dtype("<f4")}
 
 
 @dataclass(frozen=True)
-class ByteRange:
-    """`length` bytes from `start` of a file, which one call reads to `place` of a buffer."""
-
-    start: int
-    length: int
-    place: int
-
-
-@dataclass(frozen=True)
 class Values:
-    """`count` values of a column, `<i4` or `<f4`, at any alignment.
-
-    Attributes:
-        name: The column's name.
-        place: Where they begin in the buffer.
-        start: Where they begin in the file.
-    """
+    """`count` values of a column, `<i4` or `<f4`, from byte `start` of a file on."""
 
     name: str
     dtype: np.dtype[Any]
     count: int
-    place: int
     start: int
     checksum: int
 
@@ -67,19 +51,18 @@ class GroupLayout:
     """How to read some columns of a row group.
 
     Attributes:
-        byte_ranges: What to read, in the order of the buffer.
-        num_bytes: Bytes of the buffer.
         cells: The wanted flat columns, in their order.
         lists: The wanted list columns, in their order.
-        all_checksum: The checksum of the whole buffer, if all of the row group is read.
     """
 
     num_rows: int
-    byte_ranges: tuple[ByteRange, ...]
-    num_bytes: int
     cells: tuple[Values, ...]
     lists: tuple[ListValues, ...]
-    all_checksum: int | None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all values."""
+        return sum(values.num_bytes for values in self.values)
 
     @property
     def values(self) -> Iterator[Values]:
@@ -90,25 +73,6 @@ class GroupLayout:
             yield column.items
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A part of a row group's bytes, which ends with `count` values."""
-
-    name: str
-    start: int
-    length: int
-    dtype: np.dtype[Any]
-    count: int
-    checksum: int
-
-    def at(self, place: int) -> Values:
-        """Its values, where it lies at a place of the buffer."""
-        header = self.length - 4 * self.count
-        return Values(
-            self.name, self.dtype, self.count, place + header, self.start + header, self.checksum
-        )
-
-
 def group_layout(
     metadata: pq.FileMetaData, mark: Mark, index: int, wanted: Sequence[WantedColumn], file: str
 ) -> GroupLayout:
@@ -116,49 +80,33 @@ def group_layout(
     where = {"file": file, "row group": index}
     group = mark.groups[index]
     lengths = _lengths(mark, group)
-    chunks = _chunks(metadata, mark, index, sum(p.length for p in lengths.values()), where)
+    chunks = _chunks(metadata, mark, index, sum(v.num_bytes for v in lengths.values()), where)
     found = [_chunk_of(column, mark, chunks, where) for column in wanted]
-    used = [lengths[piece.name] for piece in found if piece.name in lengths]
-    byte_ranges, places = _byte_ranges([*used, *found])
-    whole = len(places) == len(lengths) + len(chunks)
-
-    def values_of(piece: _Piece) -> Values:
-        return piece.at(places[piece.start])
-
     return GroupLayout(
         group.num_rows,
-        byte_ranges,
-        sum(byte_range.length for byte_range in byte_ranges),
-        tuple(values_of(piece) for piece in found if piece.name not in lengths),
-        tuple(
-            ListValues(values_of(lengths[piece.name]), values_of(piece))
-            for piece in found
-            if piece.name in lengths
-        ),
-        group.all_checksum if whole else None,
+        tuple(values for values in found if values.name not in lengths),
+        tuple(ListValues(lengths[v.name], v) for v in found if v.name in lengths),
     )
 
 
-def _lengths(mark: Mark, group: GroupMark) -> dict[str, _Piece]:
+def _lengths(mark: Mark, group: GroupMark) -> dict[str, Values]:
     """The lengths of each list column's rows, with which a row group begins."""
     size = 4 * group.num_rows
     sums = group.checksums[len(mark.columns) :]
     return {
-        name: _Piece(
-            name, group.start + number * size, size, _DTYPES["INT32"], group.num_rows, sum_
-        )
+        name: Values(name, _DTYPES["INT32"], group.num_rows, group.start + number * size, sum_)
         for number, (name, sum_) in enumerate(zip(mark.lists, sums, strict=True))
     }
 
 
 def _chunks(
     metadata: pq.FileMetaData, mark: Mark, index: int, before: int, where: dict[str, object]
-) -> dict[str, _Piece]:
+) -> dict[str, Values]:
     """The column chunks, which with `before` bytes before them tile the row group's."""
     group = mark.groups[index]
     items = dict(zip(mark.lists, group.items, strict=True))
     row_group = metadata.row_group(index)
-    found: dict[str, _Piece] = {}
+    found: dict[str, Values] = {}
     next_start = group.start + before
     for number, name in enumerate(mark.columns):
         chunk = row_group.column(number)
@@ -172,7 +120,8 @@ def _chunks(
         if not good or dtype is None or chunk.total_uncompressed_size != length:
             message = "the footer does not describe a packed column chunk"
             raise DataError(message, where={**where, "column": number}, hint=DAMAGED)
-        found[name] = _Piece(name, start, length, dtype, count, group.checksums[number])
+        first = start + length - 4 * count
+        found[name] = Values(name, dtype, count, first, group.checksums[number])
         next_start += length
     if next_start != group.start + group.length or row_group.num_rows != group.num_rows:
         message = "the footer's row group is not the one that its key distrain.packed names"
@@ -181,11 +130,11 @@ def _chunks(
 
 
 def _chunk_of(
-    column: WantedColumn, mark: Mark, chunks: dict[str, _Piece], where: dict[str, object]
-) -> _Piece:
+    column: WantedColumn, mark: Mark, chunks: dict[str, Values], where: dict[str, object]
+) -> Values:
     place = {**where, "column": column.name}
-    piece = chunks.get(column.name)
-    if piece is None:
+    values = chunks.get(column.name)
+    if values is None:
         raise DataError(
             f"column {column.name!r} is missing",
             where=place,
@@ -197,24 +146,8 @@ def _chunk_of(
         message = f"{holds} {kinds[0]}, but {kinds[1]} is needed"
         hint = "It was packed with another schema: pack the source again."
         raise DataError(message, where=place, hint=hint)
-    if column.kind == "id" and piece.dtype.kind != "i":
+    if column.kind == "id" and values.dtype.kind != "i":
         message = f"{holds} float, but integer ids are needed"
         hint = "It was packed with a schema that calls it continuous: pack the source again."
         raise DataError(message, where=place, hint=hint)
-    return piece
-
-
-def _byte_ranges(pieces: Sequence[_Piece]) -> tuple[tuple[ByteRange, ...], dict[int, int]]:
-    """Neighbouring pieces read together; each one's place in the buffer, by its start."""
-    byte_ranges: list[ByteRange] = []
-    places: dict[int, int] = {}
-    end = 0
-    for piece in sorted(set(pieces), key=lambda piece: piece.start):
-        places[piece.start] = end
-        if byte_ranges and byte_ranges[-1].start + byte_ranges[-1].length == piece.start:
-            last = byte_ranges.pop()
-            byte_ranges.append(ByteRange(last.start, last.length + piece.length, last.place))
-        else:
-            byte_ranges.append(ByteRange(piece.start, piece.length, end))
-        end += piece.length
-    return tuple(byte_ranges), places
+    return values

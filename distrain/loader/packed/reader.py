@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.loader.packed.packed_file import Buffers, PackedFile, PackedFooter
-from distrain.loader.reading import DecodedColumns, Reader, unreadable
+from distrain.loader.packed.packed_file import PackedFile, PackedFooter
+from distrain.loader.packed.raw_file import Buffers
+from distrain.loader.reading import DecodedColumns, Reader, join_decoded, unreadable
 from distrain.partition import RowGroup, WantedColumn
 from distrain.storage import is_transient
 
 _OPEN_FILES = 256
+# As many rows of so many columns stay in the processor's cache until they have been gathered from.
+COLUMNS_AT_A_TIME = 5
 
 
 class PackedReader(Reader):
@@ -42,28 +45,51 @@ class PackedReader(Reader):
 
     def read(self, group: RowGroup) -> DecodedColumns:
         """The wanted columns of a row group: int32 and float32, or lists of these."""
+        return join_decoded(self._parts(group, max(1, len(self._columns))))
+
+    def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
+        """The same, some columns at a time."""
+        return self._parts(group, COLUMNS_AT_A_TIME)
+
+    def _parts(self, group: RowGroup, at_a_time: int) -> Iterator[DecodedColumns]:
         try:
             file = self._file(group.file)
             file.check_unchanged()
-            columns, constants = _apart(self._columns, group)
-            layout = file.layout(group.index, group.group_rows, columns)
-            if group.slice:
-                found = file.read_slice(layout, group, self._buffers, verify=self._verify)
-            else:
-                buffer = self._buffers.take(layout.num_bytes)
-                found = file.read(layout, group.index, buffer, verify=self._verify)
+            constants = dict(group.constants)
+            inside = [column for column in self._columns if column.name not in constants]
+            layout = file.layout(group.index, group.group_rows, inside)
+            found = file.iter_group(layout, group, self._buffers, at_a_time, verify=self._verify)
+            yield from self._with_constants(found, group) if constants else found
         except OSError as error:
             if is_transient(error):
                 with self._lock:
                     self._files.pop(group.file, None)
             hint = "The file was removed since the run began, or the disk fails."
             raise unreadable(group, error, str(error.strerror or error), hint) from error
-        if not constants:
-            return found
-        flat = [column.name for column in self._columns if not column.is_list]
-        inside = [name for name in flat if name not in constants]
-        cells = constants | dict(zip(inside, found.cells, strict=True))
-        return replace(found, cells=tuple(cells[name] for name in flat))
+
+    def _with_constants(
+        self, parts: Iterator[DecodedColumns], group: RowGroup
+    ) -> Iterator[DecodedColumns]:
+        """The same with the columns that are in the names of folders, at their places."""
+        constants = dict(group.constants)
+        waiting = [column for column in self._columns if not column.is_list]
+
+        def of_folders() -> tuple[NDArray[Any], ...]:
+            first = []
+            while waiting and waiting[0].name in constants:
+                column = waiting.pop(0)
+                dtype = np.int64 if column.kind == "id" else np.float64
+                first.append(np.full(group.num_rows, constants[column.name], dtype))
+            return tuple(first)
+
+        for part in parts:
+            cells: list[NDArray[Any]] = [*of_folders()]
+            for column in part.cells:
+                waiting.pop(0)
+                cells += [column, *of_folders()]
+            yield replace(part, cells=tuple(cells))
+        if waiting:
+            yield DecodedColumns(of_folders())
 
     def close(self) -> None:
         """Close all files; no thread may be reading. The reader may be used again."""
@@ -81,18 +107,3 @@ class PackedReader(Reader):
                     self._files.popitem(last=False)
             self._files.move_to_end(path)
             return file
-
-
-def _apart(
-    columns: tuple[WantedColumn, ...], group: RowGroup
-) -> tuple[tuple[WantedColumn, ...], dict[str, NDArray[Any]]]:
-    """The columns that are in the file, and the cells of those in the names of its folders."""
-    if not group.constants:
-        return columns, {}
-    kinds = {column.name: column.kind for column in columns}
-    constants = {
-        name: np.full(group.num_rows, value, np.int64 if kinds[name] == "id" else np.float64)
-        for name, value in group.constants
-        if name in kinds
-    }
-    return tuple(column for column in columns if column.name not in constants), constants

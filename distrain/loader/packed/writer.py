@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from distrain.errors import DataError, OutputError
 from distrain.loader.packed.mark import MARK_KEY, GroupMark, Mark, checksum
 from distrain.loader.packed.packed_file import PackedFile
+from distrain.loader.packed.raw_file import Buffers
 from distrain.partition import WantedColumn
 
 MOST_GROUP_ROWS = 1 << 28
@@ -130,20 +131,14 @@ class PackedWriter:
 
 def certify(path: Path, columns: Sequence[WantedColumn]) -> None:
     """Read a written file as a loader will, and compare checksums with those of the writer."""
-    file = PackedFile(str(path))
-    buffer = memoryview(bytearray())
-    for index, num_rows in enumerate(file.group_rows):
-        try:
-            layout = file.layout(index, num_rows, columns)
-            if len(buffer) < layout.num_bytes:
-                buffer = memoryview(bytearray(layout.num_bytes))
-            file.read(layout, index, buffer[: layout.num_bytes], each_column=True)
-        except DataError as error:
-            raise OutputError(
-                f"what was written is not what is read back: {error.message}",
-                where=error.where,
-                hint="Either the disk fails, or this version of pyarrow lays pages out otherwise.",
-            ) from error
+    try:
+        PackedFile(str(path)).certify(columns, Buffers())
+    except DataError as error:
+        raise OutputError(
+            f"what was written is not what is read back: {error.message}",
+            where=error.where,
+            hint="Either the disk fails, or this version of pyarrow lays pages out otherwise.",
+        ) from error
 
 
 def _value_type(column: WantedColumn) -> pa.DataType:

@@ -7,6 +7,8 @@ from distrain.loader.reading.reader import (
     RetryingReader,
     SameFilesReader,
     SharedReader,
+    join_decoded,
+    parts_after,
     unreadable,
 )
 
@@ -17,6 +19,8 @@ __all__ = [
     "Reader",
     "SameFilesReader",
     "SharedReader",
+    "join_decoded",
     "null_error",
+    "parts_after",
     "unreadable",
 ]

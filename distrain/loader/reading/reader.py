@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -44,6 +43,18 @@ def join_decoded(parts: Iterable[DecodedColumns]) -> DecodedColumns:
     )
 
 
+def parts_after(
+    parts: Iterable[DecodedColumns], cells: int, lists: int
+) -> Iterator[DecodedColumns]:
+    """Parts of a row group without its first `cells` flat columns and its first `lists` lists."""
+    for part in parts:
+        some_cells, some_lists = part.cells[cells:], part.lists[lists:]
+        cells = max(0, cells - len(part.cells))
+        lists = max(0, lists - len(part.lists))
+        if some_cells or some_lists:
+            yield replace(part, cells=some_cells, lists=some_lists)
+
+
 class Reader(Protocol):
     """Reads row groups, the wanted columns only, from any thread.
 
@@ -78,8 +89,7 @@ class Reader(Protocol):
 class RetryingReader(Reader):
     """Reads a row group again where the storage of another reader does not answer, for `retry_s`.
 
-    Parts that were yielded before a failure are not yielded again: a reader gives the same ones
-    each time.
+    Columns that were yielded before a failure are not yielded again.
     """
 
     def __init__(self, inner: Reader, retry_s: float):
@@ -90,19 +100,19 @@ class RetryingReader(Reader):
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
         """The same, some columns at a time."""
         parts = self._inner.iter_columns(group)
-        given = 0
+        cells = lists = 0
 
         def following() -> DecodedColumns | None:
             nonlocal parts
             try:
                 return next(parts, None)
             except BaseException:  # which ends a generator: the next try needs a new one
-                parts = islice(self._inner.iter_columns(group), given, None)
+                parts = parts_after(self._inner.iter_columns(group), cells, lists)
                 raise
 
         while (part := with_retries(following, group.where, self._retry_s)) is not None:
             yield part
-            given += 1
+            cells, lists = cells + len(part.cells), lists + len(part.lists)
 
     def close(self) -> None:
         """Close the inner reader."""

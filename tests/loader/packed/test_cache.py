@@ -34,7 +34,7 @@ def cache(tmp_path):
 
 
 def entries(folder):
-    return [path for path in Path(folder).iterdir() if path.suffix == ".parquet"]
+    return [path for path in Path(folder).iterdir() if path.suffix == ".rows"]
 
 
 def read_epoch(reader, groups):
@@ -94,7 +94,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_kept(groups, source, tmp_
 
     cache = CachingReader(Changing(), COLUMNS, tmp_path / "cache", GIB)
     read_epoch(cache, groups[:1])
-    assert not (tmp_path / "cache").exists()
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_a_source_without_a_version_is_not_kept(groups, tmp_path):
@@ -234,7 +234,7 @@ def test_a_folder_that_cannot_be_made_is_told_once(groups, tmp_path, caplog):
 def test_a_full_disk_is_told_once_and_leaves_nothing(cache, groups, tmp_path, caplog, monkeypatch):
     cache.read(groups[0])
     monkeypatch.setattr(
-        "distrain.loader.packed.writer._Tee.write",
+        "distrain.loader.packed.entry.EntryWriter._write",
         lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
     )
     with caplog.at_level(logging.WARNING):
@@ -298,7 +298,7 @@ def test_processes_share_a_cache_that_is_too_small(groups, source, tmp_path):
 def total_bytes(folder):
     """Entries' size; what is renamed while we look may be missed, but is never seen twice."""
     total = 0
-    for path in folder.glob("*.parquet"):
+    for path in folder.glob("*.rows"):
         try:
             total += path.stat().st_size
         except FileNotFoundError:
