@@ -36,6 +36,19 @@ class CappedHosts(networks.ManyHosts):
             asked = words if mbit else "replace dev eth0 root pfifo"
             subprocess.run([*inside, *asked.split()], check=True, capture_output=True)
 
+    def cap_link(self, name: str, to: str, mbit: int, others_mbit: int) -> None:
+        """Let one host send another so many Mbit/s, and `others_mbit` to all others together."""
+        tc = ("ip", "netns", "exec", self.namespace(name), "tc")
+        for words in (
+            "qdisc del dev eth0 root",
+            "qdisc add dev eth0 root handle 1: htb default 10",
+            f"class add dev eth0 parent 1: classid 1:10 htb rate {others_mbit}mbit",
+            f"class add dev eth0 parent 1: classid 1:20 htb rate {mbit}mbit",
+            f"filter add dev eth0 parent 1: protocol ip u32 match ip dst {self.addresses[to]}/32 "
+            "flowid 1:20",
+        ):
+            subprocess.run([*tc, *words.split()], check=True, capture_output=True)
+
 
 class Ranks:
     """Processes on hosts, one on each, that take orders."""

@@ -105,6 +105,7 @@ class Step:
         rows: Rows of a step, all ranks together.
         rows_per_s: All ranks together, every repetition.
         seconds: For each rank, its seconds in a step by phase, as a run names them.
+        hosts: For each rank, the host's name; empty where it is not known.
     """
 
     ranks: int
@@ -112,10 +113,13 @@ class Step:
     rows: int
     rows_per_s: tuple[float, ...]
     seconds: tuple[Mapping[str, float], ...]
+    hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.rows < 1 or len(self.seconds) != self.ranks:
             raise ValueError(f"a step on {self.ranks} ranks has seconds of {len(self.seconds)}")
+        if len(self.hosts) not in (0, self.ranks):
+            raise ValueError(f"a step on {self.ranks} ranks has hosts of {len(self.hosts)}")
         if not self.rows_per_s or not all(0 < rate < math.inf for rate in self.rows_per_s):
             raise ValueError(f"a step on {self.ranks} ranks has a rate that is not positive")
         if self.scaling not in ("weak", "strong"):
@@ -127,6 +131,14 @@ class Step:
     def rate(self) -> float:
         """The median of `rows_per_s`."""
         return median(self.rows_per_s)
+
+    def place(self, rank: int) -> str:
+        """What a rank is called: by its host, too, where that is known.
+
+        >>> Step(1, "weak", 8, (10.0,), ({},), ("node-a",)).place(0)
+        'rank 0 on node-a'
+        """
+        return f"rank {rank} on {self.hosts[rank]}" if self.hosts else f"rank {rank}"
 
 
 @dataclass(frozen=True)
@@ -218,4 +230,5 @@ def _step(values: Mapping[str, Any]) -> Step:
         rows=int(values["rows"]),
         rows_per_s=tuple(float(rate) for rate in values["rows_per_s"]),
         seconds=tuple({str(p): float(s) for p, s in of.items()} for of in values["seconds"]),
+        hosts=tuple(str(host) for host in values.get("hosts", ())),
     )

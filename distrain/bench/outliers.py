@@ -59,4 +59,4 @@ def _of_ranks(bench: Bench, share: float) -> Iterable[Outlier]:
     middle = median(own)
     for rank, seconds in enumerate(own):
         if middle > 0 and abs(seconds / middle - 1) > share:
-            yield Outlier(f"rank {rank}", f"step on {step.ranks} ranks", 1 - seconds / middle)
+            yield Outlier(step.place(rank), f"step on {step.ranks} ranks", 1 - seconds / middle)

@@ -190,6 +190,11 @@ class EmbeddingCollection(nn.Module):
         )
         return Route(len(ids), tuple(routes), traffic)
 
+    @property
+    def fetches_from_peers(self) -> bool:
+        """Whether `fetch` brings rows from other ranks."""
+        return any(store.spread for store in self.stores)
+
     @torch.no_grad()
     def fetch(self, route: Route) -> tuple[Tensor, ...]:
         """The distinct rows that a batch needs; collective where ranks share row-wise tables.

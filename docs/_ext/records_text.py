@@ -41,7 +41,8 @@ _PHASE_WORDS = {
     "copy": "moving a batch to the device",
     "forward_backward": "lookup, model, loss and gradients; with several ranks also the "
     "all-reduce of the dense gradients, and the wait for slower ranks",
-    "exchange": "exchanging the gradients of touched embedding rows and of the dense part; finding "
+    "exchange": "fetching rows that other ranks have; exchanging the gradients of touched "
+    "embedding rows and of the dense part, as far as they are waited for; finding "
     "out which rows a batch needs, unless that is done ahead",
     "optimizer": "updating dense parameters and touched rows",
     "evaluate": "validation",

@@ -96,6 +96,7 @@ def _train(
         tuple(
             {p: seconds.get(p, 0.0) / sizes.steps for p in _PHASES} for seconds in view.rank_seconds
         ),
+        tuple(place["host"] for place in view.rank_places),
     )
 
 

@@ -75,7 +75,10 @@ class TrainStep:
             self.dense.zero_grad()
             if route is None:
                 route = tables.route(*self.model.table_ids(batch))
-            logits, loss_sum, finish = self._forward_backward(batch, route, global_rows)
+        with clock.phase("exchange" if tables.fetches_from_peers else "forward_backward"):
+            rows = tables.fetch(route)
+        with clock.phase("forward_backward"):
+            logits, loss_sum, finish = self._forward_backward(batch, route, rows, global_rows)
         with clock.phase("exchange"):
             touched = finish()
         if self._clip_grad_norm is None:  # rows need not wait for the dense gradients
@@ -98,7 +101,7 @@ class TrainStep:
             self.sparse_optimizer.apply(touched, lr, scale=scale)
 
     def _forward_backward(
-        self, batch: Batch, route: Route, global_rows: int
+        self, batch: Batch, route: Route, rows: Sequence[Tensor], global_rows: int
     ) -> tuple[Tensor, Tensor, Callable[[], tuple[TouchedRows, ...]]]:
         """Logits, the sum of losses, and what ends the exchange of the embeddings' gradients.
 
@@ -106,7 +109,6 @@ class TrainStep:
         ranks, whatever their batches.
         """
         tables = self.model.embeddings
-        rows = tables.fetch(route)
         logits: list[Tensor] = []
         losses: list[Tensor] = []
         sums: tuple[Tensor, ...] | None = None

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.step.step import TrainStep
@@ -153,3 +153,30 @@ def test_bf16_follows_the_curve_of_fp32():
     assert curves["fp32"][-1] < 0.9 * curves["fp32"][0]  # it learns
     assert not torch.equal(curves["fp32"], curves["bf16"])
     torch.testing.assert_close(curves["bf16"], curves["fp32"], rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("placement", "num_ranks", "phase"),
+    [
+        ("replicated", 1, "forward_backward"),
+        ("row_wise", 1, "forward_backward"),
+        ("replicated", 2, "forward_backward"),
+        ("row_wise", 2, "exchange"),
+    ],
+)
+def test_rows_that_come_from_other_ranks_are_exchanged(monkeypatch, placement, num_ranks, phase):
+    columns = [TableColumn("a", 8, DIM)]
+    tables = EmbeddingCollection(
+        columns,
+        placements=[placement],
+        peers=Peers(0, num_ranks),
+        generator=torch.Generator().manual_seed(0),
+    )
+    step, clock, doing = make_step(), PhaseClock(), []
+    fetch, from_peers = step.model.embeddings.fetch, tables.fetches_from_peers
+    monkeypatch.setattr(EmbeddingCollection, "fetches_from_peers", property(lambda _: from_peers))
+    monkeypatch.setattr(
+        step.model.embeddings, "fetch", lambda route: doing.append(clock.doing) or fetch(route)
+    )
+    step(next(batches()), 30, LR, clock)
+    assert doing == [phase]

@@ -1,0 +1,1 @@
+"""Clusters with planted faults, for bench_links.py."""
