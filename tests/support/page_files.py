@@ -1,6 +1,7 @@
 """Parquet files in memory, their columns decoded by Arrow and from their pages."""
 
 import io
+import os
 from typing import Any
 
 import numpy as np
@@ -56,27 +57,23 @@ def from_pages(
 
 
 def in_one_call(
-    content: bytes, parquet: pq.ParquetFile, group: int, number: int
+    content: bytes, parquet: pq.ParquetFile, group: int, number: int, fill: float | None = None
 ) -> NDArray[Any] | None:
     """The column, decoded in one call; `None` if its codec is none of those."""
     from distrain.loader.pages import _pages
-    from distrain.loader.pages.footer import CODECS
 
-    row_group = parquet.metadata.row_group(group)
-    column, leaf = row_group.column(number), parquet.schema.column(number)
-    if column.compression not in ("UNCOMPRESSED", "SNAPPY", "LZ4"):
+    made = _arguments(parquet, group, number)
+    if made is None:
         return None
-    start, stop = span_of(column)
-    dtype = np.dtype(DTYPES[parquet.schema_arrow.field(number).type])
-    values = np.full(row_group.num_rows, 0x5A, dtype)
+    (start, stop), codec, optional, dtype, rows = made
+    values = np.full(rows, 0x5A, dtype)
     chunk = np.frombuffer(content[start:stop], np.uint8).copy()  # of just its length
-    optional = leaf.max_definition_level == 1
-    codec, width = CODECS.index(column.compression), dtype.itemsize
-    _pages.decode(chunk, codec, optional, width, values, width)
+    width, memory, filled = dtype.itemsize, _pages.memory(), _bytes_of(fill, dtype)
+    _pages.decode(chunk, codec, optional, width, values, width, filled, memory)
     if dtype == np.int64:
-        narrow = np.full(row_group.num_rows, 0x5A, np.int32)
+        narrow, filled = np.full(rows, 0x5A, np.int32), _bytes_of(fill, np.dtype(np.int32))
         try:
-            _pages.decode(chunk, codec, optional, 8, narrow, 4)
+            _pages.decode(chunk, codec, optional, 8, narrow, 4, filled, memory)
         except OverflowError:
             pass
         else:
@@ -84,12 +81,62 @@ def in_one_call(
     return values
 
 
-def from_arrow(parquet: pq.ParquetFile, group: int, number: int) -> NDArray[Any]:
-    """The same by Arrow; nulls are a `ValueError`."""
+def in_parts(
+    content: bytes,
+    parquet: pq.ParquetFile,
+    group: int,
+    number: int,
+    fill: float | None = None,
+    cuts: Any = (),
+    skipped: int = 0,
+) -> NDArray[Any] | None:
+    """The same from a file, in parts that end at `cuts`; so many rows are passed over first."""
+    from distrain.loader.pages import _pages
+
+    made = _arguments(parquet, group, number)
+    if made is None:
+        return None
+    (start, stop), codec, optional, dtype, rows = made
+    width, memory, filled = dtype.itemsize, _pages.memory(), _bytes_of(fill, dtype)
+    stream = _pages.stream(start, stop, rows, codec, optional, width, width, filled)
+    values = np.full(rows, 0x5A, dtype)
+    descriptor = os.memfd_create("pages")
+    try:
+        os.write(descriptor, content)
+        _pages.skip(stream, descriptor, memory, skipped)
+        for part in np.split(values[skipped:], list(cuts)):
+            _pages.read(stream, descriptor, memory, part)
+    finally:
+        os.close(descriptor)
+    return values
+
+
+def _bytes_of(fill: float | None, dtype: np.dtype[Any]) -> bytes:
+    return b"" if fill is None else np.array(fill, dtype).tobytes()
+
+
+def _arguments(parquet: pq.ParquetFile, group: int, number: int) -> Any:
+    from distrain.loader.pages.footer import CODECS
+
+    row_group = parquet.metadata.row_group(group)
+    column, leaf = row_group.column(number), parquet.schema.column(number)
+    if column.compression not in ("UNCOMPRESSED", "SNAPPY", "LZ4"):
+        return None
+    dtype = np.dtype(DTYPES[parquet.schema_arrow.field(number).type])
+    optional, codec = leaf.max_definition_level == 1, CODECS.index(column.compression)
+    return span_of(column), codec, optional, dtype, row_group.num_rows
+
+
+def from_arrow(
+    parquet: pq.ParquetFile, group: int, number: int, fill: float | None = None
+) -> NDArray[Any]:
+    """The same by Arrow; nulls are a `ValueError` where nothing fills them."""
     name = parquet.schema_arrow.names[number]
     column = parquet.read_row_group(group, columns=[name], use_threads=False)[0]
-    if column.null_count:
+    if column.null_count and fill is None:
         raise ValueError("nulls")
+    if column.null_count:
+        column = column.fill_null(pa.scalar(fill, column.type))
     values: NDArray[Any] = column.combine_chunks().to_numpy(zero_copy_only=False)
     return values
 

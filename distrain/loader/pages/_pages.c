@@ -1,6 +1,6 @@
 /* Pages of parquet files: their headers, checksums, levels and values.
  *
- * Called by column_chunk.py. Every length and offset is checked before memory is touched, whatever
+ * Called by column_chunk.py, column_stream.py and pages_of_file.py. Every length and offset is checked before memory is touched, whatever
  * the bytes and the arguments are; what is unknown or wrong raises ValueError, and Arrow reads the
  * column instead. Long loops hold no Python lock.
  *
@@ -20,9 +20,10 @@ static PyObject *raise_problem(const char *problem) {
 #include "_pages_values.h"
 #include "_pages_bytes.h"
 #include "_pages_chunk.h"
+#include "_pages_stream.h"
 
 /* Grows with every change of what Python calls here: footer.py has the same number. */
-#define VERSION 3
+#define VERSION 4
 
 static PyObject *as_tuple(const Page *page, Py_ssize_t start) {
     return Py_BuildValue("(LLLnLLLLL)", (long long)page->kind, (long long)page->encoding,
@@ -41,6 +42,8 @@ static PyObject *list_pages(const Py_buffer *chunk, long long num_values, int op
             refuse(&bytes, "a dictionary is not the first page");
         if (!is_dictionary && page.num_values > num_values)
             refuse(&bytes, "pages hold more values than the row group");
+        if (page.num_nulls > 0)
+            refuse(&bytes, HOLDS_NULLS);
         PyObject *tuple = NULL;
         if (bytes.problem)
             raise_problem(bytes.problem);
@@ -93,9 +96,12 @@ static PyObject *skip_levels(PyObject *module, PyObject *args) {
         length = prefix;
         start = 4;
     }
-    const char *problem = length < 0 || length > page.len - start
-                              ? "levels are longer than their page"
-                              : check_levels((const uint8_t *)page.buf + start, length, num_values);
+    int64_t ones = num_values;
+    const char *problem = "levels are longer than their page";
+    if (length >= 0 && length <= page.len - start)
+        problem = count_levels((const uint8_t *)page.buf + start, length, num_values, &ones);
+    if (!problem && ones != num_values)
+        problem = HOLDS_NULLS;
     PyBuffer_Release(&page);
     return problem ? raise_problem(problem) : PyLong_FromLongLong(start + length);
 }
@@ -213,7 +219,11 @@ static PyObject *lz4(PyObject *module, PyObject *args) {
 static PyMethodDef methods[] = {
     {"row_groups", row_groups, METH_O, row_groups_doc},
     {"chunks", chunks, METH_O, chunks_doc},
+    {"memory", new_memory, METH_NOARGS, new_memory_doc},
     {"decode", decode, METH_VARARGS, decode_doc},
+    {"stream", new_stream, METH_VARARGS, new_stream_doc},
+    {"read", read_stream, METH_VARARGS, read_stream_doc},
+    {"skip", skip_stream, METH_VARARGS, skip_stream_doc},
     {"headers", headers, METH_VARARGS, headers_doc},
     {"skip_levels", skip_levels, METH_VARARGS, skip_levels_doc},
     {"lookup", lookup_ids, METH_VARARGS, lookup_doc},

@@ -10,9 +10,33 @@ VERSION: int
 
 def row_groups(footer: Bytes) -> list[int]: ...
 def chunks(row_group: Bytes) -> list[tuple[int, ...]]: ...
+
+class Memory: ...  # a capsule, as the next one
+class Stream: ...
+
+def memory() -> Memory: ...
 def decode(
-    chunk: Bytes, codec: int, optional: bool, file_bytes: int, out: NDArray[Any], item_bytes: int
+    chunk: Bytes,
+    codec: int,
+    optional: bool,
+    file_bytes: int,
+    out: NDArray[Any],
+    item_bytes: int,
+    fill: bytes,
+    memory: Memory,
 ) -> None: ...
+def stream(
+    start: int,
+    end: int,
+    num_values: int,
+    codec: int,
+    optional: bool,
+    file_bytes: int,
+    item_bytes: int,
+    fill: bytes,
+) -> Stream: ...
+def read(stream: Stream, descriptor: int, memory: Memory, out: NDArray[Any]) -> None: ...
+def skip(stream: Stream, descriptor: int, memory: Memory, count: int) -> None: ...
 def headers(chunk: Bytes, num_values: int, optional: bool) -> Sequence[tuple[int, ...]]: ...
 def skip_levels(page: Bytes, num_values: int, levels_bytes: int) -> int: ...
 def lookup(

@@ -7,6 +7,8 @@
 
 enum { UNCOMPRESSED = 0, SNAPPY = 1, LZ4 = 7 };
 #define TOO_WIDE "a value has more than 32 bits"
+#define HOLDS_NULLS "a page holds nulls"
+#define MOST_KEPT_BYTES (4 << 20) /* of memory that a thread uses again */
 
 /* Memory that grows and is used for page after page. */
 typedef struct {
@@ -14,22 +16,42 @@ typedef struct {
     size_t size;
 } Scratch;
 
+static void drop(Scratch *scratch) {
+    free(scratch->memory);
+    scratch->memory = NULL;
+    scratch->size = 0;
+}
+
 static const char *grow(Scratch *scratch, size_t size) {
     if (size <= scratch->size)
         return NULL;
-    free(scratch->memory);
+    drop(scratch);
     scratch->memory = malloc(size);
     scratch->size = scratch->memory ? size : 0;
     return scratch->memory ? NULL : "there is no memory for a page";
 }
 
-/* A column chunk that is being decoded. Values of `file_bytes` become values of `item_bytes`. */
+/* A data page whose rows are taken one after another. Its values, and the levels that tell which of
+ * its rows are null, are views: of the bytes as they were read, or of decompressed ones. */
 typedef struct {
-    int codec, optional, file_bytes, item_bytes;
+    int64_t left; /* rows that are still to come */
+    const uint8_t *at, *end;
+    int is_plain, is_raw;
+    Run ids; /* where it is not plain; their positions count from `at` */
+    int has_nulls, has_raw_levels;
+    const uint8_t *levels;
+    int64_t levels_bytes;
+    Run level;
+} OpenPage;
+
+/* A column chunk that is being decoded. Values of `file_bytes` become values of `item_bytes`; nulls
+ * become `fill`, or are refused. */
+typedef struct {
+    int codec, optional, file_bytes, item_bytes, fills_nulls;
+    uint64_t fill;
     Scratch page, dictionary;
     int64_t num_entries;
-    uint8_t *out;
-    int64_t left; /* values that `out` has still room for */
+    OpenPage open;
 } Decoder;
 
 /* 8-byte integers as 4-byte ones, if they are no larger. They may lie at any byte. */
@@ -68,132 +90,264 @@ static const char *decompress(Decoder *decoder, const uint8_t *from, int64_t num
                                     : lz4_block(&bytes, decoder->page.memory, (uint64_t)size);
 }
 
-/* A page's values: *values to *end. Levels are checked: nothing may be null. */
-static const char *open_page(Decoder *decoder, const Page *page, const uint8_t *raw,
-                             const uint8_t **values, const uint8_t **end) {
-    const char *problem;
+static int is_raw(const Decoder *decoder, const Page *page) {
+    return decoder->codec == UNCOMPRESSED || !page->is_compressed;
+}
+
+/* A page's bytes behind levels that are never compressed: *at to *end. */
+static const char *content_of(Decoder *decoder, const Page *page, const uint8_t *raw,
+                              const uint8_t **at, const uint8_t **end) {
     int64_t levels = page->levels_bytes > 0 ? page->levels_bytes : 0;
-    int is_data = page->kind != KIND_DICTIONARY;
     if (page->crc >= 0 && checksum_of(raw, (size_t)page->compressed) != (uint32_t)page->crc)
         return "a page's checksum is wrong";
-    if (is_data && decoder->optional && page->levels_bytes >= 0 &&
-        (problem = check_levels(raw, levels, page->num_values)))
-        return problem;
-    *values = raw + levels;
+    *at = raw + levels;
     *end = raw + page->compressed;
-    if (decoder->codec == UNCOMPRESSED || !page->is_compressed) {
-        if (page->compressed != page->uncompressed)
-            return "a page's sizes contradict each other";
-    } else {
-        int64_t size = page->uncompressed - levels;
-        problem = decompress(decoder, *values, page->compressed - levels, size, values);
-        if (problem)
-            return problem;
-        *end = *values + size;
-    }
-    if (is_data && decoder->optional && page->levels_bytes < 0) {
-        uint32_t length;
-        if (*end - *values < 4)
-            return "levels are longer than their page";
-        memcpy(&length, *values, 4);
-        *values += 4;
-        if (length > *end - *values)
-            return "levels are longer than their page";
-        if ((problem = check_levels(*values, length, page->num_values)))
-            return problem;
-        *values += length;
-    }
-    return NULL;
-}
-
-static const char *decode_ids(Decoder *decoder, const uint8_t *at, const uint8_t *end, int64_t count) {
-    if (at >= end)
-        return "a page of ids ends before their width";
-    Run run = {.position = 1, .width = *at};
-    if (run.width < 1 || run.width > 32)
-        return "ids have an unknown width";
-    return lookup(at, end - at, &run, decoder->dictionary.memory, decoder->num_entries, decoder->out,
-                  count, decoder->item_bytes);
-}
-
-static const char *decode_page(Decoder *decoder, const Page *page, const uint8_t *raw, int is_first) {
-    const uint8_t *values, *end;
-    int64_t count = page->num_values;
-    if (page->kind == KIND_DICTIONARY && !is_first)
-        return "a dictionary is not the first page";
-    if (page->kind != KIND_DICTIONARY && count > decoder->left)
-        return "pages hold more values than the row group";
-    const char *problem = open_page(decoder, page, raw, &values, &end);
-    if (problem)
-        return problem;
-    if (page->kind == KIND_DICTIONARY) {
-        if (count > (end - values) / decoder->file_bytes)
-            return "a page ends before its values";
-        if ((problem = grow(&decoder->dictionary, (size_t)(count * decoder->item_bytes + 1))))
-            return problem;
-        decoder->num_entries = count;
-        return store(decoder, values, end - values, decoder->dictionary.memory, count);
-    }
-    problem = page->encoding == PLAIN ? store(decoder, values, end - values, decoder->out, count)
-                                      : decode_ids(decoder, values, end, count);
-    decoder->out += count * decoder->item_bytes;
-    decoder->left -= count;
+    if (is_raw(decoder, page))
+        return page->compressed == page->uncompressed ? NULL : "a page's sizes contradict each other";
+    int64_t size = page->uncompressed - levels;
+    const char *problem = decompress(decoder, *at, page->compressed - levels, size, at);
+    *end = *at + size;
     return problem;
 }
 
-static const char *decode_pages(Decoder *decoder, const uint8_t *at, const uint8_t *end) {
-    Bytes bytes = {at, end, NULL};
-    for (int is_first = 1; decoder->left > 0; is_first = 0) {
-        Page page = next_page(&bytes, decoder->optional);
-        const uint8_t *raw = bytes.at;
-        const char *problem = bytes.problem;
-        if (!problem)
-            problem = decode_page(decoder, &page, raw, is_first);
-        if (problem)
-            return problem;
-        skip(&bytes, (uint64_t)page.compressed);
+/* Find the levels of a page, whose content begins at *at: in version 1 of pages behind their length,
+ * in version 2 before the content. *at moves behind them. */
+static const char *open_levels(const Decoder *decoder, const Page *page, const uint8_t *raw,
+                               OpenPage *open, int64_t *num_valid) {
+    open->levels = raw;
+    open->levels_bytes = page->levels_bytes;
+    open->has_raw_levels = page->levels_bytes >= 0 || open->is_raw;
+    if (page->levels_bytes < 0) {
+        uint32_t length;
+        if (open->end - open->at < 4)
+            return "levels are longer than their page";
+        memcpy(&length, open->at, 4);
+        open->levels = open->at + 4;
+        open->levels_bytes = length;
+        if (length > open->end - open->levels)
+            return "levels are longer than their page";
+        open->at = open->levels + length;
     }
-    return bytes.at == bytes.end ? NULL : "bytes follow the last page";
+    const char *problem = count_levels(open->levels, open->levels_bytes, page->num_values, num_valid);
+    if (problem)
+        return problem;
+    int64_t nulls = page->num_values - *num_valid;
+    if (page->num_nulls >= 0 && page->num_nulls != nulls)
+        return "a page holds other nulls than its header says";
+    open->has_nulls = nulls > 0;
+    return nulls && !decoder->fills_nulls ? HOLDS_NULLS : NULL;
 }
 
-static const char *problem_of_decoder(const Decoder *decoder, const Py_buffer *out) {
-    int item_bytes = decoder->item_bytes, file_bytes = decoder->file_bytes;
-    if ((item_bytes != 4 && item_bytes != 8) || (file_bytes != item_bytes && file_bytes != 8))
-        return "values have 4 or 8 bytes";
-    if (out->len % item_bytes || (uintptr_t)out->buf % (size_t)item_bytes)
-        return "values are not aligned";
-    if (decoder->codec != UNCOMPRESSED && decoder->codec != SNAPPY && decoder->codec != LZ4)
-        return "a codec that is not decompressed here";
+static const char *open_page(Decoder *decoder, const Page *page, const uint8_t *raw) {
+    OpenPage open = {.is_plain = page->encoding == PLAIN, .level = {.width = 1}};
+    int64_t num_valid = page->num_values;
+    open.is_raw = is_raw(decoder, page);
+    const char *problem = content_of(decoder, page, raw, &open.at, &open.end);
+    if (!problem && decoder->optional)
+        problem = open_levels(decoder, page, raw, &open, &num_valid);
+    if (problem)
+        return problem;
+    if (open.is_plain && num_valid > (open.end - open.at) / decoder->file_bytes)
+        return "a page ends before its values";
+    if (!open.is_plain && num_valid) { /* else no id is read, and writers leave out what is not read */
+        if (open.at >= open.end)
+            return "a page of ids ends before their width";
+        open.ids = (Run){.position = 1, .width = *open.at};
+        if (open.ids.width < 1 || open.ids.width > 32)
+            return "ids have an unknown width";
+    }
+    open.left = page->num_values;
+    decoder->open = open;
     return NULL;
 }
 
+static const char *open_dictionary(Decoder *decoder, const Page *page, const uint8_t *raw) {
+    const uint8_t *at, *end;
+    const char *problem = content_of(decoder, page, raw, &at, &end);
+    if (!problem && page->num_values > (end - at) / decoder->file_bytes)
+        problem = "a page ends before its values";
+    if (!problem)
+        problem = grow(&decoder->dictionary, (size_t)(page->num_values * decoder->item_bytes + 1));
+    if (problem)
+        return problem;
+    decoder->num_entries = page->num_values;
+    return store(decoder, at, end - at, decoder->dictionary.memory, page->num_values);
+}
+
+/* The next values of the open page that are not null. */
+static const char *take_values(Decoder *decoder, void *out, int64_t count) {
+    OpenPage *open = &decoder->open;
+    if (!open->is_plain)
+        return lookup(open->at, open->end - open->at, &open->ids, decoder->dictionary.memory,
+                      decoder->num_entries, out, count, decoder->item_bytes);
+    const char *problem = store(decoder, open->at, open->end - open->at, out, count);
+    open->at += count * decoder->file_bytes;
+    return problem;
+}
+
+static const char *take_with_nulls(Decoder *decoder, uint8_t *out, int64_t count) {
+    OpenPage *open = &decoder->open;
+    uint8_t levels[BLOCK];
+    uint64_t values[BLOCK];
+    for (int64_t some; count > 0; count -= some, out += some * decoder->item_bytes) {
+        some = count < BLOCK ? count : BLOCK;
+        take_levels(open->levels, open->levels_bytes, &open->level, levels, some);
+        int64_t num_valid = 0;
+        for (int64_t i = 0; i < some; i++)
+            num_valid += levels[i];
+        const char *problem = num_valid ? take_values(decoder, values, num_valid) : NULL;
+        if (problem)
+            return problem;
+        if (decoder->item_bytes == 4)
+            spread32(levels, (const uint32_t *)values, (uint32_t)decoder->fill, (uint32_t *)out, some);
+        else
+            spread64(levels, values, decoder->fill, (uint64_t *)out, some);
+    }
+    return NULL;
+}
+
+/* The next rows of the open page, which has as many. */
+static const char *take_rows(Decoder *decoder, uint8_t *out, int64_t count) {
+    decoder->open.left -= count;
+    return decoder->open.has_nulls ? take_with_nulls(decoder, out, count)
+                                   : take_values(decoder, out, count);
+}
+
+static const char *decode_pages(Decoder *decoder, Bytes *bytes, uint8_t *out, int64_t left) {
+    for (int is_first = 1; left > 0; is_first = 0) {
+        Page page = next_page(bytes, decoder->optional);
+        int is_dictionary = page.kind == KIND_DICTIONARY;
+        if (bytes->problem)
+            return bytes->problem;
+        if (is_dictionary && !is_first)
+            return "a dictionary is not the first page";
+        if (!is_dictionary && page.num_values > left)
+            return "pages hold more values than the row group";
+        const char *problem = is_dictionary ? open_dictionary(decoder, &page, bytes->at)
+                                            : open_page(decoder, &page, bytes->at);
+        if (!problem && !is_dictionary) {
+            problem = take_rows(decoder, out, page.num_values);
+            out += page.num_values * decoder->item_bytes;
+            left -= page.num_values;
+        }
+        if (problem)
+            return problem;
+        skip(bytes, (uint64_t)page.compressed);
+    }
+    return bytes->at == bytes->end ? NULL : "bytes follow the last page";
+}
+
+/* What one thread uses for one column after another. */
+typedef struct {
+    Scratch raw, page, dictionary;
+    int busy;
+} Memory;
+
+#define MEMORY_NAME "distrain.loader.pages.memory"
+
+static void free_memory(PyObject *capsule) {
+    Memory *memory = PyCapsule_GetPointer(capsule, MEMORY_NAME);
+    if (memory) {
+        drop(&memory->raw);
+        drop(&memory->page);
+        drop(&memory->dictionary);
+        free(memory);
+    }
+}
+
+PyDoc_STRVAR(new_memory_doc,
+"memory()\n--\n\nMemory of one thread, for what columns need while they are decoded.");
+
+static PyObject *new_memory(PyObject *module, PyObject *args) {
+    (void)module, (void)args;
+    Memory *memory = calloc(1, sizeof *memory);
+    if (!memory)
+        return PyErr_NoMemory();
+    PyObject *capsule = PyCapsule_New(memory, MEMORY_NAME, free_memory);
+    if (!capsule)
+        free(memory);
+    return capsule;
+}
+
+/* Take memory for a call, with Python's lock held; `NULL` with an error where another call has it. */
+static Memory *take_memory(PyObject *capsule) {
+    Memory *memory = PyCapsule_GetPointer(capsule, MEMORY_NAME);
+    if (memory && memory->busy)
+        return (Memory *)raise_problem("memory is in use by another thread");
+    if (memory)
+        memory->busy = 1;
+    return memory;
+}
+
+static void give_memory_back(Memory *memory) {
+    Scratch *all[] = {&memory->raw, &memory->page, &memory->dictionary};
+    for (int i = 0; i < 3; i++)
+        if (all[i]->size > MOST_KEPT_BYTES)
+            drop(all[i]);
+    memory->busy = 0;
+}
+
+static PyObject *raise_decoding(const char *problem) {
+    if (strcmp(problem, TOO_WIDE))
+        return raise_problem(problem);
+    PyErr_SetString(PyExc_OverflowError, problem);
+    return NULL;
+}
+
+static const char *problem_of_decoder(Decoder *decoder, const Py_buffer *fill) {
+    int item_bytes = decoder->item_bytes, file_bytes = decoder->file_bytes;
+    if ((item_bytes != 4 && item_bytes != 8) || (file_bytes != item_bytes && file_bytes != 8))
+        return "values have 4 or 8 bytes";
+    if (decoder->codec != UNCOMPRESSED && decoder->codec != SNAPPY && decoder->codec != LZ4)
+        return "a codec that is not decompressed here";
+    if (fill->len && fill->len != item_bytes)
+        return "what fills nulls has another size than values";
+    decoder->fills_nulls = fill->len > 0;
+    if (fill->len)
+        memcpy(&decoder->fill, fill->buf, (size_t)fill->len);
+    return NULL;
+}
+
+static const char *problem_of_out(const Decoder *decoder, const Py_buffer *out) {
+    size_t item_bytes = (size_t)decoder->item_bytes;
+    return (size_t)out->len % item_bytes || (uintptr_t)out->buf % item_bytes
+               ? "values are not aligned"
+               : NULL;
+}
+
 PyDoc_STRVAR(decode_doc,
-"decode(chunk, codec, optional, file_bytes, out, item_bytes)\n--\n\n"
+"decode(chunk, codec, optional, file_bytes, out, item_bytes, fill, memory)\n--\n\n"
 "Fill `out` with a column chunk's values, of which there must be as many; codec is 0, 1 (snappy) or 7\n"
-"(LZ4). Integers of 8 bytes in the file may become 4; OverflowError if one of them is too large.");
+"(LZ4). Integers of 8 bytes in the file may become 4; OverflowError if one of them is too large.\n"
+"`fill` has the bytes of what nulls become; none, and nulls are refused.");
 
 static PyObject *decode(PyObject *module, PyObject *args) {
     (void)module;
-    Py_buffer chunk, out;
+    Py_buffer chunk, out, fill;
+    PyObject *capsule;
     Decoder decoder = {0};
-    if (!PyArg_ParseTuple(args, "y*ipiw*i", &chunk, &decoder.codec, &decoder.optional,
-                          &decoder.file_bytes, &out, &decoder.item_bytes))
+    if (!PyArg_ParseTuple(args, "y*ipiw*iy*O", &chunk, &decoder.codec, &decoder.optional,
+                          &decoder.file_bytes, &out, &decoder.item_bytes, &fill, &capsule))
         return NULL;
-    const char *problem = problem_of_decoder(&decoder, &out);
-    if (!problem) {
-        decoder.out = out.buf;
-        decoder.left = out.len / decoder.item_bytes;
+    const char *problem = problem_of_decoder(&decoder, &fill);
+    if (!problem)
+        problem = problem_of_out(&decoder, &out);
+    Memory *memory = problem ? NULL : take_memory(capsule);
+    if (memory) {
+        Bytes bytes = {chunk.buf, (const uint8_t *)chunk.buf + chunk.len, NULL};
         Py_BEGIN_ALLOW_THREADS
-        problem = decode_pages(&decoder, chunk.buf, (const uint8_t *)chunk.buf + chunk.len);
-        free(decoder.page.memory);
-        free(decoder.dictionary.memory);
+        decoder.page = memory->page;
+        decoder.dictionary = memory->dictionary;
+        problem = decode_pages(&decoder, &bytes, out.buf, out.len / decoder.item_bytes);
+        memory->page = decoder.page;
+        memory->dictionary = decoder.dictionary;
         Py_END_ALLOW_THREADS
+        give_memory_back(memory);
     }
     PyBuffer_Release(&chunk);
     PyBuffer_Release(&out);
-    if (problem && !strcmp(problem, TOO_WIDE)) {
-        PyErr_SetString(PyExc_OverflowError, problem);
-        return NULL;
-    }
-    return problem ? raise_problem(problem) : Py_NewRef(Py_None);
+    PyBuffer_Release(&fill);
+    if (problem)
+        return raise_decoding(problem);
+    return memory ? Py_NewRef(Py_None) : NULL;
 }

@@ -96,9 +96,11 @@ static uint32_t next_struct(Bytes *bytes, const char *types, int64_t *fields) {
     return found;
 }
 
-/* `levels_bytes` is -1 where levels of nulls, if there are any, tell their length themselves. */
+/* `levels_bytes` is -1 where levels of nulls, if there are any, tell their length themselves, and
+ * `num_nulls` where only the levels tell it. */
 typedef struct {
-    int64_t kind, encoding, num_values, levels_bytes, is_compressed, uncompressed, compressed, crc;
+    int64_t kind, encoding, num_values, num_nulls, levels_bytes, is_compressed;
+    int64_t uncompressed, compressed, crc;
 } Page;
 
 static int is_of_levels(int64_t encoding, int optional) {
@@ -121,11 +123,12 @@ static void next_data_header_v2(Bytes *bytes, Page *page, int optional) {
     uint32_t found = next_struct(bytes, "iiiiiibs", fields);
     if ((found & 0x7e) != 0x7e || fields[6] || fields[5] < 0 || (!optional && fields[5]))
         refuse(bytes, "a page's levels are of an unknown kind");
-    if (fields[2])
-        refuse(bytes, "a page holds nulls");
+    if (fields[2] < 0 || fields[2] > (optional ? fields[1] : 0))
+        refuse(bytes, "a page's nulls are no part of its values");
     if (fields[3] != fields[1])
         refuse(bytes, "a page's rows are not its values");
     page->num_values = fields[1];
+    page->num_nulls = fields[2];
     page->encoding = fields[4];
     page->levels_bytes = fields[5];
     page->is_compressed = fields[7];
@@ -149,13 +152,11 @@ static void check_page(Bytes *bytes, const Page *page) {
     if (page->compressed < 0 || page->uncompressed < 0 || page->levels_bytes > page->compressed ||
         page->levels_bytes > page->uncompressed || page->num_values < !is_dictionary)
         refuse(bytes, "a page's sizes are impossible");
-    if (page->compressed > bytes->end - bytes->at)
-        refuse(bytes, "a page is longer than its column chunk");
 }
 
-/* The header that begins here; its page follows. */
-static Page next_page(Bytes *bytes, int optional) {
-    Page page = {.crc = -1, .kind = -1};
+/* The header that begins here; its page follows, which may end later than the bytes. */
+static Page next_header(Bytes *bytes, int optional) {
+    Page page = {.crc = -1, .kind = -1, .num_nulls = -1};
     int number = 0, type, needed = 0, body = 0;
     while ((type = next_field(bytes, &number))) {
         if (type == I32 && number <= 4) {
@@ -183,5 +184,13 @@ static Page next_page(Bytes *bytes, int optional) {
     if (needed != 3 || !body)
         refuse(bytes, "a header is incomplete");
     check_page(bytes, &page);
+    return page;
+}
+
+/* The same of a page that is there as a whole. */
+static Page next_page(Bytes *bytes, int optional) {
+    Page page = next_header(bytes, optional);
+    if (page.compressed > bytes->end - bytes->at)
+        refuse(bytes, "a page is longer than its column chunk");
     return page;
 }

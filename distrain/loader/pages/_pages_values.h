@@ -162,29 +162,80 @@ static const char *lookup(const uint8_t *page, int64_t length, Run *run, const v
     return NULL;
 }
 
-/* Whether levels of one bit, which fill all `length` bytes, are all 1: no value is null. */
-static const char *check_levels(const uint8_t *levels, int64_t length, int64_t num_values) {
+/* How many of the first `count` bits are 1. */
+FOR_EACH_PROCESSOR static int64_t ones_of(const uint8_t *bits, int64_t count) {
+    int64_t ones = 0, whole = count / 64;
+    for (int64_t i = 0; i < whole; i++) {
+        uint64_t word;
+        memcpy(&word, bits + 8 * i, 8);
+        ones += __builtin_popcountll(word);
+    }
+    for (int64_t i = 64 * whole; i < count; i++)
+        ones += bits[i / 8] >> i % 8 & 1;
+    return ones;
+}
+
+/* How many of a page's levels, of one bit each, are 1: so many of its values are not null. The
+ * levels must fill all `length` bytes. */
+static const char *count_levels(const uint8_t *levels, int64_t length, int64_t num_values,
+                                int64_t *ones) {
     Run run = {.width = 1};
-    while (num_values > 0) {
+    for (*ones = 0; num_values > 0; num_values -= run.left) {
         const char *problem = next_run(levels, length, &run);
         if (problem)
             return problem;
         if (run.left - num_values > (run.packed ? 7 : 0))
             return "there are more levels than values";
-        if (!run.packed) {
-            if (run.id != 1)
-                return "a page holds nulls";
-        } else {
-            int64_t count = run.left < num_values ? run.left : num_values;
-            for (int64_t i = 0; i < count / 8; i++)
-                if (levels[run.position + i] != 0xff)
-                    return "a page holds nulls";
-            int rest = (1 << count % 8) - 1;
-            if (rest && (levels[run.position + count / 8] & rest) != rest)
-                return "a page holds nulls";
+        int64_t count = run.left < num_values ? run.left : num_values;
+        if (run.packed) {
+            *ones += ones_of(levels + run.position, count);
             run.position += run.left / 8;
+        } else if (run.id) {
+            *ones += count;
         }
-        num_values -= run.left;
     }
     return run.position == length ? NULL : "there are more levels than values";
 }
+
+/* The next `count` levels, a byte each. They were counted before, so that all of them are there. */
+static void take_levels(const uint8_t *levels, int64_t length, Run *run, uint8_t *out,
+                        int64_t count) {
+    while (count > 0) {
+        if (!run->left && next_run(levels, length, run))
+            return;
+        int64_t some = run->left < count ? run->left : count;
+        if (!run->packed)
+            memset(out, (int)run->id, (size_t)some);
+        for (int64_t i = 0; run->packed && i < some;) {
+            uint64_t byte = levels[run->position];
+            if (!run->inside && some - i >= 8) { /* bit k to byte k */
+                uint64_t spread = byte * 0x0101010101010101u & 0x8040201008040201u;
+                spread = (spread + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+                memcpy(out + i, &spread, 8);
+                run->position++;
+                i += 8;
+                continue;
+            }
+            out[i++] = (uint8_t)(byte >> run->inside & 1);
+            run->inside = (run->inside + 1) % 8;
+            run->position += !run->inside;
+        }
+        run->left -= some;
+        if (!run->left && run->inside)
+            run->position++, run->inside = 0;
+        out += some;
+        count -= some;
+    }
+}
+
+/* Values to the places whose level is 1, `fill` to the others. */
+#define SPREAD(NAME, TYPE)                                                                    \
+    FOR_EACH_PROCESSOR static void NAME(const uint8_t *restrict levels,                       \
+                                        const TYPE *restrict values, TYPE fill,               \
+                                        TYPE *restrict out, int64_t count) {                  \
+        for (int64_t i = 0, next = 0; i < count; next += levels[i++])                         \
+            out[i] = levels[i] ? values[next] : fill;                                         \
+    }
+
+SPREAD(spread32, uint32_t)
+SPREAD(spread64, uint64_t)

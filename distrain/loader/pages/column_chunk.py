@@ -18,6 +18,7 @@ CODECS = ("UNCOMPRESSED", "SNAPPY", "LZ4", "ZSTD", "GZIP")
 _PYARROW_CODECS = {"SNAPPY": "snappy", "ZSTD": "zstd"}
 _DICTIONARY_PAGE, _PLAIN = 2, 0
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_MOST_SKIPPED = 65_536  # rows at a time
 
 
 class _Page(NamedTuple):
@@ -84,6 +85,17 @@ class ColumnChunk:
         self._left = 0  # values left in that page
         self._run: NDArray[np.int64] | None = None  # of its ids; None if it holds plain values
         self._start = 0  # of its next plain value
+
+    def read(self, rows: int) -> NDArray[Any]:
+        """The next values."""
+        values = np.empty(rows, self.dtype)
+        self.read_into(values)
+        return values
+
+    def skip(self, rows: int) -> None:
+        """Pass over the next values."""
+        while rows > 0:
+            rows -= len(self.read(min(rows, _MOST_SKIPPED)))
 
     def read_into(self, out: NDArray[Any]) -> None:
         """Fill an array, `[rows]`, C-contiguous and of the column's type, with the next values."""

@@ -1,6 +1,7 @@
 """Which columns of a local file are decoded here, and their bytes.
 
-Arrow decides what is right: what is damaged or unknown here is left to it, and so are nulls.
+Arrow decides what is right: what is damaged or unknown here is left to it, and so are nulls of
+columns without something to fill them with.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,38 +24,102 @@ from distrain.loader.pages.footer import (
     chunks_of,
     read_row_groups,
 )
-from distrain.loader.pages.thread_memory import ThreadMemory
+from distrain.loader.pages.thread_memory import MEMORY
 
 if TYPE_CHECKING:
-    from distrain.loader.pages.column_chunk import ColumnChunk
+    from distrain.loader.pages.column_stream import Descriptor
 
 if IS_BUILT:
-    from distrain.loader.pages import column_chunk
+    from distrain.loader.pages import column_chunk, column_stream
     from distrain.loader.pages._pages import decode as decode_chunk
+
+REFUSED = (ValueError, OSError, pa.ArrowException)
+"""What is raised where Arrow has to read a column."""
+
+_T = TypeVar("_T")
 
 BUILT = IS_BUILT and sys.byteorder == "little"
 
 # PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED and RLE_DICTIONARY
 _ENCODINGS = sum(1 << number for number in (0, 2, 3, 4, 8))
 _DECOMPRESSED_IN_C = {CODECS.index(name) for name in ("UNCOMPRESSED", "SNAPPY", "LZ4")}
-_memory = ThreadMemory()
 _TYPES = {1: "INT32", 2: "INT64", 4: "FLOAT", 5: "DOUBLE"}
-_KINDS: dict[str, tuple[pa.DataType, np.dtype[Any]]] = {
-    "INT32": (pa.int32(), np.dtype(np.int32)),
-    "INT64": (pa.int64(), np.dtype(np.int64)),
-    "FLOAT": (pa.float32(), np.dtype(np.float32)),
-    "DOUBLE": (pa.float64(), np.dtype(np.float64)),
+_IN_FILE: dict[str, np.dtype[Any]] = {
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FLOAT": np.dtype(np.float32),
+    "DOUBLE": np.dtype(np.float64),
 }
+_LOGICAL: dict[tuple[str, pa.DataType], np.dtype[Any]] = {
+    ("INT32", pa.int32()): np.dtype(np.int32),
+    ("INT32", pa.date32()): np.dtype(np.int32),
+    ("INT32", pa.uint32()): np.dtype(np.uint32),
+    ("INT32", pa.int16()): np.dtype(np.int16),
+    ("INT32", pa.uint16()): np.dtype(np.uint16),
+    ("INT32", pa.int8()): np.dtype(np.int8),
+    ("INT32", pa.uint8()): np.dtype(np.uint8),
+    ("INT64", pa.int64()): np.dtype(np.int64),
+    ("FLOAT", pa.float32()): np.dtype(np.float32),
+    ("DOUBLE", pa.float64()): np.dtype(np.float64),
+}
+"""What Arrow makes of a type in the file, where that has the same bits, or the lowest ones."""
 
 
 class _Leaf(NamedTuple):
-    """A column by its number, with its type and whether it may hold nulls."""
+    """A column by its number, with its types in the file and in memory.
+
+    Attributes:
+        optional: Whether it may hold nulls.
+        fill: What they become; `None` leaves them to Arrow.
+    """
 
     name: str
     number: int
     physical: str
     dtype: np.dtype[Any]
+    logical: np.dtype[Any]
     optional: bool
+    fill: float | int | None
+
+    def fill_bytes(self, dtype: np.dtype[Any]) -> bytes:
+        """What nulls become in an array of a type; nothing where that cannot be."""
+        if self.fill is None or self.logical != self.dtype:
+            return b""
+        if dtype.kind == "i":
+            limits = np.iinfo(dtype)
+            if self.fill % 1 or not limits.min <= self.fill <= limits.max:
+                return b""
+        return np.array(self.fill, dtype).tobytes()
+
+    def as_logical(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of the file as Arrow has them, which drops bits that the type has no room for."""
+        return values if self.logical == self.dtype else values.astype(self.logical)
+
+
+class OpenColumn:
+    """A column of a row group whose rows are taken from the front, by one thread at a time."""
+
+    def __init__(self, leaf: _Leaf, source: _Source):
+        self._leaf = leaf
+        self._source = source
+
+    def read(self, rows: int) -> NDArray[Any]:
+        """The next values; integers of 64 bits come as int32 where all of them fit.
+
+        Raises:
+            One of `REFUSED`: Arrow has to read the column.
+        """
+        return self._leaf.as_logical(self._source.read(rows))
+
+    def skip(self, rows: int) -> None:
+        """Pass over the next values. Raises as `read` does."""
+        self._source.skip(rows)
+
+
+class _Source(Protocol):
+    def read(self, rows: int) -> NDArray[Any]: ...
+
+    def skip(self, rows: int) -> None: ...
 
 
 def is_enabled() -> bool:
@@ -71,6 +136,7 @@ class PagesOfFile:
         names: The columns that may be read.
         span: Where a row group's part of the footer begins and ends in the file; without it the
             whole footer is read again and held.
+        fills: What nulls become, by column; others leave them to Arrow.
     """
 
     def __init__(
@@ -79,13 +145,14 @@ class PagesOfFile:
         parquet: pq.ParquetFile,
         names: Iterable[str],
         span: Callable[[int], tuple[int, int]] | None = None,
+        fills: Mapping[str, float | int | None] | None = None,
     ):
         self._file = file
         self._span = span
-        self._descriptor = -1
-        self._num_bytes = 0
+        self._descriptor: Descriptor | None = None
         # Files of a table have the same columns, and a rank may have hundreds open.
-        self._leaves = _shared(_leaves(parquet, names)) if is_enabled() else {}
+        leaves = _leaves(parquet, names, fills or {}) if is_enabled() else ()
+        self._leaves = _shared(leaves)
         self._num_columns = parquet.metadata.num_columns
         self._refused: set[str] = set()
         self._wide: set[str] = set()  # columns whose integers need 64 bits
@@ -97,69 +164,89 @@ class PagesOfFile:
 
         Integers of 64 bits come as int32 where all of them fit.
         """
+        return self._tried(index, num_rows, name, self._decode)
+
+    def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
+        """The same to be read some rows at a time, of which it holds no more than a page.
+
+        It keeps the file open by itself, and may be used in another thread.
+        """
+        return self._tried(index, num_rows, name, self._opened)
+
+    def _tried(
+        self,
+        index: int,
+        num_rows: int,
+        name: str,
+        act: Callable[[ChunkFacts, _Leaf, int], _T],
+    ) -> _T | None:
         leaf = self._leaves.get(name)
         if leaf is None or name in self._refused:
             return None
         try:
             facts = self._facts(index)[leaf.number]
-            if not _is_known(facts, leaf, num_rows):
-                return None
-            if facts.codec in _DECOMPRESSED_IN_C:
-                return self._decode(facts, leaf, num_rows)
-            values = np.empty(num_rows, leaf.dtype)
-            self._chunk(facts, leaf, num_rows, page_by_page=False).read_into(values)
-        except (ValueError, OSError, pa.ArrowException):
+            return act(facts, leaf, num_rows) if _is_known(facts, leaf, num_rows) else None
+        except REFUSED:
             self._refused.add(name)  # the file's other row groups will be no better
             return None
-        return values
 
     def _decode(self, facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> NDArray[Any]:
-        """All values of a column chunk, in one call."""
+        """All values of a column chunk, in one call where C decompresses it."""
+        if facts.codec not in _DECOMPRESSED_IN_C:
+            start, count = self._span_of(facts)
+            chunk = self._bytes_at(start, count)
+            return leaf.as_logical(self._chunk(facts, leaf, num_rows, chunk).read(num_rows))
         start, count = self._span_of(facts)
-        raw = _memory.bytes_for(count)
-        if os.preadv(self._descriptor, [raw.data], start) != count:
+        raw = MEMORY.bytes_for(count)
+        if os.preadv(self._opened_file().number, [raw.data], start) != count:
             raise ValueError("a column chunk ends early")
         in_file = leaf.dtype.itemsize
         kinds = [leaf.dtype] if leaf.dtype != np.int64 or leaf.name in self._wide else []
         for dtype in kinds or (np.dtype(np.int32), leaf.dtype):
-            values = _memory.values_for(num_rows, dtype)
+            values = MEMORY.values_for(num_rows, dtype)
+            fill = leaf.fill_bytes(dtype)
             try:
-                decode_chunk(raw, facts.codec, leaf.optional, in_file, values, dtype.itemsize)
+                decode_chunk(
+                    raw, facts.codec, leaf.optional, in_file, values, dtype.itemsize, fill,
+                    MEMORY.kernel,
+                )  # fmt: skip
                 break
             except OverflowError:
                 self._wide.add(leaf.name)
-        return values
+        return leaf.as_logical(values)
 
-    def open(
-        self, index: int, num_rows: int, name: str, *, page_by_page: bool = False
-    ) -> ColumnChunk | None:
-        """A column of a row group, of which rows can be read; `None` if Arrow has to read it.
+    def _opened(self, facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> OpenColumn:
+        start, count = self._span_of(facts)
+        file = self._opened_file()
+        if facts.codec in _DECOMPRESSED_IN_C:
+            span = column_stream.Span(
+                start, start + count, facts.codec, num_rows, leaf.optional, leaf.dtype
+            )
+            is_wide = leaf.name in self._wide
+            stream = column_stream.ColumnStream(file, span, leaf.fill_bytes, is_wide=is_wide)
+            return OpenColumn(leaf, stream)
 
-        With `page_by_page` it holds no more than a page at a time, and reads the file again.
-        """
-        leaf = self._leaves.get(name)
-        if leaf is None or name in self._refused:
-            return None
-        try:
-            facts = self._facts(index)[leaf.number]
-            if not _is_known(facts, leaf, num_rows):
-                return None
-            return self._chunk(facts, leaf, num_rows, page_by_page=page_by_page)
-        except (ValueError, OSError, pa.ArrowException):
-            self._refused.add(name)
-            return None
+        def read_again(at: int, count: int) -> bytes:
+            return _bytes_of(file, start + at, count)
+
+        chunk = self._bytes_at(start, count)
+        return OpenColumn(leaf, self._chunk(facts, leaf, num_rows, chunk, read_again))
 
     def _chunk(
-        self, facts: ChunkFacts, leaf: _Leaf, num_rows: int, *, page_by_page: bool
-    ) -> ColumnChunk:
-        start, count = self._span_of(facts)
+        self,
+        facts: ChunkFacts,
+        leaf: _Leaf,
+        num_rows: int,
+        chunk: bytes,
+        read_again: Callable[[int, int], bytes] | None = None,
+    ) -> column_chunk.ColumnChunk:
         return column_chunk.ColumnChunk(
-            self._bytes_at(start, count),
+            chunk,
             CODECS[facts.codec],
             num_rows,
             leaf.dtype,
             optional=leaf.optional,
-            read_again=(lambda at, n: self._bytes_at(start + at, n)) if page_by_page else None,
+            read_again=read_again,
         )
 
     def _facts(self, index: int) -> list[ChunkFacts]:
@@ -180,34 +267,36 @@ class PagesOfFile:
 
     def _span_of(self, facts: ChunkFacts) -> tuple[int, int]:
         """Where a column chunk starts in the file, and how long it is."""
-        self._open_file()
         start, count = facts.data_page, facts.num_bytes
         if 0 < facts.dictionary_page < start:
             start = facts.dictionary_page
-        if start < 0 or not 0 <= count <= self._num_bytes - start:
+        if start < 0 or not 0 <= count <= self._opened_file().num_bytes - start:
             raise ValueError("a column chunk lies beyond its file")
         return start, count
 
     def _bytes_at(self, start: int, count: int) -> bytes:
-        self._open_file()
-        found = os.pread(self._descriptor, count, start)
-        if len(found) != count:
-            raise ValueError("a column chunk ends early")
-        return found
+        return _bytes_of(self._opened_file(), start, count)
 
-    def _open_file(self) -> None:
-        if self._descriptor < 0:
-            self._descriptor = os.open(self._file, os.O_RDONLY)
-            self._num_bytes = os.fstat(self._descriptor).st_size
+    def _opened_file(self) -> Descriptor:
+        if self._descriptor is None:
+            self._descriptor = column_stream.Descriptor(self._file)
+        return self._descriptor
 
     def close(self) -> None:
-        """Close the file; it is opened again if need be."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        """Close the file, once its open columns are dropped; it is opened again if need be."""
+        self._descriptor = None
 
 
-def _leaves(parquet: pq.ParquetFile, names: Iterable[str]) -> tuple[_Leaf, ...]:
+def _bytes_of(file: Descriptor, start: int, count: int) -> bytes:
+    found = os.pread(file.number, count, start)
+    if len(found) != count:
+        raise ValueError("a column chunk ends early")
+    return found
+
+
+def _leaves(
+    parquet: pq.ParquetFile, names: Iterable[str], fills: Mapping[str, float | int | None]
+) -> tuple[_Leaf, ...]:
     """The columns that may be decoded here."""
     wanted = {name: name for name in names}
     types = {field.name: field.type for field in parquet.schema_arrow}
@@ -218,13 +307,20 @@ def _leaves(parquet: pq.ParquetFile, names: Iterable[str]) -> tuple[_Leaf, ...]:
         name = wanted.get(leaf.path)
         if name is None:
             continue
-        kind, dtype = _KINDS.get(leaf.physical_type, (None, None))
+        logical = _LOGICAL.get((leaf.physical_type, types.get(name)))
         is_flat = leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
         if name in seen:  # two columns of one name: Arrow knows what that means
             found.pop(name, None)
-        elif is_flat and dtype is not None and types.get(name) == kind:
-            is_optional = leaf.max_definition_level == 1
-            found[name] = _Leaf(name, number, leaf.physical_type, dtype, is_optional)
+        elif is_flat and logical is not None:
+            found[name] = _Leaf(
+                name,
+                number,
+                leaf.physical_type,
+                _IN_FILE[leaf.physical_type],
+                logical,
+                leaf.max_definition_level == 1,
+                fills.get(name),
+            )
         seen.add(name)
     return tuple(found.values())
 
@@ -238,7 +334,8 @@ def _is_known(facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> bool:
     """Whether a chunk is worth trying, as far as its metadata tells."""
     if facts.num_values != num_rows or facts.is_elsewhere or not num_rows:
         return False
-    if _TYPES.get(facts.type) != leaf.physical or facts.nulls > 0:
+    fills = leaf.fill_bytes(leaf.dtype) and facts.codec in _DECOMPRESSED_IN_C
+    if _TYPES.get(facts.type) != leaf.physical or (facts.nulls > 0 and not fills):
         return False
     codec = CODECS[facts.codec] if 0 <= facts.codec < len(CODECS) else ""
     return codec in column_chunk.CODECS and not facts.encodings & ~_ENCODINGS

@@ -12,15 +12,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distrain.loader.pages.footer import IS_BUILT
+
+if IS_BUILT:
+    from distrain.loader.pages import _pages
+
 _MOST_KEPT_BYTES = 4 << 20  # larger arrays are not kept
 _MOST_ARRAYS = 8  # as many columns as are decoded at a time, and some that a consumer still has
 _ONLY_HERE = 3  # references to an array in the list: the list, a loop's name, an argument
 
 
 class ThreadMemory(threading.local):
-    """Each thread has its own, until it ends."""
+    """Each thread has its own, until it ends.
+
+    Attributes:
+        kernel: What the C code uses for pages and dictionaries.
+    """
 
     def __init__(self) -> None:
+        if IS_BUILT:
+            self.kernel = _pages.memory()
         self._raw: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._arrays: list[NDArray[np.uint8]] = []
 
@@ -47,3 +58,7 @@ class ThreadMemory(threading.local):
         # Those that are too small, or are still in use elsewhere, make room for it.
         self._arrays = [*self._arrays[-_MOST_ARRAYS + 1 :], new]
         return new.view(dtype)
+
+
+MEMORY = ThreadMemory()
+"""That of the thread that asks."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from distrain.errors import DataError, DistrainError
 from distrain.loader.pages import PagesOfFile
 from distrain.loader.reading.reader import DecodedColumns, Reader, another_version, unreadable
-from distrain.loader.reading.slice_streams import SliceStreams
+from distrain.loader.reading.slice_streams import Columns, SliceStreams
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
 from distrain.partition import RowGroup, WantedColumn, column_of_leaf, type_problem
 from distrain.storage import first_line, is_remote, is_transient, open_input, version_in
@@ -71,7 +71,7 @@ class ArrowReader(Reader):
             yield DecodedColumns(self._read_flat(group, some), bytes_read=num_bytes)
             num_bytes = 0
         for column in lists:
-            values = self._read(group, [column.name]).column(0)
+            values = self._read(group, [column.name])[column.name]
             yield DecodedColumns((), (_lists(column, values, group),), num_bytes)
             num_bytes = 0
 
@@ -79,15 +79,9 @@ class ArrowReader(Reader):
         self, group: RowGroup, columns: Sequence[WantedColumn]
     ) -> tuple[NDArray[Any], ...]:
         constants = dict(group.constants)
-        names = [column.name for column in columns if column.name not in constants]
-        cells = self._read_pages(group, names)
-        left = [name for name in names if name not in cells]
-        if left:
-            table = self._read(group, left)
-            found = dict(zip(table.column_names, table.columns, strict=True))
-            for column in columns:
-                if column.name in found:
-                    cells[column.name] = _cells(column, found[column.name], group)
+        wanted = [column for column in columns if column.name not in constants]
+        found = self._read_cells(group, [column.name for column in wanted])
+        cells = {column.name: _cells(column, found[column.name], group) for column in wanted}
         return tuple(
             np.full(group.num_rows, constants[column.name])
             if column.name in constants
@@ -95,15 +89,21 @@ class ArrowReader(Reader):
             for column in columns
         )
 
-    def _read_pages(self, group: RowGroup, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Those of the columns that need no Arrow; of a slice none: its stream has them."""
-        if group.slice:
-            return {}
+    def _read_cells(self, group: RowGroup, names: list[str]) -> Columns:
+        """Columns as they come from pages, or else from Arrow."""
+        if group.slice:  # its stream knows which way each goes
+            return self._read(group, names)
+        found = self._read_pages(group, names)
+        if left := [name for name in names if name not in found]:
+            found |= self._read(group, left)
+        return found
+
+    def _read_pages(self, group: RowGroup, names: Sequence[str]) -> Columns:
+        """Those of the columns that need no Arrow."""
         with self._errors_translated(group):
-            handle = self._handle(group)
-            if handle.pages is None:
+            pages = self._handle(group).pages
+            if pages is None:
                 return {}
-            pages = handle.pages
             found = {name: pages.read(group.index, group.num_rows, name) for name in names}
         return {name: values for name, values in found.items() if values is not None}
 
@@ -112,17 +112,23 @@ class ArrowReader(Reader):
         constants = dict(group.constants)
         return [column for column in self._columns if column.name not in constants]
 
-    def _read(self, group: RowGroup, names: list[str]) -> pa.Table:
+    def _read(self, group: RowGroup, names: list[str]) -> Columns:
         with self._errors_translated(group):
-            if group.slice and names:
+            handle = self._handle(group)
+            if not names:
+                return {}
+            if group.slice:
                 opened = partial(self._open, group, streams=True)
-                table = self._streams.take(group, group.slice, names, opened)
+                found = self._streams.take(group, names, handle.pages, opened)
+                num_rows = min(map(len, found.values()), default=0)
             else:
-                parquet, index = self._handle(group).find(group.index)
+                parquet, index = handle.find(group.index)
                 table = parquet.read_row_group(index, columns=names, use_threads=False)
-        if names and table.num_rows != group.num_rows:  # pages may hold fewer than the footer says
-            raise _other_rows(table.num_rows, group)
-        return table
+                found = dict(zip(table.column_names, table.columns, strict=True))
+                num_rows = table.num_rows
+        if num_rows != group.num_rows:  # pages may hold fewer than the footer says
+            raise _other_rows(num_rows, group)
+        return found
 
     @contextlib.contextmanager
     def _errors_translated(self, group: RowGroup) -> Iterator[None]:
@@ -269,9 +275,9 @@ class _Handle:
         self.problem = _problem(parquet.schema_arrow, columns)
         self.column_numbers = _column_numbers(parquet.metadata, columns)
         if not remote:
-            flat = [column.name for column in columns if not column.is_list]
+            fills = {column.name: column.fill_null for column in columns if not column.is_list}
             span = footer.span if isinstance(footer, SlicedFooter) else None
-            self.pages = PagesOfFile(file, parquet, flat, span)
+            self.pages = PagesOfFile(file, parquet, fills, span, fills)
 
     def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
         self._parquet = self._open(None)
@@ -368,7 +374,11 @@ def _column_numbers(metadata: pq.FileMetaData, columns: Sequence[WantedColumn]) 
     ]
 
 
-def _cells(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> NDArray[Any]:
+def _cells(
+    column: WantedColumn, values: NDArray[Any] | pa.ChunkedArray, group: RowGroup
+) -> NDArray[Any]:
+    if isinstance(values, np.ndarray):
+        return values
     if values.null_count:
         values = _without_nulls(column, values, group)
     array = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)

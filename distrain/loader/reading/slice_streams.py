@@ -1,34 +1,30 @@
 """Slices of large row groups, decoded one after another by decoders that stay open.
 
-Parquet's pages can only be decoded from the start of a column chunk. So a decoder stays open from
-one slice to the next, and gives each of them once. Any thread may ask for a slice: who finds the
-decoder before the slice decodes what lies between, and keeps what another thread asks for soon.
+A slice of a column is found by the pages before it. So a decoder stays open from one slice to the
+next, and gives each of them once. Any thread may ask for a slice: who finds the decoder before the
+slice passes over what lies between, and keeps what another thread asks for soon.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.loader.pages import PagesOfFile
+from distrain.loader.pages import REFUSED, OpenColumn, PagesOfFile
 from distrain.partition import RowGroup, Slice
 
 _Key = tuple[str, int, tuple[str, ...]]
+Columns = dict[str, Any]
+"""Rows of some columns: arrays where `loader/pages` decoded them, else Arrow's `ChunkedArray`."""
 
 
 class OpenFile(Protocol):
-    """A file that a stream has for itself.
-
-    Attributes:
-        pages: What decodes some of its columns without Arrow, if anything.
-    """
-
-    pages: PagesOfFile | None
+    """A file that a stream has for itself."""
 
     def find(self, index: int) -> tuple[pq.ParquetFile, int]:
         """A file whose footer has the row group, and the row group's number in it."""
@@ -42,6 +38,12 @@ class OpenFile(Protocol):
 class SliceStream:
     """Some columns of a row group, slice after slice.
 
+    Args:
+        group: The row group of the slices.
+        names: The columns.
+        pages: What opens some of them without Arrow; used now, in this thread.
+        open_file: Opens the file for Arrow, if it is needed.
+
     Attributes:
         following: The slice that is decoded next.
         kept: Slices that were decoded on the way to another one.
@@ -49,58 +51,88 @@ class SliceStream:
         is_closed: Whether it gives no more slices.
     """
 
-    def __init__(self, file: OpenFile, index: int, names: list[str], slice_rows: int):
-        self._file = file
-        self._index = index
+    def __init__(
+        self,
+        group: RowGroup,
+        names: Sequence[str],
+        pages: PagesOfFile | None,
+        open_file: Callable[[], OpenFile],
+    ):
+        assert group.slice is not None
+        self._index = group.index
         self._names = names
-        self._slice_rows = slice_rows
-        parquet, number = file.find(index)
-        self._rows = parquet.metadata.row_group(number).num_rows
-        opened: dict[str, Any] = {}
-        if file.pages is not None:
-            pages = file.pages
-            opened = {n: pages.open(index, self._rows, n, page_by_page=True) for n in names}
-        self._chunks = {name: chunk for name, chunk in opened.items() if chunk is not None}
+        self._slice_rows = group.slice.slice_rows
+        self._rows = group.slice.group_rows
+        self._open_file = open_file
+        self._file: OpenFile | None = None
+        opened: dict[str, OpenColumn | None] = {}
+        if pages is not None:
+            opened = {name: pages.open(self._index, self._rows, name) for name in names}
+        self._opened = {name: column for name, column in opened.items() if column is not None}
         self._batches: list[tuple[list[str], Iterator[pa.RecordBatch]]] = []
-        if left := [name for name in names if name not in self._chunks]:
-            self._begin(left)
         self.following = 0
-        self.kept: dict[int, pa.Table] = {}
+        self.kept: dict[int, Columns] = {}
         self.lock = threading.Lock()
         self.is_closed = False
+        if left := [name for name in names if name not in self._opened]:
+            self._begin(left)
 
-    def _begin(self, names: list[str]) -> Iterator[pa.RecordBatch]:
-        """Let Arrow decode some columns, from the row group's first row on."""
+    def _begin(self, names: list[str]) -> None:
+        """Let Arrow decode some columns, from the slice that follows on."""
+        if self._file is None:
+            self._file = self._open_file()
         parquet, number = self._file.find(self._index)
         batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
             batch_size=self._slice_rows, row_groups=[number], columns=names, use_threads=False
         )
+        for _ in range(self.following):
+            self._next_rows(batches)
         self._batches.append((names, batches))
-        return batches
 
     def can_give(self, number: int) -> bool:
         """Whether the slice is still to come, or was kept."""
         return not self.is_closed and (number >= self.following or number in self.kept)
 
-    def take(self, number: int, most_kept: int) -> pa.Table:
+    def take(self, number: int, most_kept: int) -> Columns:
         """The slice; `most_kept` of those before it, the last ones, stay for other threads.
 
         A slice is passed over where the thread that was given it is late, however late that is. So
         no more are waited for than there are other threads, and older ones are never asked for.
         """
+        self._skip_to(number - most_kept)
         while self.following <= number:
-            table = self._decode_next()
-            if self.following >= number - most_kept:
-                self.kept[self.following] = table
+            self.kept[self.following] = self._decode_next()
             self.following += 1
         found = self.kept.pop(number)
         for old in sorted(self.kept)[: max(0, len(self.kept) - most_kept)]:
             del self.kept[old]
         return found
 
-    def _decode_next(self) -> pa.Table:
+    def _skip_to(self, number: int) -> None:
+        """Pass over the slices before one."""
+        count = number - self.following
+        if count <= 0:
+            return
+        refused = []
+        for name, column in self._opened.items():
+            try:
+                column.skip(count * self._slice_rows)
+            except REFUSED:
+                refused.append(name)
+        for _, batches in self._batches:
+            for _ in range(count):
+                self._next_rows(batches)
+        self.following = number
+        self._leave_to_arrow(refused)
+
+    def _leave_to_arrow(self, names: list[str]) -> None:
+        for name in names:
+            del self._opened[name]
+            self._begin([name])
+
+    def _decode_next(self) -> Columns:
         """The rows of the next slice; fewer where the row group ends."""
-        columns: dict[str, pa.Array | pa.ChunkedArray] = self._from_pages()
+        columns = self._from_pages()
         for names, batches in self._batches:
             found = self._next_rows(batches)
             columns.update(zip(names, found.columns, strict=bool(found.columns)))
@@ -108,24 +140,19 @@ class SliceStream:
         rows = min((len(column) for column in columns.values()), default=0)
         if len(columns) < len(self._names):
             rows = 0
-        cells = {name: columns[name][:rows] for name in self._names if name in columns}
-        return pa.table(cells)
+        return {name: columns[name][:rows] for name in self._names if name in columns}
 
-    def _from_pages(self) -> dict[str, Any]:
+    def _from_pages(self) -> Columns:
         """The next rows of the columns that are decoded without Arrow."""
         rows = max(0, min(self._slice_rows, self._rows - self.following * self._slice_rows))
-        columns: dict[str, Any] = {}
-        for name, chunk in list(self._chunks.items()):
-            values = np.empty(rows, chunk.dtype)
+        columns: Columns = {}
+        refused = []
+        for name, column in self._opened.items():
             try:
-                chunk.read_into(values)
-            except (ValueError, OSError, pa.ArrowException):  # Arrow says what it is
-                del self._chunks[name]
-                batches = self._begin([name])
-                for _ in range(self.following):
-                    self._next_rows(batches)
-            else:
-                columns[name] = pa.array(values)
+                columns[name] = column.read(rows)
+            except REFUSED:  # Arrow says what it is
+                refused.append(name)
+        self._leave_to_arrow(refused)
         return columns
 
     def _next_rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
@@ -140,9 +167,10 @@ class SliceStream:
     def close(self) -> None:
         """Close the file; nobody may be decoding."""
         self.is_closed = True
-        self._batches, self._chunks = [], {}
+        self._batches, self._opened = [], {}
         self.kept.clear()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class SliceStreams:
@@ -160,23 +188,31 @@ class SliceStreams:
         self._lock = threading.Lock()
 
     def take(
-        self, group: RowGroup, cut: Slice, names: list[str], open_file: Callable[[], OpenFile]
-    ) -> pa.Table:
+        self,
+        group: RowGroup,
+        names: Sequence[str],
+        pages: PagesOfFile | None,
+        open_file: Callable[[], OpenFile],
+    ) -> Columns:
         """The columns of a slice; it has fewer rows than planned where the file has."""
+        assert group.slice is not None
+        cut, key = group.slice, (group.file, group.index, tuple(names))
         while True:
-            key = (group.file, group.index, tuple(names))
-            stream = self._find(key, cut.number) or self._open(key, cut, open_file)
+            stream = self._find(key, cut.number)
+            if stream is None:
+                opened = partial(SliceStream, group, names, pages, open_file)
+                stream = self._open(key, cut, opened)
             with stream.lock:
                 if not stream.can_give(cut.number):
                     continue  # another thread was faster, or it was closed
                 try:
-                    table = stream.take(cut.number, self._most_kept)
+                    columns = stream.take(cut.number, self._most_kept)
                 except BaseException:
                     stream.close()  # an iterator that raised is over
                     raise
                 if stream.following * cut.slice_rows >= cut.group_rows and not stream.kept:
                     stream.close()
-                return table
+                return columns
 
     def close(self) -> None:
         """Close all streams; no thread may be reading."""
@@ -199,14 +235,14 @@ class SliceStreams:
             self._streams.append(best)
             return best[1]
 
-    def _open(self, key: _Key, cut: Slice, open_file: Callable[[], OpenFile]) -> SliceStream:
+    def _open(self, key: _Key, cut: Slice, opened: Callable[[], SliceStream]) -> SliceStream:
         with self._lock:
             for other, stream in self._streams:  # another thread may have opened it meanwhile
                 if other == key and stream.can_give(cut.number):
                     return stream
             while len(self._streams) >= self._most_streams and self._close_oldest():
                 pass
-            stream = SliceStream(open_file(), key[1], list(key[2]), cut.slice_rows)
+            stream = opened()
             self._streams.append((key, stream))
             return stream
 

@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from page_files import from_arrow, from_pages, in_one_call, opened, same, span_of, written
+from page_files import (
+    from_arrow,
+    from_pages,
+    in_one_call,
+    in_parts,
+    opened,
+    same,
+    span_of,
+    written,
+)
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader, footer_summary
@@ -51,6 +60,7 @@ def check(content: bytes, footer: Any) -> bool:
         at_once = in_one_call(content, parquet, 0, 0)
     except REFUSED:
         at_once = None
+    assert same_or_none(parts_or_none(content, parquet, None), at_once)
     try:
         found = from_pages(content, parquet, 0, 0)
     except REFUSED:
@@ -59,6 +69,41 @@ def check(content: bytes, footer: Any) -> bool:
     assert same(found, from_arrow(parquet, 0, 0))
     assert at_once is None or same(at_once, found)
     return True
+
+
+def parts_or_none(content: bytes, parquet: Any, fill: float | None) -> Any:
+    with contextlib.suppress(*REFUSED):
+        return in_parts(content, parquet, 0, 0, fill, [30, 31, 120])
+    return None
+
+
+def same_or_none(left: Any, right: Any) -> bool:
+    return left is right or (left is not None and right is not None and same(left, right))
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_changed_byte_among_nulls_that_are_filled(codec: str, version: str) -> None:
+    rng = np.random.default_rng(7)
+    column = pa.array(rng.integers(0, 9, 150), pa.int32(), mask=rng.random(150) < 0.3)
+    content = written(
+        pa.table({"x": column}), compression=codec, data_page_version=version,
+        data_page_size=64, write_batch_size=70,
+    )  # fmt: skip
+    footer = opened(content).metadata
+    start, stop = span_of(footer.row_group(0).column(0))
+    read = 0
+    for at in range(start, stop):
+        for change in (0, 1, 0xFF):
+            other = damaged(content, at, content[at] ^ change)
+            parquet, found = opened(other, footer), None
+            with contextlib.suppress(*REFUSED):
+                found = in_one_call(other, parquet, 0, 0, 5.0)
+            assert same_or_none(parts_or_none(other, parquet, 5.0), found)
+            if found is not None:
+                assert same(found, from_arrow(parquet, 0, 0, 5.0))
+                read += 1
+    assert stop - start <= read < 3 * (stop - start)
 
 
 def damaged(content: bytes, at: int, byte: int) -> bytes:

@@ -9,7 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_files import DTYPES, from_arrow, from_pages, in_one_call, opened, same, written
+from page_files import (
+    DTYPES,
+    from_arrow,
+    from_pages,
+    in_one_call,
+    in_parts,
+    opened,
+    same,
+    written,
+)
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
@@ -56,6 +65,10 @@ def assert_same_columns(content: bytes, rng: np.random.Generator) -> None:
             assert same(found, from_arrow(parquet, group, number)), (group, number)
             at_once = in_one_call(content, parquet, group, number)
             assert at_once is None or same(at_once, found), (group, number)
+            skipped = int(rng.integers(0, rows + 1)) if len(cuts) % 2 else 0
+            some = cuts[cuts >= skipped] - skipped
+            parts = in_parts(content, parquet, group, number, None, some, skipped)
+            assert parts is None or same(parts[skipped:], found[skipped:]), (group, number)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -124,9 +137,7 @@ def test_what_is_unknown_is_left_to_arrow(tmp_path: Path) -> None:
             "good": pa.array([1, 2, 3], pa.int32()),
             "null": pa.array([1, None, 3], pa.int32()),
             "all null": pa.array([None] * 3, pa.float32()),
-            "small": pa.array([1, 2, 3], pa.int8()),
-            "unsigned": pa.array([1, 2, 3], pa.uint32()),
-            "date": pa.array([1, 2, 3], pa.date32()),
+            "large": pa.array([1, 2, 3], pa.uint64()),
             "true": pa.array([True, False, True]),
             "text": pa.array(["a", "b", "c"]),
             "list": pa.array([[1], [2], []], pa.list_(pa.int32())),
@@ -150,6 +161,94 @@ def test_what_is_unknown_is_left_to_arrow(tmp_path: Path) -> None:
     pq.write_table(ids.slice(0, 0), path)
     twice = pa.Table.from_arrays([ids["good"], ids["good"]], names=["good", "good"])
     assert read_by_file(path, twice) == {"good": None}
+
+
+def test_small_unsigned_and_dates_come_as_arrow_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    numbers = {
+        kind: pa.array([0, 1, 3, top], kind)
+        for kind, top in (
+            (pa.int8(), -128),
+            (pa.uint8(), 255),
+            (pa.int16(), -(2**15)),
+            (pa.uint16(), 2**16 - 1),
+            (pa.uint32(), 2**32 - 1),
+            (pa.date32(), -5),
+        )
+    }
+    table = pa.table({str(kind): values for kind, values in numbers.items()})
+    found = read_by_file(path, table)
+    for kind, values in numbers.items():
+        plain = values.view(pa.int32()) if kind == pa.date32() else values
+        assert same(found[str(kind)], plain.to_numpy()), kind
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data())
+def test_nulls_become_what_fills_them(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows = data.draw(st.sampled_from([1, 8, 9, 100, 2500]))
+    kind = data.draw(st.sampled_from(sorted(DTYPES, key=str)))
+    values = rng.integers(-(2**31), 2**31, 1 + rng.integers(200))[rng.integers(0, 1, rows)]
+    values = np.where(rng.random(rows) < 0.5, values, rng.integers(0, 50, rows))
+    share = data.draw(st.sampled_from([0.0, 0.01, 0.5, 0.99, 1.0]))
+    runs = np.repeat(rng.random(rows) < share, data.draw(st.sampled_from([1, 8, 70])))[:rows]
+    column = pa.array(values.astype(DTYPES[kind]), kind, mask=runs)
+    content = written(
+        pa.table({"x": column}),
+        compression=data.draw(st.sampled_from(CODECS[:3])),
+        data_page_version=data.draw(st.sampled_from(["1.0", "2.0"])),
+        data_page_size=data.draw(st.sampled_from([1, 300, 1 << 20])),
+        write_batch_size=data.draw(st.sampled_from([7, 64, 1024])),
+        use_dictionary=data.draw(st.booleans()),
+        write_statistics=False,
+    )
+    parquet = opened(content)
+    expected = from_arrow(parquet, 0, 0, 3.0)
+    found = in_one_call(content, parquet, 0, 0, 3.0)
+    assert found is not None
+    assert same(found, expected)
+    cuts = np.sort(rng.integers(0, rows + 1, rng.integers(0, 6)))
+    skipped = int(rng.integers(0, rows + 1)) if data.draw(st.booleans()) else 0
+    parts = in_parts(content, parquet, 0, 0, 3.0, np.maximum(cuts - skipped, 0), skipped=skipped)
+    assert parts is not None
+    assert same(parts[skipped:], expected[skipped:])
+
+
+def test_nulls_are_left_to_arrow_where_what_fills_them_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    table = pa.table({"a": pa.array([1, None], pa.int32()), "b": pa.array([2, None], pa.int8())})
+    pq.write_table(table, path)
+    with pq.ParquetFile(path) as parquet:
+        for fill, expected in ((4, [1, 4]), (0.5, None), (2**31, None)):
+            pages = PagesOfFile(str(path), parquet, ["a", "b"], fills={"a": fill, "b": 5})
+            found = pages.read(0, 2, "a")
+            assert (found if found is None else found.tolist()) == expected
+            assert pages.read(0, 2, "b") is None
+            pages.close()
+
+
+def test_a_stream_of_int64_is_widened_where_a_value_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    values = np.arange(3000)
+    values[2500] = 2**40
+    pq.write_table(pa.table({"a": values}), path, use_dictionary=False, data_page_size=500,
+                   write_batch_size=50)  # fmt: skip
+    with pq.ParquetFile(path) as parquet:
+        pages = PagesOfFile(str(path), parquet, ["a"])
+        for skips in (False, True):
+            column = pages.open(0, 3000, "a")
+            assert column is not None
+            pages.close()  # which an open column outlives
+            found = []
+            for _ in range(10):
+                if skips and len(found) % 2:
+                    column.skip(300)
+                    found.append(values[300 * len(found) : 300 * len(found) + 300])
+                else:
+                    found.append(column.read(300))
+            assert (np.concatenate(found) == values).all()
+            assert [one.dtype for one in found][:3:2] == [np.int32] * 2
 
 
 def test_int64_comes_as_int32_where_all_of_it_fits(tmp_path: Path) -> None:

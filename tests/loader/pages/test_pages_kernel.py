@@ -172,7 +172,7 @@ def test_pages_tell_how_much_they_hold(codec: str) -> None:
 
 def lz4_of(rng: np.random.Generator, length: int) -> bytes:
     """Bytes that repeat at all kinds of distances."""
-    content = rng.integers(0, 256, min(length, 40), np.uint8).tobytes()
+    content = bytearray(rng.integers(0, 256, min(length, 40), np.uint8))
     while len(content) < length:
         back = int(rng.choice([1, 2, 3, 7, 8, 9, 15, 16, 17, 40, len(content)]))
         piece = content[-min(back, len(content)) :]
@@ -180,7 +180,7 @@ def lz4_of(rng: np.random.Generator, length: int) -> bytes:
         content += rng.integers(
             0, 256, int(rng.choice([0, 1, 14, 15, 16, 300])), np.uint8
         ).tobytes()
-    return content[:length]
+    return bytes(content[:length])
 
 
 def test_lz4_gives_what_was_compressed_and_nothing_else() -> None:
@@ -234,11 +234,13 @@ def test_what_repeats_at_any_distance_is_decompressed(codec: str, code: int) -> 
     for length in [*range(4, 160, 4), 300, 5000, 70_000, 300_000]:
         content = lz4_of(rng, length)
         chunk, out = exactly(page_of(content, codec)), np.empty(length // 4, np.int32)
-        _pages.decode(chunk, code, False, 4, out, 4)
+        _pages.decode(chunk, code, False, 4, out, 4, b"", _pages.memory())
         assert out.tobytes() == content
         for size in (length // 4 - 1, length // 4 + 1):
             with pytest.raises(ValueError, match=r"page|early"):
-                _pages.decode(chunk, code, False, 4, np.empty(size, np.int32), 4)
+                _pages.decode(
+                    chunk, code, False, 4, np.empty(size, np.int32), 4, b"", _pages.memory()
+                )
 
 
 def test_no_block_of_snappy_leads_out_of_its_memory() -> None:
@@ -253,7 +255,7 @@ def test_no_block_of_snappy_leads_out_of_its_memory() -> None:
                 chunk[at] = rng.integers(0, 256)
             out = np.empty(length // 4, np.int32)
             try:
-                _pages.decode(exactly(bytes(chunk)), 1, False, 4, out, 4)
+                _pages.decode(exactly(bytes(chunk)), 1, False, 4, out, 4, b"", _pages.memory())
             except ValueError:
                 refused += 1
                 continue
@@ -264,7 +266,8 @@ def test_no_block_of_snappy_leads_out_of_its_memory() -> None:
 
 def test_a_chunk_of_other_arguments_is_refused() -> None:
     chunk, out = exactly(page_of(bytes(40), "snappy")), np.empty(10, np.int32)
-    _pages.decode(chunk, 1, False, 4, out, 4)
+    memory = _pages.memory()
+    _pages.decode(chunk, 1, False, 4, out, 4, b"", memory)
     for call in (
         (chunk, 2, False, 4, out, 4),
         (chunk, 1, False, 4, out, 8),
@@ -276,4 +279,8 @@ def test_a_chunk_of_other_arguments_is_refused() -> None:
         (chunk, 0, False, 4, out, 4),
     ):
         with pytest.raises(ValueError, match=r"\w"):
-            _pages.decode(*call)
+            _pages.decode(*call, b"", memory)
+    with pytest.raises(ValueError, match="fills nulls"):
+        _pages.decode(chunk, 1, False, 4, out, 4, bytes(3), memory)
+    with pytest.raises(ValueError, match="PyCapsule"):
+        _pages.decode(chunk, 1, False, 4, out, 4, b"", object())

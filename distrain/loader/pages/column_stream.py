@@ -1,0 +1,117 @@
+"""A column chunk whose rows are read in parts, each in one call of the C code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.loader.pages import _pages
+from distrain.loader.pages.thread_memory import MEMORY
+
+
+class Descriptor:
+    """An open file, closed when nothing refers to it any more.
+
+    Attributes:
+        number: As the operating system knows it.
+        num_bytes: How long the file is.
+    """
+
+    def __init__(self, file: str):
+        self.number = -1
+        self.number = os.open(file, os.O_RDONLY)
+        self.num_bytes = os.fstat(self.number).st_size
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+
+
+class Span(NamedTuple):
+    """Where a column chunk lies in its file, and how it is laid out.
+
+    Attributes:
+        start: Its first byte.
+        end: The byte behind its last one.
+        codec: 0 for none, 1 for snappy, 7 for LZ4.
+        num_rows: Of the row group.
+        optional: Whether it may hold nulls.
+        dtype: int32, int64, float32 or float64, as the file has it.
+    """
+
+    start: int
+    end: int
+    codec: int
+    num_rows: int
+    optional: bool
+    dtype: np.dtype[Any]
+
+
+class ColumnStream:
+    """The values of a column of a row group, taken from the front, by one thread at a time.
+
+    It holds the column's dictionary and one page. Where nulls may be filled, `fill` gives the bytes
+    of what they become in a type, or none. Integers of 64 bits come as int32 until one does not
+    fit; `is_wide` says beforehand that one will not.
+    """
+
+    def __init__(
+        self,
+        file: Descriptor,
+        span: Span,
+        fill: Callable[[np.dtype[Any]], bytes],
+        *,
+        is_wide: bool = False,
+    ):
+        self._file = file
+        self._span = span
+        self._fill = fill
+        self._taken = 0
+        self._open(np.dtype(np.int32) if span.dtype == np.int64 and not is_wide else span.dtype)
+
+    def _open(self, dtype: np.dtype[Any]) -> None:
+        start, end, codec, num_rows, optional, in_file = self._span
+        self._dtype = dtype
+        self._stream = _pages.stream(
+            start, end, num_rows, codec, optional, in_file.itemsize, dtype.itemsize,
+            self._fill(dtype),
+        )  # fmt: skip
+
+    def read(self, rows: int) -> NDArray[Any]:
+        """The next values, in memory that the thread uses again once nothing refers to them.
+
+        Raises:
+            ValueError: The bytes are damaged, laid out as it is not known here, or hold a null that
+                cannot be filled: Arrow has to read the column.
+        """
+        values = MEMORY.values_for(rows, self._dtype)
+        try:
+            _pages.read(self._stream, self._file.number, MEMORY.kernel, values)
+        except OverflowError:
+            self._widen()
+            return self.read(rows)
+        self._taken += rows
+        return values
+
+    def skip(self, rows: int) -> None:
+        """Pass over the next values; pages that hold no others are not decompressed.
+
+        Raises:
+            ValueError: As `read`.
+        """
+        try:
+            _pages.skip(self._stream, self._file.number, MEMORY.kernel, rows)
+        except OverflowError:
+            self._widen()
+            return self.skip(rows)
+        self._taken += rows
+        return None
+
+    def _widen(self) -> None:
+        taken, self._taken = self._taken, 0
+        self._open(self._span.dtype)
+        self.skip(taken)
