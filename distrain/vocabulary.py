@@ -15,6 +15,8 @@ the order of the ids) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,8 +33,12 @@ from distrain.storage import RETRY_S, is_remote, open_input, whole_file
 PAD_ID = 0
 NULL_ID = 1
 FIRST_OOV_ID = 2
+ROW_GROUP_VALUES = 1 << 20
+"""Values in a row group of `unique.COLUMN.parquet`."""
+
 _KINDS = ["pad", "null", "oov", "unique"]
 
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Int32Array = np.ndarray[Any, np.dtype[np.int32]]
 
 
@@ -84,26 +90,28 @@ class Vocabulary:
         return ids
 
     def _distinct_ids(self, distinct: pa.Array) -> Int32Array:
+        known, places = self.places_of(distinct)
+        ids: Int32Array = (places + self.first_value_id).astype(np.int32)
+        unknown = pa.array(~known)
+        ids[~known] = FIRST_OOV_ID + stable_buckets(distinct.filter(unknown), self.num_oov)
+        return ids
+
+    def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
+        """Which values have ids of their own, and where they stand in `values`; `[distinct]`."""
         if is_text(distinct.type):
             known_values = self.values
             if distinct.type != known_values.type:
                 distinct = distinct.cast(pa.large_string())
                 known_values = known_values.cast(pa.large_string())
             found = pc.index_in(distinct, value_set=known_values)
-            known = found.is_valid().to_numpy(zero_copy_only=False)
-            place = found.fill_null(0).to_numpy(zero_copy_only=False)
-        else:
-            wanted = distinct.to_numpy(zero_copy_only=False)
-            in_order, order = self._sorted
-            if len(order) == 0:
-                known, place = np.zeros(len(wanted), bool), np.zeros(len(wanted), np.int32)
-            else:
-                at = np.minimum(np.searchsorted(in_order, wanted), len(order) - 1)
-                known, place = in_order[at] == wanted, order[at]
-        ids: Int32Array = (place + self.first_value_id).astype(np.int32)
-        unknown = pa.array(~known)
-        ids[~known] = FIRST_OOV_ID + stable_buckets(distinct.filter(unknown), self.num_oov)
-        return ids
+            is_known = found.is_valid().to_numpy(zero_copy_only=False)
+            return is_known, found.fill_null(0).to_numpy(zero_copy_only=False)
+        wanted = distinct.to_numpy(zero_copy_only=False)
+        in_order, order = self._sorted
+        if len(order) == 0:
+            return np.zeros(len(wanted), bool), np.zeros(len(wanted), np.int32)
+        at = np.minimum(np.searchsorted(in_order, wanted), len(order) - 1)
+        return in_order[at] == wanted, order[at]
 
     def save(self, folder: Path | str, column: str) -> None:
         """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet` to a folder or a URL.
@@ -111,18 +119,9 @@ class Vocabulary:
         Raises:
             OutputError: They could not be written.
         """
-        unique = pa.table({column: self.values, f"{column}_size": self.counts})
-        num_kept = pc.sum(self.counts).as_py() or 0
-        meta = pa.table(
-            {
-                "kind": _KINDS,
-                "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, self.first_value_id],
-                "num_indices": [1, 1, self.num_oov, len(self.values)],
-                "num_observed": [0, self.nulls_observed, self.oov_observed, num_kept],
-            }
-        )
-        write_table(unique, f"{folder}/unique.{column}.parquet", compression="zstd")
-        write_table(meta, f"{folder}/meta.{column}.parquet")
+        with VocabularyWriter.open(folder, column, self.values.type) as writer:
+            writer.write(self.values, self.counts)
+            writer.write_meta(MetaCounts(self.num_oov, self.nulls_observed, self.oov_observed))
 
     @classmethod
     def load(cls, folder: Path | str, column: str) -> Vocabulary:
@@ -131,10 +130,9 @@ class Vocabulary:
         Raises:
             DataError: A file is missing or is not what `save` writes.
         """
-        file = f"{folder}/meta.{column}.parquet"
-        try:
-            meta = {row["kind"]: row for row in read_table(file).to_pylist()}
-            file = f"{folder}/unique.{column}.parquet"
+        meta = read_meta(folder, column)
+        file = f"{folder}/unique.{column}.parquet"
+        with _readable(file):
             unique = read_table(file).combine_chunks()
             vocabulary = cls(
                 unique[column].combine_chunks(),
@@ -143,12 +141,6 @@ class Vocabulary:
                 meta["null"]["num_observed"],
                 meta["oov"]["num_observed"],
             )
-        except (OSError, KeyError, pa.ArrowInvalid) as error:
-            raise DataError(
-                "the saved categories cannot be read",
-                where={"file": file, "cause": str(error).splitlines()[0]},
-                hint="Save the workflow again with `distrain prep`.",
-            ) from None
         if vocabulary.cardinality != meta["unique"]["offset"] + meta["unique"]["num_indices"]:
             raise DataError(
                 f"{len(unique)} values, but the meta file says {meta['unique']['num_indices']}",
@@ -156,6 +148,130 @@ class Vocabulary:
                 hint="Files of two workflows were mixed; save the workflow again.",
             )
         return vocabulary
+
+
+@dataclass(frozen=True)
+class MetaCounts:
+    """What the meta file says of what has no id of its own.
+
+    Attributes:
+        num_oov: The number of out-of-vocabulary ids.
+        nulls_observed: How many training values were missing.
+        oov_observed: How many training values were not kept.
+    """
+
+    num_oov: int
+    nulls_observed: int
+    oov_observed: int
+
+
+class VocabularyWriter:
+    """Writes a vocabulary's files piece by piece, in the order of the ids.
+
+    The pieces do not show in the file: its row groups have `ROW_GROUP_VALUES` values, but for the
+    last one.
+
+    Attributes:
+        num_values: How many values were written.
+        num_observed: The sum of their counts.
+    """
+
+    def __init__(self, folder: Path | str, column: str, to: pq.ParquetWriter):
+        self._folder = folder
+        self._column = column
+        self._to = to
+        self._waiting = to.schema.empty_table()
+        self._has_row_groups = False
+        self.num_values = 0
+        self.num_observed = 0
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, folder: Path | str, column: str, value_type: pa.DataType
+    ) -> Iterator[VocabularyWriter]:
+        """Begin `unique.COLUMN.parquet`, which is there at the end, whole.
+
+        Raises:
+            OutputError: It could not be written.
+        """
+        schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
+        file = f"{folder}/unique.{column}.parquet"
+        with (
+            whole_file(file, make_folder=False, sync=False) as partial,
+            pq.ParquetWriter(partial, schema, compression="zstd") as to,
+        ):
+            writer = cls(folder, column, to)
+            yield writer
+            if writer._waiting.num_rows or not writer._has_row_groups:
+                writer._write_row_group(writer._waiting)
+
+    def write(self, values: pa.Array, counts: pa.Array) -> None:
+        """Add values, and how often each was seen."""
+        added = pa.table([values, counts], schema=self._to.schema)
+        self.num_values += added.num_rows
+        self.num_observed += pc.sum(counts).as_py() or 0
+        waiting = pa.concat_tables([self._waiting, added])
+        while waiting.num_rows >= ROW_GROUP_VALUES:
+            self._write_row_group(waiting.slice(0, ROW_GROUP_VALUES))
+            waiting = waiting.slice(ROW_GROUP_VALUES)
+        self._waiting = waiting
+
+    def _write_row_group(self, rows: pa.Table) -> None:
+        self._has_row_groups = True
+        self._to.write_table(rows.combine_chunks(), row_group_size=ROW_GROUP_VALUES)
+
+    def write_meta(self, counts: MetaCounts) -> None:
+        """Write `meta.COLUMN.parquet`."""
+        meta = pa.table(
+            {
+                "kind": _KINDS,
+                "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, FIRST_OOV_ID + counts.num_oov],
+                "num_indices": [1, 1, counts.num_oov, self.num_values],
+                "num_observed": [
+                    0,
+                    counts.nulls_observed,
+                    counts.oov_observed,
+                    self.num_observed,
+                ],
+            }
+        )
+        write_table(meta, f"{self._folder}/meta.{self._column}.parquet")
+
+
+def check_cardinality(cardinality: int) -> None:
+    """Raise a `DataError` if there are more ids than int32 holds."""
+    if cardinality > np.iinfo(np.int32).max:
+        raise DataError(
+            f"{cardinality:,} ids do not fit into int32",
+            hint="Set freq_threshold or max_size.",
+        )
+
+
+def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
+    """What `meta.COLUMN.parquet` says, by kind of id.
+
+    Raises:
+        DataError: The file is missing or is not what `save` writes.
+    """
+    file = f"{folder}/meta.{column}.parquet"
+    with _readable(file):
+        meta = {row["kind"]: row for row in read_table(file).to_pylist()}
+        for kind in _KINDS[1:]:
+            meta[kind]["num_indices"], meta[kind]["num_observed"]
+    return meta
+
+
+@contextmanager
+def _readable(file: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, KeyError, pa.ArrowInvalid) as error:
+        raise DataError(
+            "the saved categories cannot be read",
+            where={"file": file, "cause": str(error).splitlines()[0]},
+            hint="Save the workflow again with `distrain prep`.",
+        ) from None
 
 
 def write_table(table: pa.Table, file: str, **settings: Any) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.etl import Categorify, ColumnGroup, Workflow
-from distrain.etl.counting import add_up, count_values, pieces_of
+from distrain.etl.counting import MemoryPlan, add_up, count_values, pieces_of
 from distrain.etl.fit_unit import units_of
 from distrain.etl.parts import Part
 
@@ -57,8 +57,9 @@ def measure(parts: list[Part], folder: Path) -> Counting:
     workflow = Workflow((ColumnGroup(("u",), (operator,)),))
     (unit,) = units_of(workflow, next(iter(workflow.fit_passes())))
     started = time.process_time()
-    counted = count_values(unit, parts, str(folder / "counts"))["u"]
-    pieces = pieces_of(counted.entries)
+    memory = MemoryPlan()
+    counted = count_values(unit, parts, str(folder / "counts"), memory.held_bytes)["u"]
+    pieces = pieces_of(counted.size_bytes, memory.piece_bytes)
     seen = [add_up(operator, counted.files, buckets).dropped for buckets in pieces]
     cpu_s = time.process_time() - started
     rows = len(parts) * PART_ROWS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -130,14 +130,16 @@ class ColumnGroup:
         return {"columns": list(self.columns), "operators": operators}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any], categories: str) -> ColumnGroup:
-        """The inverse of `to_json`, with the vocabularies found in the folder `categories`.
+    def from_json(
+        cls, document: Mapping[str, Any], load: Callable[[str], Vocabulary]
+    ) -> ColumnGroup:
+        """The inverse of `to_json`; `load` gives the vocabulary of a column or a domain.
 
         Raises:
             KeyError, TypeError: A field is missing or unknown.
         """
         columns = tuple(document["columns"])
-        operators = [_operator(entry, columns, categories) for entry in document["operators"]]
+        operators = [_operator(entry, columns, load) for entry in document["operators"]]
         return cls(columns, tuple(operators))
 
 
@@ -160,7 +162,9 @@ def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
     return values
 
 
-def _operator(document: Mapping[str, Any], columns: tuple[str, ...], categories: str) -> Operator:
+def _operator(
+    document: Mapping[str, Any], columns: tuple[str, ...], load: Callable[[str], Vocabulary]
+) -> Operator:
     settings = {key: value for key, value in document.items() if key != "kind"}
     kind = OPERATORS.get(document["kind"])
     if kind is None:
@@ -168,9 +172,9 @@ def _operator(document: Mapping[str, Any], columns: tuple[str, ...], categories:
     if kind is Categorify:
         domain = settings.get("domain")
         settings["vocabularies"] = (
-            {column: Vocabulary.load(categories, column) for column in columns}
+            {column: load(column) for column in columns}
             if domain is None
-            else dict.fromkeys(columns, Vocabulary.load(categories, domain))
+            else dict.fromkeys(columns, load(domain))
         )
     make = getattr(kind, "from_json", None)
     operator: Operator = kind(**settings) if make is None else make(settings)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from distrain.errors import DataError
-from distrain.etl.counting import Counted, count_values, write_vocabularies
+from distrain.etl.counting import Counted, MemoryPlan, count_values, write_vocabularies
 from distrain.etl.days import (
     VocabularyReport,
     copy_kept_counts,
@@ -45,6 +45,7 @@ def fit_as_asked(
     runner: TaskRunner,
     folders: tuple[str, str],
     on_progress: Progress,
+    memory: MemoryPlan,
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
     """Fit the workflow on these parts, or update the saved one, or take it as it is.
 
@@ -58,7 +59,7 @@ def fit_as_asked(
         what became of the vocabulary of each categorical column.
     """
     folder, staging = folders
-    where = (f"{folder}/{CATEGORIES}", staging, on_progress)
+    where = (f"{folder}/{CATEGORIES}", staging, on_progress, memory)
     if request.saved_workflow is None:
         open_folder(f"{folder}/{CATEGORIES}").make()
         keep = request.keep_counts or 0
@@ -98,6 +99,7 @@ def fit_on_cluster(
     categories: str,
     staging: str,
     on_progress: Progress,
+    memory: MemoryPlan,
     keep_counts: int = 0,
 ) -> tuple[Workflow, list[VocabularyReport]]:
     """Fit every operator on these parts.
@@ -115,12 +117,14 @@ def fit_on_cluster(
         units = units_of(workflow, stages)  # with what the pass before has fitted
         counts = f"{staging}/counts"
         open_folder(counts).make()
-        states = _run_states(units, runs, runner, counts, counter)
+        states = _run_states(units, runs, runner, counts, memory.held_bytes, counter)
         counted = _counted(units, states)
         if keep_counts:
-            reports += learn_vocabularies(counted, runner, categories, None, counts, keep_counts)
+            reports += learn_vocabularies(
+                counted, runner, categories, None, counts, keep_counts, memory
+            )
         else:
-            found = write_vocabularies(counted, runner, categories)
+            found = write_vocabularies(counted, runner, categories, counts, memory)
             pairs = zip(counted, found, strict=True)
             reports += [VocabularyReport(name, number) for (_, name, _), number in pairs]
         _forget(counts)
@@ -137,6 +141,7 @@ def update_on_cluster(
     categories: str,
     staging: str,
     on_progress: Progress,
+    memory: MemoryPlan,
     keep_counts: int,
 ) -> list[VocabularyReport]:
     """Let the vocabularies of a fitted workflow learn what these parts hold; nothing else changes.
@@ -148,9 +153,9 @@ def update_on_cluster(
     counts = f"{staging}/counts"
     open_folder(counts).make()
     counter = _Counter(len(units), runs, on_progress)
-    counted = _counted(units, _run_states(units, runs, runner, counts, counter))
+    counted = _counted(units, _run_states(units, runs, runner, counts, memory.held_bytes, counter))
     old = f"{staging}/{OLD}/{CATEGORIES}"
-    learnt = learn_vocabularies(counted, runner, categories, old, counts, keep_counts)
+    learnt = learn_vocabularies(counted, runner, categories, old, counts, keep_counts, memory)
     _forget(counts)
     return learnt
 
@@ -191,12 +196,13 @@ def _run_states(
     runs: Sequence[tuple[Part, ...]],
     runner: TaskRunner,
     counts: str,
+    held_bytes: int,
     counter: _Counter,
 ) -> list[list[ColumnStates]]:
     """For each unit the states of each run; of counts, where they are."""
     # Neighbouring tasks read the same parts, which are then still in memory.
     tasks = [
-        (unit, run, f"{counts}/{r:02d}-{u:04d}")
+        (unit, run, f"{counts}/{r:02d}-{u:04d}", held_bytes)
         for r, run in enumerate(runs)
         for u, unit in enumerate(units)
     ]
@@ -206,9 +212,9 @@ def _run_states(
     return [found[u :: len(units)] for u in range(len(units))]
 
 
-def _fit_run(unit: FitUnit, run: tuple[Part, ...], stem: str) -> ColumnStates:
+def _fit_run(unit: FitUnit, run: tuple[Part, ...], stem: str, held_bytes: int) -> ColumnStates:
     if unit.counts_values:
-        return dict(count_values(unit, run, stem))
+        return dict(count_values(unit, run, stem, held_bytes))
     states: list[ColumnStates] = []
     for of_part in unit.states(run):
         states.append(of_part)

@@ -26,6 +26,7 @@ from pathlib import Path
 from distributed import Client
 
 from distrain.errors import DataError, InputError
+from distrain.etl.counting import MemoryPlan, plan_memory
 from distrain.etl.days import (
     Drifted,
     Seen,
@@ -37,13 +38,14 @@ from distrain.etl.days import (
 )
 from distrain.etl.features import read_tables, save_features, with_features, workflow_of
 from distrain.etl.fitting import fit_as_asked
+from distrain.etl.lookups import make_lookups
 from distrain.etl.parts import Part, split_parts
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
 from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
-from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
+from distrain.etl.workflow import CATEGORIES, Workflow, criteo_workflow, output_schema
 from distrain.storage import (
     RETRY_S,
     InputFile,
@@ -93,6 +95,7 @@ def prepare(
     _refuse_shared_files(files, valid_files)
     _refuse_prepared_rows([*files, *valid_files])
     check_apart(request.out, (file.path for file in (*files, *valid_files)))
+    memory = plan_memory(client, request.memory_bytes, request.block_bytes)
     workflow = _workflow(request)
     out = request.out
     if isinstance(out, Path):
@@ -105,9 +108,11 @@ def prepare(
     ):
         check_shared([folder, staging], client)
         places = (folder, staging)
-        run = _Run(request, workflow, places, TaskRunner(client), on_progress, finish)
-        result = run.do(files, valid_files)
-    client.run(forget_workflow)
+        run = _Run(request, workflow, places, TaskRunner(client), memory, on_progress, finish)
+        try:
+            result = run.do(files, valid_files)
+        finally:
+            client.run(forget_workflow)  # it may have mapped files of the staging folder
     return result
 
 
@@ -146,6 +151,7 @@ class _Run:
         workflow: Workflow,
         places: tuple[str, str],
         runner: TaskRunner,
+        memory: MemoryPlan,
         on_progress: ProgressCallback | None,
         finish: Callable[[Path], None] | None,
     ):
@@ -153,6 +159,7 @@ class _Run:
         self._workflow = workflow
         self._folder, self._staging = places
         self._runner = runner
+        self._memory = memory
         self._on_progress = on_progress or (lambda phase, done, total, rows: None)
         self._finish = finish
         self._seconds: dict[str, float] = {}
@@ -255,20 +262,24 @@ class _Run:
             self._runner,
             (f"{self._folder}/workflow", self._staging),
             partial(self._on_progress, "fit"),
+            self._memory,
         )
         return reports
 
     def _write(
         self, train: Sequence[Part], valid: Sequence[Part]
     ) -> tuple[SplitReport, SplitReport | None]:
+        workflow = f"{self._folder}/workflow"
+        names = self._workflow.vocabulary_names
+        categories = f"{workflow}/{CATEGORIES}"
+        lookups = make_lookups(categories, names, self._runner, self._staging, self._memory)
         tasks = []
         for split, parts in (("train", train), ("valid", valid)):
             if parts:
                 open_folder(f"{self._folder}/{split}").make()
             for number, part in enumerate(parts):
                 output = f"{self._folder}/{split}/part-{number:05d}.parquet"
-                workflow = f"{self._folder}/workflow"
-                tasks.append((part, workflow, output, self._request.row_group_rows))
+                tasks.append((part, workflow, lookups, output, self._request.row_group_rows))
         rows = done = 0
 
         def count(_: int, written: WrittenPart) -> None:

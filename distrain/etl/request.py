@@ -53,6 +53,8 @@ class PrepRequest:
         block_bytes: Text per task.
         embedding_dim: Written to the schema of each categorical column.
         overwrite: Whether `out` may exist already, and is then replaced.
+        memory_bytes: Memory that a worker process may take, all threads together; `None` takes
+            320 MiB a thread, but no more than 0.6 of the workers' limit.
         drift: With a saved workflow, what counts as drifted.
     """
 
@@ -74,6 +76,7 @@ class PrepRequest:
     overwrite: bool = False
     drift: DriftBounds = field(default_factory=DriftBounds)
     staging: Path | str | None = None
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(map(str, self.inputs)))

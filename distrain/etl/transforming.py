@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from distrain.errors import DataError
 from distrain.etl.days import Seen, seen_in
 from distrain.etl.lists import holds_lists
+from distrain.etl.lookups import Lookups
 from distrain.etl.operators import concrete
 from distrain.etl.parts import Part, located, read_part, write_parquet
-from distrain.etl.workflow import Workflow
+from distrain.etl.workflow import CATEGORIES, Workflow
 from distrain.schema import LABEL
 
 
@@ -36,13 +37,17 @@ class WrittenPart:
     seen: Seen
 
 
-def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: int) -> WrittenPart:
+def transform_part(
+    part: Part, workflow_dir: str, lookups: Lookups | None, output: str, row_group_rows: int
+) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
+
+    Vocabularies are looked up in files that are mapped into memory, unless `lookups` is `None`.
 
     The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
     LZ4, column statistics, a checksum per page.
     """
-    workflow = _load_workflow(workflow_dir)
+    workflow = _load_workflow(workflow_dir, lookups)
     table = read_part(part, (LABEL, *workflow.columns))
     field = pa.field(LABEL, pa.float32(), nullable=False)
     with located(part):
@@ -69,15 +74,17 @@ def transform_part(part: Part, workflow_dir: str, output: str, row_group_rows: i
 _LOAD_LOCK = threading.Lock()
 
 
-def _load_workflow(folder: str) -> Workflow:
+def _load_workflow(folder: str, lookups: Lookups | None) -> Workflow:
     with _LOAD_LOCK:  # or each thread of a worker would read the vocabularies
-        return _load_workflow_once(folder)
+        return _load_workflow_once(folder, lookups)
 
 
 @functools.lru_cache(maxsize=1)
-def _load_workflow_once(folder: str) -> Workflow:
+def _load_workflow_once(folder: str, lookups: Lookups | None) -> Workflow:
     # Safe to keep: every run has its own folder.
-    return Workflow.load(folder)
+    if lookups is None:
+        return Workflow.load(folder)
+    return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
 
 
 def forget_workflow() -> None:

@@ -6,8 +6,9 @@ Saved as `workflow.json` and a folder `categories/` of parquet files; nothing is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,6 +104,12 @@ class Workflow:
             if group.domain is not None
             for column in group.columns
         }
+
+    @property
+    def vocabulary_names(self) -> tuple[str, ...]:
+        """What the files of vocabularies are called after: columns and domains."""
+        domains = self.domains
+        return tuple(dict.fromkeys(domains.get(column, column) for column in self.categorical))
 
     def _vocabularies(self) -> dict[str, Vocabulary]:
         found: dict[str, Vocabulary] = {}
@@ -218,18 +225,22 @@ class Workflow:
             open_folder(f"{folder}/{CATEGORIES}").make()
 
     @classmethod
-    def load(cls, folder: str | Path) -> Workflow:
+    def load(
+        cls, folder: str | Path, load_vocabulary: Callable[[str], Vocabulary] | None = None
+    ) -> Workflow:
         """Read what `save` wrote.
+
+        Args:
+            load_vocabulary: Gives the vocabulary of a column or a domain, where that is not to be
+                read into memory from the folder.
 
         Raises:
             DataError: A file is missing, damaged, or of a newer version.
         """
         document = _read_document(f"{folder}/{FILE}")
+        load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")
         try:
-            groups = tuple(
-                ColumnGroup.from_json(group, f"{folder}/{CATEGORIES}")
-                for group in document["groups"]
-            )
+            groups = tuple(ColumnGroup.from_json(group, load) for group in document["groups"])
         except (KeyError, TypeError) as error:
             raise DataError(
                 f"not a workflow document: {error!r}", where={"file": f"{folder}/{FILE}"}

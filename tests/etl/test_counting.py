@@ -11,16 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrain.errors import DataError
-from distrain.etl import (
-    Categorify,
-    ColumnGroup,
-    PrepRequest,
-    PrepResult,
-    Workflow,
-    counting,
-    prepare,
-)
+from distrain.errors import DataError, InputError
+from distrain.etl import Categorify, ColumnGroup, PrepRequest, PrepResult, Workflow, prepare
+from distrain.etl.counting import MemoryPlan, add_up, plan_memory, spilling, write_counts
+from distrain.etl.counting.ordering import in_ranges, write_in_order, write_run
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
 
@@ -56,11 +50,10 @@ def test_counts_by_pieces_equal_a_naive_count(
     files = [str(folder / f"{n}.arrow") for n in range(num_files)]
     for number, path in enumerate(files):
         state = operator.fit(whole.slice(number * cut, cut))
-        counting.write_counts(state, path)
+        write_counts(state, path)
     step = NUM_BUCKETS >> power
     pieces = [
-        counting.add_up(operator, files, range(first, first + step))
-        for first in range(0, NUM_BUCKETS, step)
+        add_up(operator, files, range(first, first + step)) for first in range(0, NUM_BUCKETS, step)
     ]
     counted = naive(values)
     assert sum(piece.dropped for piece in pieces) + sum(
@@ -109,7 +102,7 @@ def bucket(value: int | str) -> int:
         text = value.encode()
         hashed = sum(drawn(n % 64 * 256 + byte) for n, byte in enumerate(text)) + len(text)
     hashed %= 2**64
-    return (hashed ^ hashed >> 32) * 0x9E3779B97F4A7C15 % 2**64 >> 56
+    return (hashed ^ hashed >> 32) * 0x9E3779B97F4A7C15 % 2**64 >> 52
 
 
 def drawn(number: int) -> int:
@@ -147,7 +140,6 @@ def test_integers_far_apart_and_large_counts_add_up(
 def test_each_count_is_added_up_twice_on_average_however_many_parts_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "_HELD_BYTES", 16_000)
     added: list[int] = []
     merge = Categorify.merge
 
@@ -161,7 +153,7 @@ def test_each_count_is_added_up_twice_on_average_however_many_parts_there_are(
         added.clear()
         for values in (range(num_parts * 100), [5, 7] * (num_parts * 50)):  # distinct, and not
             array = pa.array(list(values))
-            sink = counting._Sink(operator, str(tmp_path / "counts"))
+            sink = spilling._Sink(operator, str(tmp_path / "counts"), 16_000)
             entries = 0
             for part in range(num_parts):
                 state = operator.fit(array.slice(part * 100, 100))
@@ -205,6 +197,9 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
         )
         return prepare(request, client)
 
+    def rows_of(result: PrepResult) -> pa.Table:
+        return pq.read_table(result.out / "train")
+
     def content(result: PrepResult) -> dict[str, bytes]:
         folder = result.out / "workflow" / "categories"
         return {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -217,20 +212,92 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
     values = [v for column in ("first", "second") for v in table[column].to_pylist()]
     assert whole.cardinalities["first"] == whole.cardinalities["second"] == 3 + len(set(values))
     written: list[str] = []
-    monkeypatch.setattr(counting, "_HELD_BYTES", 8_000)
-    monkeypatch.setattr(counting, "_PIECE_ENTRIES", 100)
-    write = counting.write_counts
+    monkeypatch.setattr(MemoryPlan, "held_bytes", 8_000)
+    monkeypatch.setattr(MemoryPlan, "piece_bytes", 1_600)
+    write = spilling.write_counts
     monkeypatch.setattr(
-        counting, "write_counts", lambda counts, path: (written.append(path), write(counts, path))
+        spilling, "write_counts", lambda counts, path: (written.append(path), write(counts, path))
     )
     pieces = prepared("pieces", 250)
     assert len(written) > 30
     assert content(pieces) == expected
+    assert rows_of(pieces).equals(rows_of(whole))
     assert pieces.cardinalities == whole.cardinalities
     assert not list(tmp_path.rglob("*.arrow"))
 
 
+RUNS = st.lists(
+    st.dictionaries(st.integers(-9, 9), st.integers(1, 3), max_size=12), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(RUNS, st.integers(1, 30), st.booleans())
+def test_runs_come_in_one_order_and_no_range_is_too_large(
+    runs: list[dict[int, int]], most: int, text: bool
+) -> None:
+    # A value of a run gets the run's number: no two runs have the same values.
+    tables = []
+    for number, run in enumerate(runs):
+        rows = [(f"{v}-{number}" if text else 10 * v + number, n) for v, n in run.items()]
+        rows.sort(key=lambda row: (-row[1], row[0]))
+        values = pa.array([value for value, _ in rows], pa.string() if text else pa.int64())
+        tables.append(pa.table({"value": values, "count": pa.array([n for _, n in rows])}))
+        tables[-1] = tables[-1].cast(pa.schema([("value", values.type), ("count", pa.int64())]))
+    ranges = list(in_ranges(tables, most))
+    assert all(table.num_rows <= max(most, 3 * len(runs)) for table in ranges)
+    found = [row for table in ranges for row in zip(*table.to_pydict().values(), strict=True)]
+    whole = [row for table in tables for row in zip(*table.to_pydict().values(), strict=True)]
+    assert found == sorted(whole, key=lambda row: (-row[1], row[0]))
+
+
+@pytest.mark.parametrize("max_size", [0, 700])
+def test_a_vocabulary_of_several_row_groups_has_the_bytes_of_one_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int
+) -> None:
+    monkeypatch.setattr("distrain.vocabulary.ROW_GROUP_VALUES", 256)
+    operator = Categorify(2, max_size)
+    whole = operator.fit(pa.array(np.random.default_rng(3).integers(0, 1000, 5000)))
+    for folder in ("ranges", "at once"):
+        (tmp_path / folder).mkdir()
+    operator.finish(whole).save(tmp_path / "at once", "c")
+    runs = []
+    for n in range(5):
+        of_run = pa.array(buckets_of(whole.values) % 5 == n)
+        piece = Counts(whole.values.filter(of_run), whole.counts.filter(of_run))
+        runs.append(write_run(operator.prune(piece), str(tmp_path / f"{n}.arrow")))
+    write_in_order(operator, "c", 0, runs, str(tmp_path / "ranges"), range_bytes=1600)
+    for name in ("unique.c.parquet", "meta.c.parquet"):
+        assert (tmp_path / "ranges" / name).read_bytes() == (
+            tmp_path / "at once" / name
+        ).read_bytes()
+    assert pq.ParquetFile(tmp_path / "ranges" / "unique.c.parquet").num_row_groups > 1
+
+
+class Workers:
+    """A client's view of its workers."""
+
+    def __init__(self, *workers: tuple[int, int]):
+        self._workers = workers
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        described = [{"nthreads": n, "memory_limit": limit} for n, limit in self._workers]
+        return {"workers": dict(enumerate(described))}
+
+
+def test_memory_is_shared_out_among_threads_and_too_little_is_refused() -> None:
+    mib = 1 << 20
+    assert plan_memory(Workers((2, 0)), None, 64 * mib).thread_bytes == 320 * mib
+    tight = plan_memory(Workers((4, 4000 * mib), (2, 1600 * mib)), None, 64 * mib)
+    assert tight.thread_bytes == 160 * mib  # 0.6 of the lower limit, less the libraries
+    assert plan_memory(Workers((2, 0)), 1024 * mib, 64 * mib).thread_bytes == 352 * mib
+    with pytest.raises(InputError, match="too little for 4 threads") as caught:
+        plan_memory(Workers((4, 0)), 700 * mib, 64 * mib)
+    assert caught.value.where["at least"] == 320 + 4 * 128
+    plan_memory(Workers((4, 0)), 832 * mib, 64 * mib)
+
+
 def test_counts_that_are_gone_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="counts of the fit cannot be read") as caught:
-        counting.add_up(Categorify(), [str(tmp_path / "gone.arrow")], range(NUM_BUCKETS))
+        add_up(Categorify(), [str(tmp_path / "gone.arrow")], range(NUM_BUCKETS))
     assert caught.value.where["file"] == str(tmp_path / "gone.arrow")

@@ -24,10 +24,10 @@ from distrain.etl import (
     PrepRequest,
     PrepResult,
     Workflow,
-    counting,
     prepare,
 )
-from distrain.etl.days.learning import Limits, learn, with_learnt
+from distrain.etl.counting import MemoryPlan
+from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn, with_learnt
 from distrain.etl.operators import NUM_BUCKETS, Counts
 from distrain.etl.operators.counts import buckets_of
 from distrain.vocabulary import FIRST_OOV_ID, Vocabulary
@@ -193,7 +193,7 @@ def test_the_kept_counts_are_bounded_whatever_the_pieces() -> None:
     ]
     assert kept[0].values.equals(kept[1].values)
     assert kept[0].counts.equals(kept[1].counts)
-    assert len(kept[0].values) <= 1000 // NUM_BUCKETS * NUM_BUCKETS + NUM_BUCKETS
+    assert len(kept[0].values) <= 1000 // KEPT_BUCKETS * KEPT_BUCKETS + KEPT_BUCKETS
     # Some 5 of each bucket's 5 values that were seen three times.
     assert np.mean(kept[0].counts.to_numpy()) > 2.8
 
@@ -250,8 +250,8 @@ def rows_of(day: int, num_rows: int = 600) -> pa.Table:
 @pytest.fixture
 def prep(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PrepResult]:
     """Prepare days in small parts, with counts in many files and pieces."""
-    monkeypatch.setattr(counting, "_HELD_BYTES", 4_000)
-    monkeypatch.setattr(counting, "_PIECE_ENTRIES", 100)
+    monkeypatch.setattr(MemoryPlan, "held_bytes", 4_000)
+    monkeypatch.setattr(MemoryPlan, "piece_bytes", 1_600)
 
     def run(name: str, *days: int, **options: Any) -> PrepResult:
         for day in days:
@@ -377,8 +377,8 @@ def test_the_same_rows_again_give_no_new_id_and_cuts_do_not_show(
         doubled = [2 * count for count in vocabularies(first)[name].counts.to_pylist()]
         assert vocabulary.counts.to_pylist() == doubled
     pieces = prep("pieces", 1, 2, saved_workflow=first.out / "workflow", update=True)
-    monkeypatch.setattr(counting, "_HELD_BYTES", 1 << 25)
-    monkeypatch.setattr(counting, "_PIECE_ENTRIES", 1 << 22)
+    monkeypatch.setattr(MemoryPlan, "held_bytes", 1 << 25)
+    monkeypatch.setattr(MemoryPlan, "piece_bytes", 1 << 26)
     whole = prep("whole", 1, 2, saved_workflow=first.out / "workflow", update=True)
     for file in (whole.out / "workflow" / "categories").iterdir():
         assert (

@@ -136,6 +136,13 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 )
 @click.option("--block-mib", type=POSITIVE, default=64, help="MiB of text per task.")
 @click.option(
+    "--memory-mib",
+    type=POSITIVE,
+    help="MiB that a worker process may take, all its threads together; what is too large is cut "
+    "and lies on disk. Default: 320 for each thread and 320 besides, less where a Dask worker's "
+    "limit is lower.",
+)
+@click.option(
     "--staging",
     type=PLACE,
     help="Where rows and counts lie meanwhile: a folder that all workers share, or a URL. Default: "
@@ -296,6 +303,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         embedding_dim=options["embedding_dim"],
         overwrite=options["overwrite"],
         staging=options["staging"],
+        memory_bytes=None if options["memory_mib"] is None else options["memory_mib"] << 20,
         drift=DriftBounds(options["drift_mean"], options["drift_share"]),
     )
 

@@ -26,6 +26,11 @@ from distrain.etl.operators import (
 )
 from distrain.vocabulary import is_text
 
+KEPT_BUCKETS = 256
+"""Counts of rare values are kept for so many buckets; fixed, for it decides which are kept."""
+
+_BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
+
 Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -99,7 +104,7 @@ def learn(
         places.to_numpy(),
         added.to_numpy(zero_copy_only=False),
         most_frequent(_filtered(rest, passes), limits.new),
-        _of_each_bucket(_filtered(rest, pc.invert(passes)), -(-limits.rare // NUM_BUCKETS)),
+        _of_each_bucket(_filtered(rest, pc.invert(passes)), -(-limits.rare // KEPT_BUCKETS)),
         observed,
     )
 
@@ -148,7 +153,7 @@ def most_frequent(counts: Counts, limit: int | None) -> Counts:
 def _of_each_bucket(counts: Counts, limit: int) -> Counts:
     """The most frequent values of each bucket, at most `limit`, in the order of the buckets."""
     columns = {"value": counts.values, "count": counts.counts}
-    table = pa.table({"bucket": buckets_of(counts.values), **columns})
+    table = pa.table({"bucket": buckets_of(counts.values) // _BUCKETS_IN_ONE, **columns})
     keys = [("bucket", "ascending"), ("count", "descending"), ("value", "ascending")]
     order = pc.sort_indices(table, sort_keys=keys)
     buckets = table["bucket"].take(order).to_numpy()

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.etl.counting import Counted, pieces_of, read_counts, write_counts
-from distrain.etl.days.learning import Learnt, Limits, learn, with_learnt
+from distrain.etl.counting import Counted, MemoryPlan, pieces_of, read_counts, write_counts
+from distrain.etl.days.learning import KEPT_BUCKETS, Learnt, Limits, learn, with_learnt
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import Categorify, Counts, Vocabulary, joined
 from distrain.etl.workers import TaskRunner
@@ -56,13 +56,13 @@ class _Before:
         known: The file with its values, and the places of these; `None` if there is none yet.
         kept: The file with counts of rare values; `None` if none were kept.
         num_known: How many values have ids.
-        num_kept: How many rare values there are.
+        size_bytes: What both take in memory.
     """
 
     known: str | None = None
     kept: str | None = None
     num_known: int = 0
-    num_kept: int = 0
+    size_bytes: int = 0
 
 
 def learn_vocabularies(
@@ -72,6 +72,7 @@ def learn_vocabularies(
     old: str | None,
     staging: str,
     keep_counts: int,
+    memory: MemoryPlan,
 ) -> list[VocabularyReport]:
     """Write the vocabularies that have learnt what was counted.
 
@@ -92,7 +93,8 @@ def learn_vocabularies(
         operator = replace(cast(Categorify, unit.operator), vocabularies={})
         limits = Limits.of(operator, was.num_known, keep_counts)
         files = [path for one in found for path in one.files]
-        cut = pieces_of(sum(one.entries for one in found) + was.num_known + was.num_kept)
+        size_bytes = sum(one.size_bytes for one in found) + was.size_bytes
+        cut = pieces_of(size_bytes, memory.piece_bytes, KEPT_BUCKETS)
         pieces.append([(operator, files, was, limits, buckets) for buckets in cut])
         nulls = sum(one.nulls for one in found)
         finishes.append((operator, name, nulls, folder, categories, limits))
@@ -122,12 +124,14 @@ def _spread(old: str | None, name: str, stem: str) -> _Before:
     if old is None:
         return _Before()
     values = Vocabulary.load(old, name).values
-    found = _Before(f"{stem}-known.arrow", num_known=len(values))
-    write_counts(Counts(values, pa.array(np.arange(len(values)))), f"{stem}-known.arrow")
+    known = Counts(values, pa.array(np.arange(len(values))))
+    found = _Before(f"{stem}-known.arrow", num_known=len(values), size_bytes=known.nbytes)
+    write_counts(known, f"{stem}-known.arrow")
     kept = _load_kept(old, name)
     if kept is not None:
         write_counts(kept, f"{stem}-kept.arrow")
-        found = replace(found, kept=f"{stem}-kept.arrow", num_kept=len(kept.values))
+        size_bytes = found.size_bytes + kept.nbytes
+        found = replace(found, kept=f"{stem}-kept.arrow", size_bytes=size_bytes)
     return found
 
 

@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from distrain.etl.operators.categorify import Categorify, category_type, fitting_int32
+from distrain.etl.operators.categorify import (
+    Categorify,
+    by_frequency,
+    category_type,
+    fitting_int32,
+)
 from distrain.etl.operators.counts import (
     NUM_BUCKETS,
     Counts,
@@ -11,6 +16,7 @@ from distrain.etl.operators.counts import (
     in_buckets,
     joined,
     narrow_enough,
+    text_hashes,
 )
 from distrain.etl.operators.list_slice import ListSlice
 from distrain.etl.operators.numbers import Clip, FillMissing, LogOp, Moments, Normalize
@@ -27,6 +33,7 @@ __all__ = [
     "NUM_BUCKETS",
     "added_up",
     "buckets_of",
+    "by_frequency",
     "in_buckets",
     "joined",
     "Categorify",
@@ -45,4 +52,5 @@ __all__ = [
     "concrete",
     "fitting_int32",
     "narrow_enough",
+    "text_hashes",
 ]

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
 from distrain.etl.operators.counts import Counts, added_up, counted, joined, narrow_enough
-from distrain.vocabulary import Vocabulary
+from distrain.vocabulary import Vocabulary, check_cardinality
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Categorify:
         """
         kept = self._frequent(state)
         if self.max_size and len(kept) > self.max_size:
-            kept = kept.take(_by_frequency(kept)[: self.max_size])
+            kept = kept.take(by_frequency(kept)[: self.max_size])
         kept = kept.combine_chunks()
         return Counts(
             kept["value"].combine_chunks(),
@@ -91,7 +90,7 @@ class Categorify:
             DataError: More ids than int32 holds.
         """
         kept = self._frequent(state)
-        kept = kept.take(_by_frequency(kept))
+        kept = kept.take(by_frequency(kept))
         if self.max_size:
             kept = kept.slice(0, self.max_size)
         kept = kept.combine_chunks()
@@ -147,11 +146,7 @@ class Categorify:
 
 def fitting_int32(vocabulary: Vocabulary) -> Vocabulary:
     """The vocabulary; a `DataError` if it has more ids than int32 holds."""
-    if vocabulary.cardinality > np.iinfo(np.int32).max:
-        raise DataError(
-            f"{vocabulary.cardinality:,} ids do not fit into int32",
-            hint="Set freq_threshold or max_size.",
-        )
+    check_cardinality(vocabulary.cardinality)
     return vocabulary
 
 
@@ -174,7 +169,8 @@ def category_type(dtype: pa.DataType) -> str:
     return "int64" if pa.types.is_integer(dtype) else "string"
 
 
-def _by_frequency(counted: pa.Table) -> pa.Array:
+def by_frequency(counted: pa.Table) -> pa.Array:
+    """The order of ids, as places of the rows: by count, falling, and by value."""
     keys = [("count", "descending"), ("value", "ascending")]
     return pc.sort_indices(counted, sort_keys=keys)
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from distrain.vocabulary import is_text
 
-NUM_BUCKETS = 256
+NUM_BUCKETS = 4096
 """Into so many buckets values are sorted by their hash; a piece is some neighbours of them."""
 
 _STRING_BYTES = 2**31 - 1
@@ -25,8 +25,8 @@ _STRING_BYTES = 2**31 - 1
 _TABLE_PLACES = 64
 _HASHED_AT_ONCE = 1 << 16
 
-Buckets = np.ndarray[Any, np.dtype[np.uint8]]
-_Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+Buckets = np.ndarray[Any, np.dtype[np.uint16]]
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 _Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 _HALF_WORD = 1 << 32
 
@@ -122,7 +122,7 @@ def _begins(in_order: np.ndarray[Any, Any]) -> _Int64Array:
 
 
 def in_buckets(counts: Counts) -> tuple[Counts, np.ndarray[Any, np.dtype[np.int64]]]:
-    """The counts in the order of their values' buckets, and where each bucket begins, `[257]`."""
+    """The counts in the order of their values' buckets, and where each bucket begins, `[4097]`."""
     buckets = buckets_of(counts.values)
     order = pa.array(np.argsort(buckets, kind="stable"))
     begins = np.zeros(NUM_BUCKETS + 1, np.int64)
@@ -133,9 +133,9 @@ def in_buckets(counts: Counts) -> tuple[Counts, np.ndarray[Any, np.dtype[np.int6
 
 def buckets_of(values: pa.Array) -> Buckets:
     """The bucket of each value, `[values]`: the same on every machine, evenly spread."""
-    hashes = _hashed_text(values) if is_text(values.type) else _integers(values)
+    hashes = text_hashes(values) if is_text(values.type) else _integers(values)
     mixed = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
-    return (mixed >> np.uint64(56)).astype(np.uint8)
+    return (mixed >> np.uint64(52)).astype(np.uint16)
 
 
 def narrow_enough(values: pa.Array) -> pa.Array:
@@ -155,13 +155,16 @@ def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
     return [array.cast(pa.large_string()) for array in arrays]
 
 
-def _integers(values: pa.Array) -> _Hashes:
-    numbers: _Hashes = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+def _integers(values: pa.Array) -> Hashes:
+    numbers: Hashes = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
     return numbers * np.uint64(0xBF58476D1CE4E5B9)
 
 
-def _hashed_text(values: pa.Array) -> _Hashes:
-    """A random number for each byte at each place, summed over a string (tabulation hashing)."""
+def text_hashes(values: pa.Array) -> Hashes:
+    """A hash of each string, `[values]`, uint64: the same on every machine.
+
+    A random number for each byte at each place, summed over a string (tabulation hashing).
+    """
     values = values.cast(pa.large_string())
     pieces = [
         _hashed_piece(values.slice(first, _HASHED_AT_ONCE))
@@ -170,7 +173,7 @@ def _hashed_text(values: pa.Array) -> _Hashes:
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint64)
 
 
-def _hashed_piece(values: pa.Array) -> _Hashes:
+def _hashed_piece(values: pa.Array) -> Hashes:
     _, offsets_buffer, text_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64, len(values) + 1, 8 * values.offset)
     sums = np.zeros(offsets[-1] - offsets[0] + 1, np.uint64)
@@ -180,16 +183,16 @@ def _hashed_piece(values: pa.Array) -> _Hashes:
         np.cumsum(_TABLE[places % _TABLE_PLACES, text], out=sums[1:])
     ends = sums[offsets - offsets[0]]
     lengths = np.diff(offsets).astype(np.uint64)
-    hashes: _Hashes = ends[1:] - ends[:-1] + lengths  # modulo 2^64
+    hashes: Hashes = ends[1:] - ends[:-1] + lengths  # modulo 2^64
     return hashes
 
 
-def _drawn(count: int) -> _Hashes:
+def _drawn(count: int) -> Hashes:
     """The first numbers of splitmix64, which are the same with every version of NumPy."""
     x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    drawn: _Hashes = x ^ (x >> np.uint64(31))
+    drawn: Hashes = x ^ (x >> np.uint64(31))
     return drawn
 
 

@@ -1,0 +1,24 @@
+"""Values counted out of core, in time that grows as the rows do.
+
+A task counts the values of some parts (`spilling`). What it holds of a column goes to a file when
+it is much, sorted by buckets of a hash of the values. When all parts are counted, the buckets of a
+column are cut into pieces of bounded size (`adding`); a piece has all that was counted of its
+values, so each is added up by itself. What passes the thresholds goes to a file in the order of the
+ids, and one task reads these files side by side and writes the vocabulary (`ordering`).
+"""
+
+from distrain.etl.counting.adding import add_up, pieces_of, write_vocabularies
+from distrain.etl.counting.memory import MemoryPlan, plan_memory
+from distrain.etl.counting.spilling import Counted, count_values, read_counts, write_counts
+
+__all__ = [
+    "Counted",
+    "MemoryPlan",
+    "add_up",
+    "count_values",
+    "pieces_of",
+    "plan_memory",
+    "read_counts",
+    "write_counts",
+    "write_vocabularies",
+]

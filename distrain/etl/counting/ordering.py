@@ -1,0 +1,144 @@
+"""A vocabulary written in the order of its ids, however large it is.
+
+What was kept of each piece lies in a file of its own, a run, in that order. The runs are cut at
+the same places of the order, so that what lies between two cuts, of all runs together, fits into
+memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distrain.etl.counting.spilling import counts_table, read_counts_table, write_counts_table
+from distrain.etl.operators import Categorify, Counts, by_frequency
+from distrain.vocabulary import (
+    FIRST_OOV_ID,
+    MetaCounts,
+    VocabularyWriter,
+    check_cardinality,
+    is_text,
+)
+
+_STRING_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a vocabulary takes of some buckets, in the order of the ids.
+
+    Attributes:
+        path: The file.
+        entries: How many values it has.
+        size_bytes: What they take in memory.
+        observed: How often values of these buckets were seen, whether they are kept or not.
+    """
+
+    path: str
+    entries: int
+    size_bytes: int
+    observed: int
+
+
+def write_run(kept: Counts, path: str) -> Run:
+    """Write what is kept of some buckets."""
+    table = counts_table(kept)
+    write_counts_table(table.take(by_frequency(table)), path)
+    observed = kept.dropped + _total(table)
+    return Run(path, table.num_rows, kept.nbytes, observed)
+
+
+def write_in_order(
+    operator: Categorify,
+    name: str,
+    nulls: int,
+    runs: Sequence[Run],
+    categories: str,
+    range_bytes: int,
+) -> int:
+    """Write the vocabulary of all runs; returns its cardinality.
+
+    Args:
+        nulls: How many values were missing.
+        range_bytes: What is brought in order at once.
+
+    Raises:
+        DataError: More ids than int32 holds.
+    """
+    entries, size_bytes = sum(run.entries for run in runs), sum(run.size_bytes for run in runs)
+    wanted = min(entries, operator.max_size) if operator.max_size else entries
+    num_oov = max(1, operator.num_buckets)
+    cardinality = FIRST_OOV_ID + num_oov + wanted
+    check_cardinality(cardinality)
+    tables = [read_counts_table(run.path) for run in runs]
+    schema = tables[0].schema.remove_metadata()
+    if is_text(schema.field("value").type):
+        wide = size_bytes > _STRING_BYTES
+        schema = schema.set(0, pa.field("value", pa.large_string() if wide else pa.string()))
+    most = max(1, range_bytes * entries // max(size_bytes, 1))
+    written = 0
+    with VocabularyWriter.open(categories, name, schema.field("value").type) as writer:
+        for table in in_ranges(tables, most):
+            taken = table.slice(0, wanted - written).cast(schema)
+            writer.write(taken["value"], taken["count"])
+            written += taken.num_rows
+            if written == wanted:
+                break
+        rest = sum(run.observed for run in runs) - writer.num_observed
+        writer.write_meta(MetaCounts(num_oov, nulls, rest))
+    return cardinality
+
+
+def in_ranges(runs: Sequence[pa.Table], most: int) -> Iterator[pa.Table]:
+    """The rows of all runs in one order, in tables of about `most` rows.
+
+    Each run is in the order of falling counts, and of rising values where these are equal.
+    """
+    places = [_Places(run) for run in runs if run.num_rows]
+    if not places:
+        return
+    step = max(1, most // (2 * len(places)))
+    samples = sorted(at[n] for at in places for n in range(0, len(at), step))
+    cuts = samples[len(places) :: len(places)] if len(samples) * step > most else []
+    begins = [0] * len(places)
+    for cut in [*cuts, None]:
+        ends = [
+            len(at) if cut is None else bisect_left(at, cut, begin)
+            for at, begin in zip(places, begins, strict=True)
+        ]
+        spans = [
+            at.run.slice(begin, end - begin)
+            for at, begin, end in zip(places, begins, ends, strict=True)
+            if end > begin
+        ]
+        begins = ends
+        if spans:
+            found = pa.concat_tables(spans)
+            yield found if len(spans) == 1 else found.take(by_frequency(found))
+
+
+class _Places(Sequence[tuple[int, Any]]):
+    """Where the rows of a run stand in the order; looked up when asked for."""
+
+    def __init__(self, run: pa.Table):
+        self.run = run
+        self._values = run["value"].chunk(0)
+        self._counts = run["count"].chunk(0)
+        self._is_text = is_text(self._values.type)
+
+    def __len__(self) -> int:
+        return int(self.run.num_rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        value = self._values[place]
+        key = value.as_buffer().to_pybytes() if self._is_text else value.as_py()
+        return -self._counts[place].as_py(), key
+
+
+def _total(table: pa.Table) -> int:
+    return int(pc.sum(table["count"]).as_py() or 0)

@@ -1,0 +1,141 @@
+"""Counts of some parts, in files sorted by buckets of a hash of the values."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import DataError
+from distrain.etl.fit_unit import FitUnit
+from distrain.etl.operators import Categorify, Counts, in_buckets
+from distrain.etl.parts import Part, open_mapped
+from distrain.storage import whole_file
+
+_BEGINS = b"buckets begin"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counts of a column, or of a domain, in files.
+
+    Attributes:
+        files: Arrow files, whose rows are in the order of their buckets; at least one.
+        entries: The rows in all files: distinct values, those of several files several times.
+        size_bytes: What these take in memory.
+        nulls: How many values were missing.
+    """
+
+    files: tuple[str, ...]
+    entries: int
+    size_bytes: int
+    nulls: int
+
+
+def count_values(
+    unit: FitUnit, parts: Sequence[Part], stem: str, held_bytes: int
+) -> dict[str, Counted]:
+    """Count the values of some parts into the files `STEM-*`, by column or domain.
+
+    Args:
+        held_bytes: Counts of a column that are held before they are added up and, if they stay
+            many, written.
+    """
+    sinks: dict[str, _Sink] = {}
+    for states in unit.states(parts):
+        for place, (name, state) in enumerate(states.items()):
+            if name not in sinks:
+                sinks[name] = _Sink(cast(Categorify, unit.operator), f"{stem}-{place}", held_bytes)
+            sinks[name].add(state)
+    return {name: sink.close() for name, sink in sinks.items()}
+
+
+class _Sink:
+    """The counts of one column: some in memory, those before in files."""
+
+    def __init__(self, operator: Categorify, stem: str, most_bytes: int):
+        self._operator = operator
+        self._stem = stem
+        self._most_bytes = most_bytes
+        self._held: list[Counts] = []
+        self._held_bytes = 0
+        self._files: list[str] = []
+        self._entries = self._size_bytes = self._nulls = 0
+
+    def add(self, state: Counts) -> None:
+        self._held.append(state)
+        self._held_bytes += state.nbytes
+        if self._held_bytes < self._most_bytes:
+            return
+        total = self._operator.merge(*self._held)
+        self._held, self._held_bytes = [total], total.nbytes
+        # What stays is half of what is added up next at most, so each count is added up twice on
+        # average, however many parts there are.
+        if self._held_bytes > self._most_bytes // 2:
+            self._write(total)
+
+    def close(self) -> Counted:
+        if self._held or not self._files:
+            self._write(self._operator.merge(*self._held))
+        return Counted(tuple(self._files), self._entries, self._size_bytes, self._nulls)
+
+    def _write(self, counts: Counts) -> None:
+        path = f"{self._stem}-{uuid.uuid4().hex[:8]}.arrow"
+        write_counts(counts, path)
+        self._files.append(path)
+        self._entries += len(counts.values)
+        self._size_bytes += counts.nbytes
+        self._nulls += counts.nulls
+        self._held, self._held_bytes = [], 0
+
+
+def counts_table(counts: Counts) -> pa.Table:
+    """Values and counts as the columns `value` and `count`."""
+    return pa.table({"value": counts.values, "count": counts.counts})
+
+
+def write_counts(counts: Counts, path: str) -> None:
+    """Write counts in the order of their buckets."""
+    in_order, begins = in_buckets(counts)
+    table = counts_table(in_order)
+    write_counts_table(table.replace_schema_metadata({_BEGINS: begins.tobytes()}), path)
+
+
+def write_counts_table(table: pa.Table, path: str) -> None:
+    """Write columns `value` and `count` as they are, each in one piece."""
+    with (
+        whole_file(path, make_folder=False, sync=False) as partial,
+        pa.OSFile(str(partial), "wb") as file,
+        pa.ipc.new_file(file, table.schema) as to,
+    ):
+        to.write_table(table.combine_chunks())
+
+
+def read_counts(path: str, buckets: range) -> Counts:
+    """The counts of some buckets of a file, as they lie there."""
+    table = read_counts_table(path)
+    begins = np.frombuffer(table.schema.metadata[_BEGINS], np.int64)
+    first, end = int(begins[buckets.start]), int(begins[buckets.stop])
+    rows = table.slice(first, end - first).combine_chunks()
+    return Counts(_one_array(rows["value"]), _one_array(rows["count"]))
+
+
+def read_counts_table(path: str) -> pa.Table:
+    """All that a file holds; one on this machine is mapped into memory, not read."""
+    try:
+        with open_mapped(path) as file:
+            return pa.ipc.open_file(file).read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataError(
+            f"counts of the fit cannot be read: {error}",
+            where={"file": path},
+            hint="All workers must see the output's folder; prepare the files again.",
+        ) from None
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
