@@ -4,32 +4,29 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
-from distrain.checkpoint import MANIFEST_FILE
-from distrain.errors import ClusterError, DataError
-from distrain.loader import Dataset, Loader
-from distrain.models import WEIGHTS_FILE, SavedModel
+from distrain.errors import ClusterError, DataError, InputError
 from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
-from distrain.scoring.side_columns import check_side_columns, side_columns
+from distrain.scoring.files import SCORE_COLUMN, join_pieces, score_file, weights_file
+from distrain.scoring.resuming import open_scored, plan_of, scored_folder
+from distrain.scoring.side_columns import check_side_columns
 from distrain.storage import (
+    RETRY_S,
     InputFile,
     check_apart,
-    check_free,
+    check_output,
     is_remote,
     list_inputs,
-    whole_dir,
-    whole_file,
+    open_folder,
+    whole_output,
+    with_retries,
 )
 from distrain.train.saving import open_model
 
@@ -48,28 +45,37 @@ class PredictRequest:
     Attributes:
         model_dir: A saved model or a checkpoint, on a filesystem that every worker sees.
         inputs: Parquet files, folders, globs or URLs.
-        out: The folder to write: one file of scores per input file.
+        out: The folder to write, or the URL of a prefix in an object store: one file of scores per
+            input file.
         keep: Columns to copy over from the input.
         batch_rows: Rows scored at once.
         overwrite: Whether `out` may be replaced.
         device: `auto` takes the first GPU that a worker sees, `cpu` none.
+        resume: Whether what is scored stays when the work ends early, and what such work left is
+            used; for a folder.
     """
 
     model_dir: Path | str
     inputs: tuple[str, ...]
-    out: Path
+    out: Path | str
     keep: tuple[str, ...] = ()
     batch_rows: int = 65536
     overwrite: bool = False
     device: str = "auto"
+    resume: bool = False
 
 
 @dataclass(frozen=True)
 class PredictResult:
-    """What was scored."""
+    """What was scored.
+
+    Attributes:
+        resumed_rows: How many of the rows were scored before, by work that had ended early.
+    """
 
     rows: int
     files: int
+    resumed_rows: int = 0
 
 
 def predict(
@@ -88,44 +94,104 @@ def predict(
         OutputError: The folder exists, or cannot be written.
     """
     files, table = _checked(request)
-    groups_of: dict[str, list[RowGroup]] = {}
-    for group in table.row_groups:
-        groups_of.setdefault(group.file, []).append(group)
-    with whole_dir(request.out, replace=request.overwrite) as partial:
-        pieces_dir = partial.absolute() / _PIECES
-        pieces_dir.mkdir()
-        tasks: list[tuple[Any, ...]] = []
-        joins: list[tuple[tuple[Path, ...], Path]] = []
-        for file, name in zip(files, _target_names(files), strict=True):
-            target = partial.absolute() / name
-            pieces = _pieces(groups_of[file.path])
-            targets = [target]
-            if len(pieces) > 1:
-                targets = [pieces_dir / f"{number:05d}-{name}" for number in range(len(pieces))]
-                joins.append((tuple(targets), target))
-            tasks += [
-                (
-                    _absolute(request.model_dir),
-                    file.path,
-                    to,
-                    request.keep,
-                    request.batch_rows,
-                    request.device,
-                    groups,
-                )
-                for to, groups in zip(targets, pieces, strict=True)
-            ]
-        rows = 0
-        with closing(_results(client, score_file, tasks)) as results:
-            for done, of_task in enumerate(results, start=1):
+    scored = None
+    if request.resume:
+        assert isinstance(request.out, Path)
+        scored = scored_folder(request.out)
+    out = request.out.absolute() if isinstance(request.out, Path) else request.out
+    with whole_output(out, replace=request.overwrite) as folder:
+        work = _Work.of(request, files, table, folder, scored)
+        open_folder(work.pieces).make()
+        if scored is not None:
+            open_scored(scored, work.plan(request))
+        found = work.done()
+        rows = resumed_rows = sum(found.values())
+        waiting = [task for task in work.tasks if task.target not in found]
+        count = len(found)
+        if count and on_progress:
+            on_progress(count, len(work.tasks), rows)
+        arguments = [(_absolute(request.model_dir), *task.arguments(request)) for task in waiting]
+        with closing(_results(client, score_file, arguments)) as results:
+            for done, of_task in enumerate(results, start=count + 1):
                 rows += of_task
                 if on_progress:
-                    on_progress(done, len(tasks), rows)
+                    on_progress(done, len(work.tasks), rows)
+        joins = [(pieces, target, scored is not None) for target, pieces in work.joins.items()]
         with closing(_results(client, join_pieces, joins)) as results:
             for _ in results:
                 pass
-        shutil.rmtree(pieces_dir)
-    return PredictResult(rows, len(files))
+        if scored is None:
+            pieces = open_folder(work.pieces)
+            with_retries(pieces.remove, {"folder": work.pieces}, RETRY_S)
+    if isinstance(out, Path):
+        shutil.rmtree(scored_folder(out), ignore_errors=True)
+    return PredictResult(rows, len(files), resumed_rows)
+
+
+@dataclass(frozen=True)
+class _Task:
+    source: str
+    target: str
+    row_groups: tuple[int, ...] | None
+
+    def arguments(self, request: PredictRequest) -> tuple[Any, ...]:
+        settings = (request.keep, request.batch_rows, request.device)
+        return (self.source, self.target, *settings, self.row_groups)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The files to make.
+
+    Attributes:
+        pieces: The folder of the pieces.
+        tasks: What each task scores.
+        joins: For each file that is made of pieces, these.
+    """
+
+    pieces: str
+    tasks: list[_Task]
+    joins: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of(
+        cls,
+        request: PredictRequest,
+        files: list[InputFile],
+        table: Table,
+        folder: str,
+        scored: Path | None,
+    ) -> Self:
+        groups_of: dict[str, list[RowGroup]] = {}
+        for group in table.row_groups:
+            groups_of.setdefault(group.file, []).append(group)
+        work = cls(f"{folder}/{_PIECES}" if scored is None else str(scored), [], {})
+        for file, name in zip(files, _target_names(files), strict=True):
+            pieces, target = _pieces(groups_of[file.path]), f"{folder}/{name}"
+            targets = [target]
+            if len(pieces) > 1 or scored is not None:
+                targets = [f"{work.pieces}/{number:05d}-{name}" for number in range(len(pieces))]
+                work.joins[target] = tuple(targets)
+            work.tasks.extend(
+                _Task(file.path, to, groups) for to, groups in zip(targets, pieces, strict=True)
+            )
+        return work
+
+    def plan(self, request: PredictRequest) -> str:
+        settings = {
+            "keep": list(request.keep),
+            "batch_rows": request.batch_rows,
+            "device": request.device,
+        }
+        pieces = [(task.source, task.row_groups) for task in self.tasks]
+        return plan_of(weights_file(_absolute(request.model_dir)), settings, pieces)
+
+    def done(self) -> dict[str, int]:
+        """The rows of each piece that is there already."""
+        if is_remote(self.pieces):
+            return {}
+        there = [task.target for task in self.tasks if Path(task.target).exists()]
+        return {target: int(pq.read_metadata(target).num_rows) for target in there}
 
 
 def _pieces(groups: Sequence[RowGroup]) -> list[tuple[int, ...] | None]:
@@ -145,26 +211,6 @@ def _pieces(groups: Sequence[RowGroup]) -> list[tuple[int, ...] | None]:
         pieces[-1].append(group.index)
         rows += group.num_rows
     return [tuple(piece) for piece in pieces] if len(pieces) > 1 else [None]
-
-
-def join_pieces(pieces: Sequence[Path], target: Path) -> int:
-    """Write the rows of some files, in order, into one, and remove them. Returns the rows."""
-    if target.exists():  # whole, by a worker that was lost before its result was known
-        return int(pq.read_metadata(target).num_rows)
-    rows = 0
-    schema = pq.read_schema(pieces[0])
-    with (
-        whole_file(target, make_folder=False) as partial,
-        pq.ParquetWriter(partial, schema, compression="lz4") as writer,
-    ):
-        for piece in pieces:
-            with pq.ParquetFile(piece) as file:
-                for group in range(file.num_row_groups):
-                    writer.write_table(file.read_row_group(group))
-                rows += file.metadata.num_rows
-    for piece in pieces:
-        piece.unlink(missing_ok=True)
-    return rows
 
 
 def _results(
@@ -221,7 +267,13 @@ def check_request(request: PredictRequest) -> list[InputFile]:
 
 
 def _checked(request: PredictRequest) -> tuple[list[InputFile], Table]:
-    check_free(request.out, request.overwrite)
+    if request.resume and is_remote(request.out):
+        raise InputError(
+            "scores in an object store cannot be resumed",
+            where={"path": request.out},
+            hint="Leave --resume out, or score into a folder and copy it.",
+        )
+    check_output(request.out, request.overwrite)
     saved = open_model(request.model_dir)
     files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
     check_apart(request.out, [request.model_dir, *(file.path for file in files)])
@@ -247,72 +299,3 @@ def _target_names(files: list[InputFile]) -> list[str]:
 
 def _absolute(model_dir: Path | str) -> str:
     return str(model_dir) if is_remote(model_dir) else str(Path(model_dir).absolute())
-
-
-SCORE_COLUMN = "probability"
-
-
-def score_file(
-    model_dir: str,
-    source: str,
-    target: Path,
-    keep: tuple[str, ...],
-    batch_rows: int,
-    device: str = "auto",
-    row_groups: Sequence[int] | None = None,
-) -> int:
-    """Write the columns of `keep`, then `probability` (float32), for each row of a file, in order.
-
-    Of some of its row groups, if they are named. Returns the number of rows.
-    """
-    saved, on = _model(model_dir, _version(model_dir), device)
-    dataset = Dataset(source, saved.schema, need_label=False)
-    if row_groups is not None:
-        groups = [group for group in dataset.table.row_groups if group.index in row_groups]
-        table = Table(groups, dataset.table.fingerprint)
-        dataset = Dataset.of(table, saved.schema, need_label=False)
-    loader = Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none", decode_threads=1)
-    kept = side_columns([source], keep, batch_rows, row_groups=row_groups)
-    with whole_file(target, make_folder=False) as partial:
-        writer = None
-        try:
-            with loader.epoch(0) as batches:
-                for batch in batches:
-                    with torch.no_grad():
-                        probability = torch.sigmoid(saved.model(batch.to(on))).cpu().numpy()
-                    rows = _scored_rows(next(kept, None), probability)
-                    writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
-                    writer.write_table(rows)
-        finally:
-            if writer is not None:
-                writer.close()
-    return len(dataset)
-
-
-def _version(model_dir: str) -> tuple[int, int, int] | None:
-    """The version of the weights there: a worker may outlive them."""
-    for name in (WEIGHTS_FILE, MANIFEST_FILE):  # of a model, of a checkpoint
-        try:
-            weights = (Path(model_dir) / name).stat()
-        except OSError:
-            continue
-        return weights.st_ino, weights.st_mtime_ns, weights.st_size
-    return None  # `open_model` raises
-
-
-@lru_cache(maxsize=1)
-def _model(
-    model_dir: str, version: tuple[int, int, int] | None, device: str
-) -> tuple[SavedModel, torch.device]:
-    """The model on the worker's GPU, where it has one; kept for the worker's next file."""
-    on = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-    saved = open_model(model_dir)
-    saved.model.to(on).eval()
-    return saved, on
-
-
-def _scored_rows(kept: pa.RecordBatch | None, probability: np.ndarray) -> pa.Table:
-    scores = pa.array(probability.astype(np.float32, copy=False))
-    if kept is None:
-        return pa.table({SCORE_COLUMN: scores})
-    return pa.Table.from_batches([kept]).append_column(SCORE_COLUMN, scores)

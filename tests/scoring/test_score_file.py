@@ -1,17 +1,21 @@
 """Scoring one file: which model is used."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from object_stores import serving
 from small_jobs import CARDINALITIES, draw_rows
 
-from distrain.errors import DataError, OutputError
+from distrain.errors import DataError, InputError, OutputError
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
 from distrain.scoring import PredictRequest, predict, prediction
-from distrain.scoring.prediction import check_request, join_pieces, score_file
+from distrain.scoring.files import join_pieces, score_file
+from distrain.scoring.prediction import check_request
 from distrain.spec import MlpSpec
 
 
@@ -24,7 +28,7 @@ def test_a_model_written_anew_in_the_same_folder_is_used(tmp_path: Path) -> None
         save_model(folder, build_model(schema, spec, seed=seed), spec, schema)
 
     def scores(folder: Path) -> list[float]:
-        assert score_file(str(folder), str(source), tmp_path / "out", (), 20) == 50
+        assert score_file(str(folder), str(source), str(tmp_path / "out"), (), 20) == 50
         return list(pq.read_table(tmp_path / "out")["probability"].to_pylist())
 
     expected = scores(models[1])
@@ -45,7 +49,7 @@ def test_a_file_is_scored_on_the_device_that_is_asked_for(
     save_model(folder, build_model(schema, spec, seed=0), spec, schema)
     # A worker of a local cluster without GPUs of its own, on a machine with one.
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert score_file(str(folder), str(source), tmp_path / "out", (), 20, "cpu") == 20
+    assert score_file(str(folder), str(source), str(tmp_path / "out"), (), 20, "cpu") == 20
 
 
 class _Client:
@@ -123,7 +127,7 @@ def test_a_file_in_pieces_of_row_groups_has_the_scores_of_the_whole(
         progress.clear()
         result = predict(request, None, lambda *at: progress.append(at))
         assert (result.rows, result.files) == (107, 2)
-        assert ran.count(prediction.join_pieces) == (name == "pieces")
+        assert ran.count(join_pieces) == (name == "pieces")
         assert progress[-1] == ((5, 5, 107) if name == "pieces" else (2, 2, 107))
         assert sorted(p.name for p in request.out.iterdir()) == ["long.parquet", "short.parquet"]
         found[name] = pq.read_table(request.out / "long.parquet")
@@ -159,8 +163,124 @@ def test_an_input_without_rows_is_named_before_any_is_scored(tmp_path: Path) -> 
 
 
 def test_joining_again_after_a_worker_was_lost_finds_what_is_whole(tmp_path: Path) -> None:
-    pieces = (tmp_path / "0", tmp_path / "1")
+    pieces = (str(tmp_path / "0"), str(tmp_path / "1"))
     for piece in pieces:
         pq.write_table(draw_rows(5, seed=1), piece)
-    assert join_pieces(pieces, tmp_path / "all") == 10
-    assert join_pieces(pieces, tmp_path / "all") == 10
+    assert join_pieces(pieces, str(tmp_path / "all")) == 10
+    assert join_pieces(pieces, str(tmp_path / "all")) == 10
+
+
+class _Killed(Exception):
+    pass
+
+
+@pytest.fixture
+def rows_and_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`long.parquet` of four pieces, `short.parquet` of one, and a model."""
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
+    rows = draw_rows(95, seed=1)
+    pq.write_table(rows, tmp_path / "long.parquet", row_group_size=10)
+    pq.write_table(rows.slice(0, 12), tmp_path / "short.parquet")
+    monkeypatch.setattr(prediction, "_PIECE_ROWS", 30)
+    return tmp_path
+
+
+def _ran(monkeypatch: pytest.MonkeyPatch, most: int = 100) -> list[str]:
+    """What is scored from now on; the command is killed before one more file than `most`."""
+    scored: list[str] = []
+
+    def run(client, function, tasks):
+        for task in tasks:
+            if function is score_file:
+                if len(scored) == most:
+                    raise _Killed
+                scored.append(Path(task[2]).name)
+            yield function(*task)
+
+    monkeypatch.setattr(prediction, "_results", run)
+    return scored
+
+
+def test_scores_of_work_that_was_killed_are_used_if_they_are_the_same(
+    rows_and_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, kept = (str(rows_and_model / "*.parquet"),), rows_and_model / ".out.scored"
+
+    def request(out: str, **settings: Any) -> PredictRequest:
+        options = {"keep": ("I1",), "batch_rows": 7, "resume": True, **settings}
+        return PredictRequest(rows_and_model / "model", inputs, rows_and_model / out, **options)
+
+    _ran(monkeypatch)
+    predict(request("expected", resume=False), None)
+    _ran(monkeypatch, most=3)
+    with pytest.raises(_Killed):
+        predict(request("out"), None)
+    assert not (rows_and_model / "out").exists()
+    half_written = kept / ".00003-long.parquet.partial-0123456789abcdef"
+    half_written.write_bytes(b"PAR1")
+
+    scored = _ran(monkeypatch)
+    progress: list[tuple[int, int, int]] = []
+    result = predict(request("out"), None, lambda *at: progress.append(at))
+    assert scored == ["00003-long.parquet", "00000-short.parquet"]
+    assert (result.rows, result.resumed_rows, progress[0]) == (107, 90, (3, 5, 90))
+    names = ["long.parquet", "short.parquet"]
+    assert sorted(path.name for path in (rows_and_model / "out").iterdir()) == names
+    for name in names:
+        assert pq.read_table(rows_and_model / "out" / name).equals(
+            pq.read_table(rows_and_model / "expected" / name)
+        )
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("change", ["keep", "batch", "model", "rows"])
+def test_scores_of_other_work_are_not_used(
+    rows_and_model: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    inputs = (str(rows_and_model / "long.parquet"),)
+    request = PredictRequest(
+        rows_and_model / "model", inputs, rows_and_model / "out", (), 20, resume=True
+    )
+    _ran(monkeypatch, most=2)
+    with pytest.raises(_Killed):
+        predict(request, None)
+    if change == "keep":
+        request = replace(request, keep=("I1",))
+    elif change == "batch":
+        request = replace(request, batch_rows=10)
+    elif change == "model":
+        schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+        shutil.rmtree(rows_and_model / "model")
+        save_model(rows_and_model / "model", build_model(schema, spec, seed=1), spec, schema)
+    else:
+        pq.write_table(draw_rows(95, seed=2), rows_and_model / "long.parquet", row_group_size=10)
+    scored = _ran(monkeypatch)
+    assert predict(request, None).resumed_rows == 0
+    assert len(scored) == 4
+
+
+def test_scores_in_an_object_store_appear_together(
+    rows_and_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = (str(rows_and_model / "*.parquet"),)
+    with serving("scores") as store:
+        request = PredictRequest(rows_and_model / "model", inputs, "s3://scores/out", ("I1",), 7)
+        _ran(monkeypatch, most=2)
+        with pytest.raises(_Killed):
+            predict(request, None)
+        with pytest.raises(InputError, match="cannot be resumed"):
+            check_request(replace(request, resume=True))
+        store.invalidate_cache()
+        assert not store.find("scores/out/long.parquet")
+        _ran(monkeypatch)
+        assert predict(request, None).rows == 107
+        with pytest.raises(OutputError, match="exists already"):
+            predict(request, None)
+        predict(replace(request, out=rows_and_model / "here"), None)
+        store.invalidate_cache()
+        found = {name.rpartition("/")[2] for name in store.find("scores/out")}
+        assert found == {"long.parquet", "short.parquet", ".distrain-output.json"}
+        for name in ("long.parquet", "short.parquet"):
+            with store.open(f"scores/out/{name}") as file:
+                assert pq.read_table(file).equals(pq.read_table(rows_and_model / "here" / name))

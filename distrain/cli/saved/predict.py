@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from distrain.cli.options import PATH, json_option, workers_options
+from distrain.cli.options import PLACE, json_option, workers_options
 from distrain.cli.saved.models import check_data, checkpoint_option, find_model, scoring_options
 
 _BATCH_ROWS = 65536
@@ -13,21 +13,33 @@ _BATCH_ROWS = 65536
 
 @click.command()
 @scoring_options(_BATCH_ROWS)
-@click.option("--out", required=True, type=PATH, help="Folder to write.")
+@click.option(
+    "--out",
+    required=True,
+    type=PLACE,
+    help="Folder to write, or a prefix of an object store (s3://BUCKET/PATH).",
+)
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column; may be repeated.")
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Keep what is scored, in .OUT.scored beside OUT, if the command ends early, and use what "
+    "such a command left, if model, data and options are the same.",
+)
 @checkpoint_option
 @json_option("Print what was written as JSON.")
 def command(
     model: Path,
     data: tuple[str, ...],
-    out: Path,
+    out: Path | str,
     keep: tuple[str, ...],
     batch_size: int,
     workers: int,
     scheduler: str | None,
     overwrite: bool,
+    resume: bool,
     checkpoint: str | None,
     as_json: bool,
 ) -> None:
@@ -42,12 +54,13 @@ def command(
     Examples:
       distrain predict runs/NAME criteo/valid --out scores
       distrain predict runs/NAME 'new/*.parquet' --out scores --keep user --keep label
+      distrain predict runs/NAME s3://clicks/day_24 --out s3://clicks/day_24-scores
     """
-    from distrain.storage import check_free
+    from distrain.storage import check_output
 
     folder = find_model(model, checkpoint)
     check_data(data)
-    check_free(out, overwrite)
+    check_output(out, overwrite)
 
     from distrain.cli.interrupts import if_interrupted
     from distrain.cli.output import print_answer, print_result, progress_console
@@ -57,9 +70,10 @@ def command(
 
     # On a scheduler's workers each task takes the GPU that its worker sees.
     device = device_of_workers(workers) if scheduler is None else "auto"
-    request = PredictRequest(folder, data, out, keep, batch_size, overwrite, device)
+    request = PredictRequest(folder, data, out, keep, batch_size, overwrite, device, resume)
     check_request(request)  # starting workers takes seconds; a mistyped path should not
-    if_interrupted(f"nothing was written to {out}")
+    kept = "; what is scored stays for --resume" if resume else ""
+    if_interrupted(f"nothing was written to {out}{kept}")
     cluster = open_cluster(ClusterRequest(scheduler, workers, device=device))
     with cluster as client, WorkProgress(progress_console()) as progress:
         result = predict(
@@ -69,4 +83,5 @@ def command(
         )
     if as_json:
         print_answer(folder=str(out), rows=result.rows, files=result.files)
-    print_result(f"{result.rows:,} rows in {result.files} files: {out}")
+    before = f", {result.resumed_rows:,} of them scored before" if result.resumed_rows else ""
+    print_result(f"{result.rows:,} rows in {result.files} files{before}: {out}")

@@ -1,0 +1,119 @@
+"""What a task of a prediction does: score a file, or join scored pieces of one."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from distrain.checkpoint import MANIFEST_FILE
+from distrain.loader import Dataset, Loader
+from distrain.models import WEIGHTS_FILE, SavedModel
+from distrain.partition import Table
+from distrain.scoring.side_columns import side_columns
+from distrain.storage import RETRY_S, is_remote, open_folder, open_input, whole_file, with_retries
+from distrain.train.saving import open_model
+
+SCORE_COLUMN = "probability"
+
+
+def score_file(
+    model_dir: str,
+    source: str,
+    target: str,
+    keep: tuple[str, ...],
+    batch_rows: int,
+    device: str = "auto",
+    row_groups: Sequence[int] | None = None,
+) -> int:
+    """Write the columns of `keep`, then `probability` (float32), for each row of a file, in order.
+
+    Of some of its row groups, if they are named. Returns the number of rows.
+    """
+    saved, on = _model(model_dir, _version(model_dir), device)
+    dataset = Dataset(source, saved.schema, need_label=False)
+    if row_groups is not None:
+        groups = [group for group in dataset.table.row_groups if group.index in row_groups]
+        table = Table(groups, dataset.table.fingerprint)
+        dataset = Dataset.of(table, saved.schema, need_label=False)
+    loader = Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none", decode_threads=1)
+    kept = side_columns([source], keep, batch_rows, row_groups=row_groups)
+    with whole_file(target, make_folder=False) as partial:
+        writer = None
+        try:
+            with loader.epoch(0) as batches:
+                for batch in batches:
+                    with torch.no_grad():
+                        probability = torch.sigmoid(saved.model(batch.to(on))).cpu().numpy()
+                    rows = _scored_rows(next(kept, None), probability)
+                    writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
+                    writer.write_table(rows)
+        finally:
+            if writer is not None:
+                writer.close()
+    return len(dataset)
+
+
+def weights_file(model_dir: str) -> str:
+    """The file whose version is that of the weights."""
+    with_weights = open_folder(model_dir)
+    held = with_retries(with_weights.files, {"folder": model_dir}, RETRY_S)
+    return f"{model_dir}/{WEIGHTS_FILE if WEIGHTS_FILE in held else MANIFEST_FILE}"
+
+
+def _version(model_dir: str) -> tuple[int, int, int] | None:
+    """The version of the weights there: a worker may outlive them."""
+    for name in (WEIGHTS_FILE, MANIFEST_FILE):  # of a model, of a checkpoint
+        try:
+            weights = (Path(model_dir) / name).stat()
+        except OSError:
+            continue
+        return weights.st_ino, weights.st_mtime_ns, weights.st_size
+    return None  # `open_model` raises
+
+
+@lru_cache(maxsize=1)
+def _model(
+    model_dir: str, version: tuple[int, int, int] | None, device: str
+) -> tuple[SavedModel, torch.device]:
+    """The model on the worker's GPU, where it has one; kept for the worker's next file."""
+    on = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    saved = open_model(model_dir)
+    saved.model.to(on).eval()
+    return saved, on
+
+
+def _scored_rows(kept: pa.RecordBatch | None, probability: np.ndarray) -> pa.Table:
+    scores = pa.array(probability.astype(np.float32, copy=False))
+    if kept is None:
+        return pa.table({SCORE_COLUMN: scores})
+    return pa.Table.from_batches([kept]).append_column(SCORE_COLUMN, scores)
+
+
+def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
+    """Write the rows of some files, in order, into one; returns the rows.
+
+    The files are removed afterwards, unless `keep` says that they stay, or they lie in a store.
+    """
+    local = not is_remote(target)
+    if local and Path(target).exists():  # whole, by a worker that was lost before that was known
+        return int(pq.read_metadata(target).num_rows)
+    rows = 0
+    with whole_file(target, make_folder=False) as partial, ExitStack() as opened:
+        writer = None
+        for piece in pieces:
+            with open_input(piece, retry_s=RETRY_S) as handle, pq.ParquetFile(handle) as file:
+                writer = writer or opened.enter_context(
+                    pq.ParquetWriter(partial, file.schema_arrow, compression="lz4")
+                )
+                for group in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(group))
+                rows += file.metadata.num_rows
+    if local and not keep:
+        for piece in pieces:
+            Path(piece).unlink(missing_ok=True)
+    return rows
