@@ -19,8 +19,8 @@ _SHARE_OF_LIMIT = 0.6
 _BLOCKS_HELD = 2
 """Memory of a task that writes rows, in blocks of text: values, ids and encoded pages."""
 
-# Measured on integers: what is held at once, by each byte of it that is counted, added up, or
-# brought in order. Sorting integers takes less, tables of strings somewhat more.
+# Estimates: what is held at once, by each byte of it that is counted, added up, or brought in
+# order. Sorting integers takes less, tables of strings may take more.
 _TIMES_TO_ADD_UP = 8
 _COLUMNS_HELD = 4
 
