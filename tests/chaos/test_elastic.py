@@ -55,7 +55,7 @@ def check_audit(run_dir: Path) -> None:
 def test_a_run_on_4_then_2_then_4_ranks_follows_the_same_curve(
     prepared: Path, tmp_path: Path
 ) -> None:
-    spec = write_job(prepared, tmp_path / "job.yaml", 300, resources={"num_ranks": 4})
+    spec = write_job(prepared, tmp_path / "job.yaml", 400, resources={"num_ranks": 4})
     whole, run_dir, log = tmp_path / "whole", tmp_path / "run", tmp_path / "log"
     done = run_distrain("train", spec, "--run-dir", whole)
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def test_a_run_on_4_then_2_then_4_ranks_follows_the_same_curve(
         command = TrainCommand(*words, log=log)
         try:
             if number < 2:
-                wait_for(lambda n=seen: len(records(run_dir)) >= n + 3, "some steps", 120)
+                wait_for(lambda n=seen: len(records(run_dir)) > n, "some steps", 120)
                 command.interrupt()
                 assert command.wait() == 103, log.read_text()
             else:
