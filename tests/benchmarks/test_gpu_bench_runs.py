@@ -213,6 +213,7 @@ def test_a_missing_package_is_named_before_anything_runs(tmp_path):
     assert "Missing packages: pydantic." in stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_rehearsal_goes_all_the_way_and_says_that_it_is_one(tmp_path):

@@ -103,6 +103,7 @@ def test_a_job_shrinks_when_a_worker_goes_and_grows_when_one_comes(
     check_audit(run_dir)
 
 
+@pytest.mark.long
 def test_a_job_of_higher_priority_goes_first_and_the_other_goes_on_afterwards(
     prepared: Path, tmp_path: Path
 ) -> None:

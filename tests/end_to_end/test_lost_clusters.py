@@ -124,6 +124,7 @@ def test_a_killed_scheduler_leaves_no_ranks_and_the_run_goes_on_elsewhere(
     assert "the run has succeeded" in again.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_tells_of_a_lost_scheduler_and_how_to_go_on(
     prepared: Path, tmp_path: Path

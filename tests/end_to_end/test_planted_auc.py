@@ -152,7 +152,14 @@ ZOO = {
 MODELS |= {kind: {"kind": kind, **options} for kind, options in ZOO.items()}
 
 
-@pytest.mark.parametrize("kind", sorted(ZOO))
+# Two of them in each run of CI; `tests/models/zoo` holds the formulas of all.
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("deepfm", "dlrm_cross") else pytest.mark.long)
+        for kind in sorted(ZOO)
+    ],
+)
 def test_every_model_of_the_zoo_gets_there(few_clicks: Path, tmp_path: Path, kind: str) -> None:
     run = tmp_path / "run"
     share = share_of_the_best(few_clicks, run, kind, train=TRAINING["adagrad"])

@@ -123,7 +123,10 @@ def train(
 
 
 # On one rank and two they reach the same to four digits.
-@pytest.mark.parametrize(("kind", "num_ranks"), [("ncf", 1), ("two_tower", 2)])
+@pytest.mark.parametrize(
+    ("kind", "num_ranks"),
+    [("ncf", 1), ("two_tower", 1), pytest.param("two_tower", 2, marks=pytest.mark.long)],
+)
 def test_nine_tenths_of_the_way_to_the_best_auc(
     likes: Path, tmp_path: Path, kind: str, num_ranks: int
 ) -> None:

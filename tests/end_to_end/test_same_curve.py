@@ -40,7 +40,7 @@ def curve(records: list[Record]) -> list[tuple[int, int, float | None]]:
     ("kind", "optimizer"),
     [
         ("dlrm", "adagrad"),
-        pytest.param("dlrm", "adam", marks=pytest.mark.slow),
+        pytest.param("dlrm", "adam", marks=pytest.mark.long),
         pytest.param("mlp", "sgd", marks=pytest.mark.long),
     ],
 )
