@@ -19,7 +19,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -112,8 +112,14 @@ def prepare(
         try:
             result = run.do(files, valid_files)
         finally:
-            client.run(forget_workflow)  # it may have mapped files of the staging folder
+            _forget_workflow(client)  # it may have mapped files of the staging folder
     return result
+
+
+def _forget_workflow(client: Client) -> None:
+    """Free what workers hold; one that has died meanwhile holds nothing, and spoils nothing."""
+    with suppress(Exception):  # what was raised before says why there is no cluster
+        client.run(forget_workflow, on_error="ignore")
 
 
 @contextmanager

@@ -12,10 +12,18 @@ import torch
 
 from distrain.checkpoint import MANIFEST_FILE
 from distrain.loader import Dataset, Loader
-from distrain.models import WEIGHTS_FILE, SavedModel
+from distrain.models import MODEL_FILE, WEIGHTS_FILE, SavedModel
 from distrain.partition import Table
 from distrain.scoring.side_columns import side_columns
-from distrain.storage import RETRY_S, is_remote, open_folder, open_input, whole_file, with_retries
+from distrain.storage import (
+    RETRY_S,
+    file_identity,
+    is_remote,
+    open_folder,
+    open_input,
+    whole_file,
+    with_retries,
+)
 from distrain.train.saving import open_model
 
 SCORE_COLUMN = "probability"
@@ -58,27 +66,25 @@ def score_file(
     return len(dataset)
 
 
-def weights_file(model_dir: str) -> str:
-    """The file whose version is that of the weights."""
+def model_files(model_dir: str) -> list[str]:
+    """The files that differ where the model does: those of a saved model, or of a checkpoint."""
     with_weights = open_folder(model_dir)
     held = with_retries(with_weights.files, {"folder": model_dir}, RETRY_S)
-    return f"{model_dir}/{WEIGHTS_FILE if WEIGHTS_FILE in held else MANIFEST_FILE}"
+    names = (WEIGHTS_FILE, MODEL_FILE) if WEIGHTS_FILE in held else (MANIFEST_FILE,)
+    return [f"{model_dir}/{name}" for name in names]
 
 
-def _version(model_dir: str) -> tuple[int, int, int] | None:
-    """The version of the weights there: a worker may outlive them."""
-    for name in (WEIGHTS_FILE, MANIFEST_FILE):  # of a model, of a checkpoint
-        try:
-            weights = (Path(model_dir) / name).stat()
-        except OSError:
-            continue
-        return weights.st_ino, weights.st_mtime_ns, weights.st_size
-    return None  # `open_model` raises
+def _version(model_dir: str) -> tuple[str | None, ...] | None:
+    """The version of the model there: a worker may outlive it."""
+    try:
+        return tuple(file_identity(file) for file in model_files(model_dir))
+    except OSError:
+        return None  # `open_model` raises
 
 
 @lru_cache(maxsize=1)
 def _model(
-    model_dir: str, version: tuple[int, int, int] | None, device: str
+    model_dir: str, version: tuple[str | None, ...] | None, device: str
 ) -> tuple[SavedModel, torch.device]:
     """The model on the worker's GPU, where it has one; kept for the worker's next file."""
     on = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")

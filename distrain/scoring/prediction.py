@@ -14,8 +14,8 @@ from distributed.scheduler import KilledWorker
 
 from distrain.errors import ClusterError, DataError, InputError
 from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
-from distrain.scoring.files import SCORE_COLUMN, join_pieces, score_file, weights_file
-from distrain.scoring.resuming import open_scored, plan_of, scored_folder
+from distrain.scoring.files import SCORE_COLUMN, join_pieces, model_files, score_file
+from distrain.scoring.resuming import name_of_scores, open_scored, scored_folder
 from distrain.scoring.side_columns import check_side_columns
 from distrain.storage import (
     RETRY_S,
@@ -94,16 +94,15 @@ def predict(
         OutputError: The folder exists, or cannot be written.
     """
     files, table = _checked(request)
-    scored = None
-    if request.resume:
-        assert isinstance(request.out, Path)
-        scored = scored_folder(request.out)
-    out = request.out.absolute() if isinstance(request.out, Path) else request.out
+    cuts = _cut(files, table)
+    # Workers may have another working directory.
+    out = request.out if is_remote(request.out) else Path(request.out).absolute()
     with whole_output(out, replace=request.overwrite) as folder:
-        work = _Work.of(request, files, table, folder, scored)
+        scored = None
+        if request.resume:
+            scored = open_scored(scored_folder(Path(out)), _name_of_scores(request, cuts))
+        work = _Work.of(cuts, folder, scored)
         open_folder(work.pieces).make()
-        if scored is not None:
-            open_scored(scored, work.plan(request))
         found = work.done()
         rows = resumed_rows = sum(found.values())
         waiting = [task for task in work.tasks if task.target not in found]
@@ -126,6 +125,35 @@ def predict(
     if isinstance(out, Path):
         shutil.rmtree(scored_folder(out), ignore_errors=True)
     return PredictResult(rows, len(files), resumed_rows)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A file, the name of its scores, and the row groups of each task for it; `None` is all."""
+
+    source: str
+    name: str
+    pieces: list[tuple[int, ...] | None]
+
+
+def _cut(files: list[InputFile], table: Table) -> list[_Cut]:
+    groups_of: dict[str, list[RowGroup]] = {}
+    for group in table.row_groups:
+        groups_of.setdefault(group.file, []).append(group)
+    return [
+        _Cut(file.path, name, _pieces(groups_of[file.path]))
+        for file, name in zip(files, _target_names(files), strict=True)
+    ]
+
+
+def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
+    settings = {
+        "keep": list(request.keep),
+        "batch_rows": request.batch_rows,
+        "device": request.device,
+    }
+    pieces = [(cut.source, groups) for cut in cuts for groups in cut.pieces]
+    return name_of_scores(model_files(_absolute(request.model_dir)), settings, pieces)
 
 
 @dataclass(frozen=True)
@@ -154,37 +182,21 @@ class _Work:
     joins: dict[str, tuple[str, ...]]
 
     @classmethod
-    def of(
-        cls,
-        request: PredictRequest,
-        files: list[InputFile],
-        table: Table,
-        folder: str,
-        scored: Path | None,
-    ) -> Self:
-        groups_of: dict[str, list[RowGroup]] = {}
-        for group in table.row_groups:
-            groups_of.setdefault(group.file, []).append(group)
+    def of(cls, cuts: Sequence[_Cut], folder: str, scored: Path | None) -> Self:
         work = cls(f"{folder}/{_PIECES}" if scored is None else str(scored), [], {})
-        for file, name in zip(files, _target_names(files), strict=True):
-            pieces, target = _pieces(groups_of[file.path]), f"{folder}/{name}"
+        for cut in cuts:
+            target = f"{folder}/{cut.name}"
             targets = [target]
-            if len(pieces) > 1 or scored is not None:
-                targets = [f"{work.pieces}/{number:05d}-{name}" for number in range(len(pieces))]
+            if len(cut.pieces) > 1 or scored is not None:
+                targets = [
+                    f"{work.pieces}/{number:05d}-{cut.name}" for number in range(len(cut.pieces))
+                ]
                 work.joins[target] = tuple(targets)
             work.tasks.extend(
-                _Task(file.path, to, groups) for to, groups in zip(targets, pieces, strict=True)
+                _Task(cut.source, to, groups)
+                for to, groups in zip(targets, cut.pieces, strict=True)
             )
         return work
-
-    def plan(self, request: PredictRequest) -> str:
-        settings = {
-            "keep": list(request.keep),
-            "batch_rows": request.batch_rows,
-            "device": request.device,
-        }
-        pieces = [(task.source, task.row_groups) for task in self.tasks]
-        return plan_of(weights_file(_absolute(request.model_dir)), settings, pieces)
 
     def done(self) -> dict[str, int]:
         """The rows of each piece that is there already."""

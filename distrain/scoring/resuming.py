@@ -1,21 +1,23 @@
 """Scores that outlive the command that was to write them.
 
-They lie in a folder beside the output, `.OUT.scored`: a file for each piece of the input, and what
-they were made of. Another command goes on from there if it would make the same scores.
+They lie in a folder beside the output, `.OUT.scored`, in a folder named after what they are made
+of: a file for each piece of the input. Another command goes on from there if it would make the same
+scores. Of a command that was killed tasks may still run; what they write is in their own folder, or
+nowhere once that is removed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distrain.storage import file_identity, translated_errors, whole_file
-
-_PLAN = "plan.json"
-_VERSION = 1
+from distrain.storage import file_identity, translated_errors
+from distrain.version import __version__
 
 
 def scored_folder(out: Path) -> Path:
@@ -24,44 +26,36 @@ def scored_folder(out: Path) -> Path:
     return final.with_name(f".{final.name}.scored")
 
 
-def plan_of(weights: str, settings: dict[str, Any], pieces: Sequence[tuple[str, Any]]) -> str:
-    """What scores depend on, as text.
+def name_of_scores(
+    model: Sequence[str], settings: dict[str, Any], pieces: Sequence[tuple[str, Any]]
+) -> str:
+    """A name that tells these scores from all others.
 
     Args:
-        weights: The file with the model's weights.
+        model: The files that say what the model is.
         settings: JSON values that change scores or their files.
         pieces: The input file of each piece, and which of its row groups it has.
     """
-    used = [weights, *dict.fromkeys(file for file, _ in pieces)]
+    used = [*model, *dict.fromkeys(file for file, _ in pieces)]
     identities = {file: file_identity(file) for file in used}
-    document = {
-        "version": _VERSION,
-        "files": identities,
-        "known": all(identities.values()),  # a store without versions may hold other rows by now
-        "settings": settings,
-        "pieces": [[file, groups] for file, groups in pieces],
-    }
-    return json.dumps(document, indent=1) + "\n"
+    if not all(identities.values()):  # a store without versions may hold other rows by now
+        return uuid.uuid4().hex
+    document = [__version__, identities, settings, [list(piece) for piece in pieces]]
+    return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:32]
 
 
-def open_scored(folder: Path, plan: str) -> None:
-    """Make the folder, empty unless it has scores of the same plan.
+def open_scored(folder: Path, name: str) -> Path:
+    """Make the folder `name` in `folder`, or take what is there of it; all others are removed.
 
     Raises:
         OutputError: It cannot be made.
     """
+    own = folder / name
     with translated_errors(folder):
-        if _read_plan(folder) != plan or not json.loads(plan)["known"]:
-            shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(".*.partial-*"):  # of tasks that were killed
+        own.mkdir(parents=True, exist_ok=True)
+        for other in folder.iterdir():
+            if other != own:
+                shutil.rmtree(other, ignore_errors=True)
+        for left in own.glob(".*.partial-*"):  # of tasks that were killed
             left.unlink(missing_ok=True)
-    with whole_file(folder / _PLAN, make_folder=False) as partial:
-        partial.write_text(plan)
-
-
-def _read_plan(folder: Path) -> str | None:
-    try:
-        return (folder / _PLAN).read_text()
-    except (OSError, UnicodeDecodeError):
-        return None
+    return own

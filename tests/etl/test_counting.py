@@ -1,6 +1,7 @@
 """Values counted by tasks into files, and added up by pieces of their hashes' buckets."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from distrain.etl.counting import MemoryPlan, add_up, plan_memory, spilling, wri
 from distrain.etl.counting.ordering import in_ranges, write_in_order, write_run
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
+from distrain.etl.transforming import forget_workflow
 
 VALUES = st.one_of(
     st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))),
@@ -226,6 +228,29 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
     assert not list(tmp_path.rglob("*.arrow"))
 
 
+def test_workers_that_cannot_be_told_to_forget_a_workflow_spoil_nothing(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def run(function: Any, *arguments: Any, **settings: Any) -> Any:
+        if function is not forget_workflow:
+            return ask(function, *arguments, **settings)
+        asked.append(settings)
+        raise OSError("the connection is closed")
+
+    ask = client.run
+    monkeypatch.setattr(client, "run", run)
+    pq.write_table(pa.table({"label": [0.0, 1.0], "user": [1, 2]}), tmp_path / "rows.parquet")
+    workflow = Workflow((ColumnGroup(("user",), (Categorify(),)),))
+    request = PrepRequest((str(tmp_path / "rows.parquet"),), tmp_path / "out", workflow=workflow)
+    assert prepare(request, client).train.num_rows == 2
+    assert asked == [{"on_error": "ignore"}]
+    pq.write_table(pa.table({"label": [2.0], "user": [1]}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match="label is 2"):
+        prepare(replace(request, out=tmp_path / "other"), client)
+
+
 RUNS = st.lists(
     st.dictionaries(st.integers(-9, 9), st.integers(1, 3), max_size=12), min_size=1, max_size=4
 )
@@ -249,6 +274,13 @@ def test_runs_come_in_one_order_and_no_range_is_too_large(
     found = [row for table in ranges for row in zip(*table.to_pydict().values(), strict=True)]
     whole = [row for table in tables for row in zip(*table.to_pydict().values(), strict=True)]
     assert found == sorted(whole, key=lambda row: (-row[1], row[0]))
+
+
+def test_runs_with_wide_and_narrow_offsets_come_in_one_order() -> None:
+    rows = {"value": pa.array(["b", "c"]), "count": pa.array([2, 1])}
+    wide = {"value": pa.array(["a", ""], pa.large_string()), "count": pa.array([2, 1])}
+    (found,) = in_ranges([pa.table(rows), pa.table(wide)], 10)
+    assert found["value"].to_pylist() == ["a", "b", "", "c"]
 
 
 @pytest.mark.parametrize("max_size", [0, 700])

@@ -1,5 +1,6 @@
 """Scoring one file: which model is used."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -217,7 +218,8 @@ def test_scores_of_work_that_was_killed_are_used_if_they_are_the_same(
     with pytest.raises(_Killed):
         predict(request("out"), None)
     assert not (rows_and_model / "out").exists()
-    half_written = kept / ".00003-long.parquet.partial-0123456789abcdef"
+    (of_command,) = kept.iterdir()
+    half_written = of_command / ".00003-long.parquet.partial-0123456789abcdef"
     half_written.write_bytes(b"PAR1")
 
     scored = _ran(monkeypatch)
@@ -234,7 +236,7 @@ def test_scores_of_work_that_was_killed_are_used_if_they_are_the_same(
     assert not kept.exists()
 
 
-@pytest.mark.parametrize("change", ["keep", "batch", "model", "rows"])
+@pytest.mark.parametrize("change", ["keep", "batch", "model", "description", "rows"])
 def test_scores_of_other_work_are_not_used(
     rows_and_model: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -253,11 +255,46 @@ def test_scores_of_other_work_are_not_used(
         schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
         shutil.rmtree(rows_and_model / "model")
         save_model(rows_and_model / "model", build_model(schema, spec, seed=1), spec, schema)
+    elif change == "description":  # the weights stay as they are
+        document = json.loads((rows_and_model / "model" / "model.json").read_text())
+        document["about"] = {"edited": True}
+        (rows_and_model / "model" / "model.json").write_text(json.dumps(document))
     else:
         pq.write_table(draw_rows(95, seed=2), rows_and_model / "long.parquet", row_group_size=10)
     scored = _ran(monkeypatch)
     assert predict(request, None).resumed_rows == 0
     assert len(scored) == 4
+
+
+def test_a_task_that_outlives_its_command_writes_no_scores_of_another(
+    rows_and_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = PredictRequest(
+        rows_and_model / "model",
+        (str(rows_and_model / "long.parquet"),),
+        str(rows_and_model / "out"),
+        resume=True,
+    )
+    tasks: list[tuple[Any, ...]] = []
+
+    def killed(client, function, arguments):
+        tasks.extend(arguments)
+        yield function(*arguments[0])
+        raise _Killed
+
+    monkeypatch.setattr(prediction, "_results", killed)
+    with pytest.raises(_Killed):
+        predict(request, None)
+    late = tasks[1]
+    with pytest.raises(_Killed):  # of another command with other settings, the first piece alone
+        predict(replace(request, keep=("I1",)), None)
+    with pytest.raises(OutputError, match="No such file"):
+        score_file(*late)
+    _ran(monkeypatch)
+    assert predict(replace(request, keep=("I1",)), None).resumed_rows == 30
+    found = pq.read_table(rows_and_model / "out" / "long.parquet")
+    assert found.column_names == ["I1", "probability"]
+    assert found.num_rows == 95
 
 
 def test_scores_in_an_object_store_appear_together(

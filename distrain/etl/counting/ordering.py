@@ -118,7 +118,8 @@ def in_ranges(runs: Sequence[pa.Table], most: int) -> Iterator[pa.Table]:
         ]
         begins = ends
         if spans:
-            found = pa.concat_tables(spans)
+            # Only runs of more than 2 GiB of text have wide offsets.
+            found = pa.concat_tables(spans, promote_options="permissive")
             yield found if len(spans) == 1 else found.take(by_frequency(found))
 
 
