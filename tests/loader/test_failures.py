@@ -13,16 +13,15 @@ from typing import Any
 import fsspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from distrain.errors import DataError, SchemaError
+from distrain.errors import DataError
 from distrain.loader import Dataset, EpochIterator, Loader
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery.channel import Channel
 from distrain.loader.delivery.stats import StatsRecorder
 from distrain.partition import RowGroup, Table, read_footers
-from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.schema import Schema
 
 ROWS = 100
 
@@ -392,14 +391,6 @@ def test_counting_waits_for_nobody() -> None:
     assert recorder._added.qsize() < 1000
     stats = recorder.read()
     assert (stats.rows, stats.wait_s) == (4000, 1000.0)
-
-
-def test_lists_are_not_cached_and_told_at_once(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"tags": [[1, 2], [3]]}), tmp_path / "a.parquet")
-    schema = Schema((ColumnSchema("tags", tags=(Tags.CATEGORICAL,), is_list=True),))
-    dataset = Dataset(tmp_path / "a.parquet", schema, need_label=False)
-    with pytest.raises(SchemaError, match="lists: tags"):
-        Loader(dataset, batch_size=1, lanes=1, cache=str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("ends", ["well", "early", "badly"])
