@@ -115,10 +115,8 @@ class GraphedStep:
         self._seen: Counter[int] = Counter()
         self._recorded: dict[int, _Recorded] = {}
         self._rooms: tuple[tuple[int, ...], ...] = ()
-        if make_graph is None:
-            pool = torch.cuda.graph_pool_handle()
-            make_graph = lambda: CudaStepGraph(pool)  # noqa: E731
-        self._make_graph = make_graph
+        self._pool: tuple[int, int] | None = None
+        self._make_graph = make_graph or self._cuda_graph
 
     def __call__(
         self,
@@ -208,6 +206,13 @@ class GraphedStep:
         recorded.graph.record(lambda: self._run(recorded.batch, recorded.padded))
         self._recorded[size] = recorded
         return recorded
+
+    def _cuda_graph(self) -> StepGraph:
+        # A pool ends with its last graph: torch refuses to record into it while any of its memory
+        # is still in use, such as the last result's.
+        if not self._recorded:
+            self._pool = torch.cuda.graph_pool_handle()
+        return CudaStepGraph(self._pool)
 
 
 def _read_of(batch: Batch) -> tuple[Tensor, ...]:

@@ -17,11 +17,12 @@ from distrain.checkpoint import (
     TrainingState,
     load_newest,
 )
-from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.embeddings import EmbeddingCollection, PaddedRoutes, Peers, TableColumn
 from distrain.errors import SpecError
 from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
+from distrain.train.step import graphed_step
 from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep, check_graph
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
@@ -120,6 +121,22 @@ def test_a_size_is_recorded_after_its_warm_up():
     train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, make_graph))
     (graph,) = made
     assert graph.replays == 8 - WARM_UP_STEPS
+
+
+def test_graphs_share_a_pool_of_memory_until_they_begin_anew(monkeypatch):
+    pools, handles = [], iter(range(9))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(handles)))
+    monkeypatch.setattr(
+        graphed_step, "CudaStepGraph", lambda pool: pools.append(pool) or PlayedGraph()
+    )
+    monkeypatch.setattr(graphed_step, "check_graph", lambda *_: None)  # this device has no graphs
+    step = GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS)
+    few, many = (next(b for b in batches() if b.num_rows == rows) for rows in (7, 20))
+    for rooms in ((), ((9,),)):
+        monkeypatch.setattr(PaddedRoutes, "rooms", rooms)
+        for batch in [few, many] * (WARM_UP_STEPS + 1):
+            step(batch, batch.num_rows, 0.1, PhaseClock())
+    assert pools == [(0, 0), (0, 0), (0, 1), (0, 1)]
 
 
 @pytest.mark.parametrize(
