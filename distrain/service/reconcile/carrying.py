@@ -233,4 +233,5 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
         job.num_ranks,
         columns.get("reason"),
         columns.get("message"),
+        missed=1,  # what was lost with the scheduler stands in the reports that the ranks kept
     )
