@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow.parquet as pq
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
+from pyarrow import ArrowInvalid
 
 from distrain.errors import ClusterError, DataError, InputError
 from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
@@ -199,11 +200,13 @@ class _Work:
         return work
 
     def done(self) -> dict[str, int]:
-        """The rows of each piece that is there already."""
-        if is_remote(self.pieces):
-            return {}
-        there = [task.target for task in self.tasks if Path(task.target).exists()]
-        return {target: int(pq.read_metadata(target).num_rows) for target in there}
+        """The rows of each piece that is there already; one that was damaged is made anew."""
+        found: dict[str, int] = {}
+        if not is_remote(self.pieces):
+            for task in self.tasks:
+                with suppress(OSError, ArrowInvalid):
+                    found[task.target] = int(pq.read_metadata(task.target).num_rows)
+        return found
 
 
 def _pieces(groups: Sequence[RowGroup]) -> list[tuple[int, ...] | None]:

@@ -220,13 +220,14 @@ def test_scores_of_work_that_was_killed_are_used_if_they_are_the_same(
     assert not (rows_and_model / "out").exists()
     (of_command,) = kept.iterdir()
     half_written = of_command / ".00003-long.parquet.partial-0123456789abcdef"
-    half_written.write_bytes(b"PAR1")
+    for damaged in (half_written, of_command / "00001-long.parquet"):
+        damaged.write_bytes(b"PAR1")
 
     scored = _ran(monkeypatch)
     progress: list[tuple[int, int, int]] = []
     result = predict(request("out"), None, lambda *at: progress.append(at))
-    assert scored == ["00003-long.parquet", "00000-short.parquet"]
-    assert (result.rows, result.resumed_rows, progress[0]) == (107, 90, (3, 5, 90))
+    assert scored == ["00001-long.parquet", "00003-long.parquet", "00000-short.parquet"]
+    assert (result.rows, result.resumed_rows, progress[0]) == (107, 60, (2, 5, 60))
     names = ["long.parquet", "short.parquet"]
     assert sorted(path.name for path in (rows_and_model / "out").iterdir()) == names
     for name in names:
