@@ -83,6 +83,10 @@ class Carrier:
                 return self._finish(effect)
         return None
 
+    def leave(self) -> None:
+        """Forget what was recorded under a lease that has gone to another process."""
+        self._recorder.leave(self._cluster)
+
     def finish_late(self) -> None:
         """Have finished what an earlier process left of the jobs that ended not long ago."""
         ended = self._store.ended(self._cluster, self._store.now_s() - LATE_S)

@@ -98,6 +98,8 @@ class ClusterLoop:
             Unavailable: The database does not answer.
         """
         lease = self._leases.hold(f"cluster:{self.name}")
+        if self._generation and (lease is None or lease.generation != self._generation):
+            self._carrier.leave()
         if lease is None:
             self._generation = self.num_jobs = 0
             return False

@@ -29,6 +29,9 @@ class Recorder(Protocol):
     def release(self, job_id: str) -> None:
         """Forget a job."""
 
+    def leave(self, cluster: str) -> None:
+        """Forget a cluster's jobs, whose lease has gone to another process."""
+
     def close(self) -> None:
         """Write what waits."""
 

@@ -183,6 +183,16 @@ class Recorder:
                 if not run.scheduled:
                     del self._runs[job_id]
 
+    def leave(self, cluster: str) -> None:
+        """Forget a cluster's jobs and what waits of them: its lease has gone to another process.
+
+        Whoever holds the lease next, this process or another, is given all of it once more.
+        """
+        with self._lock:
+            for run in [run for run in self._runs.values() if run.cluster == cluster]:
+                run.schedule()  # what was due before does nothing
+                del self._runs[run.job_id]
+
     def close(self, within_s: float = CLOSE_S) -> None:
         """Write what waits, as far as there is time, and end all threads that do not hang."""
         with self._lock:
@@ -333,6 +343,8 @@ class Recorder:
         if error is not None and str(error) != run.problem:
             log.warning("job %s: %s", run.job_id, error)
         with self._lock:
+            if self._runs.get(run.job_id) is not run:  # its cluster was left meanwhile
+                return
             run.problem = None if error is None else str(error)
             if unwritten is not None:
                 delay_s = _RETRY_S[min(run.failures, len(_RETRY_S) - 1)]

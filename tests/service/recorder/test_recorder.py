@@ -117,6 +117,34 @@ def test_nothing_is_written_without_a_lease_and_all_of_it_afterwards(config: Set
     assert read_records(RunPaths(Path(job.run_dir)))[-1].step == 25
 
 
+def test_a_cluster_that_was_left_is_recorded_anew(
+    config: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "_RETRY_S", (0.0,))
+    job, other = job_in(config), job_in(config, "clicks-2", "other")
+    held: list[int | None] = [1]
+    recorder = Recorder(config, lambda _: held[0], "s-1")
+    try:
+        for one in (job, other):
+            recorder.begin(one, SPEC, 1)
+        held[0] = None
+        for one in (job, other):
+            recorder.take(one, view_of(attempt_entries(1, 0, 20)))
+        recorder.leave("main")
+        assert [*recorder._runs] == [other.id]
+        held[0] = 3
+        until(lambda: not recorder.waits(other.id))
+        assert not RunPaths(Path(job.run_dir)).metrics.exists()
+        # Another process has had the cluster, and the job has ended there.
+        end = view_of([record(1, 25)], JobState.SUCCEEDED)
+        recorder.finish_late([(job, end)])
+        until(RunPaths(Path(job.run_dir)).summary.exists)
+    finally:
+        recorder.close()
+    assert read_records(RunPaths(Path(job.run_dir)))[-1].step == 25
+    assert read_records(RunPaths(Path(other.run_dir)))[-1].step == 20
+
+
 def test_what_waited_while_another_finished_the_run_does_not_open_it_again(
     config: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
