@@ -283,6 +283,25 @@ def test_runs_with_wide_and_narrow_offsets_come_in_one_order() -> None:
     assert found["value"].to_pylist() == ["a", "b", "", "c"]
 
 
+@pytest.mark.parametrize(("max_size", "dtype"), [(0, pa.large_string()), (60, pa.string())])
+def test_offsets_are_as_wide_as_what_is_kept_needs_however_many_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int, dtype: pa.DataType
+) -> None:
+    monkeypatch.setattr("distrain.etl.counting.ordering._STRING_BYTES", 1500)
+    operator, file = Categorify(0, max_size), str(tmp_path / "counts.arrow")
+    write_counts(operator.fit(pa.array([f"name-{n}" for n in range(200)])), file)
+    written = []
+    for step in (NUM_BUCKETS, NUM_BUCKETS // 8):
+        kept = [
+            add_up(operator, [file], range(at, at + step)) for at in range(0, NUM_BUCKETS, step)
+        ]
+        runs = [write_run(one, str(tmp_path / f"{n}.arrow")) for n, one in enumerate(kept)]
+        write_in_order(operator, "c", 0, runs, str(tmp_path), 500)
+        written.append((tmp_path / "unique.c.parquet").read_bytes())
+    assert written[0] == written[1]
+    assert pq.read_schema(tmp_path / "unique.c.parquet").field("c").type == dtype
+
+
 @pytest.mark.parametrize("max_size", [0, 700])
 def test_a_vocabulary_of_several_row_groups_has_the_bytes_of_one_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int

@@ -77,21 +77,33 @@ def write_in_order(
     check_cardinality(cardinality)
     tables = [read_counts_table(run.path) for run in runs]
     schema = tables[0].schema.remove_metadata()
-    if is_text(schema.field("value").type):
-        wide = size_bytes > _STRING_BYTES
-        schema = schema.set(0, pa.field("value", pa.large_string() if wide else pa.string()))
     most = max(1, range_bytes * entries // max(size_bytes, 1))
-    written = 0
+    if is_text(schema.field("value").type):
+        # What the runs take bounds the text from above, however many there are.
+        wide = size_bytes > _STRING_BYTES and _is_long(_first_rows(tables, most, wanted), wanted)
+        schema = schema.set(0, pa.field("value", pa.large_string() if wide else pa.string()))
     with VocabularyWriter.open(categories, name, schema.field("value").type) as writer:
-        for table in in_ranges(tables, most):
-            taken = table.slice(0, wanted - written).cast(schema)
+        for rows in _first_rows(tables, most, wanted):
+            taken = rows.cast(schema)
             writer.write(taken["value"], taken["count"])
-            written += taken.num_rows
-            if written == wanted:
-                break
         rest = sum(run.observed for run in runs) - writer.num_observed
         writer.write_meta(MetaCounts(num_oov, nulls, rest))
     return cardinality
+
+
+def _first_rows(runs: Sequence[pa.Table], most: int, wanted: int) -> Iterator[pa.Table]:
+    for table in in_ranges(runs, most):
+        taken = table.slice(0, wanted)
+        yield taken
+        wanted -= taken.num_rows
+        if not wanted:
+            return
+
+
+def _is_long(ranges: Iterator[pa.Table], num_values: int) -> bool:
+    """Whether strings and their offsets are too many bytes for `string`."""
+    lengths = (int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in ranges)
+    return sum(lengths) + 8 * (num_values + 1) > _STRING_BYTES
 
 
 def in_ranges(runs: Sequence[pa.Table], most: int) -> Iterator[pa.Table]:
