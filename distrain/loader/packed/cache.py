@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import threading
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 _OPEN_FILES = 512
 _SUFFIX = ".rows"
 _FORMER_SUFFIX = ".parquet"  # entries of earlier versions make room, too
+# A process that is short of these learns nothing about the entry.
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class CachingReader(Reader):
         self._inner = inner
         self._columns = tuple(columns)
         # An entry holds the constant columns too, so that it is read with nothing to add.
-        self._policy = repr([(c.name, c.kind, c.fill_null) for c in columns])
+        self._policy = repr([(c.name, c.kind, c.is_list, c.fill_null) for c in columns])
         self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX, _FORMER_SUFFIX))
         self._fingerprint_of = fingerprint_of
         self._remote: dict[str, str | None] = {}  # to ask a server may take long
@@ -169,7 +172,10 @@ class CachingReader(Reader):
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             self._forget(name)  # it was never written, or was removed to make room
         except (DataError, OSError) as error:
-            self._drop(name, inode, error)
+            if getattr(error, "errno", None) in _SHORTAGES:
+                self._forget(name)
+            else:
+                self._drop(name, inode, error)
 
     def _file(self, name: str, num_rows: int) -> EntryFile:
         with self._lock:

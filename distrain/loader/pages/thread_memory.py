@@ -19,7 +19,19 @@ if IS_BUILT:
 
 _MOST_KEPT_BYTES = 4 << 20  # larger arrays are not kept
 _MOST_ARRAYS = 8  # as many columns as are decoded at a time, and some that a consumer still has
-_ONLY_HERE = 3  # references to an array in the list: the list, a loop's name, an argument
+
+
+def _references_of_a_list() -> int:
+    """References to an array in a list, as a loop over the list counts them.
+
+    They are the list's, the loop's and, before Python 3.14, the argument's.
+    """
+    for owner in [np.empty(0, np.uint8)]:
+        found = sys.getrefcount(owner)
+    return found
+
+
+_ONLY_HERE = _references_of_a_list()
 
 
 class ThreadMemory(threading.local):

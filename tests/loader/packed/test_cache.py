@@ -1,5 +1,6 @@
 """The cache: hits are what the inner reader said; nothing that happens to it ends a run."""
 
+import errno
 import logging
 import os
 import subprocess
@@ -15,6 +16,7 @@ from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float
 
 from distrain.errors import DataError
 from distrain.loader.packed import CacheCounters, CachingReader
+from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.reader import DecodedColumns
 from distrain.partition import RowGroup, read_footers
 from distrain.partition.wanted_columns import WantedColumn
@@ -73,6 +75,19 @@ def test_other_columns_or_another_policy_are_other_entries(cache, groups, tmp_pa
         found = read_epoch(other, groups[:1])
         assert_same_cells(found, float32_cells(make_table(500)[:120], columns))
         assert other.counters.hits == 1
+
+
+def test_lengths_of_lists_are_no_cells(tmp_path):
+    pq.write_table(pa.table({"a": [[1, 2], [], None, [3]]}), tmp_path / "a.parquet")
+    group = RowGroup(str(tmp_path / "a.parquet"), 0, 4)
+    lists = (WantedColumn("a", "id", is_list=True, fill_null=0),)
+    cache = CachingReader(ArrowReader(lists), lists, tmp_path / "cache", GIB)
+    for _ in range(2):
+        assert cache.read(group).lists[0].to_pylist() == [[1, 2], [], [], [3]]
+    assert cache.counters.hits == 1
+    cells = (WantedColumn("a", "id", fill_null=0),)
+    with pytest.raises(DataError, match="'a'"):
+        CachingReader(ArrowReader(cells), cells, tmp_path / "cache", GIB).read(group)
 
 
 def test_a_changed_source_is_read_anew(cache, groups, source):
@@ -147,6 +162,22 @@ def test_damaged_entries_are_dropped_and_written_anew(cache, groups, tmp_path, c
     assert "damaged entry" in caplog.text
     read_epoch(fresh, groups[:2])
     assert fresh.counters.hits == 2
+
+
+def test_an_entry_stays_where_the_process_has_too_many_files_open(
+    cache, groups, tmp_path, monkeypatch
+):
+    read_epoch(cache, groups[:1])
+    fresh = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB)
+
+    def refuse(path, *_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("distrain.loader.packed.cache.EntryFile", refuse)
+        read_epoch(fresh, groups[:1])
+    read_epoch(fresh, groups[:1])
+    assert (fresh.counters.hits, fresh.counters.misses, fresh.counters.corrupt) == (1, 1, 0)
 
 
 def test_entries_may_vanish(cache, groups, tmp_path):
