@@ -231,7 +231,7 @@ def page_of(content: bytes, codec: str) -> bytes:
 @pytest.mark.parametrize(("codec", "code"), [("snappy", 1), ("lz4_raw", 7)])
 def test_what_repeats_at_any_distance_is_decompressed(codec: str, code: int) -> None:
     rng = np.random.default_rng(14)
-    for length in [*range(4, 160, 4), 300, 5000, 70_000, 300_000]:
+    for length in [*range(4, 160, 4), 300, 5000, 70_000]:
         content = lz4_of(rng, length)
         chunk, out = exactly(page_of(content, codec)), np.empty(length // 4, np.int32)
         _pages.decode(chunk, code, False, 4, out, 4, b"", _pages.memory())
