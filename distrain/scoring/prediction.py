@@ -1,23 +1,28 @@
 """Scores of many parquet files, a Dask task for some row groups of one."""
 
 import shutil
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow.parquet as pq
-from distributed.client import FutureCancelledError
-from distributed.scheduler import KilledWorker
 from pyarrow import ArrowInvalid
 
-from distrain.errors import ClusterError, DataError, InputError
-from distrain.partition import PARQUET_SUFFIXES, RowGroup, Table, read_footers
+from distrain.errors import DataError, InputError, OutputError
+from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.scoring.files import SCORE_COLUMN, join_pieces, model_files, score_file
-from distrain.scoring.resuming import name_of_scores, open_scored, scored_folder
+from distrain.scoring.pieces import Piece, cut_into_pieces
+from distrain.scoring.resuming import (
+    is_finished,
+    name_of_scores,
+    open_scored,
+    scored_folder,
+    write_finished,
+)
 from distrain.scoring.side_columns import check_side_columns
+from distrain.scoring.tasks import results
 from distrain.storage import (
     RETRY_S,
     InputFile,
@@ -32,11 +37,6 @@ from distrain.storage import (
 from distrain.train.saving import open_model
 
 _PIECES = ".pieces"
-_PIECE_ROWS = 1 << 20
-"""Rows of a file after which the next task begins, with the next row group."""
-
-_TASKS_PER_THREAD = 3
-_FEWEST_IN_FLIGHT = 4
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def predict(
 ) -> PredictResult:
     """Score files on the client's cluster; outputs, one for each file, appear together.
 
-    A file of more than a million rows is scored by several tasks, of some row groups each.
+    A file of more than a million rows is scored by several tasks, of some row groups each. With
+    `resume`, nothing is done where `finished_scores` finds that all is.
 
     Args:
         client: A `distributed.Client`.
@@ -94,6 +95,8 @@ def predict(
         DataError: An input cannot be used; what footers show is raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
+    if (finished := finished_scores(request)) is not None:
+        return finished
     files, table = _checked(request)
     cuts = _cut(files, table)
     # Workers may have another working directory.
@@ -111,38 +114,63 @@ def predict(
         if count and on_progress:
             on_progress(count, len(work.tasks), rows)
         arguments = [(_absolute(request.model_dir), *task.arguments(request)) for task in waiting]
-        with closing(_results(client, score_file, arguments)) as results:
-            for done, of_task in enumerate(results, start=count + 1):
+        with closing(results(client, score_file, arguments)) as found_rows:
+            for done, (_, of_task) in enumerate(found_rows, start=count + 1):
                 rows += of_task
                 if on_progress:
                     on_progress(done, len(work.tasks), rows)
         joins = [(pieces, target, scored is not None) for target, pieces in work.joins.items()]
-        with closing(_results(client, join_pieces, joins)) as results:
-            for _ in results:
+        with closing(results(client, join_pieces, joins)) as joined:
+            for _ in joined:
                 pass
         if scored is None:
             pieces = open_folder(work.pieces)
             with_retries(pieces.remove, {"folder": work.pieces}, RETRY_S)
+        else:
+            write_finished(Path(folder), scored.name, [cut.name for cut in cuts])
     if isinstance(out, Path):
         shutil.rmtree(scored_folder(out), ignore_errors=True)
     return PredictResult(rows, len(files), resumed_rows)
 
 
+def finished_scores(request: PredictRequest) -> PredictResult | None:
+    """What is in `out` already, if this request has written it; looks at footers only.
+
+    `None` where there is no such folder, without `resume`, and with `overwrite`.
+
+    Raises:
+        OutputError: The folder holds something else.
+    """
+    out = request.out
+    if not request.resume or request.overwrite or is_remote(out) or not Path(out).is_dir():
+        return None
+    files, table = _inputs(request)
+    cuts = _cut(files, table)
+    name = _name_of_scores(request, cuts)
+    if not is_finished(Path(out), name, [cut.name for cut in cuts]):
+        raise OutputError(
+            "the output exists already, and is not known to be of this model, data and options",
+            where={"path": out},
+            hint="Name another folder with --out, or replace it with --overwrite.",
+        )
+    return PredictResult(table.num_rows, len(files), table.num_rows)
+
+
 @dataclass(frozen=True)
 class _Cut:
-    """A file, the name of its scores, and the row groups of each task for it; `None` is all."""
+    """A file, the name of its scores, and its pieces, one for each task."""
 
     source: str
     name: str
-    pieces: list[tuple[int, ...] | None]
+    pieces: list[Piece]
 
 
 def _cut(files: list[InputFile], table: Table) -> list[_Cut]:
-    groups_of: dict[str, list[RowGroup]] = {}
-    for group in table.row_groups:
-        groups_of.setdefault(group.file, []).append(group)
+    pieces_of: dict[str, list[Piece]] = {}
+    for piece in cut_into_pieces(table.row_groups):
+        pieces_of.setdefault(piece.file, []).append(piece)
     return [
-        _Cut(file.path, name, _pieces(groups_of[file.path]))
+        _Cut(file.path, name, pieces_of[file.path])
         for file, name in zip(files, _target_names(files), strict=True)
     ]
 
@@ -153,7 +181,7 @@ def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
         "batch_rows": request.batch_rows,
         "device": request.device,
     }
-    pieces = [(cut.source, groups) for cut in cuts for groups in cut.pieces]
+    pieces = [(cut.source, piece.row_groups) for cut in cuts for piece in cut.pieces]
     return name_of_scores(model_files(_absolute(request.model_dir)), settings, pieces)
 
 
@@ -194,8 +222,8 @@ class _Work:
                 ]
                 work.joins[target] = tuple(targets)
             work.tasks.extend(
-                _Task(cut.source, to, groups)
-                for to, groups in zip(targets, cut.pieces, strict=True)
+                _Task(cut.source, to, piece.row_groups)
+                for to, piece in zip(targets, cut.pieces, strict=True)
             )
         return work
 
@@ -207,68 +235,6 @@ class _Work:
                 with suppress(OSError, ArrowInvalid):
                     found[task.target] = int(pq.read_metadata(task.target).num_rows)
         return found
-
-
-def _pieces(groups: Sequence[RowGroup]) -> list[tuple[int, ...] | None]:
-    """The row groups of each task for a file; `None` is all of them.
-
-    >>> _pieces([RowGroup("a", n, 600_000) for n in range(3)])
-    [(0, 1), (2,)]
-    >>> _pieces([RowGroup("a", 0, 10), RowGroup("a", 1, 10)])
-    [None]
-    """
-    pieces: list[list[int]] = []
-    rows = _PIECE_ROWS
-    for group in groups:
-        if rows >= _PIECE_ROWS:
-            pieces.append([])
-            rows = 0
-        pieces[-1].append(group.index)
-        rows += group.num_rows
-    return [tuple(piece) for piece in pieces] if len(pieces) > 1 else [None]
-
-
-def _results(
-    client: Any, function: Callable[..., int], tasks: Iterable[tuple[Any, ...]]
-) -> Generator[int, None, None]:
-    """The results as they come; the scheduler holds a few tasks for each thread of a worker.
-
-    So it holds no more for ten thousand files than for ten, and what a failure leaves to be
-    cancelled is little.
-    """
-    from distributed import as_completed
-
-    waiting = iter(tasks)
-    window = max(_FEWEST_IN_FLIGHT, _TASKS_PER_THREAD * sum(client.nthreads().values()))
-    in_flight = {client.submit(function, *t, pure=False) for t in islice(waiting, window)}
-    completed = as_completed(in_flight)
-    try:
-        for future in completed:
-            yield _result(future)
-            in_flight.discard(future)
-            for task in islice(waiting, 1):
-                added = client.submit(function, *task, pure=False)
-                in_flight.add(added)
-                completed.add(added)
-    finally:
-        client.cancel(list(in_flight))
-
-
-def _result(future: Any) -> int:
-    try:
-        found: int = future.result()
-    except KilledWorker as error:
-        raise ClusterError(
-            "workers died again and again while they scored",
-            where={"last worker": getattr(error.last_worker, "address", "unknown")},
-            hint="Most often for want of memory: give them more, or a smaller --batch-size.",
-        ) from None
-    except FutureCancelledError:
-        raise ClusterError(
-            "the cluster gave up tasks that score",
-            hint="The scheduler may have been restarted; start again.",
-        ) from None
-    return found
 
 
 def check_request(request: PredictRequest) -> list[InputFile]:
@@ -289,6 +255,10 @@ def _checked(request: PredictRequest) -> tuple[list[InputFile], Table]:
             hint="Leave --resume out, or score into a folder and copy it.",
         )
     check_output(request.out, request.overwrite)
+    return _inputs(request)
+
+
+def _inputs(request: PredictRequest) -> tuple[list[InputFile], Table]:
     saved = open_model(request.model_dir)
     files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
     check_apart(request.out, [request.model_dir, *(file.path for file in files)])

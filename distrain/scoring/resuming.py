@@ -3,7 +3,7 @@
 They lie in a folder beside the output, `.OUT.scored`, in a folder named after what they are made
 of: a file for each piece of the input. Another command goes on from there if it would make the same
 scores. Of a command that was killed tasks may still run; what they write is in their own folder, or
-nowhere once that is removed.
+nowhere once that is removed. Finished scores have a file beside them that says the same name.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distrain.storage import file_identity, translated_errors
+from distrain.storage import file_identity, translated_errors, whole_file
 from distrain.version import __version__
+
+_FINISHED = ".distrain-scores.json"
 
 
 def scored_folder(out: Path) -> Path:
@@ -59,3 +61,23 @@ def open_scored(folder: Path, name: str) -> Path:
         for left in own.glob(".*.partial-*"):  # of tasks that were killed
             left.unlink(missing_ok=True)
     return own
+
+
+def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:
+    """Say in a folder of scores, whose files these are, under what name they were made."""
+    document = {"made_of": name, "size_bytes": _sizes(folder, files)}
+    with whole_file(folder / _FINISHED, sync=False) as partial:
+        partial.write_text(json.dumps(document) + "\n")
+
+
+def is_finished(folder: Path, name: str, files: Sequence[str]) -> bool:
+    """Whether a folder holds these files, as they were finished under this name."""
+    try:
+        document = json.loads((folder / _FINISHED).read_text())
+        return bool(document == {"made_of": name, "size_bytes": _sizes(folder, files)})
+    except (OSError, ValueError):
+        return False
+
+
+def _sizes(folder: Path, files: Sequence[str]) -> dict[str, int]:
+    return {file: (folder / file).stat().st_size for file in files}

@@ -8,13 +8,23 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from object_stores import serving
 from small_jobs import CARDINALITIES, draw_rows
 
+from distrain.cli.saved.predict import command
 from distrain.errors import DataError, InputError, OutputError
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
-from distrain.scoring import PredictRequest, predict, prediction
+from distrain.scoring import (
+    PredictRequest,
+    PredictResult,
+    finished_scores,
+    pieces,
+    predict,
+    prediction,
+    tasks,
+)
 from distrain.scoring.files import join_pieces, score_file
 from distrain.scoring.prediction import check_request
 from distrain.spec import MlpSpec
@@ -96,8 +106,8 @@ def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatc
         add = list.append
 
     monkeypatch.setattr("distributed.as_completed", Completed)
-    results = prediction._results(client, Done, ((n,) for n in range(100)))
-    assert sorted(results) == list(range(100))
+    found = tasks.results(client, Done, ((n,) for n in range(100, 200)))
+    assert sorted(found) == list(enumerate(range(100, 200)))
     assert client.submitted == 100
     assert client.most_ahead == 6
     assert client.cancelled == 0
@@ -113,17 +123,17 @@ def test_a_file_in_pieces_of_row_groups_has_the_scores_of_the_whole(
     pq.write_table(rows.slice(0, 12), tmp_path / "short.parquet")
 
     def run(client, function, tasks):
-        for task in tasks:
+        for place, task in enumerate(tasks):
             ran.append(function)
-            yield function(*task)
+            yield place, function(*task)
 
-    monkeypatch.setattr(prediction, "_results", run)
+    monkeypatch.setattr(prediction, "results", run)
     inputs = (str(tmp_path / "*.parquet"),)
     found = {}
     progress: list[tuple[int, int, int]] = []
     for name, piece_rows in (("whole", 1000), ("pieces", 30)):
         ran: list[object] = []
-        monkeypatch.setattr(prediction, "_PIECE_ROWS", piece_rows)
+        monkeypatch.setattr(pieces, "PIECE_ROWS", piece_rows)
         request = PredictRequest(tmp_path / "model", inputs, tmp_path / name, ("I1",), 7)
         progress.clear()
         result = predict(request, None, lambda *at: progress.append(at))
@@ -183,7 +193,7 @@ def rows_and_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = draw_rows(95, seed=1)
     pq.write_table(rows, tmp_path / "long.parquet", row_group_size=10)
     pq.write_table(rows.slice(0, 12), tmp_path / "short.parquet")
-    monkeypatch.setattr(prediction, "_PIECE_ROWS", 30)
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 30)
     return tmp_path
 
 
@@ -192,14 +202,14 @@ def _ran(monkeypatch: pytest.MonkeyPatch, most: int = 100) -> list[str]:
     scored: list[str] = []
 
     def run(client, function, tasks):
-        for task in tasks:
+        for place, task in enumerate(tasks):
             if function is score_file:
                 if len(scored) == most:
                     raise _Killed
                 scored.append(Path(task[2]).name)
-            yield function(*task)
+            yield place, function(*task)
 
-    monkeypatch.setattr(prediction, "_results", run)
+    monkeypatch.setattr(prediction, "results", run)
     return scored
 
 
@@ -229,12 +239,41 @@ def test_scores_of_work_that_was_killed_are_used_if_they_are_the_same(
     assert scored == ["00001-long.parquet", "00003-long.parquet", "00000-short.parquet"]
     assert (result.rows, result.resumed_rows, progress[0]) == (107, 60, (2, 5, 60))
     names = ["long.parquet", "short.parquet"]
-    assert sorted(path.name for path in (rows_and_model / "out").iterdir()) == names
+    found = sorted(path.name for path in (rows_and_model / "out").iterdir())
+    assert found == [".distrain-scores.json", *names]
     for name in names:
         assert pq.read_table(rows_and_model / "out" / name).equals(
             pq.read_table(rows_and_model / "expected" / name)
         )
     assert not kept.exists()
+
+
+def test_finished_scores_of_the_same_request_are_left_as_they_are(
+    rows_and_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = rows_and_model / "out"
+    inputs = (str(rows_and_model / "*.parquet"),)
+    settings = {"keep": ("I1",), "batch_rows": 7, "device": "cpu", "resume": True}
+    request = PredictRequest(rows_and_model / "model", inputs, out, **settings)
+    _ran(monkeypatch)
+    assert predict(request, None) == PredictResult(107, 2, 0)
+    scored = _ran(monkeypatch)
+    assert predict(request, None) == finished_scores(request) == PredictResult(107, 2, 107)
+    assert not scored
+    words = [str(rows_and_model / "model"), *inputs, "--out", str(out), "--batch-size", "7"]
+    done = CliRunner().invoke(command, [*words, "--keep", "I1", "--resume", "--json"])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert (answer["rows"], answer["files"], answer["resumed_rows"]) == (107, 2, 107)
+    told = CliRunner().invoke(command, [*words, "--keep", "I1", "--resume"])
+    assert "nothing is left to do" in told.stdout
+
+    with pytest.raises(OutputError, match="not known to be of this model"):
+        predict(replace(request, keep=()), None)
+    (out / "short.parquet").write_bytes(b"PAR1")
+    with pytest.raises(OutputError, match="not known to be of this model"):
+        predict(request, None)
+    assert predict(replace(request, overwrite=True), None).rows == 107
 
 
 @pytest.mark.parametrize("change", ["keep", "batch", "model", "description", "rows"])
@@ -276,17 +315,17 @@ def test_a_task_that_outlives_its_command_writes_no_scores_of_another(
         str(rows_and_model / "out"),
         resume=True,
     )
-    tasks: list[tuple[Any, ...]] = []
+    sent: list[tuple[Any, ...]] = []
 
     def killed(client, function, arguments):
-        tasks.extend(arguments)
-        yield function(*arguments[0])
+        sent.extend(arguments)
+        yield 0, function(*arguments[0])
         raise _Killed
 
-    monkeypatch.setattr(prediction, "_results", killed)
+    monkeypatch.setattr(prediction, "results", killed)
     with pytest.raises(_Killed):
         predict(request, None)
-    late = tasks[1]
+    late = sent[1]
     with pytest.raises(_Killed):  # of another command with other settings, the first piece alone
         predict(replace(request, keep=("I1",)), None)
     with pytest.raises(OutputError, match="No such file"):

@@ -1,11 +1,15 @@
 """`distrain predict`: a saved model's scores, parquet to parquet."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from distrain.cli.options import PLACE, json_option, workers_options
 from distrain.cli.saved.models import check_data, checkpoint_option, find_model, scoring_options
+
+if TYPE_CHECKING:
+    from distrain.scoring import PredictResult
 
 _BATCH_ROWS = 65536
 """Also the rows of a row group of the scores."""
@@ -26,7 +30,8 @@ _BATCH_ROWS = 65536
     "--resume",
     is_flag=True,
     help="Keep what is scored, in .OUT.scored beside OUT, if the command ends early, and use what "
-    "such a command left, if model, data and options are the same.",
+    "such a command left, if model, data and options are the same. If that has finished OUT, there "
+    "is nothing to do.",
 )
 @checkpoint_option
 @json_option("Print what was written as JSON.")
@@ -60,17 +65,22 @@ def command(
 
     folder = find_model(model, checkpoint)
     check_data(data)
-    check_output(out, overwrite)
+    if not resume:
+        check_output(out, overwrite)
 
     from distrain.cli.interrupts import if_interrupted
-    from distrain.cli.output import print_answer, print_result, progress_console
+    from distrain.cli.output import progress_console
     from distrain.cli.progress_bars import WorkProgress
     from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
-    from distrain.scoring import PredictRequest, check_request, predict
+    from distrain.scoring import PredictRequest, check_request, finished_scores, predict
 
     # On a scheduler's workers each task takes the GPU that its worker sees.
     device = device_of_workers(workers) if scheduler is None else "auto"
     request = PredictRequest(folder, data, out, keep, batch_size, overwrite, device, resume)
+    finished = finished_scores(request)
+    if finished is not None:
+        _print(out, finished, as_json, f"nothing is left to do, {out} holds these scores already")
+        return
     check_request(request)  # starting workers takes seconds; a mistyped path should not
     kept = "; what is scored stays for --resume" if resume else ""
     if_interrupted(f"nothing was written to {out}{kept}")
@@ -81,7 +91,14 @@ def command(
             client,
             lambda done, total, rows: progress.show("scoring", done, total, rows, "tasks"),
         )
-    if as_json:
-        print_answer(folder=str(out), rows=result.rows, files=result.files)
     before = f", {result.resumed_rows:,} of them scored before" if result.resumed_rows else ""
-    print_result(f"{result.rows:,} rows in {result.files} files{before}: {out}")
+    _print(out, result, as_json, f"{result.rows:,} rows in {result.files} files{before}: {out}")
+
+
+def _print(out: Path | str, result: "PredictResult", as_json: bool, told: str) -> None:
+    from distrain.cli.output import print_answer, print_result
+
+    if as_json:
+        rows = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
+        print_answer(folder=str(out), **rows)
+    print_result(told)
