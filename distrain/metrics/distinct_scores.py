@@ -86,6 +86,21 @@ class DistinctScores:
         while len(self.keys) > self._max_entries:
             self.coarsen(self.shift + 1)
 
+    def add_all(self, other: DistinctScores) -> None:
+        """Count the rows of another state, which may be coarsened meanwhile.
+
+        >>> ours, other = DistinctScores(), DistinctScores()
+        >>> ours.update(np.array([-2.0, 50.0]), np.array([0, 1]))
+        >>> other.update(np.array([51.0, 52.0]), np.array([0, 1]))
+        >>> ours.add_all(other)
+        >>> ours.auc()
+        Bounded(value=0.75, bound=0.0)
+        """
+        shift = max(self.shift, other.shift)
+        for state in (self, other):
+            state.coarsen(shift)
+        self.add(other.keys, other.negatives, other.positives)
+
     def coarsen(self, shift: int) -> None:
         """Drop low bits of the keys until `shift` are dropped, and merge keys that become equal.
 

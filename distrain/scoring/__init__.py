@@ -1,6 +1,7 @@
 """Scores and metrics of a saved model on parquet files."""
 
 from distrain.scoring.evaluation import Groups, check_group, evaluate_groups, evaluate_saved
+from distrain.scoring.logits import Scorer, ScorerInProcess, ScorerOnCluster
 from distrain.scoring.prediction import (
     PredictRequest,
     PredictResult,
@@ -8,15 +9,20 @@ from distrain.scoring.prediction import (
     finished_scores,
     predict,
 )
+from distrain.scoring.resuming import kept_logits
 
 __all__ = [
     "Groups",
     "PredictRequest",
     "PredictResult",
+    "Scorer",
+    "ScorerInProcess",
+    "ScorerOnCluster",
     "check_group",
     "check_request",
     "evaluate_groups",
     "evaluate_saved",
     "finished_scores",
+    "kept_logits",
     "predict",
 ]

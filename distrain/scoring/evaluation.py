@@ -1,22 +1,32 @@
-"""The metrics of a saved model on labelled files; no cluster is needed."""
+"""The metrics of a saved model on labelled files."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
-from distrain.loader import Dataset, Loader
-from distrain.metrics import BinaryReport, GroupedReport, grouped_auc
-from distrain.models import SavedModel
+from distrain.errors import NonFiniteOutput
+from distrain.loader import Dataset
+from distrain.metrics import (
+    BinaryMetrics,
+    BinaryReport,
+    DistinctScores,
+    GroupedReport,
+    grouped_auc,
+)
+from distrain.scoring.logits import RowsOfPiece, Scored, Scorer
 from distrain.scoring.side_columns import check_side_columns, common_type, side_columns
-from distrain.train.loop import count_scores, evaluate, scored_batches
+from distrain.train.step import DeviceBinaryMetrics
 
 MAX_AUC_BOUND = 1e-3
 SHOWN_GROUPS = 20
+_VALUES_AT_ONCE = 65536
+
+Array = np.ndarray[Any, Any]
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the phase (`scoring`, `ordering`, `grouping`), rows done and rows in all."""
@@ -60,32 +70,26 @@ class Groups:
 
 
 def evaluate_saved(
-    saved: SavedModel,
-    dataset: Dataset,
-    batch_rows: int,
-    max_auc_bound: float = MAX_AUC_BOUND,
-    on_progress: OnProgress | None = None,
+    scorer: Scorer, max_auc_bound: float = MAX_AUC_BOUND, on_progress: OnProgress | None = None
 ) -> BinaryReport:
-    """Every metric of a saved model on the CPU, on labelled rows, `batch_rows` at once.
+    """Every metric of a saved model on labelled rows.
 
     Where the bins' bound on the AUC or the average precision is wider than `max_auc_bound`, the
-    rows are scored once more and ordered by their scores. `on_progress` is called before each batch
-    and at the end.
+    rows are scored once more, or their kept scores read, and ordered by them.
 
     Raises:
         ModelError: A logit is not finite.
         DataError: The rows cannot be used.
+        ClusterError: Workers died.
     """
-    loader, device = _in_order(dataset, batch_rows), torch.device("cpu")
-    count = _batch_counter(dataset, "scoring", batch_rows, on_progress)
-    report = evaluate(saved.model, loader, device, count).compute()
-    count()
+    report = _binned(scorer, _rows_counter(scorer.dataset, "scoring", on_progress))
     bounds = (report.auc_bound or 0.0, report.average_precision_bound or 0.0)
     if max(bounds) <= max_auc_bound:
         return report
-    count = _batch_counter(dataset, "ordering", batch_rows, on_progress)
-    ranked = count_scores(saved.model, loader, device, count)
-    count()
+    ranked = DistinctScores()
+    on_rows = _rows_counter(scorer.dataset, "ordering", on_progress)
+    for _, of_piece in scorer.states(_order, on_rows):
+        ranked.add_all(of_piece)
     auc, precision = ranked.auc(), ranked.average_precision()
     assert auc is not None  # the bins had both classes
     assert precision is not None
@@ -96,6 +100,40 @@ def evaluate_saved(
         average_precision=precision.value,
         average_precision_bound=precision.bound,
     )
+
+
+def _binned(scorer: Scorer, on_rows: Callable[[int], None]) -> BinaryReport:
+    total, sums = BinaryMetrics(), {}
+    for place, of_piece in scorer.states(_bin, on_rows):
+        total = total.merge(of_piece)
+        sums[place] = (of_piece.log_loss_sum, of_piece.prediction_sum)
+    # In the rows' order: so the sums do not depend on which piece was done first.
+    in_order = [sums[place] for place in sorted(sums)]
+    total.log_loss_sum = sum(log_loss for log_loss, _ in in_order)
+    total.prediction_sum = sum(prediction for _, prediction in in_order)
+    return total.compute()
+
+
+def _bin(_: RowsOfPiece, scored: Scored) -> BinaryMetrics:
+    metrics = None
+    for logits, labels in scored:
+        metrics = metrics or DeviceBinaryMetrics(logits.device)
+        metrics.update(logits, labels)
+    assert metrics is not None  # a piece has rows
+    try:
+        return metrics.read_and_reset()
+    except ValueError as error:  # the loader has checked the labels
+        raise NonFiniteOutput(
+            f"the model cannot score these rows: {error}",
+            hint="Its weights may hold NaN: lower the learning rate it was trained with.",
+        ) from None
+
+
+def _order(_: RowsOfPiece, scored: Scored) -> DistinctScores:
+    counted = DistinctScores()
+    for logits, labels in scored:
+        counted.update(logits.cpu().numpy(), labels.cpu().numpy())
+    return counted
 
 
 def check_group(dataset: Dataset, column: str) -> pa.DataType:
@@ -111,33 +149,17 @@ def check_group(dataset: Dataset, column: str) -> pa.DataType:
     return common_type(files, column)
 
 
-def evaluate_groups(
-    saved: SavedModel,
-    dataset: Dataset,
-    column: str,
-    batch_rows: int,
-    on_progress: OnProgress | None = None,
-) -> Groups:
+def evaluate_groups(scorer: Scorer, column: str, on_progress: OnProgress | None = None) -> Groups:
     """The AUC of a saved model within the groups that a column of the files makes.
 
     It holds a score, a label and a group number of every row: 13 bytes a row, three times as much
-    while they are sorted. `column` is any column that `check_group` takes; null is a value. The
-    other arguments are those of `evaluate_saved`.
+    while they are sorted. `column` is any column that `check_group` takes; null is a value. Errors
+    as of `evaluate_saved`.
     """
-    files, schema = _files(dataset), pa.schema([(column, check_group(dataset, column))])
-    loader = _in_order(dataset, batch_rows)
-    values: list[pa.Array] = []
-    scores: list[np.ndarray[Any, Any]] = []
-    labels: list[np.ndarray[Any, Any]] = []
-    count = _batch_counter(dataset, "grouping", batch_rows, on_progress)
-    batches = scored_batches(saved.model, loader, torch.device("cpu"), count)
-    for piece, (logits, targets) in zip(
-        side_columns(files, [column], batch_rows, schema), batches, strict=True
-    ):
-        values.append(piece.column(0).dictionary_encode())
-        scores.append(logits.float().numpy())
-        labels.append(targets.numpy() != 0)
-    count()
+    schema = pa.schema([(column, check_group(scorer.dataset, column))])
+    on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
+    found = dict(scorer.states(partial(_with_values, schema), on_rows))
+    values, scores, labels = zip(*(found.pop(place) for place in sorted(found)), strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     held, groups = np.unique(groups, return_inverse=True)
@@ -146,27 +168,38 @@ def evaluate_groups(
     return Groups(column, report, [known[index] for index in held])
 
 
+def _with_values(
+    schema: pa.Schema, rows: RowsOfPiece, scored: Scored
+) -> tuple[pa.DictionaryArray, Array, Array]:
+    """Each row's value of the column, logit, and whether it is positive."""
+    piece = rows.piece
+    read = side_columns(
+        [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
+    )
+    values = [batch.column(0).dictionary_encode() for batch in read]
+    pairs = [(logits.cpu().numpy(), labels.cpu().numpy() != 0) for logits, labels in scored]
+    logits, labels = zip(*pairs, strict=True)
+    encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
+    return encoded, np.concatenate(logits), np.concatenate(labels)
+
+
 def _files(dataset: Dataset) -> list[str]:
     return list(dict.fromkeys(group.file for group in dataset.table.row_groups))
 
 
-def _in_order(dataset: Dataset, batch_rows: int) -> Loader:
-    """Batches of all rows in the files' order."""
-    return Loader(dataset, batch_size=batch_rows, lanes=1, shuffle="none")
+def _rows_counter(
+    dataset: Dataset, phase: str, on_progress: OnProgress | None
+) -> Callable[[int], None]:
+    """Reports the rows done; to be called with how many more these are."""
+    rows, done = len(dataset), 0
 
-
-def _batch_counter(
-    dataset: Dataset, phase: str, batch_rows: int, on_progress: OnProgress | None
-) -> Callable[[], None]:
-    """Reports the rows done; to be called before each batch, and after the last one."""
-    rows, done = len(dataset), -batch_rows
-
-    def count() -> None:
+    def count(more: int) -> None:
         nonlocal done
-        done += batch_rows
+        done += more
         if on_progress:
-            on_progress(phase, min(done, rows), rows)
+            on_progress(phase, done, rows)
 
+    count(0)
     return count
 
 

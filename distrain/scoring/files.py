@@ -42,7 +42,7 @@ def score_file(
 
     Of some of its row groups, if they are named. Returns the number of rows.
     """
-    saved, on = _model(model_dir, _version(model_dir), device)
+    saved, on = model_for_worker(model_dir, device)
     dataset = Dataset(source, saved.schema, need_label=False)
     if row_groups is not None:
         groups = [group for group in dataset.table.row_groups if group.index in row_groups]
@@ -82,11 +82,15 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
         return None  # `open_model` raises
 
 
+def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
+    """The model on the worker's GPU, where it has one and `device` is not `cpu`; kept for later."""
+    return _model(model_dir, _version(model_dir), device)
+
+
 @lru_cache(maxsize=1)
 def _model(
     model_dir: str, version: tuple[str | None, ...] | None, device: str
 ) -> tuple[SavedModel, torch.device]:
-    """The model on the worker's GPU, where it has one; kept for the worker's next file."""
     on = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     saved = open_model(model_dir)
     saved.model.to(on).eval()

@@ -16,14 +16,22 @@ class Piece:
     """Row groups of one file.
 
     Attributes:
-        number: Its place among the pieces of its file.
-        row_groups: Their numbers in the file; `None` is all.
+        is_file: Whether they are all that the file has.
     """
 
     file: str
-    number: int
-    row_groups: tuple[int, ...] | None
-    num_rows: int
+    groups: tuple[RowGroup, ...]
+    is_file: bool
+
+    @property
+    def row_groups(self) -> tuple[int, ...] | None:
+        """Their numbers in the file; `None` is all."""
+        return None if self.is_file else tuple(group.index for group in self.groups)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows they have."""
+        return sum(group.num_rows for group in self.groups)
 
 
 def cut_into_pieces(groups: Sequence[RowGroup]) -> list[Piece]:
@@ -32,8 +40,8 @@ def cut_into_pieces(groups: Sequence[RowGroup]) -> list[Piece]:
     >>> groups = [RowGroup("a", number, 600_000) for number in range(3)]
     >>> [piece.row_groups for piece in cut_into_pieces(groups)]
     [(0, 1), (2,)]
-    >>> cut_into_pieces([RowGroup("a", 0, 10), RowGroup("a", 1, 10)])
-    [Piece(file='a', number=0, row_groups=None, num_rows=20)]
+    >>> [piece.row_groups for piece in cut_into_pieces(groups[:2])]
+    [None]
     """
     of_file: dict[str, list[RowGroup]] = {}
     for group in groups:
@@ -50,12 +58,4 @@ def _pieces(file: str, groups: Sequence[RowGroup]) -> list[Piece]:
             rows = 0
         cut[-1].append(group)
         rows += group.num_rows
-    return [
-        Piece(
-            file,
-            number,
-            tuple(group.index for group in piece) if len(cut) > 1 else None,
-            sum(group.num_rows for group in piece),
-        )
-        for number, piece in enumerate(cut)
-    ]
+    return [Piece(file, tuple(piece), len(cut) == 1) for piece in cut]

@@ -12,10 +12,12 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from distrain.scoring.files import model_files
 from distrain.storage import file_identity, translated_errors, whole_file
 from distrain.version import __version__
 
@@ -61,6 +63,21 @@ def open_scored(folder: Path, name: str) -> Path:
         for left in own.glob(".*.partial-*"):  # of tasks that were killed
             left.unlink(missing_ok=True)
     return own
+
+
+@contextmanager
+def kept_logits(
+    folder: Path, model_dir: Path | str, files: Sequence[str], settings: dict[str, Any]
+) -> Iterator[Path]:
+    """A folder in `folder` for logits that stay if the work ends early.
+
+    It holds those that such work left, if model, files and settings are the same. After the work it
+    is removed.
+    """
+    place = scored_folder(folder / "logits")
+    name = name_of_scores(model_files(str(model_dir)), settings, [(file, None) for file in files])
+    yield open_scored(place, name)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """`distrain evaluate` on scores that bins cannot order, and within groups."""
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,17 @@ from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, build_model, load_model, save_model
 from distrain.schema import criteo_schema
-from distrain.scoring import evaluate_groups, evaluate_saved
+from distrain.scoring import (
+    ScorerInProcess,
+    ScorerOnCluster,
+    evaluate_groups,
+    evaluate_saved,
+    kept_logits,
+    logits,
+    pieces,
+)
 from distrain.spec import MlpSpec
+from distrain.train.loop import scored_batches
 
 USERS = ["ann", "bob", None, "cy", "dee"]
 
@@ -53,14 +63,14 @@ def scores_of(saved: SavedModel, root: Path) -> tuple[np.ndarray, np.ndarray, li
 
 def test_metrics_are_exact_where_the_bins_cannot_tell(folder: Path) -> None:
     saved = load_model(folder / "model")
-    logits, labels, _ = scores_of(saved, folder)
-    assert np.abs(logits).min() > 16  # one bin holds them all
+    scores, labels, _ = scores_of(saved, folder)
+    assert np.abs(scores).min() > 16  # one bin holds them all
     dataset = Dataset(folder / "data", saved.schema)
-    binned = evaluate_saved(saved, dataset, 64, max_auc_bound=1.0)
+    binned = evaluate_saved(ScorerInProcess(saved, dataset, 64), max_auc_bound=1.0)
     assert (binned.auc, binned.auc_bound) == (0.5, 0.5)
-    exact = evaluate_saved(saved, dataset, 64)
-    assert exact.auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-12)
-    precision = average_precision_score(labels, logits)
+    exact = evaluate_saved(ScorerInProcess(saved, dataset, 64))
+    assert exact.auc == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    precision = average_precision_score(labels, scores)
     assert exact.average_precision == pytest.approx(precision, abs=1e-12)
     assert exact.auc_bound == exact.average_precision_bound == 0.0
     assert exact.log_loss == binned.log_loss
@@ -68,11 +78,11 @@ def test_metrics_are_exact_where_the_bins_cannot_tell(folder: Path) -> None:
 
 def test_the_command_tells_the_auc_of_each_user(folder: Path) -> None:
     saved = load_model(folder / "model")
-    logits, labels, users = scores_of(saved, folder)
+    scores, labels, users = scores_of(saved, folder)
     naive = {}
     for user in USERS:
         own = [row for row, other in enumerate(users) if other == user]
-        naive[user] = (len(own), roc_auc_score(labels[own], logits[own]))
+        naive[user] = (len(own), roc_auc_score(labels[own], scores[own]))
     words = [str(folder / "model"), str(folder / "data"), "--group", "user"]
     done = CliRunner().invoke(command, [*words, "--batch-size", "64", "--json"])
     assert done.exit_code == 0, done.output
@@ -90,14 +100,68 @@ def test_the_command_tells_the_auc_of_each_user(folder: Path) -> None:
     assert "\n  None " in told.stdout
 
 
+class _Killed(Exception):
+    pass
+
+
+def test_pieces_in_any_order_and_kept_ones_give_the_same_bits(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = load_model(folder / "model")
+    dataset = Dataset(folder / "data", saved.schema)
+    whole = evaluate_saved(ScorerInProcess(saved, dataset, 64))
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 250)  # three row groups each, the last one of 33 rows
+    scorer = ScorerInProcess(saved, dataset, 64)
+    found = evaluate_saved(scorer)
+    groups = evaluate_groups(scorer, "user")
+    assert found.auc == whole.auc
+    assert found.log_loss == pytest.approx(whole.log_loss, rel=1e-6)
+
+    def backwards(_, function, tasks):
+        for place, task in reversed(list(enumerate(tasks))):
+            yield place, pickle.loads(pickle.dumps(function))(*pickle.loads(pickle.dumps(task)))
+
+    monkeypatch.setattr(logits, "results", backwards)
+    on_cluster = ScorerOnCluster(None, str(folder / "model"), dataset, 64)
+    assert evaluate_saved(on_cluster) == found
+    assert evaluate_groups(on_cluster, "user").to_json() == groups.to_json()
+
+    scored: list[int] = []
+
+    def counted(model, loader, device):
+        scored.append(len(loader.dataset))
+        if len(scored) == 3:
+            raise _Killed
+        yield from scored_batches(model, loader, device)
+
+    monkeypatch.setattr(logits, "scored_batches", counted)
+    files = dataset.table.compact.files
+    settings = {"batch_rows": 64}
+    with (
+        pytest.raises(_Killed),
+        kept_logits(tmp_path, folder / "model", files, settings) as place,
+    ):
+        evaluate_saved(ScorerInProcess(saved, dataset, 64, place))
+    (place / "000001.arrow").write_bytes(b"ARROW1")  # damaged
+    with kept_logits(tmp_path, folder / "model", files, settings) as place:
+        again = ScorerInProcess(saved, dataset, 64, place)
+        assert evaluate_saved(again) == found
+        assert scored == [300, 300, 100, 300, 100, 300, 33]  # the first piece but once
+        assert evaluate_groups(again, "user").to_json() == groups.to_json()
+        assert len(scored) == 7
+    assert not list(tmp_path.iterdir())
+
+
 def test_columns_that_make_no_groups_are_refused(folder: Path, tmp_path: Path) -> None:
     saved = load_model(folder / "model")
     with pytest.raises(DataError, match="no column nobody to group by"):
-        evaluate_groups(saved, Dataset(folder / "data", saved.schema), "nobody", 64)
+        evaluate_groups(ScorerInProcess(saved, Dataset(folder / "data", saved.schema)), "nobody")
     lists = draw_rows(10, seed=1).append_column("tags", pa.array([[1]] * 10))
     pq.write_table(lists, tmp_path / "lists.parquet")
     with pytest.raises(DataError, match="holds list<"):
-        evaluate_groups(saved, Dataset(tmp_path / "lists.parquet", saved.schema), "tags", 64)
+        evaluate_groups(
+            ScorerInProcess(saved, Dataset(tmp_path / "lists.parquet", saved.schema)), "tags"
+        )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +183,9 @@ def test_groups_go_over_files_of_other_types(
         rows = draw_rows(len(users), seed=number).append_column("user", users)
         pq.write_table(rows, tmp_path / f"{number}.parquet")
     for batch_rows in (2, 3, 10):
-        found = evaluate_groups(saved, Dataset(tmp_path, saved.schema), "user", batch_rows)
+        found = evaluate_groups(
+            ScorerInProcess(saved, Dataset(tmp_path, saved.schema), batch_rows), "user"
+        )
         document = json.loads(json.dumps(found.to_json(), allow_nan=False))
         counts = {row["value"]: row["rows"] for row in document["largest_groups"]}
         assert counts == {value: named.count(value) for value in named}
@@ -131,7 +197,7 @@ def test_groups_that_cannot_be_made_are_told_before_anything_is_scored(
     def refuse(*_: object) -> None:
         raise AssertionError("nothing may be scored")
 
-    monkeypatch.setattr("distrain.scoring.evaluation.evaluate", refuse)
+    monkeypatch.setattr("distrain.scoring.logits.scored_batches", refuse)
     for number, user in enumerate((1, "ann")):
         rows = draw_rows(4, seed=number).append_column("user", pa.array([user] * 4))
         pq.write_table(rows, tmp_path / f"{number}.parquet")
@@ -152,5 +218,5 @@ def test_integers_that_numbers_of_another_file_cannot_tell_apart_are_refused(
         rows = draw_rows(2, seed=number).append_column("user", users)
         pq.write_table(rows, tmp_path / f"{number}.parquet")
     with pytest.raises(DataError, match="values of user do not fit") as caught:
-        evaluate_groups(saved, Dataset(tmp_path, saved.schema), "user", 64)
+        evaluate_groups(ScorerInProcess(saved, Dataset(tmp_path, saved.schema)), "user")
     assert caught.value.where == {"file": str(tmp_path / "1.parquet")}

@@ -24,11 +24,10 @@ checkpoint_option = click.option(
 )
 
 
-def scoring_options(batch_rows: int) -> Callable[[Function], Function]:
+def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Function], Function]:
     """RUN_OR_MODEL, DATA and `--batch-size`: what is scored, and how many rows at once."""
-    batch_size = click.option(
-        "--batch-size", type=POSITIVE, default=batch_rows, help="Rows scored at once."
-    )
+    help_text = f"Rows scored at once{more_help}."
+    batch_size = click.option("--batch-size", type=POSITIVE, default=batch_rows, help=help_text)
     data = click.argument("data", nargs=-1, required=True)
     return lambda function: model_argument(data(batch_size(function)))
 
