@@ -18,6 +18,7 @@ from distrain.partition.order import (
     chunk_order,
     parts_of,
     row_keys,
+    row_order,
     row_permutation,
     sliced_order,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "parts_of",
     "read_footers",
     "row_keys",
+    "row_order",
     "row_permutation",
     "sliced_order",
     "type_problem",

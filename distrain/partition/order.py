@@ -31,6 +31,13 @@ from distrain.errors import SpecError
 from distrain.partition.dealing import deal_runs
 from distrain.partition.lazy_sequence import LazySequence
 
+try:
+    from distrain.partition._order import order as _fill_order
+except ImportError:  # built without a compiler
+    IS_BUILT = False
+else:
+    IS_BUILT = True
+
 if TYPE_CHECKING:
     from distrain.partition.slices import Slices
     from distrain.partition.table import RowGroup
@@ -238,6 +245,20 @@ def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray
     return _permutation(num_rows, seed, epoch, stream=1 + chunk)
 
 
+def row_order(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int32]:
+    """The same as int32, in a third of the time where the kernel was built; of at most 2^31 rows.
+
+    >>> row_order(5, 1, 2, 0).tolist() == row_permutation(5, 1, 2, 0).tolist()
+    True
+    """
+    if not IS_BUILT:
+        return row_permutation(num_rows, seed, epoch, chunk).astype(np.int32)
+    order = np.empty(num_rows, np.int32)
+    low, high = _source(seed, epoch, 1 + chunk).generate_state(2, np.uint64).tolist()
+    _fill_order(low, high, int(_number_bits(num_rows)), order)
+    return order
+
+
 def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> NDArray[np.uint64]:
     """Distinct keys of rows `first .. first+count-1` of the only chunk of `"full"`.
 
@@ -262,13 +283,17 @@ def _number_bits(size: int) -> np.uint64:
     return np.uint64(max(size - 1, 1).bit_length())
 
 
-def _keys(
-    size: int, seed: int, epoch: int, stream: int, first: int, count: int
-) -> NDArray[np.uint64]:
+def _source(seed: int, epoch: int, stream: int) -> np.random.SeedSequence:
     if seed < 0:
         raise SpecError(f"seed is {seed}, not 0 or more")
     # The spawn key stands apart from the seed, so no two (seed, epoch, stream) share a stream.
-    source = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
+    return np.random.SeedSequence(seed, spawn_key=(epoch, stream))
+
+
+def _keys(
+    size: int, seed: int, epoch: int, stream: int, first: int, count: int
+) -> NDArray[np.uint64]:
+    source = np.random.Philox(_source(seed, epoch, stream))
     skipped = first % _NUMBERS_AT_A_TIME
     source.advance(first // _NUMBERS_AT_A_TIME)
     keys: NDArray[np.uint64] = source.random_raw(skipped + count)[skipped:]

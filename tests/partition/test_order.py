@@ -1,10 +1,13 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import SpecError
-from distrain.partition import RowGroup, chunk_order, parts_of, row_permutation
+from distrain.partition import RowGroup, chunk_order, parts_of, row_order, row_permutation
+from distrain.partition.order import IS_BUILT
 
 group_sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
@@ -41,6 +44,35 @@ def test_a_permutation_holds_each_row_once(size: int, seed: int, epoch: int) -> 
     assert order.dtype == np.int64
     assert np.array_equal(np.sort(order), np.arange(size))
     assert np.array_equal(order, row_permutation(size, seed, epoch, chunk=3))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    size=st.one_of(st.integers(0, 1500), st.sampled_from([4096, 65_535, 65_536, 65_537, 300_000])),
+    seed=st.integers(0, 2**70),
+    epoch=st.integers(0, 9),
+)
+def test_the_kernel_gives_the_same_order(size: int, seed: int, epoch: int) -> None:
+    found = row_order(size, seed, epoch, 3)
+    assert found.dtype == np.int32
+    assert np.array_equal(found, row_permutation(size, seed, epoch, 3))
+
+
+def test_without_the_kernel_numpy_gives_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrain.partition.order.IS_BUILT", False)
+    found = row_order(8, seed=0, epoch=0, chunk=0)
+    assert (found.dtype, found.tolist()) == (np.int32, GOLDEN_ROWS)
+
+
+@pytest.mark.skipif(not IS_BUILT, reason="built without a compiler")
+@pytest.mark.parametrize(
+    ("bits", "out"), [(1, np.empty(3, np.int32)), (32, np.empty(3, np.int32)), (8, bytearray(6))]
+)
+def test_the_kernel_refuses_what_it_cannot_number(bits: int, out: Any) -> None:
+    from distrain.partition._order import order
+
+    with pytest.raises(ValueError, match="rows need more bits"):
+        order(1, 2, bits, out)
 
 
 def test_seed_epoch_and_chunk_each_change_the_order() -> None:

@@ -27,7 +27,7 @@ from distrain.partition import (
     chunk_order,
     lane_pieces,
     num_bands,
-    row_permutation,
+    row_order,
     sliced_order,
 )
 
@@ -252,8 +252,7 @@ class ChunkDealer:
         elif self._seed is None:
             order = np.arange(self._chunk.num_rows, dtype=np.int32)
         else:
-            wide = row_permutation(self._chunk.num_rows, self._seed, self._epoch, self._load.chunk)
-            order = wide.astype(np.int32)
+            order = row_order(self._chunk.num_rows, self._seed, self._epoch, self._load.chunk)
         pieces = [order[piece.start : piece.stop] for piece in self._load.pieces]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
