@@ -16,7 +16,7 @@ from distrain.errors import DataError, SpecError
 from distrain.loader import Dataset, Loader
 from distrain.loader.filling import open_groups
 from distrain.loader.packed import pack
-from distrain.loader.pages import BUILT, PagesOfFile
+from distrain.loader.pages import BUILT, PagesOfFile, page_columns
 from distrain.loader.reading import slice_streams
 from distrain.loader.reading.arrow import ArrowReader
 from distrain.partition import LARGE_ROWS, Slices
@@ -393,7 +393,7 @@ def test_a_stream_of_pages_does_not_hold_the_column_chunk(tmp_path: Path) -> Non
     pq.write_table(pa.table({"a": rows}), path, use_dictionary=False, compression="none",
                    data_page_size=32 << 10)  # fmt: skip
     with pq.ParquetFile(path) as parquet:
-        pages = PagesOfFile(str(path), parquet, ["a"])
+        pages = PagesOfFile(str(path), page_columns(parquet, ["a"]))
         tracemalloc.start()
         column = pages.open(0, 400_000, "a")
         assert column is not None

@@ -5,8 +5,19 @@ from distrain.loader.pages.pages_of_file import (
     BUILT,
     REFUSED,
     OpenColumn,
+    PageColumns,
     PagesOfFile,
     is_enabled,
+    page_columns,
 )
 
-__all__ = ["BUILT", "REFUSED", "OpenColumn", "PagesOfFile", "codec_bytes", "is_enabled"]
+__all__ = [
+    "BUILT",
+    "PageColumns",
+    "PagesOfFile",
+    "OpenColumn",
+    "REFUSED",
+    "codec_bytes",
+    "is_enabled",
+    "page_columns",
+]

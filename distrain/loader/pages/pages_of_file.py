@@ -6,7 +6,6 @@ columns without something to fill them with.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -127,33 +126,51 @@ def is_enabled() -> bool:
     return BUILT and os.environ.get("DISTRAIN_PAGES") != "0"
 
 
+class PageColumns(NamedTuple):
+    """Columns of files that may be decoded here; many files may have the same.
+
+    Attributes:
+        leaves: By their names.
+        num_columns: How many columns the files have, all counted.
+    """
+
+    leaves: Mapping[str, _Leaf]
+    num_columns: int
+
+
+def page_columns(
+    parquet: pq.ParquetFile,
+    names: Iterable[str],
+    fills: Mapping[str, float | int | None] | None = None,
+) -> PageColumns:
+    """Those of some columns of a file, open in Arrow, that may be decoded here.
+
+    `fills` has what nulls become, by column; others leave them to Arrow.
+    """
+    leaves = _leaves(parquet, names, fills or {}) if is_enabled() else ()
+    return PageColumns({leaf.name: leaf for leaf in leaves}, parquet.metadata.num_columns)
+
+
 class PagesOfFile:
     """A local parquet file's column chunks, for one thread.
 
     Args:
         file: Its path; it is opened when a chunk is first read.
-        parquet: The same file, open in Arrow.
-        names: The columns that may be read.
+        columns: Those that may be read.
         span: Where a row group's part of the footer begins and ends in the file; without it the
             whole footer is read again and held.
-        fills: What nulls become, by column; others leave them to Arrow.
     """
 
     def __init__(
         self,
         file: str,
-        parquet: pq.ParquetFile,
-        names: Iterable[str],
+        columns: PageColumns,
         span: Callable[[int], tuple[int, int]] | None = None,
-        fills: Mapping[str, float | int | None] | None = None,
     ):
         self._file = file
         self._span = span
         self._descriptor: Descriptor | None = None
-        # Files of a table have the same columns, and a rank may have hundreds open.
-        leaves = _leaves(parquet, names, fills or {}) if is_enabled() else ()
-        self._leaves = _shared(leaves)
-        self._num_columns = parquet.metadata.num_columns
+        self._columns = columns
         self._refused: set[str] = set()
         self._wide: set[str] = set()  # columns whose integers need 64 bits
         self._footer: list[memoryview] | None = None
@@ -180,7 +197,7 @@ class PagesOfFile:
         name: str,
         act: Callable[[ChunkFacts, _Leaf, int], _T],
     ) -> _T | None:
-        leaf = self._leaves.get(name)
+        leaf = self._columns.leaves.get(name)
         if leaf is None or name in self._refused:
             return None
         try:
@@ -260,7 +277,7 @@ class PagesOfFile:
                     with open(self._file, "rb") as handle:
                         self._footer = read_row_groups(handle)
                 found = chunks_of(self._footer[index]) if index < len(self._footer) else []
-            if len(found) != self._num_columns:
+            if len(found) != self._columns.num_columns:
                 raise ValueError("a row group has another number of columns")
             self._latest = (index, found)
         return self._latest[1]
@@ -323,11 +340,6 @@ def _leaves(
             )
         seen.add(name)
     return tuple(found.values())
-
-
-@functools.lru_cache(maxsize=8)
-def _shared(leaves: tuple[_Leaf, ...]) -> dict[str, _Leaf]:
-    return {leaf.name: leaf for leaf in leaves}
 
 
 def _is_known(facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> bool:

@@ -6,9 +6,9 @@ import contextlib
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
 from distrain.loader.pages import PagesOfFile
+from distrain.loader.reading.file_columns import FileColumns, LatestColumns
 from distrain.loader.reading.reader import DecodedColumns, Reader, another_version, unreadable
 from distrain.loader.reading.slice_streams import Columns, SliceStreams
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
-from distrain.partition import RowGroup, WantedColumn, column_of_leaf, type_problem
+from distrain.partition import RowGroup, WantedColumn
 from distrain.storage import first_line, is_remote, is_transient, open_input, version_in
 
 _OPEN_FILES_PER_THREAD = 32
@@ -54,7 +55,8 @@ class ArrowReader(Reader):
         per_group = lists - (lists - len(columns)) // _COLUMNS_AT_A_TIME
         # One group more for each thread: another epoch's, or one that is left for the next.
         self._streams = SliceStreams(per_group * (open_groups + threads), threads)
-        self._footers: dict[str, pq.FileMetaData | SlicedFooter] = {}
+        self._known: dict[str, _Known] = {}
+        self._latest = LatestColumns()
         self._versions: dict[str, str | None] = {}
         self._own = threading.local()
         self._open_files: weakref.WeakSet[_OpenFiles] = weakref.WeakSet()
@@ -149,13 +151,12 @@ class ArrowReader(Reader):
         """Compare a row group with what was planned; compressed bytes of the wanted columns."""
         with self._errors_translated(group):
             handle = self._handle(group)
-            parquet, index = handle.find(group.index)
-            row_group = parquet.metadata.row_group(index)
+            row_group = handle.row_group(group.index)
         if row_group.num_rows != group.group_rows:
             raise _other_rows(row_group.num_rows, group)
-        if handle.problem:
-            raise DataError(handle.problem, where=group.where, hint=_CHANGED)
-        size: int = sum(row_group.column(n).total_compressed_size for n in handle.column_numbers)
+        if handle.columns.problem:
+            raise DataError(handle.columns.problem, where=group.where, hint=_CHANGED)
+        size: int = sum(row_group.column(n).total_compressed_size for n in handle.columns.numbers)
         return size * group.num_rows // group.group_rows
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
@@ -205,12 +206,13 @@ class ArrowReader(Reader):
 
     def _open(self, group: RowGroup, *, streams: bool = False) -> _Handle:
         file = group.file
-        handle = _Handle(file, self._columns_in(group), self._footers.get(file), streams)
+        wanted = partial(self._latest.of, columns=self._columns_in(group))
+        handle = _Handle(file, wanted, self._known.get(file), streams)
         first = self._versions.setdefault(file, group.version or handle.version)
         if handle.version is not None and first != handle.version:
             handle.close()
             raise another_version(group)
-        self._footers[file] = handle.footer
+        self._known[file] = _Known(handle.footer, handle.columns)
         return handle
 
 
@@ -237,22 +239,28 @@ class _OpenFiles:
         self.close()
 
 
+class _Known(NamedTuple):
+    """What is kept of a file for its next handle."""
+
+    footer: pq.FileMetaData | SlicedFooter
+    columns: FileColumns
+
+
 class _Handle:
-    """An open parquet file, for one thread, or for a stream of slices.
+    """A parquet file, for one thread, or for a stream of slices; open in Arrow where Arrow reads.
 
     Attributes:
         footer: What is kept of its footer.
         version: The server's name of this version; `None` for local files.
-        problem: Why its columns are not those that are wanted, if so.
-        column_numbers: The wanted columns' numbers in its row groups.
+        columns: The wanted columns, as the file has them.
         pages: What decodes some columns without Arrow; `None` for remote files.
     """
 
     def __init__(
         self,
         file: str,
-        columns: Sequence[WantedColumn],
-        footer: pq.FileMetaData | SlicedFooter | None,
+        columns_of: Callable[[pq.ParquetFile], FileColumns],
+        known: _Known | None,
         streams: bool = False,
     ):
         remote = is_remote(file)
@@ -265,19 +273,14 @@ class _Handle:
         self._index = -1  # which row group that is of, where the footer is sliced
         self.pages: PagesOfFile | None = None
         try:
-            if footer is None:
-                footer = self._read_footer()
-            self.footer = footer
-            parquet, _ = self.find(0)
+            self.footer = known.footer if known else self._read_footer()
+            self.columns = known.columns if known else columns_of(self.find(0)[0])
         except BaseException:
             self.close()
             raise
-        self.problem = _problem(parquet.schema_arrow, columns)
-        self.column_numbers = _column_numbers(parquet.metadata, columns)
         if not remote:
-            fills = {column.name: column.fill_null for column in columns if not column.is_list}
-            span = footer.span if isinstance(footer, SlicedFooter) else None
-            self.pages = PagesOfFile(file, parquet, fills, span, fills)
+            span = self.footer.span if isinstance(self.footer, SlicedFooter) else None
+            self.pages = PagesOfFile(file, self.columns.pages, span)
 
     def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
         self._parquet = self._open(None)
@@ -298,6 +301,13 @@ class _Handle:
         else:
             with open(self._file, "rb") as handle:
                 yield handle
+
+    def row_group(self, index: int) -> pq.RowGroupMetaData:
+        """What the footer has of a row group."""
+        if not isinstance(self.footer, SlicedFooter):
+            return self.footer.row_group(index)
+        parquet, number = self.find(index)
+        return parquet.metadata.row_group(number)
 
     def find(self, index: int) -> tuple[pq.ParquetFile, int]:
         """A file whose footer has the row group, and the row group's number in it."""
@@ -351,27 +361,6 @@ def _other_rows(num_rows: int, group: RowGroup) -> DataError:
         num_rows += group.first_row  # where its pages end
     message = f"the row group has {num_rows} rows, not {planned} as planned"
     return DataError(message, where=group.where, hint=_CHANGED)
-
-
-def _problem(schema: pa.Schema, columns: Sequence[WantedColumn]) -> str | None:
-    kinds = {field.name: field.type for field in schema}
-    for column in columns:
-        if column.name not in kinds:
-            return f"column {column.name!r} is missing"
-        problem = type_problem(column, kinds[column.name])
-        if problem:
-            return problem
-    return None
-
-
-def _column_numbers(metadata: pq.FileMetaData, columns: Sequence[WantedColumn]) -> list[int]:
-    flat = {column.name for column in columns if not column.is_list}
-    lists = {column.name for column in columns if column.is_list}
-    return [
-        number
-        for number in range(metadata.num_columns)
-        if column_of_leaf(metadata.schema.column(number).path, flat, lists)
-    ]
 
 
 def _cells(

@@ -22,7 +22,7 @@ from page_files import (
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader, footer_summary
-from distrain.loader.pages import BUILT, PagesOfFile
+from distrain.loader.pages import BUILT, PagesOfFile, page_columns
 from distrain.loader.pages.footer import (
     CODECS,
     KERNEL_VERSION,
@@ -180,7 +180,7 @@ def test_a_footer_that_gives_a_chunk_another_type_leaves_the_column_to_arrow(
     pq.write_table(pa.table({"a": pa.array(range(100), pa.int32())}), path)
     changed(path, INT32_CHUNK, b"\x1c\x15\x04\x19")
     with pq.ParquetFile(path) as parquet:
-        pages = PagesOfFile(str(path), parquet, ["a"])
+        pages = PagesOfFile(str(path), page_columns(parquet, ["a"]))
         assert parquet.metadata.row_group(0).column(0).physical_type == "INT64"
         assert pages.open(0, 100, "a") is None
         pages.close()

@@ -22,7 +22,7 @@ from page_files import (
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
-from distrain.loader.pages import BUILT, PagesOfFile
+from distrain.loader.pages import BUILT, PagesOfFile, page_columns
 from distrain.loader.pages.thread_memory import ThreadMemory
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -124,7 +124,7 @@ def read_by_file(path: Path, table: pa.Table, **options: Any) -> dict[str, Any]:
     """Each column of the first row group as `PagesOfFile` reads it; `None` is left to Arrow."""
     pq.write_table(table, path, **options)
     with pq.ParquetFile(path) as parquet:
-        pages = PagesOfFile(str(path), parquet, table.column_names)
+        pages = PagesOfFile(str(path), page_columns(parquet, table.column_names))
         rows = parquet.metadata.row_group(0).num_rows
         found = {name: pages.read(0, rows, name) for name in table.column_names}
         pages.close()
@@ -221,7 +221,9 @@ def test_nulls_are_left_to_arrow_where_what_fills_them_does_not_fit(tmp_path: Pa
     pq.write_table(table, path)
     with pq.ParquetFile(path) as parquet:
         for fill, expected in ((4, [1, 4]), (0.5, None), (2**31, None)):
-            pages = PagesOfFile(str(path), parquet, ["a", "b"], fills={"a": fill, "b": 5})
+            pages = PagesOfFile(
+                str(path), page_columns(parquet, ["a", "b"], fills={"a": fill, "b": 5})
+            )
             found = pages.read(0, 2, "a")
             assert (found if found is None else found.tolist()) == expected
             assert pages.read(0, 2, "b") is None
@@ -235,7 +237,7 @@ def test_a_stream_of_int64_is_widened_where_a_value_does_not_fit(tmp_path: Path)
     pq.write_table(pa.table({"a": values}), path, use_dictionary=False, data_page_size=500,
                    write_batch_size=50)  # fmt: skip
     with pq.ParquetFile(path) as parquet:
-        pages = PagesOfFile(str(path), parquet, ["a"])
+        pages = PagesOfFile(str(path), page_columns(parquet, ["a"]))
         for skips in (False, True):
             column = pages.open(0, 3000, "a")
             assert column is not None
@@ -288,7 +290,7 @@ def test_an_empty_row_group_is_left_to_arrow(tmp_path: Path) -> None:
         writer.write_table(pa.table({"x": pa.array([], pa.int32())}))
     with pq.ParquetFile(path) as parquet:
         assert parquet.num_row_groups == 1
-        pages = PagesOfFile(str(path), parquet, ["x"])
+        pages = PagesOfFile(str(path), page_columns(parquet, ["x"]))
         assert pages.read(0, 0, "x") is None
 
 
