@@ -234,3 +234,26 @@ def test_a_scattered_run_longer_than_the_kernels_scratch(kernel: Any) -> None:
     call = one_column("i", source, rows=rows, places=places)
     assert call.run(kernel) == b"\1"
     assert np.array_equal(call.blocks[0][0, places], source[rows])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("bad_row", [None, 0, 5_000, 8_999])
+def test_long_runs_of_large_batches(kernel: Any, bad_row: int | None) -> None:
+    # Which the kernel writes past the caches, but for what is not a whole line.
+    rng = np.random.default_rng(0)
+    rows, counts = 9_000, np.array([2_741, 255, 256, 5_748], np.int64)
+    sources = [rng.integers(0, LIMIT, rows).astype(np.int32), rng.random(rows).astype(np.float32)]
+    sources += [sources[0].astype(np.int64), sources[1].astype(np.float64), sources[1]]
+    if bad_row is not None:
+        for source in sources:
+            source[bad_row] = -1 if source.dtype.kind == "i" else np.inf
+    roles, types, starts = b"iviww", b"ifqdf", np.array([0, 3, 17, 2], np.int64)
+    order = rng.permutation(rows).astype(np.int32)
+    blocks = [np.full((5, 8_192 + number), UNTOUCHED, np.int32) for number in range(4)]
+    expected = [block.copy() for block in blocks]
+    limits, places = np.full(5, LIMIT, np.uint64), np.empty(0, np.int32)
+    call = Call(sources, blocks, roles, types, limits, order, starts, counts, places)
+    flags = fill_numpy.fill(sources, expected, roles, types, limits, order, starts, counts, places)
+    assert call.run(kernel) == flags == bytes([bad_row is not None] * 5)
+    for block, wanted in zip(blocks, expected, strict=True):
+        assert np.array_equal(block, wanted)

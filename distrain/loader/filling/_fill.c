@@ -51,34 +51,88 @@ static inline uint32_t bits_of(float value) {
         return largest;                                                                          \
     }
 
-GATHER(gather_int32_ids, int32_t, uint32_t, cell, (uint32_t)value)
 GATHER(gather_int64_ids, int64_t, uint64_t, (uint64_t)value, (uint32_t)value)
-GATHER(gather_float32, float, uint32_t, cell & EXPONENT, bits_of(value))
 GATHER(gather_float64, double, uint32_t, cell & EXPONENT, bits_of((float)value))
 GATHER(gather_labels32, float, uint32_t, cell << 1 == 0 || cell == 0x3f800000u ? 0 : EXPONENT, bits_of(value))
 GATHER(gather_labels64, double, uint32_t, value == 0.0 || value == 1.0 ? 0 : EXPONENT, bits_of((float)value))
-GATHER(gather_weights32, float, uint32_t, cell, bits_of(value))
 GATHER(gather_weights64, double, uint32_t, cell, bits_of((float)value))
+
+/* Batches that wait for their rows are together larger than any cache, so what is written to them is
+ * not read soon. Whole lines that go past the caches need not be read from memory first, and do not
+ * drive out the columns that are gathered from. A small batch may still be in the cache when it is
+ * used, and a short run has few whole lines. */
+#define PAST_CACHES_ROWS 8192 /* of a batch */
+#define PAST_CACHES_CELLS 256 /* of a run */
+#define LINE_BYTES 64
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#define STORE_PAST_CACHES(TO, FOUR) _mm_stream_si128((__m128i *)(TO), (__m128i)(FOUR))
+/* Before other threads may read what was stored. */
+#define END_STORES() _mm_sfence()
+#else
+#define STORE_PAST_CACHES(TO, FOUR) memcpy(TO, &(FOUR), 16)
+#define END_STORES() (void)0
+#endif
+
+static Py_ssize_t least(Py_ssize_t left, Py_ssize_t right) { return left < right ? left : right; }
+
+typedef uint32_t Four __attribute__((vector_size(16)));
+
+/* The same for values that are cells as they are, with the key `cell & mask`. */
+FOR_EACH_PROCESSOR static uint32_t gather_cells(
+    const char *restrict source, const int32_t *restrict rows, uint32_t *restrict cells,
+    Py_ssize_t count, uint32_t mask, int past_caches
+) {
+    uint32_t largest = 0;
+    Py_ssize_t i = 0, first = count;
+    if (past_caches) /* from the first whole line on */
+        first = least(count, (Py_ssize_t)(-(uintptr_t)cells % LINE_BYTES / 4));
+    for (; i < first; i++) {
+        LOAD(uint32_t, cell, source, rows[i]);
+        cells[i] = cell;
+        largest = (cell & mask) > largest ? cell & mask : largest;
+    }
+    Four most = {0};
+    for (; i + 4 <= count; i += 4) {
+        LOAD(uint32_t, a, source, rows[i]);
+        LOAD(uint32_t, b, source, rows[i + 1]);
+        LOAD(uint32_t, c, source, rows[i + 2]);
+        LOAD(uint32_t, d, source, rows[i + 3]);
+        Four four = {a, b, c, d}, keys = four & mask, is_more = (Four)(keys > most);
+        STORE_PAST_CACHES(cells + i, four);
+        most = (keys & is_more) | (most & ~is_more);
+    }
+    for (; i < count; i++) {
+        LOAD(uint32_t, cell, source, rows[i]);
+        cells[i] = cell;
+        largest = (cell & mask) > largest ? cell & mask : largest;
+    }
+    for (int k = 0; k < 4; k++)
+        largest = most[k] > largest ? most[k] : largest;
+    return largest;
+}
 
 /* One column into one run of cells; whether a value is suspicious. */
 static int gather(
     char role, char type, uint64_t limit, const char *source, const int32_t *rows, uint32_t *cells,
-    Py_ssize_t count
+    Py_ssize_t count, int past_caches
 ) {
     int wide = type == 'q' || type == 'd';
+    uint32_t mask = role == 'v' ? EXPONENT : UINT32_MAX;
+    if (!wide && role != 'l')
+        return gather_cells(source, rows, cells, count, mask, past_caches) >=
+               (role == 'i' ? limit : EXPONENT);
     switch (role) {
     case 'i':
-        return wide ? gather_int64_ids(source, rows, cells, count) >= limit
-                    : gather_int32_ids(source, rows, cells, count) >= limit;
+        return gather_int64_ids(source, rows, cells, count) >= limit;
     case 'v':
-        return (wide ? gather_float64(source, rows, cells, count)
-                     : gather_float32(source, rows, cells, count)) >= EXPONENT;
+        return gather_float64(source, rows, cells, count) >= EXPONENT;
     case 'l':
         return (wide ? gather_labels64(source, rows, cells, count)
                      : gather_labels32(source, rows, cells, count)) >= EXPONENT;
     default: /* 'w' */
-        return (wide ? gather_weights64(source, rows, cells, count)
-                     : gather_weights32(source, rows, cells, count)) >= EXPONENT;
+        return gather_weights64(source, rows, cells, count) >= EXPONENT;
     }
 }
 
@@ -104,7 +158,7 @@ static int fill_scattered(const Work *work, Py_ssize_t column, Py_ssize_t run, P
         Py_ssize_t count = work->counts[run] - done;
         count = count < SCRATCH_CELLS ? count : SCRATCH_CELLS;
         bad |= gather(work->roles[column], work->types[column], work->limits[column],
-                      work->sources[column].buf, work->rows + first + done, scratch, count);
+                      work->sources[column].buf, work->rows + first + done, scratch, count, 0);
         for (Py_ssize_t i = 0; i < count; i++)
             cells[work->places[first + done + i]] = scratch[i];
     }
@@ -117,7 +171,8 @@ static int fill_run(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssiz
     Py_ssize_t width = work->blocks[run].len / 4 / work->num_columns;
     uint32_t *cells = (uint32_t *)work->blocks[run].buf + column * width + work->starts[run];
     return gather(work->roles[column], work->types[column], work->limits[column],
-                  work->sources[column].buf, work->rows + first, cells, work->counts[run]);
+                  work->sources[column].buf, work->rows + first, cells, work->counts[run],
+                  width >= PAST_CACHES_ROWS && work->counts[run] >= PAST_CACHES_CELLS);
 }
 
 /* Column by column, so that a column stays in the cache while it is gathered from. */
@@ -131,6 +186,7 @@ static void fill_all(const Work *work, char *suspicious) {
         }
         suspicious[column] = (char)bad;
     }
+    END_STORES();
 }
 
 static int is_one_of(char letter, const char *letters) { return letter && strchr(letters, letter); }
@@ -152,12 +208,18 @@ static const char *problem_of_memory(const Work *work) {
     return aligned ? NULL : "a block or an array of numbers is not aligned";
 }
 
+/* As unsigned numbers, so that negative ones are large. */
+FOR_EACH_PROCESSOR static uint32_t largest_of(const int32_t *rows, Py_ssize_t count) {
+    uint32_t largest = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        largest = (uint32_t)rows[i] > largest ? (uint32_t)rows[i] : largest;
+    return largest;
+}
+
 /* No index may leave its memory, whatever the caller got wrong. */
 static const char *problem_of(const Work *work) {
     int32_t last_row = -1;
-    uint32_t largest = 0;
-    for (Py_ssize_t i = 0; i < work->num_rows; i++)
-        largest = (uint32_t)work->rows[i] > largest ? (uint32_t)work->rows[i] : largest;
+    uint32_t largest = largest_of(work->rows, work->num_rows);
     if (largest > INT32_MAX)
         return "a row is negative";
     if (work->num_rows)
@@ -234,19 +296,19 @@ static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
                args[STARTS].len == args[COUNTS].len && num_blocks == work->num_runs &&
                (!work->places || args[PLACES].len == args[ROWS].len);
     const char *problem = fits ? problem_of_memory(work) : "arguments differ in length";
-    if (!problem)
+    PyObject *suspicious = problem ? NULL : PyBytes_FromStringAndSize(NULL, work->num_columns);
+    if (suspicious) {
+        char *flags = PyBytes_AsString(suspicious);
+        Py_BEGIN_ALLOW_THREADS
         problem = problem_of(work);
-    if (problem) {
-        PyErr_SetString(PyExc_ValueError, problem);
-        return NULL;
+        if (!problem)
+            fill_all(work, flags);
+        Py_END_ALLOW_THREADS
     }
-    PyObject *suspicious = PyBytes_FromStringAndSize(NULL, work->num_columns);
-    if (!suspicious)
-        return NULL;
-    char *flags = PyBytes_AsString(suspicious);
-    Py_BEGIN_ALLOW_THREADS
-    fill_all(work, flags);
-    Py_END_ALLOW_THREADS
+    if (problem) {
+        Py_CLEAR(suspicious);
+        PyErr_SetString(PyExc_ValueError, problem);
+    }
     return suspicious;
 }
 
