@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -19,7 +19,7 @@ from distrain.loader.filling import (
     deal_lists,
     join_lists,
 )
-from distrain.loader.reading import Reader
+from distrain.loader.reading import Expected, Reader
 from distrain.partition import RowGroup, WantedColumn
 
 
@@ -54,6 +54,10 @@ class CpuBackend:
     def new_block(self, num_rows: int) -> Block:
         """Memory for a batch's flat columns."""
         return self._pool.lend(num_rows)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Let the reader look ahead to the row groups that will be loaded, in this order."""
+        return self._reader.expect(groups)
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
         """Write a row group's rows to the batches of the deal's runs."""

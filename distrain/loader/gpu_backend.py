@@ -10,7 +10,7 @@ import importlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from distrain.loader.filling import (
     check_values,
     signed_bits,
 )
-from distrain.loader.reading import null_error, unreadable
+from distrain.loader.reading import Expected, null_error, unreadable
 from distrain.partition import RowGroup, WantedColumn
 from distrain.storage import first_line, with_retries
 
@@ -96,6 +96,10 @@ class GpuBackend:
         with self._streams.beside():
             shape = (self._layout.num_columns, num_rows)
             return torch.empty(shape, dtype=torch.int32, device=self._device)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Nothing: its files are local."""
+        return Expected()
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Tensor]]) -> None:
         """Write a row group's rows to the batches of the deal's runs."""

@@ -48,6 +48,7 @@ from distrain.loader.options import (
     whole_number,
 )
 from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
+from distrain.loader.reading import FetchOptions
 from distrain.partition import EpochPlan
 
 _RUN_TIME_STATE = ("_stats", "_slabs", "_pool", "_reader", "_running", "_streams", "_set_up_thread")
@@ -104,6 +105,7 @@ class Loader(IterableDataset[Any]):
             answer (timeouts, resets, overload), before the epoch ends; 0 tries once.
         shuffle_dir: A folder on a local disk where `shuffle="full"` keeps a rank's share of an
             epoch, in a file that vanishes with the epoch; `None` keeps it in memory.
+        fetch: How ranges of remote files are asked for: how many at a time, and how much ahead.
 
     Raises:
         SpecError: A number is out of its range, `max_list_length` names no column of lists, the
@@ -137,6 +139,7 @@ class Loader(IterableDataset[Any]):
         max_list_length: Mapping[str, int] | None = None,
         retry_s: float = 120.0,
         shuffle_dir: str | None = None,
+        fetch: FetchOptions | None = None,
     ):
         self.dataset = dataset
         self.options = LoaderOptions.checked(
@@ -152,6 +155,7 @@ class Loader(IterableDataset[Any]):
             decode_threads=decode_threads,
             pin_memory=pin_memory and torch.cuda.is_available(),
             shuffle_dir=None if shuffle_dir is None else str(shuffle_dir),
+            fetch=fetch or FetchOptions(),
         )
         self._plan = EpochPlan(
             len(dataset), self.options.lanes, self.options.global_batch_size, drop_last

@@ -24,7 +24,7 @@ pool for the next ones, so this is what is kept until `close`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,6 +73,7 @@ class LoaderMemory:
         schedule_bytes: Bytes of the table's row groups and of the epoch's schedule.
         streams_bytes: Bytes of the decoders that are open in large row groups, where their pages
             and dictionaries have the sizes that writers give them.
+        fetched_bytes: Bytes of remote files that were fetched ahead, or are being fetched.
         buckets_bytes: Bytes of a full shuffle's rows in memory, or of those on their way to a file
             and from it.
         disk_bytes: Bytes of that file; no part of the sum.
@@ -85,6 +86,7 @@ class LoaderMemory:
     order_bytes: int
     schedule_bytes: int = 0
     streams_bytes: int = 0
+    fetched_bytes: int = 0
     buckets_bytes: int = 0
     disk_bytes: int = 0
 
@@ -92,7 +94,8 @@ class LoaderMemory:
     def total_bytes(self) -> int:
         """The sum of all bytes."""
         prepared = self.blocks_bytes + self.decode_bytes + self.order_bytes
-        return prepared + self.schedule_bytes + self.streams_bytes + self.buckets_bytes
+        read = self.streams_bytes + self.fetched_bytes
+        return prepared + self.schedule_bytes + read + self.buckets_bytes
 
 
 def memory_of(
@@ -116,7 +119,7 @@ def memory_of(
         cell_bytes = CELL_BYTES if reader == "packed" else _WIDEST_CELL_BYTES
         decoded_row_bytes = cell_bytes * dataset.row_bytes // CELL_BYTES
     read_rows, largest = int(dataset.slices.rows.max()), int(dataset.table.compact.rows.max())
-    return memory_bound(
+    bound = memory_bound(
         len(dataset),
         dataset.row_bytes,
         options,
@@ -131,6 +134,9 @@ def memory_of(
         compressed_group_bytes=compressed_group_bytes * read_rows // largest,
         num_groups=len(dataset.slices),
     )
+    if reader != "arrow" or not any(map(is_remote, dataset.table.compact.files)):
+        return bound
+    return replace(bound, fetched_bytes=options.fetch.most_bytes)
 
 
 def streams_bytes_of(
@@ -148,7 +154,7 @@ def streams_bytes_of(
     whole = 2 * decoded_row_bytes * int(dataset.table.compact.rows.max())
     of_group = min(_STREAM_BYTES_PER_COLUMN * len(dataset.columns), whole)
     if any(is_remote(file) for file in dataset.table.compact.files):
-        of_group += compressed_group_bytes  # read at once, since each read costs a round trip
+        of_group += compressed_group_bytes  # of which an image is in memory
     waiting = (threads - 1) * decoded_row_bytes * int(sizes.max())
     return (groups + threads) * (of_group + waiting)
 

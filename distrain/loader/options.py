@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.errors import SpecError
+from distrain.loader.reading import FetchOptions
 from distrain.partition import SHUFFLES
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -41,6 +42,7 @@ class LoaderOptions:
     decode_threads: int
     pin_memory: bool
     shuffle_dir: str | None = None
+    fetch: FetchOptions = field(default_factory=FetchOptions)
 
     @classmethod
     def checked(cls, *, shuffle: str | bool, **options: Any) -> LoaderOptions:

@@ -154,6 +154,7 @@ def _reader(
         dataset.columns,
         open_groups=open_groups(dataset, options),
         threads=options.decode_threads,
+        fetch=options.fetch,
     )
     if cache is None:
         return SameFilesReader(arrow)

@@ -8,7 +8,7 @@ from distrain.storage.folder import (
     open_folder,
 )
 from distrain.storage.identity import file_identity, size_as_version, version_in
-from distrain.storage.inputs import InputFile, list_inputs, open_input, read_bytes
+from distrain.storage.inputs import InputFile, list_inputs, open_input, open_unbuffered, read_bytes
 from distrain.storage.objects import (
     Changed,
     Objects,
@@ -64,6 +64,7 @@ __all__ = [
     "list_inputs",
     "open_folder",
     "open_input",
+    "open_unbuffered",
     "partial_name",
     "path_or_url",
     "read_bytes",

@@ -115,6 +115,24 @@ def open_input(path: str, *, retry_s: float = 0.0) -> IO[bytes]:
     return handle
 
 
+def open_unbuffered(path: str) -> IO[bytes]:
+    """Open a remote file of which each read is a request of that size, where its filesystem can.
+
+    Raises:
+        DataError: It is missing or may not be read.
+        Unavailable: The storage does not answer.
+    """
+    from fsspec.core import url_to_fs
+
+    with _translated(path):
+        filesystem, name = url_to_fs(path)
+        try:
+            handle: IO[bytes] = filesystem.open(name, "rb", cache_type="none")
+        except TypeError:  # it knows no such option
+            handle = filesystem.open(name, "rb")
+    return handle
+
+
 def read_bytes(path: str | Path, retry_s: float = RETRY_S) -> bytes:
     """A whole small file, at a path or a URL.
 

@@ -318,13 +318,13 @@ def test_many_files_do_not_exhaust_the_descriptors(
     write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from distrain.loader.reading import arrow
+    from distrain.loader.reading.open_files import Handle
 
     monkeypatch.setattr(arrow, "_OPEN_FILES_PER_THREAD", 2)
     opened: list[int] = []
     table = read_footers(write_table([[3, 4]] * 8), schema)
-    real = arrow._Handle
 
-    class Counted(real):  # type: ignore[misc, valid-type]
+    class Counted(Handle):  # type: ignore[misc, valid-type]
         def __init__(self, *arguments: Any):
             super().__init__(*arguments)
             opened.append(1)
@@ -333,7 +333,7 @@ def test_many_files_do_not_exhaust_the_descriptors(
             super().close()
             opened.append(-1)
 
-    monkeypatch.setattr(arrow, "_Handle", Counted)
+    monkeypatch.setattr(arrow, "Handle", Counted)
     with Loader(Dataset.of(table, schema), batch_size=7, lanes=4, decode_threads=1).epoch(
         0
     ) as batches:

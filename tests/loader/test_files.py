@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +12,6 @@ import torch
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
-from distrain.loader.reading import arrow
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SCHEMA = Schema(
@@ -184,16 +182,3 @@ def test_epochs_that_overlap_leave_no_open_files(tmp_path: Path) -> None:
     assert open_files(tmp_path) <= most
     loader.close()
     assert open_files(tmp_path) == 0
-
-
-def test_flat_columns_of_a_remote_row_group_are_read_in_one_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    local = write(tmp_path / "a.parquet", 0, 10, ["row", "age", "y"])
-    fsspec.filesystem("memory").pipe("/in_one_go/a.parquet", Path(local).read_bytes())
-    monkeypatch.setattr(arrow, "_COLUMNS_AT_A_TIME", 1)
-    for url, parts in ((local, 3), ("memory://in_one_go/a.parquet", 1)):
-        dataset = Dataset(url, SCHEMA)
-        reader = arrow.ArrowReader(dataset.columns)
-        assert len(list(reader.iter_columns(dataset.table.row_groups[0]))) == parts
-        reader.close()

@@ -26,7 +26,7 @@ ROWS = 400
 @pytest.fixture(autouse=True)
 def all_footers_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distrain.loader.reading.sliced_footer.LONG_BYTES", 0)
-    monkeypatch.setattr("distrain.loader.reading.arrow.LONG_BYTES", 0)
+    monkeypatch.setattr("distrain.loader.reading.open_files.LONG_BYTES", 0)
 
 
 def table_of(num_columns: int) -> pa.Table:
@@ -111,12 +111,12 @@ def test_the_stream_is_that_of_whole_footers(
         opened.append(slice_footer(*args))
         return opened[-1]
 
-    monkeypatch.setattr("distrain.loader.reading.arrow.slice_footer", watched)
+    monkeypatch.setattr("distrain.loader.reading.open_files.slice_footer", watched)
     with Loader(dataset, batch_size=20, decode_threads=3) as loader:
         sliced = [*loader.epochs(2)]
     assert opened
     assert None not in opened
-    monkeypatch.setattr("distrain.loader.reading.arrow.LONG_BYTES", 1 << 30)
+    monkeypatch.setattr("distrain.loader.reading.open_files.LONG_BYTES", 1 << 30)
     with Loader(dataset, batch_size=20) as loader:
         whole = [*loader.epochs(2)]
     for a, b in zip(sliced, whole, strict=True):

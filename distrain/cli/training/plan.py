@@ -178,10 +178,11 @@ def plan_lines(plan: "JobPlan") -> list[str]:
             (memory.order_bytes, "permutations"),
             (memory.schedule_bytes, "schedule of the row groups"),
             (memory.streams_bytes, "large row groups that are open"),
+            (memory.fetched_bytes, "row groups fetched ahead"),
             (memory.buckets_bytes, "buckets of the full shuffle"),
             (memory.disk_bytes, "on disk for the full shuffle (data.shuffle_dir)"),
         )
-        if size or not ("large" in what or "full" in what)
+        if size or not any(word in what for word in ("large", "ahead", "full"))
     ]
     if plan.other_numbers:
         lines += ["", f"{'ranks':>5}{'lanes':>7}{'rows a step':>13}{'memory':>13}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -19,6 +19,7 @@ from distrain.loader.bucketing.store import BucketStore
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery import EpochWork
 from distrain.loader.filling import Block, Deal, OpenBatch, plan_loads
+from distrain.loader.reading import Expected
 from distrain.partition import LazySequence, RowGroup
 
 NewStore = Callable[[Mapping[int, int]], BucketStore]
@@ -56,7 +57,13 @@ class FirstPass:
             firsts = accumulate(rest, initial=0)
             tasks = zip(work.row_groups, firsts, strict=False)
             scatter = _Scatter(self.buckets, needed, backend, store)
-            if not _run_all(scatter, tasks, pool, work.options.decode_threads, is_cancelled):
+            expected = backend.expect(iter(work.row_groups))
+            threads = work.options.decode_threads
+            try:
+                is_done = _run_all(scatter, tasks, pool, threads, is_cancelled, expected.passed)
+            finally:
+                expected.close()
+            if not is_done:
                 store.close()
                 return None
         except BaseException:
@@ -82,15 +89,17 @@ def _run_all(
     pool: Executor,
     threads: int,
     is_cancelled: Callable[[], bool],
+    tell_done: Callable[[int], None],
 ) -> bool:
     """Run all tasks, a few at a time; whether none was left out."""
     in_flight: deque[Future[None]] = deque()
     try:
-        for group, first in tasks:
+        for number, (group, first) in enumerate(tasks):
             if is_cancelled():
                 return False
             if len(in_flight) > threads:
                 in_flight.popleft().result()
+                tell_done(number - len(in_flight))
             in_flight.append(pool.submit(run, group, first))
         while in_flight:
             in_flight.popleft().result()
@@ -171,6 +180,10 @@ class BucketBackend:
     def new_block(self, num_rows: int) -> Block:
         """Memory for a batch's flat columns."""
         return self._inner.new_block(num_rows)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Nothing: the rows are here."""
+        return Expected()
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
         """Write a bucket's rows to the batches of the deal's runs."""

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.delivery.transfer import Delivery
 from distrain.loader.filling import ChunkDealer, Deal, OpenBatch, OpenBatches, plan_loads
 from distrain.loader.options import LoaderOptions
+from distrain.loader.reading import Expected
 from distrain.partition import Chunks, EpochPlan, RowGroup
 from distrain.storage import stop_retrying_when
 
@@ -43,6 +44,10 @@ class Backend(Protocol):
 
     def new_block(self, num_rows: int) -> Any:
         """Memory for a batch's flat columns."""
+        ...
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Look ahead to the row groups that will be loaded, in this order."""
         ...
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
@@ -178,7 +183,10 @@ class _LoadsAhead:
         self._batches = batches
         self._backend = backend
         self._pool = pool
+        self._loads = plan_loads(work.plan, work.chunks, work.lanes, work.start_step)
         self._waiting = self._all_loads()
+        self._expected = backend.expect(self._all_groups())
+        self._num_done = 0
         self._in_flight: deque[tuple[int, Future[None]]] = deque()
         for _ in range(work.options.decode_threads):
             self._submit_next()
@@ -188,6 +196,8 @@ class _LoadsAhead:
         while self._in_flight and self._in_flight[0][0] <= step:
             _, result = self._in_flight.popleft()
             result.result()
+            self._num_done += 1
+            self._expected.passed(self._num_done)
             self._submit_next()
 
     def close(self) -> None:
@@ -197,19 +207,26 @@ class _LoadsAhead:
         ended early would keep its batches until the next garbage collection.
         """
         self._waiting.close()
+        self._expected.close()
         self._in_flight.clear()
 
     def _all_loads(self) -> Generator[tuple[int, ChunkDealer, int, RowGroup], None, None]:
         """Each row group to load: the step that needs it, its dealer, its number in the chunk."""
         work = self._work
         seed = None if work.options.shuffle == "none" else work.options.seed
-        for load in plan_loads(work.plan, work.chunks, work.lanes, work.start_step):
+        for load in self._loads:
             chunk = work.chunks[load.chunk]
             sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
             order = work.order_of and partial(work.order_of, load.chunk)
             dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch, order)
             for number, group in enumerate(chunk.row_groups):
                 yield load.step, dealer, number, work.row_groups[group]
+
+    def _all_groups(self) -> Iterator[RowGroup]:
+        """The row groups of all loads, in the same order."""
+        work, loads = self._work, self._loads
+        numbers = (number for load in loads for number in work.chunks[load.chunk].row_groups)
+        return (work.row_groups[number] for number in numbers)
 
     def _submit_next(self) -> None:
         following = next(self._waiting, None)

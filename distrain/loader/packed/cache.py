@@ -17,7 +17,13 @@ from distrain.loader.packed.cache_folder import BoundedFolder
 from distrain.loader.packed.entry import ENTRY_VERSION, EntryFile, EntryWriter
 from distrain.loader.packed.raw_file import Buffers
 from distrain.loader.packed.reader import COLUMNS_AT_A_TIME
-from distrain.loader.reading import DecodedColumns, Reader, join_decoded, parts_after
+from distrain.loader.reading import (
+    DecodedColumns,
+    Expected,
+    Reader,
+    join_decoded,
+    parts_after,
+)
 from distrain.partition import RowGroup, WantedColumn
 from distrain.storage import file_identity, is_remote
 
@@ -127,6 +133,18 @@ class CachingReader(Reader):
             return
         # An entry that turns out to be damaged gave columns that were whole.
         yield from parts_after(self._keeping(source(), name, group, fingerprint), cells, lists)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Let the inner reader look ahead to what is not in the cache."""
+        return self._inner.expect(
+            None if group is None or self._holds(group) else group for group in groups
+        )
+
+    def _holds(self, group: RowGroup) -> bool:
+        fingerprint = self._first_fingerprint(group) if is_remote(group.file) else None
+        if fingerprint is None:  # nobody looks ahead in local files
+            return False
+        return (self._folder.path / self._entry_name(fingerprint, group)).exists()
 
     def close(self) -> None:
         """Close all files and the inner reader; no thread may be reading."""

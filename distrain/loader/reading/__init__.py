@@ -1,8 +1,10 @@
 """Decodes row groups to columns with Arrow, retries, and refuses files that changed."""
 
 from distrain.loader.reading.arrow import ArrowReader, null_error
+from distrain.loader.reading.fetcher import FetchOptions
 from distrain.loader.reading.reader import (
     DecodedColumns,
+    Expected,
     Reader,
     RetryingReader,
     SameFilesReader,
@@ -15,6 +17,8 @@ from distrain.loader.reading.reader import (
 __all__ = [
     "ArrowReader",
     "DecodedColumns",
+    "Expected",
+    "FetchOptions",
     "RetryingReader",
     "Reader",
     "SameFilesReader",

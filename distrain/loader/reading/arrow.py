@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,22 +16,28 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
-from distrain.loader.pages import PagesOfFile
-from distrain.loader.reading.file_columns import FileColumns, LatestColumns
-from distrain.loader.reading.reader import DecodedColumns, Reader, another_version, unreadable
+from distrain.loader.reading.fetcher import Fetcher, FetchOptions
+from distrain.loader.reading.file_columns import LatestColumns
+from distrain.loader.reading.open_files import Handle, Known, OpenFiles
+from distrain.loader.reading.ranges import Span
+from distrain.loader.reading.reader import (
+    DecodedColumns,
+    Expected,
+    Reader,
+    another_version,
+    unreadable,
+)
 from distrain.loader.reading.slice_streams import Columns, SliceStreams
-from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
-from distrain.partition import RowGroup, WantedColumn
-from distrain.storage import first_line, is_remote, is_transient, open_input, version_in
+from distrain.partition import RowGroup, WantedColumn, column_of_leaf
+from distrain.storage import first_line, is_remote, is_transient
 
 _OPEN_FILES_PER_THREAD = 32
 _MOST_LISTED = 5
+_HEADER_BYTES = 100
 _CHANGED = "The file is damaged, or was changed since its footer was read; start again."
 # What is decoded at once should fit the processor's cache until it has been gathered from: 65,536
 # rows of five columns are 1.3 MB. Decoding itself gets faster by it, too.
 _COLUMNS_AT_A_TIME = 5
-# Of each column that stays open. Without it Arrow reads a column's whole chunk at once.
-_STREAM_BUFFER_BYTES = 64 << 10
 
 
 class ArrowReader(Reader):
@@ -40,7 +45,9 @@ class ArrowReader(Reader):
 
     Each thread has its own handle of a file, so that threads don't wait for each other; the handles
     of a file share its footer, which is read once. A thread keeps its 32 latest files open until it
-    ends: a loader whose epochs overlap never closes its reader, but each epoch has new threads.
+    ends: a loader whose epochs overlap never closes its reader, but each epoch has new threads. Of
+    a remote file, each row group is a file of its own, in memory, which is fetched as a whole, and
+    ahead if it is expected (`Fetcher`); a thread keeps none of these.
 
     Slices of a row group are decoded one after another, each once, as long as they are asked for in
     this order, and by decoders that stay open for `open_groups` row groups; `threads` may ask
@@ -49,27 +56,46 @@ class ArrowReader(Reader):
 
     name = "arrow"
 
-    def __init__(self, columns: Sequence[WantedColumn], *, open_groups: int = 1, threads: int = 1):
+    def __init__(
+        self,
+        columns: Sequence[WantedColumn],
+        *,
+        open_groups: int = 1,
+        threads: int = 1,
+        fetch: FetchOptions | None = None,
+    ):
         self._columns = tuple(columns)
         lists = sum(column.is_list for column in columns)
         per_group = lists - (lists - len(columns)) // _COLUMNS_AT_A_TIME
         # One group more for each thread: another epoch's, or one that is left for the next.
         self._streams = SliceStreams(per_group * (open_groups + threads), threads)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, Known] = {}
         self._latest = LatestColumns()
         self._versions: dict[str, str | None] = {}
         self._own = threading.local()
-        self._open_files: weakref.WeakSet[_OpenFiles] = weakref.WeakSet()
+        self._open_files: weakref.WeakSet[OpenFiles] = weakref.WeakSet()
+        self._fetcher = Fetcher(self._spans, fetch)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Fetch row groups of remote files before they are asked for."""
+        return self._fetcher.expect(
+            group if group is not None and is_remote(group.file) else None for group in groups
+        )
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
-        """The wanted columns, a few at a time; of a remote file all flat ones."""
+        """The wanted columns, a few at a time."""
+        try:
+            yield from self._parts(group)
+        finally:
+            if is_remote(group.file):
+                self._close_file(group)  # it holds the image
+
+    def _parts(self, group: RowGroup) -> Iterator[DecodedColumns]:
         num_bytes = self._check(group)
         flat = [column for column in self._columns if not column.is_list]
         lists = [column for column in self._columns if column.is_list]
-        # Each read of a remote file costs a round trip, so all flat columns are read at once.
-        at_a_time = max(1, len(flat)) if is_remote(group.file) else _COLUMNS_AT_A_TIME
-        for first in range(0, len(flat), at_a_time):
-            some = flat[first : first + at_a_time]
+        for first in range(0, len(flat), _COLUMNS_AT_A_TIME):
+            some = flat[first : first + _COLUMNS_AT_A_TIME]
             yield DecodedColumns(self._read_flat(group, some), bytes_read=num_bytes)
             num_bytes = 0
         for column in lists:
@@ -104,8 +130,6 @@ class ArrowReader(Reader):
         """Those of the columns that need no Arrow."""
         with self._errors_translated(group):
             pages = self._handle(group).pages
-            if pages is None:
-                return {}
             found = {name: pages.read(group.index, group.num_rows, name) for name in names}
         return {name: values for name, values in found.items() if values is not None}
 
@@ -121,7 +145,7 @@ class ArrowReader(Reader):
                 return {}
             if group.slice:
                 opened = partial(self._open, group, streams=True)
-                found = self._streams.take(group, names, handle.pages, opened)
+                found = self._streams.take(group, names, handle, opened)
                 num_rows = min(map(len, found.values()), default=0)
             else:
                 parquet, index = handle.find(group.index)
@@ -141,7 +165,7 @@ class ArrowReader(Reader):
         except Exception as error:  # remote filesystems raise what they like
             more: dict[str, object] = {}
             if is_transient(error):
-                self._close_file(group.file)
+                self._close_file(group)
             else:
                 more = self._damaged_columns(group)
             hint = "The file is damaged, or was removed or changed since the run began."
@@ -161,11 +185,15 @@ class ArrowReader(Reader):
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
         """The columns that cannot be read, where others can."""
-        damaged = []
+        damaged: list[str] = []
         names = [column.name for column in self._columns_in(group)]
+        try:
+            handle = self._handle(group)
+        except Exception:  # the error concerns none of them
+            return {}
         for name in names:
             try:
-                parquet, index = self._handle(group).find(group.index)
+                parquet, index = handle.find(group.index)
                 parquet.read_row_group(index, columns=[name])
             except Exception:  # the error is known; the question is which columns it concerns
                 damaged.append(name)
@@ -173,10 +201,10 @@ class ArrowReader(Reader):
             return {}
         return {"column": ", ".join(damaged[:_MOST_LISTED])}
 
-    def _close_file(self, file: str) -> None:
-        """Close this thread's handle of a file, whose connection may be broken."""
-        files: _OpenFiles | None = getattr(self._own, "files", None)
-        handle = files.handles.pop(file, None) if files else None
+    def _close_file(self, group: RowGroup) -> None:
+        """Close this thread's handle of a row group's file."""
+        files: OpenFiles | None = getattr(self._own, "files", None)
+        handle = files.handles.pop(_key(group), None) if files else None
         if handle is not None:
             handle.close()
 
@@ -188,171 +216,64 @@ class ArrowReader(Reader):
         self._streams.close()
         for files in list(self._open_files):
             files.close()
+        self._fetcher.close()
         self._own = threading.local()
 
-    def _handle(self, group: RowGroup) -> _Handle:
-        file = group.file
-        files: _OpenFiles | None = getattr(self._own, "files", None)
+    def _handle(self, group: RowGroup) -> Handle:
+        key = _key(group)
+        files: OpenFiles | None = getattr(self._own, "files", None)
         if files is None:
-            files = self._own.files = _OpenFiles()
+            files = self._own.files = OpenFiles()
             self._open_files.add(files)
         handles = files.handles
-        if file not in handles:
+        if key not in handles:
             if len(handles) >= _OPEN_FILES_PER_THREAD:
                 handles.popitem(last=False)[1].close()
-            handles[file] = self._open(group)
-        handles.move_to_end(file)
-        return files.switch_to(handles[file])
+            handles[key] = self._open(group)
+        handles.move_to_end(key)
+        return files.switch_to(handles[key])
 
-    def _open(self, group: RowGroup, *, streams: bool = False) -> _Handle:
-        file = group.file
+    def _open(self, group: RowGroup, *, streams: bool = False) -> Handle:
+        known = self._known.get(group.file)
         wanted = partial(self._latest.of, columns=self._columns_in(group))
-        handle = _Handle(file, wanted, self._known.get(file), streams)
-        first = self._versions.setdefault(file, group.version or handle.version)
-        if handle.version is not None and first != handle.version:
-            handle.close()
-            raise another_version(group)
-        self._known[file] = _Known(handle.footer, handle.columns)
-        return handle
-
-
-class _OpenFiles:
-    """A thread's handles, latest last; the thread's end closes them."""
-
-    def __init__(self) -> None:
-        self.handles: OrderedDict[str, _Handle] = OrderedDict()
-        self._in_use: _Handle | None = None
-
-    def switch_to(self, handle: _Handle) -> _Handle:
-        """The handle; the one that was used before it closes its row group."""
-        if self._in_use is not None and self._in_use is not handle:
-            self._in_use.close_row_group()
-        self._in_use = handle
-        return handle
-
-    def close(self) -> None:
-        self._in_use = None
-        while self.handles:
-            self.handles.popitem()[1].close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class _Known(NamedTuple):
-    """What is kept of a file for its next handle."""
-
-    footer: pq.FileMetaData | SlicedFooter
-    columns: FileColumns
-
-
-class _Handle:
-    """A parquet file, for one thread, or for a stream of slices; open in Arrow where Arrow reads.
-
-    Attributes:
-        footer: What is kept of its footer.
-        version: The server's name of this version; `None` for local files.
-        columns: The wanted columns, as the file has them.
-        pages: What decodes some columns without Arrow; `None` for remote files.
-    """
-
-    def __init__(
-        self,
-        file: str,
-        columns_of: Callable[[pq.ParquetFile], FileColumns],
-        known: _Known | None,
-        streams: bool = False,
-    ):
-        remote = is_remote(file)
-        # Arrow opens local files itself and reads them without holding Python's lock.
-        self._stream: IO[bytes] | None = open_input(file) if remote else None
-        self.version = version_in(getattr(self._stream, "details", None) or {})
-        self._file = file
-        self._buffer_bytes = _STREAM_BUFFER_BYTES if streams and not remote else 0
-        self._parquet: pq.ParquetFile | None = None
-        self._index = -1  # which row group that is of, where the footer is sliced
-        self.pages: PagesOfFile | None = None
-        try:
-            self.footer = known.footer if known else self._read_footer()
-            self.columns = known.columns if known else columns_of(self.find(0)[0])
-        except BaseException:
-            self.close()
-            raise
-        if not remote:
-            span = self.footer.span if isinstance(self.footer, SlicedFooter) else None
-            self.pages = PagesOfFile(file, self.columns.pages, span)
-
-    def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
-        self._parquet = self._open(None)
-        footer = self._parquet.metadata
-        if footer.serialized_size < LONG_BYTES:
-            return footer
-        with self._bytes() as handle:
-            sliced = slice_footer(footer, handle)
-        if sliced is None:
-            return footer
-        self._close_parquet()  # it holds the whole footer
-        return sliced
-
-    @contextlib.contextmanager
-    def _bytes(self) -> Iterator[IO[bytes]]:
-        if self._stream is not None:
-            yield self._stream
+        if is_remote(group.file):
+            image = self._fetcher.take(group)
+            file = self._fetcher.file(group.file)
+            self._check_version(group, file.version)
+            known = known or Known(file.footer, None)
+            handle = Handle(image.path, wanted, known, group.index, streams, image)
         else:
-            with open(self._file, "rb") as handle:
-                yield handle
+            handle = Handle(group.file, wanted, known, group.index, streams)
+        self._known[group.file] = Known(handle.footer, handle.columns)
+        return handle
 
-    def row_group(self, index: int) -> pq.RowGroupMetaData:
-        """What the footer has of a row group."""
-        if not isinstance(self.footer, SlicedFooter):
-            return self.footer.row_group(index)
-        parquet, number = self.find(index)
-        return parquet.metadata.row_group(number)
+    def _check_version(self, group: RowGroup, version: str | None) -> None:
+        first = self._versions.setdefault(group.file, group.version or version)
+        if version is not None and first != version:
+            raise another_version(group.where)
 
-    def find(self, index: int) -> tuple[pq.ParquetFile, int]:
-        """A file whose footer has the row group, and the row group's number in it."""
-        if not isinstance(self.footer, SlicedFooter):
-            if self._parquet is None:
-                self._parquet = self._open(self.footer)
-            return self._parquet, index
-        if self._parquet is None or self._index != index:
-            begin, end = self.footer.span(index)
-            with self._bytes() as handle:
-                handle.seek(begin)
-                part = handle.read(end - begin)
-            self._close_parquet()
-            self._parquet, self._index = self._open(self.footer.footer_of(part)), index
-        return self._parquet, 0
+    def _spans(self, group: RowGroup, metadata: pq.RowGroupMetaData) -> list[Span]:
+        """Where the wanted columns lie in a row group's file."""
+        columns = self._columns_in(group)
+        flat = {column.name for column in columns if not column.is_list}
+        lists = {column.name for column in columns if column.is_list}
+        chunks = (metadata.column(number) for number in range(metadata.num_columns))
+        return [
+            _span(chunk) for chunk in chunks if column_of_leaf(chunk.path_in_schema, flat, lists)
+        ]
 
-    def _open(self, footer: pq.FileMetaData | None) -> pq.ParquetFile:
-        # Without verification, a flipped bit would be a wrong number without an error.
-        return pq.ParquetFile(
-            self._stream or self._file,
-            metadata=footer,
-            pre_buffer=self._stream is not None,
-            buffer_size=self._buffer_bytes,
-            page_checksum_verification=True,
-        )
 
-    def close_row_group(self) -> None:
-        """Close what only the last row group needs: some 300 KB of 40 columns."""
-        if isinstance(self.footer, SlicedFooter):
-            self._close_parquet()
+def _key(group: RowGroup) -> tuple[str, int]:
+    """What a handle is for: a local file, or a row group of a remote one."""
+    return group.file, group.index if is_remote(group.file) else -1
 
-    def close(self) -> None:
-        self._close_parquet(force=True)
-        if self.pages is not None:
-            self.pages.close()
-        if self._stream is not None:
-            with contextlib.suppress(Exception):
-                self._stream.close()
 
-    def _close_parquet(self, force: bool = False) -> None:
-        parquet, self._parquet = self._parquet, None
-        if parquet is not None:
-            # The connection may be broken; a stream stays open for the next row group.
-            with contextlib.suppress(Exception):
-                parquet.close(force=force or self._stream is None)
+def _span(chunk: pq.ColumnChunkMetaData) -> Span:
+    begin = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < begin:
+        begin = chunk.dictionary_page_offset
+    # Some writers leave the dictionary's header out of the size, for which Arrow adds as much.
+    return Span(begin, begin + chunk.total_compressed_size + _HEADER_BYTES)
 
 
 def _other_rows(num_rows: int, group: RowGroup) -> DataError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -55,6 +55,16 @@ def parts_after(
             yield replace(part, cells=some_cells, lists=some_lists)
 
 
+class Expected:
+    """What a reader was told that it will be asked for; here one that makes no use of it."""
+
+    def passed(self, count: int) -> None:
+        """Tell that the first `count` row groups have been loaded, or are not needed."""
+
+    def close(self) -> None:
+        """Tell that no others will be asked for."""
+
+
 class Reader(Protocol):
     """Reads row groups, the wanted columns only, from any thread.
 
@@ -80,6 +90,15 @@ class Reader(Protocol):
         at a time, so that they are still in the processor's cache when they are used.
         """
         yield self.read(group)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Take note of the row groups that will be asked for, in this order.
+
+        `None` stands for one that somebody else gives. The iterator may be advanced in any thread,
+        one at a time. A reader that looks ahead holds
+        what it reads until the row group is asked for or passed.
+        """
+        return Expected()
 
     def close(self) -> None:
         """Release all files and buffers; no thread may be reading."""
@@ -113,6 +132,10 @@ class RetryingReader(Reader):
         while (part := with_retries(following, group.where, self._retry_s)) is not None:
             yield part
             cells, lists = cells + len(part.cells), lists + len(part.lists)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Let the inner reader look ahead."""
+        return self._inner.expect(groups)
 
     def close(self) -> None:
         """Close the inner reader."""
@@ -149,6 +172,10 @@ class SameFilesReader(Reader):
             raise
         self._check(group)
 
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Let the inner reader look ahead."""
+        return self._inner.expect(groups)
+
     def close(self) -> None:
         """Close the inner reader; the versions that were read first stay known."""
         self._inner.close()
@@ -161,10 +188,10 @@ class SameFilesReader(Reader):
             raise unreadable(group, error, str(error.strerror), hint) from error
         is_local = group.version.endswith(" bytes")
         if is_local and group.version != size_as_version(status.st_size):
-            raise another_version(group)
+            raise another_version(group.where)
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if self._first.setdefault(group.file, version) != version:
-            raise another_version(group)
+            raise another_version(group.where)
 
 
 def unreadable(
@@ -177,11 +204,11 @@ def unreadable(
     return DataError(message, where=group.where | more, hint=hint)
 
 
-def another_version(group: RowGroup) -> DataError:
+def another_version(where: Mapping[str, object]) -> DataError:
     """The error for a file that is not the one that was read first."""
     return DataError(
         "the file was replaced or written to since it was first read",
-        where=group.where,
+        where=where,
         hint="Start again; a run must not mix two versions of a file.",
     )
 
@@ -221,6 +248,7 @@ class _Lease:
         self.name = reader.name
         self.read: Callable[[RowGroup], DecodedColumns] = reader.read
         self.iter_columns: Callable[[RowGroup], Iterator[DecodedColumns]] = reader.iter_columns
+        self.expect: Callable[[Iterator[RowGroup | None]], Expected] = reader.expect
         self._give_back: Callable[[], None] | None = give_back
 
     def close(self) -> None:

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.loader.pages import REFUSED, OpenColumn, PagesOfFile
+from distrain.loader.pages import REFUSED, PagesOfFile
+from distrain.loader.reading.image import Image
 from distrain.partition import RowGroup, Slice
 
 _Key = tuple[str, int, tuple[str, ...]]
@@ -24,7 +25,15 @@ Columns = dict[str, Any]
 
 
 class OpenFile(Protocol):
-    """A file that a stream has for itself."""
+    """An open file.
+
+    Attributes:
+        pages: What opens some columns without Arrow, in the thread that has the file.
+        image: What holds the file's bytes where it is a remote one.
+    """
+
+    pages: PagesOfFile
+    image: Image | None
 
     def find(self, index: int) -> tuple[pq.ParquetFile, int]:
         """A file whose footer has the row group, and the row group's number in it."""
@@ -41,8 +50,8 @@ class SliceStream:
     Args:
         group: The row group of the slices.
         names: The columns.
-        pages: What opens some of them without Arrow; used now, in this thread.
-        open_file: Opens the file for Arrow, if it is needed.
+        file: The file, used now, in this thread.
+        open_file: Opens it for the stream itself, where Arrow is needed.
 
     Attributes:
         following: The slice that is decoded next.
@@ -55,7 +64,7 @@ class SliceStream:
         self,
         group: RowGroup,
         names: Sequence[str],
-        pages: PagesOfFile | None,
+        file: OpenFile,
         open_file: Callable[[], OpenFile],
     ):
         assert group.slice is not None
@@ -65,9 +74,8 @@ class SliceStream:
         self._rows = group.slice.group_rows
         self._open_file = open_file
         self._file: OpenFile | None = None
-        opened: dict[str, OpenColumn | None] = {}
-        if pages is not None:
-            opened = {name: pages.open(self._index, self._rows, name) for name in names}
+        self._image = file.image  # kept while there is something to read
+        opened = {name: file.pages.open(self._index, self._rows, name) for name in names}
         self._opened = {name: column for name, column in opened.items() if column is not None}
         self._batches: list[tuple[list[str], Iterator[pa.RecordBatch]]] = []
         self.following = 0
@@ -167,7 +175,7 @@ class SliceStream:
     def close(self) -> None:
         """Close the file; nobody may be decoding."""
         self.is_closed = True
-        self._batches, self._opened = [], {}
+        self._batches, self._opened, self._image = [], {}, None
         self.kept.clear()
         if self._file is not None:
             self._file.close()
@@ -191,7 +199,7 @@ class SliceStreams:
         self,
         group: RowGroup,
         names: Sequence[str],
-        pages: PagesOfFile | None,
+        file: OpenFile,
         open_file: Callable[[], OpenFile],
     ) -> Columns:
         """The columns of a slice; it has fewer rows than planned where the file has."""
@@ -200,7 +208,7 @@ class SliceStreams:
         while True:
             stream = self._find(key, cut.number)
             if stream is None:
-                opened = partial(SliceStream, group, names, pages, open_file)
+                opened = partial(SliceStream, group, names, file, open_file)
                 stream = self._open(key, cut, opened)
             with stream.lock:
                 if not stream.can_give(cut.number):

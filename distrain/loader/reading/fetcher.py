@@ -1,0 +1,342 @@
+"""Fetches row groups of remote files before they are asked for, within a memory bound."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow.parquet as pq
+
+from distrain.errors import SpecError
+from distrain.loader.reading.image import Image
+from distrain.loader.reading.ranges import Span, plan_ranges
+from distrain.loader.reading.reader import Expected
+from distrain.loader.reading.remote_file import RemoteFile
+from distrain.partition import RowGroup
+
+_Key = tuple[str, int]
+_MOST_AHEAD = 64  # row groups, each of which holds an open file
+_FILES_WITH_HANDLES = 32
+_DEMANDED, _AHEAD = 0, 1  # how urgent a request is
+
+SpansOf = Callable[[RowGroup, pq.RowGroupMetaData], list[Span]]
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """How a loader asks for ranges of remote files.
+
+    Attributes:
+        connections: Requests in flight at a time.
+        range_bytes: The most that one of them asks for.
+        gap_bytes: Bytes between two wanted ones that are read rather than asked for separately.
+        ahead_bytes: The most that is held of row groups that nobody has asked for yet, unless that
+            is a single one.
+    """
+
+    connections: int = 8
+    range_bytes: int = 8 << 20
+    gap_bytes: int = 256 << 10
+    ahead_bytes: int = 128 << 20
+
+    def __post_init__(self) -> None:
+        least = {"connections": 1, "range_bytes": 1, "gap_bytes": 0, "ahead_bytes": 0}
+        for name, number in least.items():
+            if getattr(self, name) < number:
+                raise SpecError(f"{name} is {getattr(self, name)}, not {number} or more")
+
+    @property
+    def most_bytes(self) -> int:
+        """What is held at a time: row groups ahead, and requests in flight, received and joined."""
+        return self.ahead_bytes + 2 * self.connections * self.range_bytes
+
+
+class Fetcher:
+    """Gives images of row groups, which hold the bytes of the wanted columns.
+
+    Row groups that are expected are fetched in the order in which they will be asked for, as many
+    as `FetchOptions` allows. One that is asked for earlier comes before them. A request that failed
+    is made again once somebody who asked for its row group was told, and asks again; the others of
+    it are kept.
+
+    Args:
+        spans_of: Which bytes of a file a row group's wanted columns take.
+    """
+
+    def __init__(self, spans_of: SpansOf, options: FetchOptions | None = None):
+        self._spans_of = spans_of
+        self._options = options or FetchOptions()
+        self._changed = threading.Condition()
+        self._files: OrderedDict[str, RemoteFile] = OrderedDict()
+        self._wanted: dict[_Key, _Wanted] = {}  # in the order of their announcement
+        self._images: weakref.WeakValueDictionary[_Key, Image] = weakref.WeakValueDictionary()
+        self._expectations: list[_Expectation] = []
+        self._tasks: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._num_threads = 0
+
+    def file(self, url: str) -> RemoteFile:
+        """A file that is read from; its handles may be closed where many others are used."""
+        with self._changed:
+            return self._file(url)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Fetch row groups ahead that will be asked for in this order."""
+        expectation = _Expectation(groups, self._forget)
+        with self._changed:
+            self._expectations.append(expectation)
+            self._look_ahead()
+        return expectation
+
+    def take(self, group: RowGroup) -> Image:
+        """The image of a row group; it is kept as long as somebody refers to it.
+
+        Raises:
+            Exception: What the filesystem raised; who calls again asks it again.
+        """
+        key = (group.file, group.index)
+        with self._changed:
+            image = self._images.get(key)
+            if image is not None:
+                return image
+            wanted = self._wanted.get(key)
+            if wanted is None:
+                wanted = self._wanted[key] = _Wanted(group)
+            wanted.is_taken = True
+            if wanted.is_told:
+                wanted.error, wanted.is_told = None, False
+            if wanted.error is None:
+                self._ask(wanted, _DEMANDED)
+            self._look_ahead()
+            self._changed.wait_for(lambda: wanted.is_whole or wanted.has_failed)
+            if wanted.has_failed:
+                wanted.is_told = True
+                assert wanted.error is not None
+                raise wanted.error
+            if self._wanted.get(key) is wanted:
+                del self._wanted[key]
+            assert wanted.image is not None
+            self._images[key] = wanted.image
+            return wanted.image
+
+    def close(self) -> None:
+        """Forget what is expected, and close all files; nobody may be waiting for a row group."""
+        with self._changed:
+            self._expectations.clear()
+            self._wanted.clear()
+            self._tasks.clear()
+            self._changed.wait_for(lambda: not self._num_threads)
+            for file in self._files.values():
+                file.close()
+
+    def _file(self, url: str) -> RemoteFile:
+        if url not in self._files:
+            self._files[url] = RemoteFile(url)
+        self._files.move_to_end(url)
+        return self._files[url]
+
+    def _forget(self, expectation: _Expectation, *, all_of_it: bool) -> None:
+        """Drop what was expected, or what of it was passed, and was never asked for."""
+        with self._changed:
+            if all_of_it and expectation in self._expectations:
+                self._expectations.remove(expectation)
+            for key, wanted in list(self._wanted.items()):
+                is_over = all_of_it or wanted.number < expectation.num_passed
+                is_idle = not wanted.is_taken or wanted.has_failed
+                if wanted.expectation is expectation and is_over and is_idle:
+                    del self._wanted[key]
+                    wanted.missing.clear()
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Start what there is room for; the lock is held."""
+        ahead = [wanted for wanted in self._wanted.values() if not wanted.is_taken]
+        held = sum(wanted.num_bytes for wanted in ahead if wanted.is_started)
+        for wanted in ahead:
+            if wanted.is_started or wanted.error is not None:
+                continue
+            if wanted.image is None:
+                break  # what comes first is fetched first
+            if held and held + wanted.num_bytes > self._options.ahead_bytes:
+                return
+            held += wanted.num_bytes
+            self._ask(wanted, _AHEAD)
+        unplanned = sum(not wanted.is_started for wanted in ahead)
+        room = min(self._options.connections - unplanned, _MOST_AHEAD - len(ahead))
+        for _ in range(room if held < self._options.ahead_bytes else 0):
+            following = self._next_expected()
+            if following is None:
+                return
+            self._wanted[following.key] = following
+            self._plan(following, _AHEAD)
+
+    def _next_expected(self) -> _Wanted | None:
+        for expectation in self._expectations:
+            while (following := expectation.next()) is not None:
+                if following.key not in self._wanted and following.key not in self._images:
+                    return following
+        return None
+
+    def _ask(self, wanted: _Wanted, urgency: int) -> None:
+        """Ask for what is missing of a row group."""
+        if wanted.image is None:
+            self._plan(wanted, urgency)
+            return
+        wanted.is_started = True
+        for span in sorted(wanted.missing):
+            self._submit(urgency, partial(self._fetch, wanted, span))
+
+    def _plan(self, wanted: _Wanted, urgency: int) -> None:
+        self._submit(urgency, partial(self._make_image, wanted))
+
+    def _submit(self, urgency: int, task: Callable[[], None]) -> None:
+        """Let a thread run a task; each thread ends when there are no others."""
+        heapq.heappush(self._tasks, (urgency, next(self._count), task))
+        if self._num_threads < self._options.connections:
+            self._num_threads += 1
+            threading.Thread(target=self._run_tasks, name="fetch", daemon=True).start()
+
+    def _run_tasks(self) -> None:
+        while True:
+            with self._changed:
+                if not self._tasks:
+                    self._num_threads -= 1
+                    self._changed.notify_all()
+                    return
+                task = heapq.heappop(self._tasks)[2]
+            task()
+
+    def _make_image(self, wanted: _Wanted) -> None:
+        """Find out which ranges a row group needs."""
+        group, options = wanted.group, self._options
+        with self._changed:
+            if wanted.image is not None or wanted.is_planning or not self._is_wanted(wanted):
+                return
+            wanted.is_planning = True
+            file = self._file(group.file)
+            unused = list(self._files.values())[:-_FILES_WITH_HANDLES]
+        for other in unused:
+            other.close()
+        try:
+            image, metadata = file.image(group.index)
+            # Of a damaged footer some may lie beyond the file.
+            spans = [
+                Span(max(0, span.begin), min(span.end, file.num_bytes))
+                for span in self._spans_of(group, metadata)
+            ]
+            ranges = plan_ranges(spans, gap_bytes=options.gap_bytes, most_bytes=options.range_bytes)
+        except BaseException as error:
+            with self._changed:
+                wanted.is_planning = False
+                self._fail(wanted, error)
+            return
+        with self._changed:
+            wanted.is_planning = False
+            wanted.image, wanted.missing = image, set(ranges)
+            wanted.num_bytes = sum(span.num_bytes for span in ranges)
+            if wanted.is_taken and self._is_wanted(wanted):
+                self._ask(wanted, _DEMANDED)
+            self._look_ahead()
+            self._changed.notify_all()
+
+    def _fetch(self, wanted: _Wanted, span: Span) -> None:
+        """Bring one range of a row group."""
+        with self._changed:
+            if span not in wanted.missing:  # another thread has it, or nobody wants it any more
+                return
+            wanted.missing.remove(span)
+            wanted.in_flight += 1
+            file = self._file(wanted.group.file)
+        image = wanted.image
+        assert image is not None
+        try:
+            image.write(span.begin, file.read(*span))
+        except BaseException as error:
+            with self._changed:
+                wanted.in_flight -= 1
+                if self._is_wanted(wanted):
+                    wanted.missing.add(span)
+                self._fail(wanted, error)
+            return
+        with self._changed:
+            wanted.in_flight -= 1
+            self._changed.notify_all()
+
+    def _is_wanted(self, wanted: _Wanted) -> bool:
+        return self._wanted.get(wanted.key) is wanted
+
+    def _fail(self, wanted: _Wanted, error: BaseException) -> None:
+        wanted.error = error
+        self._look_ahead()
+        self._changed.notify_all()
+
+
+class _Expectation(Expected):
+    def __init__(self, groups: Iterator[RowGroup | None], forget: Callable[..., None]):
+        self._groups = enumerate(groups)
+        self._forget = forget
+        self.num_passed = 0
+
+    def next(self) -> _Wanted | None:
+        """The next row group that was not passed yet."""
+        for number, group in self._groups:
+            if group is not None and number >= self.num_passed:
+                return _Wanted(group, self, number)
+        return None
+
+    def passed(self, count: int) -> None:
+        """Tell that the first `count` row groups have been loaded."""
+        self.num_passed = count
+        self._forget(self, all_of_it=False)
+
+    def close(self) -> None:
+        """Tell that no others will be asked for."""
+        self._forget(self, all_of_it=True)
+
+
+class _Wanted:
+    """A row group that is being fetched.
+
+    Attributes:
+        expectation: Whose it is, and there its `number`; `None` where it was only asked for.
+        image: What was planned for it, once that is done.
+        missing: Ranges that nobody is asking for.
+        in_flight: How many ranges are being asked for.
+        num_bytes: Of all its ranges.
+        is_planning: Whether a thread finds out its ranges.
+        is_started: Whether its ranges may be asked for.
+        is_taken: Whether somebody waits for it.
+        error: What was raised by the last request that failed.
+        is_told: Whether somebody who asked was given the error.
+    """
+
+    def __init__(self, group: RowGroup, expectation: _Expectation | None = None, number: int = 0):
+        self.group = group
+        self.key = (group.file, group.index)
+        self.expectation = expectation
+        self.number = number
+        self.image: Image | None = None
+        self.missing: set[Span] = set()
+        self.in_flight = 0
+        self.num_bytes = 0
+        self.is_planning = False
+        self.is_started = False
+        self.is_taken = False
+        self.error: BaseException | None = None
+        self.is_told = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is there."""
+        return self.image is not None and not self.missing and not self.in_flight
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something was not brought, and nobody tries at the moment."""
+        return self.error is not None and not self.in_flight and not self.is_planning

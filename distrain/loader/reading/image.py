@@ -1,0 +1,36 @@
+"""Parts of a remote file in memory, which are read as if they were a local file."""
+
+from __future__ import annotations
+
+import os
+
+
+class Image:
+    """A file in memory as large as a remote one, of which only what was written takes room.
+
+    Bytes that were not written read as zeros. Its memory is free when nothing refers to it and
+    whoever opened `path` has closed it.
+
+    Args:
+        num_bytes: The size of the file.
+
+    Attributes:
+        path: Where this process can open it, for reading, with handles of their own.
+    """
+
+    def __init__(self, num_bytes: int):
+        self._number = -1
+        self._number = os.memfd_create("distrain", os.MFD_CLOEXEC)
+        os.ftruncate(self._number, num_bytes)
+        self.path = f"/proc/self/fd/{self._number}"
+
+    def write(self, begin: int, content: bytes) -> None:
+        """Put bytes to their place in the file; from any thread."""
+        view = memoryview(content)
+        while view:
+            count = os.pwrite(self._number, view, begin)
+            begin, view = begin + count, view[count:]
+
+    def __del__(self) -> None:
+        if self._number >= 0:
+            os.close(self._number)

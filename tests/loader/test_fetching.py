@@ -1,0 +1,298 @@
+"""Row groups of remote files, fetched ahead: what is asked for, what is held, what comes out."""
+
+import errno
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from fsspec.implementations.local import LocalFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.batch import Batch
+from distrain.errors import DataError, SpecError
+from distrain.loader import Dataset, FetchOptions, Loader
+from distrain.loader.reading.fetcher import Fetcher
+from distrain.loader.reading.image import Image
+from distrain.loader.reading.ranges import Span, plan_ranges
+from distrain.partition import RowGroup
+from distrain.schema import Schema
+from distrain.storage import retrying
+
+SIZES = [[40, 31, 64], [50], [33, 70, 12, 9]]
+SMALL = FetchOptions(connections=3, range_bytes=200, gap_bytes=16, ahead_bytes=4000)
+spans = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=12)
+
+
+class Asked(LocalFileSystem):  # type: ignore[misc]  # fsspec is untyped
+    """Local files, of which a test sees what is asked for, and says what fails."""
+
+    protocol = "asked"
+    cachable = False
+    ranges: ClassVar[list[tuple[int, int]]] = []
+    before: Callable[[int], None] = staticmethod(lambda _: None)
+    lock = threading.Lock()
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return super()._strip_protocol(str(path).removeprefix("asked://"))
+
+    def unstrip_protocol(self, name: str) -> str:
+        return f"asked://{name}"
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return AskedFile(open(self._strip_protocol(path), mode, buffering=0))
+
+
+class AskedFile:
+    def __init__(self, handle: Any):
+        self._handle = handle
+
+    def read(self, size: int = -1) -> bytes:
+        with Asked.lock:
+            Asked.ranges.append((self._handle.tell(), size))
+            number = len(Asked.ranges)
+        Asked.before(number)
+        return self._handle.read(size)  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def __enter__(self) -> "AskedFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.close()
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> type[Asked]:
+    fsspec.register_implementation("asked", Asked, clobber=True)
+    monkeypatch.setattr(Asked, "ranges", [])
+    monkeypatch.setattr(Asked, "before", staticmethod(lambda _: None))
+    monkeypatch.setattr(retrying, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(retrying, "LONGEST_PAUSE_S", 0.002)
+    return Asked
+
+
+def stream(paths: str, schema: Schema, **options: Any) -> list[Batch]:
+    options = {"seed": 3, "lanes": 4, "batch_size": 32} | options
+    with Loader(Dataset(paths, schema), **options) as loader:
+        return [*loader.epochs(2)]
+
+
+def assert_same(left: list[Batch], right: list[Batch]) -> None:
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        assert torch.equal(a.categorical, b.categorical)
+        assert torch.equal(a.continuous, b.continuous)
+        assert torch.equal(torch.as_tensor(a.label), torch.as_tensor(b.label))
+
+
+@given(pairs=spans, gap=st.integers(0, 20), most=st.integers(1, 50))
+@settings(max_examples=50)
+def test_ranges_hold_what_is_needed_and_only_short_gaps(
+    pairs: list[tuple[int, int]], gap: int, most: int
+) -> None:
+    wanted = [Span(begin, begin + count) for begin, count in pairs]
+    ranges = plan_ranges(wanted, gap_bytes=gap, most_bytes=most)
+    assert all(0 < span.num_bytes <= most for span in ranges)
+    needed = {byte for span in wanted for byte in range(*span)}
+    got = [byte for span in ranges for byte in range(*span)]
+    assert got == sorted(set(got))  # in order, none twice
+    assert needed <= set(got)
+    for byte in set(got) - needed:  # each lies in a gap between two needed ones that is short
+        before, after = max(b for b in needed if b < byte), min(b for b in needed if b > byte)
+        assert after - before - 1 <= gap
+    for left, right in itertools.pairwise(ranges):
+        if left.end == right.begin:  # parts of one that was too long
+            assert left.num_bytes + right.num_bytes > most
+        else:
+            assert right.begin - left.end > gap
+
+
+def test_an_image_is_read_like_the_file() -> None:
+    image = Image(1 << 40)
+    image.write(1 << 39, b"in the middle")
+    with open(image.path, "rb") as handle:
+        assert handle.seek(0, 2) == 1 << 40
+        handle.seek((1 << 39) - 1)
+        assert handle.read(9) == b"\0in the m"
+        del image
+        handle.seek(1 << 39)
+        assert handle.read(13) == b"in the middle"
+
+
+@given(
+    sizes=st.lists(st.integers(1, 90), min_size=7, max_size=7),
+    bound=st.integers(0, 200),
+    kept=st.sets(st.integers(0, 6)),
+)
+@settings(max_examples=20, deadline=None)
+def test_no_more_is_held_than_the_bound_or_one_row_group(
+    one_file: str,
+    sizes: list[int],
+    bound: int,
+    kept: set[int],
+) -> None:
+    url = f"asked://{one_file}"
+    options = FetchOptions(connections=1, range_bytes=40, gap_bytes=0, ahead_bytes=bound)
+    fetcher = Fetcher(lambda group, _: [Span(0, sizes[group.index])], options)
+    groups = [RowGroup(url, number, 10) for number in range(7)]
+    with open(url.removeprefix("asked://"), "rb") as handle:
+        content = handle.read()
+    expected = fetcher.expect(iter(groups))
+    taken = 0
+    for number, group in enumerate(groups):
+        settled(fetcher)
+        ahead = [one for one in fetcher._wanted.values() if one.is_started and not one.is_taken]
+        assert sum(one.num_bytes for one in ahead) <= bound or len(ahead) == 1
+        assert [one.group for one in ahead] == groups[number : number + len(ahead)]
+        assert all(one.is_whole for one in ahead)
+        if number in kept:  # the others are passed over
+            image = fetcher.take(group)
+            with open(image.path, "rb") as handle:
+                assert handle.read(sizes[number]) == content[: sizes[number]]
+            taken += 1
+        expected.passed(number + 1)
+    settled(fetcher)
+    assert not fetcher._wanted
+    assert taken == len(kept)
+    fetcher.close()
+
+
+def settled(fetcher: Fetcher) -> None:
+    """Wait until nothing is being asked for."""
+    with fetcher._changed:
+        assert fetcher._changed.wait_for(lambda: not fetcher._num_threads, 60)
+
+
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("fetching") / "a.parquet"
+    pq.write_table(pa.table({"a": range(70)}), path, row_group_size=10)
+    return str(path)
+
+
+@pytest.mark.parametrize("shuffle", ["chunk", "none", "full"])
+@pytest.mark.parametrize(("large_rows", "long_bytes"), [(24, 1 << 20), (1 << 20, 1 << 20), (24, 0)])
+def test_batches_are_those_of_the_local_files(
+    write_table: Any,
+    schema: Schema,
+    monkeypatch: pytest.MonkeyPatch,
+    shuffle: str,
+    large_rows: int,
+    long_bytes: int,
+) -> None:
+    for module in ("sliced_footer", "open_files", "remote_file"):
+        monkeypatch.setattr(f"distrain.loader.reading.{module}.LONG_BYTES", long_bytes)
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large_rows)
+    local = str(write_table(SIZES))
+    expected = stream(local, schema, shuffle=shuffle)
+    for fetch in (SMALL, None):
+        found = stream(f"asked://{local}", schema, shuffle=shuffle, decode_threads=3, fetch=fetch)
+        assert_same(found, expected)
+
+
+def test_each_byte_is_asked_for_once_and_few_requests_bring_it(
+    write_table: Any, schema: Schema, asked: type[Asked]
+) -> None:
+    local = Path(write_table([[400, 310], [500]]))
+    with Loader(Dataset(f"asked://{local}", schema), batch_size=32) as loader:
+        asked.ranges.clear()
+        list(loader)
+    # Of each file its footer, and of each row group one range.
+    assert len(asked.ranges) == 2 + 3
+    size = sum(file.stat().st_size for file in local.glob("*.parquet"))
+    assert sum(count for _, count in asked.ranges) <= 2 * size
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("every", [2, 5])
+def test_whatever_fails_on_the_way_the_batches_are_the_same(
+    write_table: Any, schema: Schema, asked: type[Asked], threads: int, every: int
+) -> None:
+    local = str(write_table(SIZES))
+    errors: list[Exception] = [
+        ConnectionResetError("reset by peer"),
+        OSError(errno.ESTALE, "Stale file handle"),
+        TimeoutError(errno.ETIMEDOUT, "timed out"),
+    ]
+    dataset = Dataset(f"asked://{local}", schema)
+    failed = []
+
+    def before(number: int) -> None:
+        if number % every == 0:
+            failed.append(number)
+            raise errors[number % len(errors)]
+
+    asked.before = staticmethod(before)
+    with Loader(
+        dataset, seed=3, lanes=4, batch_size=32, decode_threads=threads, fetch=SMALL, retry_s=60
+    ) as loader:
+        found = [*loader.epochs(2)]
+    assert len(failed) > 5
+    assert_same(found, stream(local, schema))
+
+
+def test_what_cannot_be_fetched_is_named(
+    write_table: Any, schema: Schema, asked: type[Asked]
+) -> None:
+    local = str(write_table([[40, 31, 64]]))
+    dataset = Dataset(f"asked://{local}", schema)
+
+    def before(number: int) -> None:
+        raise PermissionError(f"no request number {number}")
+
+    asked.before = staticmethod(before)
+    with pytest.raises(DataError, match="no request number") as caught:
+        list(Loader(dataset, batch_size=32, shuffle="none", lanes=1))
+    assert caught.value.where == {"file": f"asked://{local}/part_0.parquet", "row group": 0}
+
+
+def test_a_damaged_column_is_named(write_table: Any, schema: Schema) -> None:
+    local = Path(write_table([[40, 31]])) / "part_0.parquet"
+    group = pq.read_metadata(local).row_group(1)
+    name = schema.categorical.names[0]
+    (chunk,) = (group.column(n) for n in range(group.num_columns) if name == _path(group, n))
+    content = bytearray(local.read_bytes())
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    content[begin : begin + 4] = b"\xff\xff\xff\xff"
+    local.write_bytes(content)
+    with pytest.raises(DataError, match="could not read a row group") as caught:
+        stream(f"asked://{local}", schema, shuffle="none")
+    assert caught.value.where == {"file": f"asked://{local}", "row group": 1, "column": name}
+
+
+def _path(group: pq.RowGroupMetaData, number: int) -> str:
+    return str(group.column(number).path_in_schema)
+
+
+def test_an_epoch_that_is_left_asks_for_nothing_more(
+    write_table: Any, schema: Schema, asked: type[Asked]
+) -> None:
+    local = str(write_table(SIZES))
+    with Loader(Dataset(f"asked://{local}", schema), batch_size=8, fetch=SMALL) as loader:
+        for _ in loader:
+            break
+        told = len(asked.ranges)
+        assert not [one for one in threading.enumerate() if one.name == "fetch"]
+    assert len(asked.ranges) == told
+
+
+def test_options_out_of_range_are_refused() -> None:
+    with pytest.raises(SpecError, match="connections is 0"):
+        FetchOptions(connections=0)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not [one for one in threading.enumerate() if one.name == "fetch"]
