@@ -1,4 +1,4 @@
-"""Decodes row groups to columns with Arrow, retries, and refuses files that changed."""
+"""Decodes row groups to columns with Arrow, fetched ahead where remote; refuses changed files."""
 
 from distrain.loader.reading.arrow import ArrowReader, null_error
 from distrain.loader.reading.fetcher import FetchOptions
