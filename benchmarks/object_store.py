@@ -3,9 +3,9 @@
     python benchmarks/object_store.py [--quick]
 
 A server of S3 (moto) holds Criteo-shaped rows (26 id columns, 13 float32 columns, a label) in files
-of two row groups of 65,536, as `distrain prep` writes them. Before it stands a proxy that lets 20 ms
-pass before each request and sends no more than 50 MB/s on each connection. Both are processes of
-their own. With N connections there are, in turns:
+of two row groups of 65,536, as `distrain prep` writes them. Before it stands a proxy that lets
+20 ms pass before each request and sends no more than 50 MB/s on each connection. Both are processes
+of their own. With N connections there are, in turns:
 
   plain    N threads that ask for the row groups' ranges over HTTP, and drop them
   loader   `distrain.loader.Loader`, shuffled, with N connections and two decoding threads
