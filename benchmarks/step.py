@@ -1,7 +1,7 @@
 """What does a training step cost, beside what it must cost and what it costs others?
 
     python benchmarks/step.py [--quick] [--torchrec PYTHON] [--json-lines FILE] [--plot FILE.png]
-                              [--only REGEX] [--ranks N]
+                              [--only REGEX] [--ranks N] [--mbit 0 100 400]
 
 Batches lie ready in memory (on the GPU, where there is one): Criteo's shape, 26 ids by Zipf laws
 over the cardinalities of the NVTabular notebooks, 45.9M rows together, 13 values, a label. Where
@@ -12,7 +12,9 @@ Comparisons, each with its contenders alive side by side, taking turns of about 
 
   embeddings        the embeddings alone at batch 64k, dim 16: ids to a `[rows, 26, dim]` (or
                     `[rows, 26 * dim]`) of values, a given gradient of that back to updated rows
-  MLP 16, peers     the whole step: one rank at batch 64k; two gloo ranks at 8k rows each
+  MLP 16, peers     the whole step: one rank at batch 64k; two gloo ranks, with `--ranks 4` also
+                    four, at 8k rows each; with `--mbit` each rank in a network namespace of its own
+                    whose card sends so many Mbit/s and no faster (0: as fast as it can)
   small and large   the whole step, and the embeddings alone, with tables of 1M rows and of 46M
   tables            whose batches touch equally many distinct rows, spread over all of the table
   MLP/DLRM DIM      distrain's whole step by batch, width and ranks, with the presets' optimizers;
@@ -25,20 +27,21 @@ Contenders:
   26 nn.Embedding   a table per column with `sparse=True`, SGD or SparseAdam, dense part with the
                     fused optimizer; on ranks under DDP
   fbgemm            table-batched embedding with its fused optimizer, bounds checks off
-  TorchRec          table-wise, 13 tables a rank, fused optimizer, dense part under its own DDP
+  TorchRec          table-wise, tables dealt to the ranks in turn, or row-wise, each table cut among
+                    all; fused optimizer, dense part under its own DDP
 
 Peers' glibc is told to ask for huge pages (GLIBC_TUNABLES=glibc.malloc.hugetlb=1), which makes
 their tables about twice as fast; lines "small pages" show them without, as most people run them.
 distrain asks for its own tables' pages itself.
 
-fbgemm and TorchRec run where `--torchrec` names a Python that has them (docs/benchmarks.md says
-how to make one). Every process has one thread and the allocator settings that distrain gives its
-ranks. On a CPU "of roofline" is the least time for the counted bytes or products (whichever takes
-longer), at the copy and product rates measured in the same rounds, over the measured time
-(`step_bench/roofline.py` has the rules); "ops" are torch operations that one step dispatches, views
-included; kernels launched and host syncs, of the training thread, exist on a GPU only. "CPU ms" is
-CPU time of a step, to see what others on the machine took. Figures are medians over the rounds;
-ratios are taken round by round, and then their median.
+fbgemm and TorchRec run where `--torchrec` names a Python that has them (docs/benchmarks.md says how
+to make one), `--mbit` wants root, `ip` and `tc`. Every process has one thread and the allocator
+settings that distrain gives its ranks. On a CPU "of roofline" is the least time for the counted
+bytes or products (whichever takes longer), at the copy and product rates measured in the same
+rounds, over the measured time (`step_bench/roofline.py` has the rules); "ops" are torch operations
+that one step dispatches, views included; kernels launched and host syncs, of the training thread,
+exist on a GPU only. "CPU ms" is CPU time of a step, to see what others on the machine took. Figures
+are medians over the rounds; ratios are taken round by round, and then their median.
 """
 
 import argparse
@@ -56,6 +59,7 @@ if __name__ == "__main__":  # modules are found from the repository's root, not 
 from benchmarks.step_bench.cases import FBGEMM, OPEN, TORCHREC, Comparison, comparisons
 from benchmarks.step_bench.contender import Setup, serve
 from benchmarks.step_bench.goals import figures
+from benchmarks.step_bench.links import linked
 from benchmarks.step_bench.resident import Data, chosen_scale
 from benchmarks.step_bench.result import (
     Record,
@@ -65,7 +69,7 @@ from benchmarks.step_bench.result import (
     records_of,
     rounded,
 )
-from benchmarks.step_bench.turns import Measured, measure, running
+from benchmarks.step_bench.turns import Measured, Ranks, measure, running
 
 
 def main() -> None:
@@ -101,6 +105,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw rows/s")
     parser.add_argument("--only", metavar="REGEX", default="", help="comparisons that match")
     parser.add_argument("--ranks", type=int, help="at most so many (default: 2, or all GPUs)")
+    parser.add_argument(
+        "--mbit", type=int, nargs="+", default=[], help="links between ranks send so much; 0: all"
+    )
     parser.add_argument("--entry", type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -119,7 +126,7 @@ def device_and_ranks(most: int | None) -> tuple[str, int]:
 def chosen(device: str, ranks: int, options: argparse.Namespace) -> list[Comparison]:
     """Those that match, without contenders that have no Python."""
     made = []
-    for comparison in comparisons(device, ranks, options.quick):
+    for comparison in comparisons(device, ranks, options.quick, tuple(options.mbit)):
         if not re.search(options.only, comparison.name):
             continue
         entries = []
@@ -143,22 +150,42 @@ def run(
     print(f"{comparison.name}: tables of {tables:,} rows")
     print_heads()
     pythons = {FBGEMM: options.torchrec, TORCHREC: options.torchrec}
+    made = []
+    with (
+        linked(comparison) as links,
+        running(comparison.entries, pythons, folders, links) as contenders,
+    ):
+        for mbit in comparison.mbits or (0,):
+            links.cap(mbit)
+            if comparison.mbits:
+                print(f"  links of {mbit} Mbit/s" if mbit else "  links without a limit")
+            made += by_batch(comparison, mbit, contenders, data, folders)
+    return made
+
+
+def by_batch(
+    comparison: Comparison,
+    mbit: int,
+    contenders: list[Ranks],
+    data: Data,
+    folders: dict[str, Path],
+) -> "list[tuple[list[Measured], list[Record]]]":
+    """All batch sizes of a comparison on links of one rate."""
     made, longest_s = [], 0.0
-    with running(comparison.entries, pythons, folders) as contenders:
-        for batch_rows in comparison.batches:
-            ranks = max(entry.setup.ranks for entry in comparison.entries)
-            why_not = data.too_large(comparison, batch_rows, longest_s)
-            if why_not:
-                print(f"  Left out: {batch_rows:,} rows ({why_not}).")
-                break
-            measured = measure(comparison.name, batch_rows, contenders, data.rounds)
-            facts = {
-                kind: data.facts(folder, batch_rows, ranks) for kind, folder in folders.items()
-            }
-            records = records_of(measured, facts)
-            print_records(records)
-            made.append((measured, records))
-            longest_s = max(max(each.step_s) for each in measured) / batch_rows
+    for batch_rows in comparison.batches:
+        why_not = data.too_large(comparison, batch_rows, longest_s)
+        if why_not:
+            print(f"  Left out: {batch_rows:,} rows ({why_not}).")
+            break
+        measured = measure(comparison.at(mbit), batch_rows, contenders, data.rounds)
+        facts = {
+            kind: data.facts(folder, batch_rows, comparison.ranks)
+            for kind, folder in folders.items()
+        }
+        records = [record | {"mbit": mbit} for record in records_of(measured, facts)]
+        print_records(records)
+        made.append((measured, records))
+        longest_s = max(max(each.step_s) for each in measured) / batch_rows
     return made
 
 

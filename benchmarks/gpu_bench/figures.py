@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MET, MISSED, NOT_MEASURED, LEFT_OUT, TOLD = "met", "missed", "not measured", "left out", ""
-PEERS = re.compile("merlin|torch_items|fbgemm|torchrec|2_ranks")
+PEERS = re.compile("merlin|torch_items|fbgemm|torchrec|_ranks_x_")
 """Figures that need other libraries, other Pythons or a second GPU; where such a one is missing,
 that is no gap of this run."""
 

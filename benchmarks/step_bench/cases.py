@@ -18,8 +18,8 @@ OPEN: dict[str, Callable[[Setup], Open]] = {
     TORCHREC: lambda setup: torchrec,
     MACHINE: lambda setup: machine,
 }
-DDP, TABLE_WISE = "DDP, 26 nn.Embedding(sparse) + SGD", "TorchRec, table-wise"
-RANKS = "MLP 16, 2 ranks, peers"
+DDP = "DDP, 26 nn.Embedding(sparse) + SGD"
+TORCHREC_NAMES = {"table_wise": "TorchRec, table-wise", "row_wise": "TorchRec, row-wise"}
 GROWTH = "small and large tables"
 TABLES, SMALL, STRETCHED = "tables", "1M rows", "46M rows"
 BATCH = 65_536
@@ -67,23 +67,36 @@ class Comparison:
         entries: The contenders.
         batches: Rows per rank and step, one after the other.
         quick: Whether it is made in the quick form too.
+        mbits: What each rank's network card may send, in Mbit/s, one after the other; 0: as fast as
+            it can. None: ranks reach each other without a network.
     """
 
     name: str
     entries: tuple[Entry, ...]
     batches: tuple[int, ...] = (BATCH,)
     quick: bool = True
+    mbits: tuple[int, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """The most that any contender has."""
+        return max(entry.setup.ranks for entry in self.entries)
+
+    def at(self, mbit: int) -> str:
+        """Its name on links of such a rate."""
+        return f"{self.name}, {mbit} Mbit/s" if mbit else self.name
 
     def of(self, entries: Sequence[Entry]) -> "Comparison":
         """The same between some of the contenders."""
         return replace(self, entries=tuple(entries))
 
 
-def comparisons(device: str, max_ranks: int, quick: bool) -> list[Comparison]:
+def comparisons(
+    device: str, max_ranks: int, quick: bool, mbits: tuple[int, ...] = ()
+) -> list[Comparison]:
     """All of them, in the order of the table."""
     made = [*embedding_paths(device, quick), *whole_steps(device), growth(device)]
-    if max_ranks > 1:
-        made.append(ranks_against_peers(device))
+    made += [ranks_against_peers(device, ranks, mbits) for ranks in powers_of_2(max_ranks)[1:]]
     made += sweep(device, max_ranks)
     return [comparison for comparison in made if comparison.quick or not quick]
 
@@ -141,17 +154,25 @@ def growth(device: str) -> Comparison:
     return Comparison(GROWTH, with_machine(entries))
 
 
-def ranks_against_peers(device: str) -> Comparison:
-    """The whole MLP step on two ranks, beside DDP over sparse tables and TorchRec."""
-    setup = Setup("mlp", 16, ranks=2, device=device)
+def powers_of_2(most: int) -> list[int]:
+    """From 1 to `most`."""
+    return [2**power for power in range(most.bit_length())]
+
+
+def ranks_against_peers(device: str, ranks: int, mbits: tuple[int, ...] = ()) -> Comparison:
+    """The whole MLP step on several ranks, beside DDP over sparse tables and TorchRec."""
+    setup = Setup("mlp", 16, ranks=ranks, device=device)
     entries = [
         Entry(f"{OURS}, {word}", OURS, replace(setup, placement=word)) for word in PLACEMENTS
     ]
     if device == "cpu":  # NCCL reduces no sparse gradients
         entries.append(Entry(DDP, SPARSE, setup, pages="huge"))
-    table_wise = replace(setup, placement="table_wise")
-    entries.append(Entry(TABLE_WISE, TORCHREC, table_wise, pages="huge"))
-    return Comparison(RANKS, with_machine(entries), (RANKS_BATCH,))
+    entries += [
+        Entry(name, TORCHREC, replace(setup, placement=word), pages="huge")
+        for word, name in TORCHREC_NAMES.items()
+    ]
+    name = f"MLP 16, {ranks} ranks, peers"
+    return Comparison(name, with_machine(entries), (RANKS_BATCH,), mbits=mbits)
 
 
 PLACEMENTS = ("auto", "replicated", "row_wise")
@@ -160,7 +181,7 @@ PLACEMENTS = ("auto", "replicated", "row_wise")
 def sweep(device: str, max_ranks: int) -> list[Comparison]:
     """Distrain's whole step by model, width, batch and ranks; the presets' optimizers."""
     made = []
-    for ranks in (2**power for power in range(max_ranks.bit_length())):
+    for ranks in powers_of_2(max_ranks):
         for dim in (16, 128):
             for model, kind in MODELS[device]:
                 setup = Setup(model, dim, kind, ranks, device, "auto")

@@ -70,14 +70,18 @@ class TableBatched:
 
 
 class TorchRec:
-    """The whole MLP step, tables dealt to the ranks in turn, optimizer fused into the tables."""
+    """The whole MLP step, optimizer fused into the tables.
+
+    Tables are dealt to the ranks in turn, or each is cut into as many runs of rows as there are
+    ranks.
+    """
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
         import torch
 
         self.setup, self.rows, self.rank = setup, rows, rank
         self.names = [f"C{number}" for number in range(1, len(rows.cardinalities) + 1)]
-        self.whole = table_wise(setup, rows, self.names)
+        self.whole = sharded_model(setup, rows, self.names)
         sharded = {name for name, _ in self.whole.named_parameters() if "embedding" in name}
         dense = [p for name, p in self.whole.named_parameters() if name not in sharded]
         self.optimizer = torch.optim.SGD(dense, lr=LR, fused=True)
@@ -116,16 +120,19 @@ class TorchRec:
             self.optimizer.zero_grad(set_to_none=False)
 
 
-def table_wise(setup: Setup, rows: Rows, names: list[str]) -> Any:
-    """A `DistributedModelParallel` whose tables lie whole on one rank each."""
+def sharded_model(setup: Setup, rows: Rows, names: list[str]) -> Any:
+    """A `DistributedModelParallel` whose tables are placed as the set-up says."""
     import torch
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from torch import nn
     from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.model_parallel import DistributedModelParallel
-    from torchrec.distributed.sharding_plan import construct_module_sharding_plan
-    from torchrec.distributed.sharding_plan import table_wise as on_rank
+    from torchrec.distributed.sharding_plan import (
+        construct_module_sharding_plan,
+        row_wise,
+        table_wise,
+    )
     from torchrec.distributed.types import ShardingPlan
 
     tables = [
@@ -149,10 +156,14 @@ def table_wise(setup: Setup, rows: Rows, names: list[str]) -> Any:
     sharder = EmbeddingBagCollectionSharder(
         fused_params={"optimizer": optimizer, "learning_rate": LR}
     )
-    owners = {name: on_rank(number % setup.ranks) for number, name in enumerate(names)}
+    by_rows = setup.placement == "row_wise"
+    places = {
+        name: row_wise() if by_rows else table_wise(number % setup.ranks)
+        for number, name in enumerate(names)
+    }
     plan = construct_module_sharding_plan(
         whole.embedding,
-        owners,
+        places,
         sharder,
         local_size=setup.ranks,
         world_size=setup.ranks,

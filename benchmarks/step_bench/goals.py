@@ -1,5 +1,6 @@
 """The figures that this benchmark is for, and what they should be."""
 
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,11 @@ from benchmarks.step_bench.cases import (
     GROWTH,
     OURS,
     PEER_NAMES,
-    RANKS,
     SMALL,
     SMALL_PAGES,
     SPARSE,
     STRETCHED,
-    TABLE_WISE,
+    TORCHREC_NAMES,
 )
 from benchmarks.step_bench.contender import Setup
 from benchmarks.step_bench.turns import Measured
@@ -27,8 +27,10 @@ AT_LEAST = {
     "path_adam_x_sparse_adam": 3.0,
     "path_rowwise_adagrad_x_fbgemm": 1.0,
     "2_ranks_x_ddp": 1.7,
-    "2_ranks_x_torchrec": 1.0,
+    "2_ranks_x_torchrec_table_wise": 1.0,
 }
+AHEAD_OF_PEERS = 1.0
+"""Of every other figure of ranks beside peers, which exist where they were asked for."""
 BELOW = {"growth_of_step": 1.5}
 GPU_AT_LEAST = {"gpu_mlp_eager": 32e6, "gpu_mlp_graph_bf16": 100e6, "gpu_dlrm": 60e6}
 
@@ -53,7 +55,7 @@ class Figure:
 def figures(results: Sequence[Measured], cuda: bool) -> dict[str, Figure]:
     """All of them by name."""
     found = dict(ratios(results)) | dict(growths(results)) | dict(of_ranks(results))
-    wanted = dict(AT_LEAST)
+    wanted = dict.fromkeys(dict(of_ranks(results)), AHEAD_OF_PEERS) | AT_LEAST
     if cuda:
         found |= dict(on_gpu(results))
         wanted |= GPU_AT_LEAST
@@ -98,12 +100,17 @@ def ratios(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
 
 
 def of_ranks(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
-    """Two ranks, tables placed as `auto` has it, against peers."""
-    own = find(results, RANKS, f"{OURS}, auto")
-    for name, rival in (("2_ranks_x_ddp", DDP), ("2_ranks_x_torchrec", TABLE_WISE)):
-        other = find(results, RANKS, rival)
-        if own and other:
-            yield name, times(own, other)
+    """Several ranks, tables placed as `auto` has it, against peers, on links of each rate."""
+    rivals = {DDP: "ddp"} | {told: f"torchrec_{word}" for word, told in TORCHREC_NAMES.items()}
+    for own in results:
+        if own.entry.name != f"{OURS}, auto":
+            continue
+        mbit = re.search(r"(\d+) Mbit/s$", own.comparison)
+        links = f"_{mbit[1]}_mbit" if mbit else ""
+        for rival, word in rivals.items():
+            other = find(results, own.comparison, rival)
+            if other:
+                yield f"{own.entry.setup.ranks}_ranks{links}_x_{word}", times(own, other)
 
 
 def growths(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:

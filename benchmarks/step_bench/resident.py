@@ -80,7 +80,7 @@ class Data:
 
     def too_large(self, comparison: Comparison, batch_rows: int, s_per_row: float) -> str | None:
         """Why a batch size is left out, if it is; `s_per_row` is of the slowest step so far."""
-        ranks = max(entry.setup.ranks for entry in comparison.entries)
+        ranks = comparison.ranks
         if batch_rows * ranks * LEAST_BATCHES > ROWS[self._quick]:
             return "fewer than two batches of the rows that lie ready"
         step_s, longest_s = batch_rows * s_per_row, LONGEST_STEP_S[self._quick]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.step_bench.cases import Entry
+from benchmarks.step_bench.links import Links
 
 TURN_S = 0.6
 MOST_STEPS = 50
@@ -56,12 +57,13 @@ class Measured:
 class Ranks:
     """The processes of one contender."""
 
-    def __init__(self, entry: Entry, python: str, data: Path, folder: Path):
+    def __init__(self, entry: Entry, python: str, data: Path, folder: Path, links: Links):
         self.entry, self.processes, self.logs = entry, [], []
         folder.mkdir()
         for rank in range(entry.setup.ranks):
             log = (folder / f"{rank}.log").open("w+")
-            arguments = [python, str(SCRIPT), "--entry", to_json(entry), "--data", str(data)]
+            arguments = [*links.wrapper(rank), python, str(SCRIPT)]
+            arguments += ["--entry", to_json(entry), "--data", str(data)]
             arguments += ["--rank", str(rank), "--meeting", str(folder / "meeting")]
             self.processes.append(start(arguments, log, entry.pages))
             self.logs.append(log)
@@ -129,7 +131,10 @@ def to_json(entry: Entry) -> str:
 
 @contextlib.contextmanager
 def running(
-    entries: tuple[Entry, ...], pythons: dict[str, str], data: dict[str, Path]
+    entries: tuple[Entry, ...],
+    pythons: dict[str, str],
+    data: dict[str, Path],
+    links: Links,
 ) -> Iterator[list[Ranks]]:
     """All contenders, started together and ready."""
     started: list[Ranks] = []
@@ -138,7 +143,7 @@ def running(
             for number, entry in enumerate(entries):
                 python = pythons.get(entry.who, sys.executable)
                 own = Path(folder) / str(number)
-                started.append(Ranks(entry, python, data[entry.data], own))
+                started.append(Ranks(entry, python, data[entry.data], own, links))
             for ranks in started:
                 ranks.answers()
             yield started

@@ -24,11 +24,10 @@ from distrain.embeddings import kernels
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import table_segments
 from distrain.embeddings.row_wise import Asked, ask_owners, num_local_rows
-from distrain.embeddings.sharding import expected_unique
+from distrain.embeddings.sharding import expected_unique, with_slack
 from distrain.embeddings.store import Store
 
-_SLACK = 1.25
-_DEVIATIONS = 6  # of the number of an owner's rows, were each row with it by chance
+_GROWTH = 1.25
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Rooms:
                 held = num_local_rows(stop, sharer) - num_local_rows(start, sharer)
                 self._most[owner] += min(lookups, held)
                 expected[owner] += unique * held / table.cardinality
-        self._planned = [math.ceil(_SLACK * e + _DEVIATIONS * math.sqrt(e)) for e in expected]
+        self._planned = [with_slack(rows) for rows in expected]
         self._wanted = 0
 
     @property
@@ -111,7 +110,7 @@ class Rooms:
     def make(self, wanted: int) -> None:
         """Have room for `wanted` rows of each owner, from now on."""
         if wanted:
-            self._wanted = max(self._wanted, math.ceil(_SLACK * wanted))
+            self._wanted = max(self._wanted, math.ceil(_GROWTH * wanted))
 
 
 class PaddedRouter:

@@ -140,7 +140,7 @@ def test_the_figures_of_both_forms_are_read():
     step = {f.name: f for f in figures.figures_of({"figures": made})}
     name = next(iter(step_goals.GPU_AT_LEAST))
     assert step[name].status == "not measured"
-    assert step["2_ranks_x_torchrec"].status == "left out"
+    assert step["2_ranks_x_torchrec_table_wise"].status == "left out"
     made[name] |= {"value": 1.5e8, "met": True}
     made["free"] = {"value": 3, "goal": None, "met": None}
     step = {f.name: f for f in figures.figures_of({"figures": made})}

@@ -12,6 +12,7 @@ from distrain.embeddings.sharding.costs import (
 from distrain.embeddings.sharding.links import Links, Stage, default_links, split_bytes, stages_of
 from distrain.embeddings.sharding.plan import ShardingPlan, explain
 from distrain.embeddings.sharding.planner import plan_placements
+from distrain.embeddings.sharding.room import with_slack
 from distrain.embeddings.sharding.table_bytes import WEIGHT_BYTES, table_sizes
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "split_bytes",
     "stages_of",
     "table_sizes",
+    "with_slack",
 ]

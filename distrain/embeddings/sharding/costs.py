@@ -95,11 +95,13 @@ def sent_bytes(
     *,
     group_size: int = 1,
     group_unique: float = 0.0,
+    asked: float | None = None,
 ) -> Sent:
     """What a rank sends in a step for `unique` distinct rows.
 
     Of two-level tables it must be known how many ranks are a group, and how many distinct rows the
-    batches of these have together.
+    batches of these have together. `asked` is how many rows owners are asked for, where more of
+    them travel because a captured step has room for more; `None`: as many.
 
     >>> sent_bytes("replicated", 1000, 16, 4).total, sent_bytes("row_wise", 1000, 16, 4).total
     (204000.0, 99000.0)
@@ -107,7 +109,7 @@ def sent_bytes(
     Sent(ids=5200.0, rows=32000.0, sums=83200.0, across=54400.0)
     """
     if placement == "two_level":
-        within = sent_bytes("row_wise", unique, dim, group_size)
+        within = sent_bytes("row_wise", unique, dim, group_size, asked=asked)
         # Those of which the rank has the rows go to as many ranks as there are other groups.
         own, groups = group_unique / group_size, num_ranks // group_size
         across = sent_bytes("replicated", own, dim, groups)
@@ -119,7 +121,7 @@ def sent_bytes(
         return Sent(copies * unique * ID_BYTES, 0.0, copies * unique * row_bytes)
     share = (num_ranks - 1) / num_ranks
     values = share * unique * row_bytes
-    return Sent(share * unique * ID_BYTES, values, values)
+    return Sent(share * (unique if asked is None else asked) * ID_BYTES, values, values)
 
 
 def latency_s(placement: str, num_ranks: int, costs: Costs) -> float:

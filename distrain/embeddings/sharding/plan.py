@@ -17,6 +17,8 @@ class TablePlan:
         name: The table, called as its column if it has one alone.
         why: The reason, in words.
         unique: Distinct rows that a rank's step is expected to touch.
+        room: Rows that it holds and sends for these: as many, or all that a captured step has room
+            for.
         weight_bytes: Bytes of its weights on a rank, at most; `optimizer_bytes`: of their state.
         host_bytes: Bytes of both in the host's memory, for a host-cached table.
         exchange_s: Predicted seconds of a step: its bytes, and its share of its store's latencies.
@@ -29,6 +31,7 @@ class TablePlan:
     placement: str
     why: str
     unique: float
+    room: float
     weight_bytes: int
     optimizer_bytes: int
     host_bytes: int
@@ -132,6 +135,12 @@ def _totals(plan: ShardingPlan) -> list[str]:
     ]
     if plan.host_bytes_per_rank:
         lines.append(f"and {byte_size(plan.host_bytes_per_rank)} in the host's memory")
+    room = sum(table.room for table in plan.tables)
+    unique = sum(table.unique for table in plan.tables)
+    if room > unique:
+        lines.append(
+            f"a captured step has room for {room:,.0f} rows, of which {unique:,.0f} are expected"
+        )
     if plan.num_ranks > 1:
         parts = (
             f"ids {byte_size(sent.ids)}, rows {byte_size(sent.rows)}, sums {byte_size(sent.sums)}"

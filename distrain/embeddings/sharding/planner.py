@@ -15,6 +15,9 @@ The rule for tables that nobody placed by hand:
    until it fits. So a larger budget never shards more.
 5. If nothing fits, the error says what would.
 
+A captured step sends all that it has room for (`room.py`), and is predicted with that; so there
+row-wise can be much faster on two ranks, too.
+
 A table is placed by hand through `wanted`, which means all tables, or `overrides`. `host_cached`,
 whose rows lie in the host's memory, is only ever chosen by hand. Row-wise on one rank is
 replicated; two-level is replicated in groups of one rank, and row-wise where all ranks are one
@@ -34,6 +37,7 @@ from distrain.embeddings.sharding.costs import (
 )
 from distrain.embeddings.sharding.links import Links, exchange_s, stages_of
 from distrain.embeddings.sharding.plan import ShardingPlan, TablePlan
+from distrain.embeddings.sharding.room import spread_room, whole_room
 from distrain.embeddings.sharding.table_bytes import (
     RowBytes,
     TableSize,
@@ -54,11 +58,12 @@ class _Ask:
     tables: tuple[TableSize, ...]
     unique: dict[str, float]
     num_ranks: int
+    batch_rows: int
     row: RowBytes
     costs: Costs
     links: Links | None
     group_size: int
-    group_unique: dict[str, float]
+    captured: bool
 
     @property
     def in_groups(self) -> bool:
@@ -67,14 +72,30 @@ class _Ask:
 
     def sent(self, table: TableSize, placement: str) -> Sent:
         """Bytes that a rank sends for a table in a step."""
+        room = self.room(table, placement)
+        of_group = table.unique_of_ranks(self.batch_rows, self.group_size)
+        if self.captured:
+            of_group = min(float(table.rows), self.group_size * room)
         return sent_bytes(
             placement,
-            self.unique[table.name],
+            room,
             table.dim,
             self.num_ranks,
             group_size=self.group_size,
-            group_unique=self.group_unique[table.name],
+            group_unique=of_group,
+            asked=self.unique[table.name],
         )
+
+    def room(self, table: TableSize, placement: str) -> float:
+        """Rows of a table that a rank's step holds and sends."""
+        unique = self.unique[table.name]
+        if not self.captured or placement == "host_cached":  # which no graph holds
+            return unique
+        if placement == "replicated":
+            return float(whole_room(table, self.batch_rows))
+        own = [other for other in self.tables if other.dim == table.dim]
+        owners = self.group_size if placement == "two_level" else self.num_ranks
+        return unique * spread_room(own, self.batch_rows, owners)
 
     def taken(self, placed: Mapping[str, str], tables: Sequence[TableSize] | None = None) -> int:
         """Bytes on a rank."""
@@ -133,6 +154,7 @@ def plan_placements(
     overrides: Mapping[str, str] | None = None,
     links: Links | None = None,
     group_size: int | None = None,
+    captured: bool = False,
 ) -> ShardingPlan:
     """Place tables by the rule of this module.
 
@@ -145,6 +167,7 @@ def plan_placements(
         links: What connects ranks that have several nodes; `None`: they have one.
         group_size: Ranks that share a copy of two-level tables; `None`: those of a node. Where it
             does not divide the number of ranks, all of them are one group.
+        captured: Whether steps are recorded as CUDA graphs, in shapes known beforehand.
 
     Raises:
         SpecError: The tables do not fit, an override names neither a table nor a column, or those
@@ -157,11 +180,12 @@ def plan_placements(
         tuple(tables),
         {table.name: table.unique(batch_rows_per_rank) for table in tables},
         num_ranks,
+        batch_rows_per_rank,
         RowBytes(optimizer, weight_bytes_per_value),
         costs,
         links,
         size,
-        {table.name: table.unique_of_ranks(batch_rows_per_rank, size) for table in tables},
+        captured,
     )
     pinned = _pinned(ask, wanted, overrides)
     placed = dict(pinned)
@@ -241,7 +265,7 @@ def _by_cost(
     in_groups = _in_groups(ask, own, free, {name: p for name, (p, _) in pinned.items()})
     if in_groups:
         return dict.fromkeys(free, ("two_level", in_groups))
-    if ask.num_ranks == 2:
+    if ask.num_ranks == 2 and not ask.captured:
         why = "on 2 ranks row-wise sends nearly as much, in more collectives"
         return dict.fromkeys(free, ("replicated", why))
     fixed = {name: placement for name, (placement, _) in pinned.items()}
@@ -250,7 +274,10 @@ def _by_cost(
         for placement in ("replicated", "row_wise")
     }
     placement = "row_wise" if seconds["row_wise"] < seconds["replicated"] else "replicated"
-    if len(free) == len(own):
+    if ask.captured:
+        told = ", ".join(f"{name} {s * 1e3:,.2f} ms" for name, s in seconds.items())
+        why = f"the faster one for width {dim} in the room of a captured step: {told}"
+    elif len(free) == len(own):
         bound = crossover_unique(dim, ask.num_ranks, ask.costs)
         count = sum(ask.unique[name] for name in free)
         relation = "more than" if placement == "row_wise" else "not more than"
@@ -315,6 +342,7 @@ def _table_plans(ask: _Ask, placed: Mapping[str, tuple[str, str]]) -> tuple[Tabl
                 placement=placement,
                 why=why,
                 unique=unique,
+                room=ask.room(table, placement),
                 weight_bytes=held * ask.row.weight(table.dim),
                 optimizer_bytes=held * ask.row.state(table.dim),
                 host_bytes=on_host * ask.row.both(table.dim),

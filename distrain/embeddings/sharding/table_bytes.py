@@ -179,6 +179,7 @@ def _ways(
     if len(found) > 1:  # what two changes do together matters only where one does not suffice
         found = [way for way in found if way[0] != both]
     ways = [f"{option} ({byte_size(needs)})" for option, needs in found]
+    ways += _larger_groups(placed, num_ranks, row, budget, group_size)
     ways += _more_ranks(sharded, num_ranks, row, budget)
     ways += _smaller_dim(placed, num_ranks, row, budget, group_size)
     ways += _on_the_host(placed, num_ranks, row, budget)
@@ -187,6 +188,19 @@ def _ways(
 
 def _all_as(placement: str, placed: Sequence[Placed]) -> list[Placed]:
     return [(table, placement, unique) for table, _, unique in placed]
+
+
+def _larger_groups(
+    placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int, group_size: int
+) -> list[str]:
+    """The smallest groups in which two-level tables fit, where such tables are placed."""
+    if all(placement != "two_level" for _, placement, _ in placed):
+        return []
+    for size in range(group_size + 1, num_ranks // 2 + 1):
+        needs = bytes_taken(placed, num_ranks, row, size)
+        if num_ranks % size == 0 and needs <= budget:
+            return [f"embeddings.group_size: {size} ({byte_size(needs)})"]
+    return []
 
 
 def _more_ranks(sharded: list[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:

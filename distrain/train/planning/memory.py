@@ -14,7 +14,7 @@
     allocator           what malloc holds in vain between the tensors of one step and the next
 
 The rows of a step are those of the rank with most. Distinct rows are expected ones
-(`embeddings/sharding/costs.py`).
+(`embeddings/sharding/costs.py`), or what a captured step has room for (`room.py` there).
 
 The last term is not computed but measured. The supervisor has a rank's glibc keep what is freed,
 tensors of many sizes share one heap, and a few bytes that live on in the midst of a hole keep the
@@ -145,23 +145,23 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
     """A batch's route: the number of each id, and keys of distinct rows."""
     total = 4.0 * columns * rows
     for table in tables.tables:
-        unique, ranks = table.unique, tables.num_ranks
+        room, ranks = table.room, tables.num_ranks
         if ranks == 1:
-            total += 2 * _KEY_BYTES * unique  # ids, keys
+            total += 2 * _KEY_BYTES * room  # ids, keys
         elif table.placement == "two_level":
             # As row-wise in the group, then as replicated with the own rows that it asks for.
             size = tables.group_size
-            own, groups = _touched(table.rows, unique, size) / size, ranks // size
-            all_own = _touched(table.rows, unique, ranks) / size
-            total += _KEY_BYTES * (3 * unique + 2 * own + all_own) + 4 * unique + 4 * groups * own
+            own, groups = _touched(table.rows, room, size) / size, ranks // size
+            all_own = _touched(table.rows, room, ranks) / size
+            total += _KEY_BYTES * (3 * room + 2 * own + all_own) + 4 * room + 4 * groups * own
         elif table.placement == "replicated":
             # Keys of its own and of all, and for each rank's rows where they stand among these.
-            total += _KEY_BYTES * (unique + _touched(table.rows, unique, ranks))
-            total += 4 * ranks * unique
+            total += _KEY_BYTES * (room + _touched(table.rows, room, ranks))
+            total += 4 * ranks * room
         else:
             # Twice their order, what others ask for and where it stands, distinct rows of it.
-            total += _KEY_BYTES * (3 * unique + _touched(table.rows, unique, ranks) / ranks)
-            total += 4 * unique
+            total += _KEY_BYTES * (3 * room + _touched(table.rows, room, ranks) / ranks)
+            total += 4 * room
     return int(total)
 
 
@@ -169,18 +169,18 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
     """Distinct rows and their sums, at most at a time."""
     total = 0.0
     for table in tables.tables:
-        row_bytes, unique, ranks = _VALUE_BYTES * table.dim, table.unique, tables.num_ranks
-        touched = _touched(table.rows, unique, ranks)
+        row_bytes, room, ranks = _VALUE_BYTES * table.dim, table.room, tables.num_ranks
+        touched = _touched(table.rows, room, ranks)
         if ranks == 1:
-            copies = 2 * unique  # rows, sums
+            copies = 2 * room  # rows, sums
         elif table.placement == "two_level":
             size = tables.group_size
-            own = _touched(table.rows, unique, size) / size
-            copies = 4 * unique + (1 + ranks // size) * own + touched / size
+            own = _touched(table.rows, room, size) / size
+            copies = 4 * room + (1 + ranks // size) * own + touched / size
         elif table.placement == "replicated":
-            copies = (2 + ranks) * unique + touched  # and all ranks' sums, and the total
+            copies = (2 + ranks) * room + touched  # and all ranks' sums, and the total
         else:
-            copies = 4 * unique + touched / ranks  # and both in the owners' order
+            copies = 4 * room + touched / ranks  # and both in the owners' order
         total += row_bytes * copies
     return int(total)
 

@@ -145,5 +145,5 @@ def _memory_bytes(spec: JobSpec, tables: ShardingPlan, probe: MemoryProbe, rows:
     touched = 0.0
     for table in tables.tables:
         owners = tables.sharers(table.placement)
-        touched += min(table.rows, table.unique * tables.num_ranks) * table.dim / owners
+        touched += min(table.rows, table.room * tables.num_ranks) * table.dim / owners
     return embeddings + activations + ids + 2.0 * _VALUE_BYTES * (1 + state) * touched

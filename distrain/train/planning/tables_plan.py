@@ -62,6 +62,7 @@ def plan_tables(
         overrides=spec.embeddings.tables,
         links=links,
         group_size=spec.embeddings.group_size,
+        captured=spec.train.cuda_graph,
     )
 
 

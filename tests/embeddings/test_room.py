@@ -1,0 +1,140 @@
+"""The plan of a captured step against the room that such a step has."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.embeddings.fixed import FixedTables
+from distrain.embeddings.fixed_stores import WholeStore
+from distrain.embeddings.padded import Rooms
+from distrain.embeddings.sharding import explain, plan_placements, table_sizes
+from distrain.embeddings.sharding.costs import DEFAULT_COSTS
+from distrain.embeddings.sharding.table_bytes import TableSize
+from distrain.errors import SpecError
+from distrain.schema import CATEGORICAL, criteo_schema
+from distrain.spec import parse_spec
+from distrain.train.planning.memory import exchanged_bytes, route_bytes
+from distrain.train.planning.tables_plan import plan_tables
+
+LONG = [TableSize("a", 2_000_000, 16), TableSize("b", 300_000, 16)]
+
+
+def plan(tables, **request):
+    usual = {
+        "num_ranks": 4,
+        "batch_rows_per_rank": 4096,
+        "budget_bytes": None,
+        "optimizer": "sgd",
+        "weight_bytes_per_value": 4,
+        "costs": DEFAULT_COSTS["cuda"],
+        "captured": True,
+    }
+    return plan_placements(tables, **(usual | request))
+
+
+columns = st.lists(st.integers(1, 30_000), min_size=1, max_size=5).map(
+    lambda sizes: [TableColumn(f"C{i}", size, 4) for i, size in enumerate(sizes)]
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(columns, st.integers(2, 6), st.integers(1, 3000))
+def test_the_plan_has_the_room_of_real_spread_stores(columns, ranks, rows):
+    tables = EmbeddingCollection(
+        columns, placements=("row_wise",) * len(columns), peers=Peers(0, ranks)
+    )
+    (store,) = tables.stores
+    room = sum(Rooms(store, rows).now)
+    planned = plan(
+        table_sizes(columns), num_ranks=ranks, batch_rows_per_rank=rows, wanted="row_wise"
+    )
+    # Owners hold unlike parts of short tables, and each one's room is a whole number.
+    assert sum(table.room for table in planned.tables) == pytest.approx(
+        room, rel=0.05, abs=3 * ranks
+    )
+    share = (ranks - 1) / ranks
+    moved = share * sum(table.room for table in planned.tables) * 4 * 4
+    sent = planned.sent_per_step
+    assert (sent.rows, sent.sums) == (pytest.approx(moved), pytest.approx(moved))
+    assert sent.ids == pytest.approx(share * 4 * sum(table.unique for table in planned.tables))
+
+
+@settings(max_examples=25, deadline=None)
+@given(columns, st.integers(2, 6), st.integers(1, 3000))
+def test_the_plan_has_the_room_of_real_whole_stores(columns, ranks, rows):
+    tables = EmbeddingCollection(columns, peers=Peers(0, ranks))
+    (store,) = tables.stores
+    capacity = WholeStore(store, rows, len(columns), torch.device("cpu")).capacity
+    planned = plan(
+        table_sizes(columns), num_ranks=ranks, batch_rows_per_rank=rows, wanted="replicated"
+    )
+    assert sum(table.room for table in planned.tables) == capacity
+    assert planned.sent_per_step.total == (ranks - 1) * capacity * (4 + 4 * 4)
+
+
+def test_all_that_one_rank_holds_whole_has_room_for_a_columns_of_other_rows():
+    """Columns that share a table have room for the lookups of both."""
+    shared = [TableColumn("seen", 5000, 4, table="t"), TableColumn("bought", 5000, 4, table="t")]
+    tables = EmbeddingCollection(shared)
+    fixed = FixedTables(tables, SparseOptimizer(tables, "sgd"), 100)
+    route = fixed.route(torch.zeros(1, 2, dtype=torch.int32))
+    planned = plan(table_sizes(shared), num_ranks=1, batch_rows_per_rank=100)
+    assert planned.tables[0].room == len(route.stores[0].own.keys) == 200
+
+
+def test_auto_reckons_with_the_room_of_captured_steps():
+    costs = {"costs": DEFAULT_COSTS["cpu"], "num_ranks": 2}
+    assert set(plan(LONG, captured=False, **costs).placements) == {"replicated"}
+    found = plan(LONG, **costs)
+    assert set(found.placements) == {"row_wise"}  # there a rank sends a quarter more, here all
+    assert "in the room of a captured step: replicated" in found.tables[0].why
+    by_hand = {p: plan(LONG, wanted=p, **costs).exchange_s for p in ("replicated", "row_wise")}
+    assert found.exchange_s == min(by_hand.values())
+
+
+@pytest.mark.parametrize("placement", ["replicated", "row_wise", "two_level"])
+def test_a_captured_job_holds_and_sends_more(placement):
+    found = {}
+    for captured in (False, True):
+        spec = parse_spec(
+            {
+                "data": {"train": "nowhere"},
+                "model": {"kind": "mlp", "embedding_dim": 8},
+                "train": {"global_batch_size": 4096, "lanes": 8, "cuda_graph": captured},
+                "embeddings": {"placement": placement, "group_size": 2},
+                "resources": {"num_ranks": 8, "device": "cuda"},
+            }
+        )
+        schema = criteo_schema(dict.fromkeys(CATEGORICAL, 1_000_000))
+        found[captured] = plan_tables(
+            spec, schema, num_ranks=8, device_type="cuda", budget_bytes=None
+        )
+    plain, graphed = found[False], found[True]
+    assert graphed.bytes_per_rank == plain.bytes_per_rank
+    assert [table.unique for table in graphed.tables] == [table.unique for table in plain.tables]
+    assert graphed.sent_per_step.total > 1.2 * plain.sent_per_step.total
+    assert exchanged_bytes(graphed) > 1.2 * exchanged_bytes(plain)
+    assert route_bytes(graphed, 26, 512) > route_bytes(plain, 26, 512)
+    assert "a captured step has room for" in "\n".join(explain(graphed))
+    assert "a captured step has room for" not in "\n".join(explain(plain))
+
+
+def test_two_level_tables_that_do_not_fit_are_told_of_larger_groups():
+    def told(size: int, budget_bytes: int) -> str:
+        with pytest.raises(SpecError) as caught:
+            plan(
+                [TableSize("a", 48_000, 16)],
+                num_ranks=12,
+                wanted="two_level",
+                group_size=size,
+                budget_bytes=budget_bytes,
+            )
+        return str(caught.value)
+
+    assert "embeddings.group_size: 4 (750.00 KiB)" in told(2, 800 << 10)
+    assert "embeddings.group_size: 6 (500.00 KiB)" in told(3, 749 << 10)
+    # In larger groups than these all ranks are one, which is row-wise.
+    assert "embeddings.group_size" not in told(3, 300 << 10)
+    assert "embeddings.placement: row_wise (250.00 KiB)" in told(3, 300 << 10)
