@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import get_context
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,12 @@ from torch.utils.data import IterableDataset, get_worker_info
 from distrain.batch import Batch
 from distrain.errors import SpecError
 from distrain.loader import Dataset, Loader
+from distrain.partition import wanted_columns
+from distrain.schema import Schema, Tags
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
+    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 _MOST_WORKERS = 256
 _PASSES_KNOWN = 16
@@ -213,6 +216,76 @@ def as_tensordict(batch: Batch) -> TensorDict:
     from tensordict import TensorDict
 
     return TensorDict(as_dict(batch), batch_size=[batch.num_rows])
+
+
+def as_keyed_jagged(batch: Batch) -> tuple[KeyedJaggedTensor, torch.Tensor, torch.Tensor | None]:
+    """`as_tuple` with the ids as TorchRec's `KeyedJaggedTensor`; needs the package torchrec.
+
+    Its keys are the columns of ids in the batch's order, then the lists of ids. A flat column has
+    one id in each row. Values and lengths are int32. Without lists, ids are not copied.
+    """
+    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+    lists = {name: rows for name, rows in batch.lists.items() if rows.values.dtype == torch.int32}
+    ids, numbers, target = as_tuple(batch)
+    values, lengths = ids.t().reshape(-1), torch.ones(ids.numel(), dtype=torch.int32)
+    lengths = lengths.to(ids.device)
+    if lists:
+        values = torch.cat([values, *(rows.values for rows in lists.values())])
+        lengths = torch.cat([lengths, *(rows.lengths for rows in lists.values())])
+    keys = [*batch.categorical_names, *lists]
+    return KeyedJaggedTensor(keys=keys, values=values, lengths=lengths), numbers, target
+
+
+def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
+    """A batch of flat columns that something else than a `Loader` read: `as_dict` backwards.
+
+    Args:
+        columns: Tensors or arrays, `[rows]`, by name; others than the schema's are left out. There
+            may be no targets and no weight. Values are not checked.
+        schema: What the columns mean.
+
+    Raises:
+        SpecError: A feature or some of the targets are missing, or the schema has columns of lists.
+
+    >>> from distrain.schema import ColumnSchema
+    >>> user = ColumnSchema("user", tags=("categorical",), cardinality=9)
+    >>> age = ColumnSchema("age", "float32", ("continuous",))
+    >>> columns = {"age": torch.tensor([0.5]), "user": torch.tensor([7])}
+    >>> batch = batch_of(columns, Schema((user, age)))
+    >>> batch.categorical.tolist(), batch.continuous.tolist(), batch.label
+    ([[7]], [[0.5]], None)
+    """
+    targets = schema.select_by_tag(Tags.TARGET).names
+    has_targets = any(name in columns for name in targets)
+    wanted = wanted_columns(schema, need_label=has_targets)
+    if lists := [column.name for column in wanted if column.is_list]:
+        raise SpecError(f"batch_of takes no columns of lists: {', '.join(lists)}")
+    missing = [c.name for c in wanted if c.name not in columns and c.kind != "weight"]
+    if missing:
+        hint = "Read them, or leave them out of the schema."
+        raise SpecError(f"columns are missing: {', '.join(missing)}", hint=hint)
+    rows = len(next(iter(columns.values())))
+
+    def matrix(kind: str, dtype: torch.dtype) -> tuple[tuple[str, ...], torch.Tensor]:
+        names = tuple(c.name for c in wanted if c.kind == kind and c.name in columns)
+        cells = [torch.as_tensor(columns[name]).to(dtype) for name in names]
+        return names, torch.stack(cells).t() if cells else torch.empty(rows, 0, dtype=dtype)
+
+    id_names, ids = matrix("id", torch.int32)
+    value_names, values = matrix("value", torch.float32)
+    label_names, labels = matrix("label", torch.float32)
+    weights = matrix("weight", torch.float32)[1]
+    return Batch(
+        ids,
+        values,
+        labels[:, 0] if label_names else None,
+        id_names,
+        value_names,
+        labels if label_names else None,
+        label_names,
+        weights[:, 0] if weights.shape[1] else None,
+    )
 
 
 def unchanged(batch: Any) -> Any:

@@ -24,7 +24,8 @@ ADVERTISED = {
     "distrain.etl": "Categorify ColumnGroup ListSlice Workflow output_schema",
     "distrain.interop.fastai": "data_loaders",
     "distrain.interop.keras": "KerasDataset",
-    "distrain.interop.torch": "WorkerBatches as_dict as_tensordict as_tuple unchanged",
+    "distrain.interop.torch": "WorkerBatches as_dict as_keyed_jagged as_tensordict as_tuple "
+    "batch_of unchanged",
     "distrain.loader": "Dataset Loader LoaderStats",
     "distrain.loader.fill": "KERNEL",
     "distrain.loader.packed": "CachingReader pack",

@@ -1,0 +1,123 @@
+"""The page's examples for TorchRec, Lightning and Ray, and what they are made of."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interop_tables import ALL, ROWS, SCHEMA, page_examples
+from small_jobs import write_prepared
+
+from distrain import Dataset, Loader
+from distrain.errors import SpecError
+from distrain.interop.torch import as_dict, as_keyed_jagged, batch_of
+from distrain.schema import Schema
+
+
+@pytest.fixture
+def in_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a prepared table where the page's examples look for it."""
+    write_prepared(tmp_path / "criteo")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_example(word: str) -> dict[str, Any]:
+    (example,) = [block for block in page_examples() if word in block]
+    names: dict[str, Any] = {"__name__": "example"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of other libraries are theirs
+        exec(compile(example, "interop.md", "exec"), names)
+    return names
+
+
+def test_columns_make_the_batch_that_they_came_from(table: Path) -> None:
+    schema = Schema((*SCHEMA.columns, *(ALL[name] for name in ("bought", "weight"))))
+    for batch in Loader(Dataset(table, schema), batch_size=500):
+        again = batch_of(as_dict(batch), schema)
+        assert again.categorical_names == batch.categorical_names
+        assert again.label_names == batch.label_names == ("label", "bought")
+        for name in ("categorical", "continuous", "label", "labels", "weight"):
+            assert torch.equal(getattr(again, name), getattr(batch, name))
+            assert getattr(again, name).dtype == getattr(batch, name).dtype
+    columns = as_dict(batch)
+    for name in ("label", "bought", "weight"):
+        del columns[name]
+    assert batch_of(columns, schema).label is None
+    del columns["I2"]
+    with pytest.raises(SpecError, match="columns are missing: I2"):
+        batch_of(columns, schema)
+    with pytest.raises(SpecError, match="no columns of lists: visited"):
+        batch_of(as_dict(batch), ALL)
+
+
+def test_keyed_ids_are_those_of_the_batch(table: Path) -> None:
+    pytest.importorskip("torchrec", reason="torchrec is not installed", exc_type=ImportError)
+    rows = 0
+    for batch in Loader(Dataset(table, ALL), batch_size=500):
+        keyed, numbers, target = as_keyed_jagged(batch)
+        assert keyed.keys() == ["row", "C1", "visited"]
+        assert keyed.stride() == batch.num_rows
+        for name in ("row", "C1"):
+            assert torch.equal(keyed[name].values(), batch[name])
+            assert set(keyed[name].lengths().tolist()) == {1}
+        assert torch.equal(keyed["visited"].values(), batch.lists["visited"].values)
+        assert torch.equal(keyed["visited"].lengths(), batch.lists["visited"].lengths)
+        assert torch.equal(numbers, batch.continuous)
+        assert target is not None
+        rows += batch.num_rows
+    assert rows == ROWS
+    schema = Schema(SCHEMA.columns)
+    batch = next(iter(Loader(Dataset(table, schema), batch_size=500)))
+    keyed, _, _ = as_keyed_jagged(batch)
+    assert keyed.values().data_ptr() == batch.categorical.data_ptr()  # not copied
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_prepared")
+def test_the_example_for_torchrec_runs() -> None:
+    pytest.importorskip("torchrec", reason="torchrec is not installed", exc_type=ImportError)
+    assert run_example("import EmbeddingBagCollection")["loss"].isfinite()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_prepared")
+def test_the_example_for_lightning_runs() -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    names = run_example("import lightning")
+    trainer = names["trainer"]
+    assert trainer.current_epoch == 2
+    assert trainer.global_step == 2 * len(names["model"].train_dataloader())
+    assert trainer.callback_metrics["loss"].isfinite()
+
+
+@pytest.fixture
+def ray(in_prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Ray on this machine, whose tasks run in that folder."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it leaves a token in the user's folder
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    pytest.importorskip("ray.data", reason="Ray Data lacks pandas", exc_type=ImportError)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        try:
+            yield ray
+        finally:
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("ray")
+def test_the_examples_for_ray_run(in_prepared: Path) -> None:
+    dataset = Dataset(in_prepared / "criteo" / "train")
+    parts = run_example("@ray.remote")["parts"]
+    assert sum(rows for part in parts for rows, _ in part) == len(dataset)
+    names = run_example("iter_torch_batches")
+    assert names["total"] == len(dataset)
+    clicks = sum(clicks for part in parts for _, clicks in part)
+    assert clicks == sum(float(batch["label"].sum()) for batch in Loader(dataset, batch_size=512))
