@@ -6,6 +6,8 @@ from benchmarks.step_bench.cases import GROWTH, MACHINE, SMALL, STRETCHED, TABLE
 from benchmarks.step_bench.data import LEAST_BATCHES, load_rows, rows_of_tables, stretch, write_rows
 
 SHARE_OF_MEMORY = 0.6
+PROCESS_BYTES = 600_000_000
+"""What a contender's process takes beside its tables: libraries, batches, gradients."""
 SCALES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02)
 QUICK_SCALE = 0.25
 SMALL_SCALE = 0.022  # 1.0M rows
@@ -21,7 +23,10 @@ def chosen_scale(comparison: Comparison, quick: bool) -> float:
 
     In the quick form a quarter at most, where it is not the tables' size that is looked at.
     """
-    free = free_bytes(comparison.entries[0].setup.device)
+    setup = comparison.entries[0].setup
+    free = free_bytes(setup.device)
+    if not setup.cuda:
+        free -= PROCESS_BYTES * sum(entry.setup.ranks for entry in comparison.entries)
     taken = sum(entry.bytes_per_table_row for entry in comparison.entries)
     fitting = [s for s in SCALES if rows_of_tables(s) * taken <= SHARE_OF_MEMORY * free]
     if quick and comparison.name != GROWTH:

@@ -3,7 +3,7 @@
 Before gloo sends a peer anything, the peer must have said that it is ready. Gloo's own all-to-all
 says so after it began to send, so the word waits behind those bytes, and two ranks send in turns:
 between two nodes that is half of what their link carries. Here a rank says first what it is ready
-for, and then sends.
+for, and then sends. Gloo's all-gather goes around a ring, whose two ranks send in turns as well.
 """
 
 from collections.abc import Sequence
@@ -50,15 +50,36 @@ def begin_all_to_all(
             received, rows, list(receive), list(send), group=group, async_op=True
         )
         return work
-    own, ranks = dist.get_rank(group), len(send)
-    places, origins = _slices(received, receive), _slices(rows, send)
+    return _begin(_slices(received, receive), _slices(rows, send), group)
+
+
+def begin_gather_of_two(out: Tensor, values: Tensor, group: dist.ProcessGroup | None) -> Arrival:
+    """Begin to gather values `[n]` of both ranks of a group into one tensor `[2 * n]`; collective.
+
+    Neither may be touched until they have arrived.
+    """
+    return _begin(list(out.chunk(2)), [values, values], group)
+
+
+def are_two_on_gloo(group: dist.ProcessGroup | None) -> bool:
+    """Whether a group is two ranks that meet through gloo."""
+    return _is_gloo(group) and dist.get_world_size(group) == 2
+
+
+def _begin(
+    places: Sequence[Tensor], origins: Sequence[Tensor], group: dist.ProcessGroup | None
+) -> Arrival:
+    """Begin to send each rank its rows, and to receive each one's where they belong."""
+    own, ranks = dist.get_rank(group), len(places)
     # Each begins with its neighbour, so that nobody is sent to by all at once.
     peers = [(own + step) % ranks for step in range(1, ranks)]
     begun = _Transfers(
-        dist.irecv(places[peer], group=group, group_src=peer) for peer in peers if receive[peer]
+        dist.irecv(places[peer], group=group, group_src=peer) for peer in peers if len(places[peer])
     )
     begun += [
-        dist.isend(origins[peer], group=group, group_dst=peer) for peer in peers if send[peer]
+        dist.isend(origins[peer], group=group, group_dst=peer)
+        for peer in peers
+        if len(origins[peer])
     ]
     places[own].copy_(origins[own])
     return begun

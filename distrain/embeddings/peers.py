@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from distrain.embeddings.all_to_all import Arrival, all_to_all, begin_all_to_all
+from distrain.embeddings.all_to_all import (
+    Arrival,
+    all_to_all,
+    are_two_on_gloo,
+    begin_all_to_all,
+    begin_gather_of_two,
+)
 
 
 @dataclass(frozen=True)
@@ -256,14 +262,19 @@ def check_group_size(size: int, num_ranks: int) -> None:
 
 def all_gather_flat(
     out: Tensor, values: Tensor, group: dist.ProcessGroup | None, *, async_op: bool = False
-) -> dist.Work | None:
+) -> Arrival | None:
     """Gather values `[n]` of every rank into one tensor `[ranks * n]`; collective.
 
     NCCL writes into it directly, where a list of tensors would take a copy.
     """
+    if are_two_on_gloo(group) and values.device.type == "cpu":
+        arrival = begin_gather_of_two(out, values, group)
+        if not async_op:
+            arrival.wait()
+        return arrival
     # torch 2.13 renamed it, and warns of the old name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    work: dist.Work | None = gather(out, values, group=group, async_op=async_op)
+    work: Arrival | None = gather(out, values, group=group, async_op=async_op)
     return work
 
 
