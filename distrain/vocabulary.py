@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -119,7 +119,7 @@ class Vocabulary:
         Raises:
             OutputError: They could not be written.
         """
-        with VocabularyWriter.open(folder, column, self.values.type) as writer:
+        with VocabularyWriter.in_folder(folder, column, self.values.type) as writer:
             writer.write(self.values, self.counts)
             writer.write_meta(MetaCounts(self.num_oov, self.nulls_observed, self.oov_observed))
 
@@ -165,46 +165,44 @@ class MetaCounts:
     oov_observed: int
 
 
-class VocabularyWriter:
-    """Writes a vocabulary's files piece by piece, in the order of the ids.
+class CountsWriter:
+    """Writes values and their counts to a parquet file, piece by piece.
 
     The pieces do not show in the file: its row groups have `ROW_GROUP_VALUES` values, but for the
     last one.
 
     Attributes:
-        num_values: How many values were written.
+        value_type: The type of the values.
+        num_values: How many were written.
         num_observed: The sum of their counts.
+        size_bytes: The size of the file, when it is there.
     """
 
-    def __init__(self, folder: Path | str, column: str, to: pq.ParquetWriter):
-        self._folder = folder
-        self._column = column
-        self._to = to
-        self._waiting = to.schema.empty_table()
+    def __init__(self, column: str, value_type: pa.DataType, file: Path):
+        schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
+        self.value_type = value_type
+        self._to = pq.ParquetWriter(file, schema, compression="zstd")
+        self._waiting = schema.empty_table()
         self._has_row_groups = False
         self.num_values = 0
         self.num_observed = 0
+        self.size_bytes = 0
 
     @classmethod
     @contextmanager
-    def open(
-        cls, folder: Path | str, column: str, value_type: pa.DataType
-    ) -> Iterator[VocabularyWriter]:
-        """Begin `unique.COLUMN.parquet`, which is there at the end, whole.
+    def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
+        """Begin a file, which is there at the end, whole.
 
         Raises:
             OutputError: It could not be written.
         """
-        schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
-        file = f"{folder}/unique.{column}.parquet"
-        with (
-            whole_file(file, make_folder=False, sync=False) as partial,
-            pq.ParquetWriter(partial, schema, compression="zstd") as to,
-        ):
-            writer = cls(folder, column, to)
-            yield writer
-            if writer._waiting.num_rows or not writer._has_row_groups:
-                writer._write_row_group(writer._waiting)
+        with whole_file(file, make_folder=False, sync=False) as partial:
+            writer = cls(column, value_type, partial)
+            with writer._to:
+                yield writer
+                if writer._waiting.num_rows or not writer._has_row_groups:
+                    writer._write_row_group(writer._waiting)
+            writer.size_bytes = partial.stat().st_size
 
     def write(self, values: pa.Array, counts: pa.Array) -> None:
         """Add values, and how often each was seen."""
@@ -221,6 +219,22 @@ class VocabularyWriter:
         self._has_row_groups = True
         self._to.write_table(rows.combine_chunks(), row_group_size=ROW_GROUP_VALUES)
 
+
+class VocabularyWriter(CountsWriter):
+    """Writes a vocabulary's files piece by piece, in the order of the ids."""
+
+    _meta = ""
+
+    @classmethod
+    @contextmanager
+    def in_folder(
+        cls, folder: Path | str, column: str, value_type: pa.DataType
+    ) -> Iterator[VocabularyWriter]:
+        """Begin `unique.COLUMN.parquet`; errors as of `open`."""
+        with cls.open(f"{folder}/unique.{column}.parquet", column, value_type) as writer:
+            writer._meta = f"{folder}/meta.{column}.parquet"
+            yield writer
+
     def write_meta(self, counts: MetaCounts) -> None:
         """Write `meta.COLUMN.parquet`."""
         meta = pa.table(
@@ -236,7 +250,7 @@ class VocabularyWriter:
                 ],
             }
         )
-        write_table(meta, f"{self._folder}/meta.{self._column}.parquet")
+        write_table(meta, self._meta)
 
 
 def check_cardinality(cardinality: int) -> None:
@@ -260,6 +274,55 @@ def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
         for kind in _KINDS[1:]:
             meta[kind]["num_indices"], meta[kind]["num_observed"]
     return meta
+
+
+def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
+    """The schema of `unique.COLUMN.parquet`, and its number of rows.
+
+    Raises:
+        DataError: The file is missing or is not what `save` writes.
+    """
+    path = f"{folder}/unique.{column}.parquet"
+    with (
+        _readable(path),
+        open_input(path, retry_s=RETRY_S) as handle,
+        pq.ParquetFile(handle) as file,
+    ):
+        schema: pa.Schema = file.schema_arrow
+        schema.field(column), schema.field(f"{column}_size")
+        return schema, int(file.metadata.num_rows)
+
+
+def read_batches(
+    folder: Path | str, column: str, most: int, prefix: str = "unique"
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Values and counts in the order of the ids; at least one batch, which may be empty.
+
+    Args:
+        most: How many values a batch has.
+        prefix: How the name of the file begins.
+
+    Raises:
+        DataError: The file is missing or is not what `save` writes.
+    """
+    path = f"{folder}/{prefix}.{column}.parquet"
+    with (
+        _readable(path),
+        open_input(path, retry_s=RETRY_S) as handle,
+        pq.ParquetFile(handle) as file,
+    ):
+        columns = [column, f"{column}_size"]
+        empty = True
+        for batch in file.iter_batches(most, columns=columns, use_threads=False):
+            empty = False
+            yield batch[column], batch[columns[1]]
+        if empty:
+            none = file.schema_arrow.empty_table().combine_chunks()
+            yield _chunk(none[column]), _chunk(none[columns[1]])
+
+
+def _chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from distrain.errors import DataError
 from distrain.etl.counting import Counted, MemoryPlan, count_values, write_vocabularies
 from distrain.etl.days import (
     VocabularyReport,
-    copy_kept_counts,
     keep_counts_of,
     learn_vocabularies,
     with_keep_counts,
@@ -70,7 +69,6 @@ def fit_as_asked(
     # The saved workflow may lie where workers do not see it.
     copy = f"{staging}/{OLD}" if request.update else folder
     workflow.save(copy)
-    copy_kept_counts(f"{request.saved_workflow}/{CATEGORIES}", f"{copy}/{CATEGORIES}")
     if not request.update:
         found = workflow.cardinalities
         domains = workflow.domains

@@ -43,6 +43,7 @@ from distrain.etl.parts import Part, split_parts
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
 from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
+from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
 from distrain.etl.workflow import CATEGORIES, Workflow, criteo_workflow, output_schema
@@ -138,7 +139,10 @@ def _staging(request: PrepRequest, folder: str) -> Iterator[str]:
 def _workflow(request: PrepRequest) -> Workflow:
     if request.saved_workflow:
         refuse_unfinished(str(request.saved_workflow), RETRY_S)
-    saved = Workflow.load(request.saved_workflow) if request.saved_workflow else None
+    saved = None
+    if request.saved_workflow:  # whose vocabularies may be larger than memory
+        look_at = partial(SavedVocabulary.look_at, f"{request.saved_workflow}/{CATEGORIES}")
+        saved = Workflow.load(request.saved_workflow, look_at)
     if request.features is not None:
         return workflow_of(request.features, saved)
     return saved or request.workflow or criteo_workflow()

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,14 @@ from distrain.etl import (
     prepare,
 )
 from distrain.etl.counting import MemoryPlan
-from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn, with_learnt
+from distrain.etl.days import growing
+from distrain.etl.days.growing import (
+    VocabularyBefore,
+    write_kept,
+    write_learnt_files,
+    write_vocabulary,
+)
+from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
 from distrain.etl.operators import NUM_BUCKETS, Counts
 from distrain.etl.operators.counts import buckets_of
 from distrain.vocabulary import FIRST_OOV_ID, Vocabulary
@@ -62,26 +70,40 @@ def learned(
     before: Learned | None = None,
     keep: int = 0,
     num_pieces: int = 1,
+    at_once: int = 64 * 3,
 ) -> Learned:
-    """What the tasks do, by so many pieces."""
+    """What the tasks do, by so many pieces; of what is read in order, three values at once."""
     num_old = len(before.vocabulary.values) if before else 0
     limits = Limits.of(operator, num_old, keep)
-    pieces = []
-    for piece in range(num_pieces):
-
-        def of_piece(counts: Counts, piece: int = piece) -> Counts:
-            buckets = buckets_of(counts.values).astype(int)
-            mask = pa.array(buckets * num_pieces // NUM_BUCKETS == piece)
-            return Counts(counts.values.filter(mask), counts.counts.filter(mask))
-
-        known = kept = None
+    was = VocabularyBefore()
+    with TemporaryDirectory() as folder:
+        for name in ("old", "new"):
+            Path(folder, name).mkdir()
         if before:
-            places = pa.array(np.arange(num_old))
-            known = of_piece(Counts(before.vocabulary.values, places))
-            kept = of_piece(before.kept)
-        pieces.append(learn(operator, of_piece(day), known, kept, limits))
-    old = before.vocabulary if before else None
-    return Learned(*with_learnt(operator, old, pieces, limits))
+            before.vocabulary.save(f"{folder}/old", "x")
+            was = VocabularyBefore(f"{folder}/old")
+            was = was.with_more(before.vocabulary.values, before.vocabulary.counts)
+        pieces = []
+        for piece in range(num_pieces):
+
+            def of_piece(counts: Counts, piece: int = piece) -> Counts:
+                buckets = buckets_of(counts.values).astype(int)
+                mask = pa.array(buckets * num_pieces // NUM_BUCKETS == piece)
+                return Counts(counts.values.filter(mask), counts.counts.filter(mask))
+
+            known = kept = None
+            if before:
+                places = pa.array(np.arange(num_old))
+                known = of_piece(Counts(before.vocabulary.values, places))
+                kept = of_piece(before.kept)
+            learnt = learn(operator, of_piece(day), known, kept, limits)
+            pieces.append(write_learnt_files(learnt, f"{folder}/{piece}"))
+        new = f"{folder}/new"
+        write_vocabulary(operator, "x", day.nulls, was, pieces, limits, new, at_once)
+        write_kept(pieces, new, "x")
+        rare = pq.read_table(f"{new}/rare.x.parquet").combine_chunks()
+        kept = Counts(rare["x"].combine_chunks(), rare["x_size"].combine_chunks())
+        return Learned(Vocabulary.load(new, "x"), kept)
 
 
 def by_frequency(counted: Counter[str]) -> list[str]:
@@ -200,7 +222,7 @@ def test_the_kept_counts_are_bounded_whatever_the_pieces() -> None:
 
 def test_ids_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     before = learned(Categorify(), counts_of(["a", "b"]))
-    monkeypatch.setattr(Vocabulary, "cardinality", 2**31)
+    monkeypatch.setattr(growing, "FIRST_OOV_ID", 2**31)
     with pytest.raises(DataError, match="do not fit into int32"):
         learned(Categorify(), counts_of(["c"]), before)
 
@@ -265,6 +287,10 @@ def prep(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     return run
 
 
+def _no_whole_vocabulary(*_: object) -> None:
+    raise AssertionError("a vocabulary may be larger than memory")
+
+
 def values_in(table: pa.Table, name: str) -> list[Any]:
     if name != "item":
         return [value for value in table[name].to_pylist() if value is not None]
@@ -277,11 +303,15 @@ def vocabularies(result: PrepResult) -> dict[str, Vocabulary]:
 
 
 @pytest.mark.parametrize("keep", [0, MANY])
-def test_a_saved_workflow_learns_a_day(prep: Callable[..., PrepResult], keep: int) -> None:
+def test_a_saved_workflow_learns_a_day(
+    prep: Callable[..., PrepResult], keep: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = prep("first", 0, keep_counts=keep)
     saved = first.out / "workflow"
     content_before = {f: f.read_bytes() for f in saved.rglob("*") if f.is_file()}
-    second = prep("second", 1, saved_workflow=saved, update=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(Vocabulary, "load", _no_whole_vocabulary)
+        second = prep("second", 1, saved_workflow=saved, update=True)
     assert {f: f.read_bytes() for f in saved.rglob("*") if f.is_file()} == content_before
     for name, threshold in (("user", 3), ("name", 3), ("item", 2)):
         old, new = vocabularies(first)[name], vocabularies(second)[name]

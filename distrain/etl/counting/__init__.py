@@ -9,16 +9,27 @@ ids, and one task reads these files side by side and writes the vocabulary (`ord
 
 from distrain.etl.counting.adding import add_up, pieces_of, write_vocabularies
 from distrain.etl.counting.memory import MemoryPlan, plan_memory
-from distrain.etl.counting.spilling import Counted, count_values, read_counts, write_counts
+from distrain.etl.counting.ordering import Run, RunsInOrder, write_run_in_order
+from distrain.etl.counting.spilling import (
+    Counted,
+    count_values,
+    read_counts,
+    read_counts_table,
+    write_counts,
+)
 
 __all__ = [
     "Counted",
     "MemoryPlan",
+    "Run",
+    "RunsInOrder",
     "add_up",
     "count_values",
     "pieces_of",
     "plan_memory",
     "read_counts",
+    "read_counts_table",
     "write_counts",
+    "write_run_in_order",
     "write_vocabularies",
 ]

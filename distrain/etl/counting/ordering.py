@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -46,11 +46,19 @@ class Run:
 
 
 def write_run(kept: Counts, path: str) -> Run:
-    """Write what is kept of some buckets."""
+    """Write what is kept of some buckets, and bring it in the order of the ids."""
     table = counts_table(kept)
-    write_counts_table(table.take(by_frequency(table)), path)
-    observed = kept.dropped + _total(table)
-    return Run(path, table.num_rows, kept.nbytes, observed)
+    order = by_frequency(table)
+    return write_run_in_order(
+        replace(kept, values=kept.values.take(order), counts=kept.counts.take(order)), path
+    )
+
+
+def write_run_in_order(kept: Counts, path: str) -> Run:
+    """Write what is kept of some buckets, in the order that it has."""
+    table = counts_table(kept)
+    write_counts_table(table, path)
+    return Run(path, table.num_rows, kept.nbytes, kept.dropped + _total(table))
 
 
 def write_in_order(
@@ -70,40 +78,69 @@ def write_in_order(
     Raises:
         DataError: More ids than int32 holds.
     """
-    entries, size_bytes = sum(run.entries for run in runs), sum(run.size_bytes for run in runs)
-    wanted = min(entries, operator.max_size) if operator.max_size else entries
+    kept = RunsInOrder(runs, operator.max_size or None, range_bytes)
     num_oov = max(1, operator.num_buckets)
-    cardinality = FIRST_OOV_ID + num_oov + wanted
+    cardinality = FIRST_OOV_ID + num_oov + kept.num_values
     check_cardinality(cardinality)
-    tables = [read_counts_table(run.path) for run in runs]
-    schema = tables[0].schema.remove_metadata()
-    most = max(1, range_bytes * entries // max(size_bytes, 1))
-    if is_text(schema.field("value").type):
-        # What the runs take bounds the text from above, however many there are.
-        wide = size_bytes > _STRING_BYTES and _is_long(_first_rows(tables, most, wanted), wanted)
-        schema = schema.set(0, pa.field("value", pa.large_string() if wide else pa.string()))
-    with VocabularyWriter.open(categories, name, schema.field("value").type) as writer:
-        for rows in _first_rows(tables, most, wanted):
-            taken = rows.cast(schema)
-            writer.write(taken["value"], taken["count"])
+    with VocabularyWriter.in_folder(categories, name, kept.value_type()) as writer:
+        kept.write(writer)
         rest = sum(run.observed for run in runs) - writer.num_observed
         writer.write_meta(MetaCounts(num_oov, nulls, rest))
     return cardinality
 
 
-def _first_rows(runs: Sequence[pa.Table], most: int, wanted: int) -> Iterator[pa.Table]:
-    for table in in_ranges(runs, most):
-        taken = table.slice(0, wanted)
-        yield taken
-        wanted -= taken.num_rows
-        if not wanted:
-            return
+class RunsInOrder:
+    """The values of some runs in the order of the ids, read a range at a time.
 
+    Args:
+        most: How many values are taken; `None` is all.
+        range_bytes: What is brought in order at once.
 
-def _is_long(ranges: Iterator[pa.Table], num_values: int) -> bool:
-    """Whether strings and their offsets are too many bytes for `string`."""
-    lengths = (int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in ranges)
-    return sum(lengths) + 8 * (num_values + 1) > _STRING_BYTES
+    Attributes:
+        num_values: How many values there are.
+    """
+
+    def __init__(self, runs: Sequence[Run], most: int | None, range_bytes: int):
+        entries = sum(run.entries for run in runs)
+        self._size_bytes = sum(run.size_bytes for run in runs)
+        self._tables = [read_counts_table(run.path) for run in runs]
+        self._at_once = max(1, range_bytes * entries // max(self._size_bytes, 1))
+        self.num_values = entries if most is None else min(entries, most)
+
+    def value_type(self, text_before: int = 0, values_before: int = 0) -> pa.DataType:
+        """The type of a vocabulary that has these values; strings have offsets that reach.
+
+        Args:
+            text_before: Bytes of the strings that come before these.
+            values_before: How many that are.
+        """
+        found = self._tables[0].schema.field("value").type
+        if not is_text(found):
+            return found
+        before = text_before + 8 * (values_before + 1)
+        # What the runs take bounds the text from above, however many there are.
+        wide = before + self._size_bytes > _STRING_BYTES and (
+            before + self._text_bytes() + 8 * self.num_values > _STRING_BYTES
+        )
+        return pa.large_string() if wide else pa.string()
+
+    def _text_bytes(self) -> int:
+        return sum(int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in self)
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        left = self.num_values
+        for table in in_ranges(self._tables, self._at_once):
+            taken = table.slice(0, left)
+            yield taken
+            left -= taken.num_rows
+            if not left:
+                return
+
+    def write(self, writer: VocabularyWriter) -> None:
+        """Add the values to a vocabulary."""
+        for rows in self:
+            taken = rows.cast(pa.schema([("value", writer.value_type), ("count", pa.int64())]))
+            writer.write(taken["value"], taken["count"])
 
 
 def in_ranges(runs: Sequence[pa.Table], most: int) -> Iterator[pa.Table]:

@@ -1,6 +1,7 @@
 """More days for a fitted workflow: what they hold that it does not know, and learning it."""
 
 from distrain.etl.days.drift import DriftBounds, Drifted, drifted_columns
+from distrain.etl.days.growing import kept_file
 from distrain.etl.days.lineage import (
     keep_counts_of,
     learnt_before,
@@ -8,11 +9,7 @@ from distrain.etl.days.lineage import (
     with_update,
 )
 from distrain.etl.days.seen import Seen, Shares, mean_shifts, seen_in
-from distrain.etl.days.vocabularies import (
-    VocabularyReport,
-    copy_kept_counts,
-    learn_vocabularies,
-)
+from distrain.etl.days.vocabularies import VocabularyReport, learn_vocabularies
 
 __all__ = [
     "DriftBounds",
@@ -20,9 +17,9 @@ __all__ = [
     "Seen",
     "Shares",
     "VocabularyReport",
-    "copy_kept_counts",
     "drifted_columns",
     "keep_counts_of",
+    "kept_file",
     "learn_vocabularies",
     "learnt_before",
     "mean_shifts",

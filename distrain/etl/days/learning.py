@@ -5,8 +5,7 @@ A fit that keeps counts is the same for a vocabulary that is empty. No Dask and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,9 @@ from distrain.etl.operators import (
     NUM_BUCKETS,
     Categorify,
     Counts,
-    Vocabulary,
     added_up,
     buckets_of,
-    fitting_int32,
     joined,
-    narrow_enough,
 )
 from distrain.vocabulary import is_text
 
@@ -107,38 +103,6 @@ def learn(
         _of_each_bucket(_filtered(rest, pc.invert(passes)), -(-limits.rare // KEPT_BUCKETS)),
         observed,
     )
-
-
-def with_learnt(
-    operator: Categorify, old: Vocabulary | None, pieces: Sequence[Learnt], limits: Limits
-) -> tuple[Vocabulary, Counts]:
-    """The vocabulary that has learnt all pieces of a day, and the counts of rare values to keep.
-
-    Args:
-        old: The vocabulary before; `None` for one that is made anew.
-
-    Raises:
-        DataError: More ids than int32 holds.
-    """
-    new = most_frequent(joined([piece.new for piece in pieces]), limits.new)
-    rare = joined([piece.rare for piece in pieces])
-    if old is None:
-        nothing = pa.array([], pa.int64())
-        old = Vocabulary(new.values.slice(0, 0), nothing, max(1, operator.num_buckets))
-    counts = old.counts.to_numpy(zero_copy_only=False).copy()
-    for piece in pieces:
-        counts[piece.places] += piece.added
-    before = int(pc.sum(old.counts).as_py() or 0)
-    both = joined([Counts(old.values, pa.array(counts)), new])
-    vocabulary = replace(
-        old,
-        values=narrow_enough(both.values),
-        counts=both.counts,
-        oov_observed=old.oov_observed
-        + sum(piece.observed for piece in pieces)
-        - (_total(both) - before),
-    )
-    return fitting_int32(vocabulary), rare
 
 
 def most_frequent(counts: Counts, limit: int | None) -> Counts:

@@ -10,23 +10,31 @@ these are, and where their counts lie:
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from distrain.errors import DataError
 from distrain.etl.counting import Counted, MemoryPlan, pieces_of, read_counts, write_counts
-from distrain.etl.days.learning import KEPT_BUCKETS, Learnt, Limits, learn, with_learnt
+from distrain.etl.days.growing import (
+    KEPT,
+    LearntFiles,
+    VocabularyBefore,
+    kept_file,
+    rows_at_once,
+    write_kept,
+    write_learnt_files,
+    write_vocabulary,
+)
+from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
 from distrain.etl.fit_unit import FitUnit
-from distrain.etl.operators import Categorify, Counts, Vocabulary, joined
+from distrain.etl.operators import Categorify, Counts, joined
 from distrain.etl.workers import TaskRunner
-from distrain.storage import RETRY_S, open_folder, open_input, whole_file, with_retries
-from distrain.vocabulary import read_table
+from distrain.storage import RETRY_S, open_folder, with_retries
+from distrain.vocabulary import read_batches
 
 
 @dataclass(frozen=True)
@@ -49,19 +57,18 @@ class VocabularyReport:
 
 
 @dataclass(frozen=True)
-class _Before:
+class _Spread:
     """A vocabulary before the day, in the order of its buckets.
 
     Attributes:
-        known: The file with its values, and the places of these; `None` if there is none yet.
-        kept: The file with counts of rare values; `None` if none were kept.
-        num_known: How many values have ids.
-        size_bytes: What both take in memory.
+        known: Files with its values, and the places of these.
+        kept: Files with counts of rare values.
+        size_bytes: What all of these take in memory.
     """
 
-    known: str | None = None
-    kept: str | None = None
-    num_known: int = 0
+    before: VocabularyBefore = field(default_factory=VocabularyBefore)
+    known: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     size_bytes: int = 0
 
 
@@ -85,110 +92,111 @@ def learn_vocabularies(
         keep_counts: Of how many values without an id the counts are kept, the most frequent.
     """
     spread = [
-        (old, name, f"{staging}/before-{place}") for place, (_, name, _) in enumerate(counted)
+        (old, name, f"{staging}/before-{place:04d}", memory.piece_bytes)
+        for place, (_, name, _) in enumerate(counted)
     ]
-    before: list[_Before] = runner.run("spread", _spread, spread)
+    before: list[_Spread] = runner.run("spread", _spread, spread)
     pieces, finishes = [], []
-    for (unit, name, found), (folder, *_), was in zip(counted, spread, before, strict=True):
+    for place, ((unit, name, found), was) in enumerate(zip(counted, before, strict=True)):
         operator = replace(cast(Categorify, unit.operator), vocabularies={})
-        limits = Limits.of(operator, was.num_known, keep_counts)
+        limits = Limits.of(operator, was.before.num_values, keep_counts)
         files = [path for one in found for path in one.files]
         size_bytes = sum(one.size_bytes for one in found) + was.size_bytes
-        cut = pieces_of(size_bytes, memory.piece_bytes, KEPT_BUCKETS)
-        pieces.append([(operator, files, was, limits, buckets) for buckets in cut])
+        pieces.append(
+            [
+                (
+                    operator,
+                    files,
+                    was,
+                    limits,
+                    buckets,
+                    f"{staging}/learnt-{place:04d}-{number:03d}",
+                )
+                for number, buckets in enumerate(
+                    pieces_of(size_bytes, memory.piece_bytes, KEPT_BUCKETS)
+                )
+            ]
+        )
         nulls = sum(one.nulls for one in found)
-        finishes.append((operator, name, nulls, folder, categories, limits))
-    added = iter(runner.run_on_workers("learn", _learn_piece, [one for of in pieces for one in of]))
+        finishes.append((operator, name, nulls, was.before, limits, categories, memory.piece_bytes))
+    added = iter(runner.run("learn", _learn_piece, [one for of in pieces for one in of]))
     arguments = [
-        (*finish, [next(added) for _ in of_name])
+        (*finish, tuple(next(added) for _ in of_name))
         for finish, of_name in zip(finishes, pieces, strict=True)
     ]
     return runner.run("finish", _finish, arguments)
 
 
-def copy_kept_counts(old: str, new: str) -> None:
-    """Take the counts of rare values along, from one folder of vocabularies to another."""
-    source = open_folder(old)
-    for name in with_retries(source.files, {"folder": old}, RETRY_S):
-        if name.startswith("rare.") and name.endswith(".parquet"):
-            with (
-                open_input(f"{old}/{name}", retry_s=RETRY_S) as kept,
-                whole_file(f"{new}/{name}", make_folder=False, sync=False) as here,
-                here.open("wb") as copy,
-            ):
-                shutil.copyfileobj(kept, copy)
-
-
-def _spread(old: str | None, name: str, stem: str) -> _Before:
+def _spread(old: str | None, name: str, stem: str, range_bytes: int) -> _Spread:
     """Sort a vocabulary, and the counts kept beside it, into files by buckets."""
     if old is None:
-        return _Before()
-    values = Vocabulary.load(old, name).values
-    known = Counts(values, pa.array(np.arange(len(values))))
-    found = _Before(f"{stem}-known.arrow", num_known=len(values), size_bytes=known.nbytes)
-    write_counts(known, f"{stem}-known.arrow")
-    kept = _load_kept(old, name)
-    if kept is not None:
-        write_counts(kept, f"{stem}-kept.arrow")
-        size_bytes = found.size_bytes + kept.nbytes
-        found = replace(found, kept=f"{stem}-kept.arrow", size_bytes=size_bytes)
-    return found
+        return _Spread()
+    most = rows_at_once(range_bytes)
+    known: list[str] = []
+    kept: list[str] = []
+    size_bytes = 0
+    before = VocabularyBefore(old)
+    for values, counts in read_batches(old, name, most):
+        places = np.arange(before.num_values, before.num_values + len(values))
+        known.append(f"{stem}-known-{len(known):04d}.arrow")
+        size_bytes += _write(Counts(values, pa.array(places)), known[-1])
+        before = before.with_more(values, counts)
+    files = with_retries(open_folder(old).files, {"folder": old}, RETRY_S)
+    if kept_file(name) in files:
+        for values, counts in _kept_batches(old, name, most):
+            kept.append(f"{stem}-kept-{len(kept):04d}.arrow")
+            size_bytes += _write(Counts(values, counts), kept[-1])
+    return _Spread(before, tuple(known), tuple(kept), size_bytes)
+
+
+def _write(counts: Counts, path: str) -> int:
+    write_counts(counts, path)
+    return counts.nbytes
+
+
+def _kept_batches(old: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa.Array]]:
+    try:
+        yield from read_batches(old, name, most, KEPT)
+    except DataError as error:
+        raise DataError(
+            "the kept counts cannot be read",
+            where=error.where,
+            hint="Without the file the counts of rare values begin anew: remove it.",
+        ) from None
 
 
 def _learn_piece(
-    operator: Categorify, files: Sequence[str], before: _Before, limits: Limits, buckets: range
-) -> Learnt:
-    day = joined([read_counts(path, buckets) for path in files])
-    known = read_counts(before.known, buckets) if before.known else None
-    kept = read_counts(before.kept, buckets) if before.kept else None
-    return learn(operator, day, known, kept, limits)
+    operator: Categorify,
+    files: Sequence[str],
+    spread: _Spread,
+    limits: Limits,
+    buckets: range,
+    stem: str,
+) -> LearntFiles:
+    day, known, kept = (
+        joined([read_counts(path, buckets) for path in paths]) if paths else None
+        for paths in (files, spread.known, spread.kept)
+    )
+    assert day is not None  # a count has a file
+    return write_learnt_files(learn(operator, day, known, kept, limits), stem)
 
 
 def _finish(
     operator: Categorify,
     name: str,
     nulls: int,
-    old_folder: str | None,
-    categories: str,
+    before: VocabularyBefore,
     limits: Limits,
-    pieces: list[Learnt],
+    categories: str,
+    range_bytes: int,
+    pieces: tuple[LearntFiles, ...],
 ) -> VocabularyReport:
-    old = None if old_folder is None else Vocabulary.load(old_folder, name)
     try:
-        vocabulary, rare = with_learnt(operator, old, pieces, limits)
+        cardinality, new = write_vocabulary(
+            operator, name, nulls, before, pieces, limits, categories, range_bytes
+        )
     except DataError as error:
         where = {"column": name, **error.where}
         raise DataError(error.message, where=where, hint=error.hint) from None
-    vocabulary = replace(vocabulary, nulls_observed=vocabulary.nulls_observed + nulls)
-    vocabulary.save(categories, name)
-    size = _save_kept(rare, categories, name) if limits.rare else 0
-    new = len(vocabulary.values) - (len(old.values) if old else 0)
-    return VocabularyReport(name, vocabulary.cardinality, new, len(rare.values), size)
-
-
-def _kept_file(name: str) -> str:
-    return f"rare.{name}.parquet"
-
-
-def _save_kept(rare: Counts, folder: str, name: str) -> int:
-    file = f"{folder}/{_kept_file(name)}"
-    table = pa.table({name: rare.values, f"{name}_size": rare.counts})
-    with whole_file(file, make_folder=False, sync=False) as here:
-        pq.write_table(table, here, compression="zstd")
-        return here.stat().st_size
-
-
-def _load_kept(folder: str, name: str) -> Counts | None:
-    file = f"{folder}/{_kept_file(name)}"
-    files = with_retries(open_folder(folder).files, {"folder": folder}, RETRY_S)
-    if _kept_file(name) not in files:
-        return None
-    try:
-        table = read_table(file).combine_chunks()
-        return Counts(table[name].combine_chunks(), table[f"{name}_size"].combine_chunks())
-    except (OSError, KeyError, pa.ArrowInvalid) as error:
-        raise DataError(
-            "the kept counts cannot be read",
-            where={"file": file, "cause": str(error).splitlines()[0]},
-            hint="Without the file the counts of rare values begin anew: remove it.",
-        ) from None
+    kept, size = write_kept(pieces, categories, name) if limits.rare else (0, 0)
+    return VocabularyReport(name, cardinality, new, kept, size)

@@ -15,9 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from distrain.errors import DataError
 from distrain.etl.lookups.mapped import (
     COUNTS,
     KEYS,
@@ -29,8 +27,8 @@ from distrain.etl.lookups.mapped import (
     mapped,
 )
 from distrain.etl.operators import text_hashes
-from distrain.storage import RETRY_S, open_input, translated_errors
-from distrain.vocabulary import ROW_GROUP_VALUES, Int32Array, is_text
+from distrain.storage import translated_errors
+from distrain.vocabulary import ROW_GROUP_VALUES, Int32Array, is_text, read_batches
 
 _BYTES_BY_KEY = 64
 """Keys and places, their order, and both once more, by each key that is brought in order."""
@@ -75,7 +73,7 @@ def _write_runs(folder: Path, categories: str, name: str, most: int) -> list[int
         counts_to, keys_to, places_to = of(COUNTS), of(_RUNS + KEYS), of(_RUNS + PLACES)
         values_to: _TextFiles | IO[bytes] | None = None
         keys: Keys
-        for values, counts in _batches(categories, name, most):
+        for values, counts in read_batches(categories, name, most):
             counts_to.write(_bytes(_numbers(counts)))
             if is_text(values.type):
                 values_to = values_to or _TextFiles(of(OFFSETS), of(TEXT))
@@ -111,32 +109,6 @@ class _TextFiles:
         if size_bytes:
             self._text.write(memoryview(text_buffer)[offsets[0] : offsets[0] + size_bytes])
         self._size_bytes += size_bytes
-
-
-def _batches(categories: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Values and counts in the order of the ids; at least one batch, which may be empty."""
-    path = f"{categories}/unique.{name}.parquet"
-    try:
-        with open_input(path, retry_s=RETRY_S) as handle, pq.ParquetFile(handle) as file:
-            column, count = name, f"{name}_size"
-            batches = file.iter_batches(most, columns=[column, count], use_threads=False)
-            empty = True
-            for batch in batches:
-                empty = False
-                yield batch[column], batch[count]
-            if empty:
-                none = file.schema_arrow.empty_table().combine_chunks()
-                yield (_chunk(none[column]), _chunk(none[count]))
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise DataError(
-            "the saved categories cannot be read",
-            where={"file": path, "cause": str(error).splitlines()[0]},
-            hint="Save the workflow again with `distrain prep`.",
-        ) from None
-
-
-def _chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
 def _merge_runs(folder: Path, sizes: Sequence[int], most: int) -> None:
