@@ -74,17 +74,22 @@ def served(
     folder: Path,
     database_url: str | None = None,
     cluster_url: str = "http://127.0.0.1:1",
-    processes: int = 1,
+    processes: int | None = None,
 ) -> Iterator[Served]:
-    """Serve an empty database from other processes over one socket, until the block ends."""
+    """Serve an empty database from other processes over one socket, until the block ends.
+
+    Args:
+        processes: Of the API; `None`: as many as `distrain serve` starts.
+    """
     settings = settings_for(folder, database_url, cluster_url)
     migrate(settings)
     given = folder / "settings.json"
     given.write_text(settings.model_dump_json())
     with open_store(settings) as store, ExitStack() as stack:
         token = _user(store)
+        count = processes or settings.num_api_processes
         bound = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1024))
-        pids = [stack.enter_context(_api(given, bound.fileno())) for _ in range(processes)]
+        pids = [stack.enter_context(_api(given, bound.fileno())) for _ in range(count)]
         port = bound.getsockname()[1]
         yield Served(f"http://127.0.0.1:{port}", token, settings, store, tuple(pids))
 

@@ -8,7 +8,8 @@ alone are too many is sent in parts: it gets two new revisions, one for the part
 
 import json
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,21 +52,39 @@ class Answer:
         return len(self.jobs) >= MOST_JOBS
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """A job as it was when it was stamped last."""
+
+    fingerprint: tuple[object, ...]
+    num_entries: int
+    stamped_s: float
+
+
 class Changes:
     """Follows the jobs of one coordinator, whoever submitted them.
+
+    Args:
+        clock: Seconds.
 
     Attributes:
         services: By job, the service that put it here; others came by Dask.
     """
 
-    def __init__(self, coordinator: CoordinatorPlugin, monitor: Monitor):
+    def __init__(
+        self,
+        coordinator: CoordinatorPlugin,
+        monitor: Monitor,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.coordinator = coordinator
         self.monitor = monitor
+        self._clock = clock
         self.revisions = Revisions()
         self.services: dict[str, str] = {}
         self._acknowledged: dict[str, int] = {}
         self._reported: set[str] = set()
-        self._seen: dict[str, tuple[object, ...]] = {}
+        self._seen: dict[str, _Seen] = {}
         self._alive: set[str] = set()
 
     # --- an observer of the coordinator
@@ -101,9 +120,14 @@ class Changes:
 
     # --- answers
 
-    def since(self, revision: int) -> Answer:
-        """What changed since a revision; 0: all jobs, with all of their progress that is kept."""
-        self._look()
+    def since(self, revision: int, collect_s: float = 0.0) -> Answer:
+        """What changed since a revision; 0: all jobs, with all of their progress that is kept.
+
+        Args:
+            collect_s: Of a job that only went on, news may wait until its last are so old: then
+                they come together. News of any other kind come at once, and bring these along.
+        """
+        self._look(revision, self._clock() - collect_s)
         answer = Answer(revision)
         too_large = []
         changed = self.revisions.changed_since(revision)
@@ -176,39 +200,48 @@ class Changes:
 
     # --- what changed
 
-    def _look(self) -> None:
-        """Stamp each job that is not as it was when it was looked at last."""
+    def _look(self, revision: int, recent_s: float) -> None:
+        """Stamp each job that is not as it was when it was looked at last.
+
+        One that only went on, and is not in the answer anyway, is left for later if its last stamp
+        is later than `recent_s`.
+        """
         jobs = self.coordinator.machine.jobs
         if len(jobs) != len(self._seen):
             self._alive.update(jobs.keys() - self._seen.keys())
         for job_id in [*self._reported, *(self._alive - self._reported)]:
             if job_id in jobs:
-                self._look_at(job_id)
-        self._reported.clear()
+                asked = self.revisions.last(job_id) > revision
+                self._look_at(job_id, math.inf if asked else recent_s)
+        self._reported &= jobs.keys()
 
-    def _look_at(self, job_id: str) -> bool:
-        """Stamp a job if it has changed, and say whether it has."""
+    def _look_at(self, job_id: str, recent_s: float = math.inf) -> bool:
+        """Stamp a job if it has changed, and say whether it was stamped."""
         job = self.coordinator.machine.jobs[job_id]
-        entries = self.coordinator.collectors[job_id].entries
-        now = _fingerprint(job, self.coordinator.collectors[job_id].attempt, len(entries))
-        changed = self._seen.get(job_id) != now or job_id in self._reported
-        self._reported.discard(job_id)
-        if changed:
-            self._seen[job_id] = now
-            self.revisions.stamp(job_id, len(entries))
+        collector = self.coordinator.collectors[job_id]
+        num_entries = len(collector.entries)
+        now = _fingerprint(job, collector.attempt)
+        seen = self._seen.get(job_id)
+        moved = seen is None or seen.fingerprint != now
+        went_on = seen is None or seen.num_entries != num_entries or job_id in self._reported
+        stamps = moved or (went_on and (seen is None or seen.stamped_s <= recent_s))
+        if stamps:
+            self._reported.discard(job_id)
+            self._seen[job_id] = _Seen(now, num_entries, self._clock())
+            self.revisions.stamp(job_id, num_entries)
         if job.state.is_final:
             self._alive.discard(job_id)
         else:
             self._alive.add(job_id)
-        return changed
+        return stamps
 
 
-def _fingerprint(job: Job, attempt: int, entries: int) -> tuple[object, ...]:
-    """What tells whether a job changed, besides what its ranks report."""
+def _fingerprint(job: Job, attempt: int) -> tuple[object, ...]:
+    """What tells whether a job changed, besides that it went on."""
     waiting = tuple(r for r, status in job.ranks.items() if status.waiting_for == "storage")
     priority = job.request.priority
     moves, why = len(job.history), job.why_pending
-    return job.state, job.attempt, moves, why, priority, attempt, entries, waiting
+    return job.state, job.attempt, moves, why, priority, attempt, waiting
 
 
 def dumps(document: Any) -> str:

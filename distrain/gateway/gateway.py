@@ -26,19 +26,22 @@ class Gateway:
         self.orders = Orders(self.changes)
         self.preflights = Preflights(scheduler)
 
-    def changes_text(self, since: int, epoch: str | None, service: str) -> str:
+    def changes_text(
+        self, since: int, epoch: str | None, service: str, collect_s: float = 0.0
+    ) -> str:
         """What changed since a revision, as JSON.
 
         Args:
             epoch: The scheduler's start that the revision is of; of another one, it counts as 0.
             service: Who asks, and has taken in all that came before the revision; "" is nobody.
+            collect_s: How long news of jobs that only go on may wait for more.
         """
         revisions = self.changes.revisions
         if epoch != self.coordinator.epoch or since > revisions.newest:
             since = 0
         if service in self.orders.generations:
             self.changes.acknowledge(service, since)
-        answer = self.changes.since(since)
+        answer = self.changes.since(since, collect_s)
         head = {
             "epoch": self.coordinator.epoch,
             "revision": answer.revision,

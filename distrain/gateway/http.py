@@ -24,6 +24,7 @@ from distrain.gateway.openapi import openapi_document
 from distrain.gateway.refusal import Refusal
 
 MOST_BODY_BYTES = 2**20
+MOST_COLLECT_MS = 60_000
 
 _BODY = TypeVar("_BODY", bound=Body)
 _LISTED = "GET /distrain/v1/openapi.json lists what there is."
@@ -120,7 +121,9 @@ class _JobsHandler(_Handler):
 
     def get(self) -> None:
         since, epoch = self.number("since", 0), self.get_query_argument("epoch", None)
-        self.answer(self.gateway.changes_text(since, epoch, self.get_query_argument("service", "")))
+        service = self.get_query_argument("service", "")
+        collect_s = 1e-3 * min(self.number("collect_ms", 0), MOST_COLLECT_MS)
+        self.answer(self.gateway.changes_text(since, epoch, service, collect_s))
 
 
 class _JobHandler(_Handler):

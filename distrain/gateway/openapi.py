@@ -64,12 +64,21 @@ def _paths() -> Schema:
     service = _parameter(
         "service", "query", _TEXT, "Who asks: it has taken in all changes up to `since`."
     )
+    collect = _parameter(
+        "collect_ms",
+        "query",
+        _WHOLE,
+        "How long news of jobs that only go on may wait for more, at most 60,000. News of any "
+        "other kind come at once.",
+    )
     not_pending = _ORDERS["409"] + " `not_pending {state}`: it does not wait."
     epoch_changed = _ORDERS["409"] + " `epoch_changed {epoch}`: the scheduler was started anew."
     unknown = {"404": "`unknown`: no such job."}
     return {
         "/distrain/v1/jobs": {
-            "get": _call("What changed of all jobs", {"200": "Changes"}, {}, since, epoch, service)
+            "get": _call(
+                "What changed of all jobs", {"200": "Changes"}, {}, since, epoch, service, collect
+            )
         },
         "/distrain/v1/jobs/{job_id}": {
             "get": _call("One job", {"200": "OneJob"}, {**unknown, "410": _ORDERS["410"]}, job),

@@ -177,11 +177,21 @@ class Settings(BaseSettings):
     retention: Retention = Retention()
     leases: Leases = Leases()
     webhooks: Webhooks = Webhooks()
-    api_processes: int = Field(1, ge=1, le=64, description="Of the API, over one socket.")
+    api_processes: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Of the API, over one socket; null: one over SQLite, two over PostgreSQL.",
+    )
     secrets_file: Path | None = Field(
         None,
         description="The service's own key, for cookies and webhooks; made in the data folder.",
     )
+
+    @property
+    def num_api_processes(self) -> int:
+        """How many processes of the API there are: over SQLite they would wait for each other."""
+        return self.api_processes or (1 if self.database_url is None else 2)
 
     def run_root(self, cluster: str) -> Path:
         """Where the runs of a cluster go, if that is no URL."""

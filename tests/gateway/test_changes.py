@@ -16,10 +16,13 @@ from distrain.machine.messages import ChangePriority
 from distrain.scheduler import plugin as plugin_module
 
 JOBS = st.sampled_from("abcd")
+COLLECT_S = st.sampled_from([0.0, 0.0, 3.0])
 
 
-def ask(changes: Changes, since: int) -> tuple[int, bool, list[dict[str, Any]]]:
-    answer = changes.since(since)
+def ask(
+    changes: Changes, since: int, collect_s: float = 0.0
+) -> tuple[int, bool, list[dict[str, Any]]]:
+    answer = changes.since(since, collect_s)
     return answer.revision, answer.more, [json.loads(text) for text in answer.jobs]
 
 
@@ -36,7 +39,8 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
         self.patch.setattr(changes_module, "MOST_JOBS", most_jobs)
         self.most_bytes, self.most_jobs = most_bytes, most_jobs
         self.coordinator = quiet_coordinator()
-        self.changes = watched_changes(self.coordinator)
+        self.now_s = 0.0
+        self.changes = watched_changes(self.coordinator, lambda: self.now_s)
         self.said: dict[str, list[str]] = {}
         self.heard: dict[str, list[str]] = {}
         self.puts: dict[str, int] = {}
@@ -64,20 +68,24 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
     def cancel(self, job: str) -> None:
         self.coordinator.cancel(job)
 
-    @rule()
-    def poll_in_vain(self) -> None:
-        self.changes.since(self.revision)  # the answer is lost
+    @rule(seconds=st.sampled_from([0.5, 4.0]))
+    def time_goes_by(self, seconds: float) -> None:
+        self.now_s += seconds
 
-    @rule(revision=st.integers(0, 40))
-    def somebody_else_polls(self, revision: int) -> None:
-        self.changes.since(revision)
+    @rule(collect_s=COLLECT_S)
+    def poll_in_vain(self, collect_s: float) -> None:
+        self.changes.since(self.revision, collect_s)  # the answer is lost
 
-    @rule()
-    def poll(self) -> None:
-        self.take_an_answer()
+    @rule(revision=st.integers(0, 40), collect_s=COLLECT_S)
+    def somebody_else_polls(self, revision: int, collect_s: float) -> None:
+        self.changes.since(revision, collect_s)
 
-    def take_an_answer(self) -> bool:
-        revision, more, jobs = ask(self.changes, self.revision)
+    @rule(collect_s=COLLECT_S)
+    def poll(self, collect_s: float) -> None:
+        self.take_an_answer(collect_s)
+
+    def take_an_answer(self, collect_s: float = 0.0) -> bool:
+        revision, more, jobs = ask(self.changes, self.revision, collect_s)
         assert revision >= self.revision
         assert len(jobs) <= self.most_jobs
         size = sum(len(json.dumps(job, separators=(",", ":"))) for job in jobs)
@@ -130,6 +138,33 @@ def test_what_does_not_change_is_not_sent() -> None:
     assert job["job_id"] == "job-3"
     assert [entry["text"] for entry in job["view"]["progress"]] == ["hear, hear"]
     assert job["service"] is None
+
+
+def test_news_of_jobs_that_only_go_on_are_collected() -> None:
+    coordinator, now_s = quiet_coordinator(), [0.0]
+    changes = watched_changes(coordinator, lambda: now_s[0])
+    for name in "ab":
+        coordinator.queue(name, SPEC, f"/runs/{name}")
+    revision, _, _ = ask(changes, 0, 3.0)
+
+    def told(since: int) -> dict[str, list[str]]:
+        return {
+            job["job_id"]: [entry["text"] for entry in job["view"]["progress"]]
+            for job in ask(changes, since, 3.0)[2]
+        }
+
+    say(coordinator, "a", "1")
+    say(coordinator, "b", "2")
+    assert told(revision) == {}
+    assert told(0) == {"a": ["1"], "b": ["2"]}, "who asks for all gets all"
+    say(coordinator, "a", "3")
+    now_s[0] = 2.9
+    coordinator.tell(ChangePriority("a", 7))
+    say(coordinator, "b", "4")
+    revision = changes.revisions.newest
+    assert told(revision) == {"a": ["3"]}, "other news bring them along"
+    now_s[0] = 3.0
+    assert told(changes.revisions.newest) == {"b": ["4"]}
 
 
 def test_entries_that_are_forgotten_are_counted_as_missed() -> None:

@@ -26,6 +26,7 @@ from distrain.runs import (
     reopen_run,
     take_over_run,
 )
+from distrain.runs.lines import lines_of
 from distrain.spec import parse_spec
 
 JOB_SPEC = parse_spec(SPEC)
@@ -168,7 +169,7 @@ def test_lines_of_somebody_who_was_late_are_mended(tmp_path: Path) -> None:
     with RunPaths(tmp_path).metrics.open("ab") as file:
         file.write(before.splitlines(keepends=True)[-1] + b'{"split": "train", "st')
     run.add(view_of([record(1, 25)]), FIRST)
-    assert lines(tmp_path) == before + json.dumps(vars(record(1, 25))).encode() + b"\n"
+    assert lines(tmp_path) == before + lines_of([record(1, 25)])
 
 
 def test_commands_leave_a_service_its_runs_until_they_have_ended(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ class FakeJob:
     attempt: int = 0
     started_s: float | None = None
     revision: int = 0
+    stamped_s: float = 0.0
+    untold: list[int] = field(default_factory=list)  # steps whose records have no revision yet
+    told: list[tuple[int, int]] = field(default_factory=list)  # revisions, and steps of records
     why_pending: str = "no workers"
     message: str | None = None
 
@@ -50,7 +53,7 @@ class FakeJob:
             "lr": 1e-3, "attempt": self.attempt,
         }  # fmt: skip
 
-    def document(self, step: int, *, with_record: bool = False) -> dict[str, Any]:
+    def document(self, step: int, since: int = 2**62) -> dict[str, Any]:
         state = self.state
         cancelled = "Cancelled" if state == "cancelled" else None
         view = {
@@ -64,7 +67,7 @@ class FakeJob:
             "reason": cancelled,
             "message": self.message or ("as asked" if cancelled else None),
             "why_pending": self.why_pending if state == "pending" else "",
-            "progress": [self._record(step)] if with_record and state == "running" else [],
+            "progress": [self._record(at) for revision, at in self.told if revision > since],
             "restarts": [],
         }
         return {
@@ -87,7 +90,7 @@ class FakeScheduler:
         job_s: How long a job runs, by `clock`; `None`: until it is ended.
         lose_answers: Orders are carried out, and their connections closed without an answer.
         gate: While it is not set, requests are read and not answered.
-        with_records: Jobs that run tell of a record of their present step, too.
+        with_records: Jobs that run tell of a record with each report, of their last hundred.
     """
 
     num_workers: int = 8
@@ -169,7 +172,9 @@ class FakeScheduler:
             self._move()
             if method == "GET":
                 query = parse_qs(url.query)
-                return 200, self._changes(int(query["since"][0]), query.get("epoch", [""])[0])
+                collect_s = 1e-3 * int(query.get("collect_ms", ["0"])[0])
+                epoch = query.get("epoch", [""])[0]
+                return 200, self._changes(int(query["since"][0]), epoch, collect_s)
             kind = parts[2] if len(parts) > 2 else "put"
             self.orders[kind] += 1
             seen = self.generations.get(body["service"], 0)
@@ -214,8 +219,12 @@ class FakeScheduler:
         ended = {"job_id": job.job_id, "state": job.state, "attempt": job.attempt}
         return 410, {"code": "ended", "error": "it has ended", "job": ended}
 
-    def _changes(self, since: int, epoch: str) -> dict[str, Any]:
+    def _changes(self, since: int, epoch: str, collect_s: float) -> dict[str, Any]:
         since = since if epoch == self.epoch else 0
+        for job in self.jobs.values():
+            old = job.stamped_s <= time.monotonic() - collect_s
+            if job.untold and (old or job.revision > since):
+                self._stamp(job)
         changed = sorted(
             (job for job in self.jobs.values() if job.revision > since), key=lambda j: j.revision
         )
@@ -228,7 +237,7 @@ class FakeScheduler:
             "more": more,
             "services": self.generations,
             "workers": {"total": total, "usable": total, "free": total - used, "gpus": 0},
-            "jobs": [job.document(self._step(job), with_record=self.with_records) for job in told],
+            "jobs": [job.document(self._step(job), since) for job in told],
         }
 
     def _step(self, job: FakeJob) -> int:
@@ -262,11 +271,14 @@ class FakeScheduler:
         with self._lock:
             for job in self.jobs.values():
                 if job.state == "running":
-                    self._stamp(job)
+                    job.untold.append(self._step(job))
 
     def _stamp(self, job: FakeJob) -> None:
         self.revision += 1
-        job.revision = self.revision
+        job.revision, job.stamped_s = self.revision, time.monotonic()
+        if self.with_records:
+            job.told = [*job.told, *((job.revision, step) for step in job.untold)][-100:]
+        job.untold.clear()
 
 
 class _Server(ThreadingHTTPServer):

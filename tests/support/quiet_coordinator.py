@@ -1,5 +1,8 @@
 """A coordinator without a scheduler: its jobs wait for ever, or are ended by tests."""
 
+import time
+from collections.abc import Callable
+
 from distrain.events import CheckpointTrouble, to_json
 from distrain.gateway.changes import Changes
 from distrain.machine.machine import Machine
@@ -20,10 +23,12 @@ def quiet_coordinator() -> CoordinatorPlugin:
     return coordinator
 
 
-def watched_changes(coordinator: CoordinatorPlugin) -> Changes:
+def watched_changes(
+    coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.monotonic
+) -> Changes:
     """The changes of its jobs, as the gateway follows them."""
     monitor = Monitor(coordinator)
-    changes = Changes(coordinator, monitor)
+    changes = Changes(coordinator, monitor, clock)
     coordinator.observers = (monitor, changes)
     coordinator.is_unseen = changes.is_unseen
     return changes

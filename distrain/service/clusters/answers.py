@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from pydantic_core import from_json
+
 from distrain.jobs import JobView
 
 Value = TypeVar("Value")
@@ -228,11 +230,12 @@ def document_of(content: bytes) -> Any:
     Raises:
         ValueError, RecursionError: It is no JSON, or has numbers that are none.
     """
-    found = json.loads(
-        content.decode(), parse_constant=_no_number, parse_float=_finite, parse_int=_whole_number
-    )
-    # A rank's message may have them: that must not make the whole cluster unreadable.
-    return _storable(found) if _ESCAPED.search(content) else found
+    if _ESCAPED.search(content):
+        # A rank's message may have them: that must not make the whole cluster unreadable.
+        return _storable(json.loads(content.decode(), parse_constant=_no_number))
+    found = from_json(content, allow_inf_nan=False)  # half the time of json, and stricter
+    _check_numbers(found)
+    return found
 
 
 def _storable(value: Any) -> Any:
@@ -240,23 +243,27 @@ def _storable(value: Any) -> Any:
         return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, dict):
         return {_storable(key): _storable(inner) for key, inner in value.items()}
-    return [_storable(inner) for inner in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_storable(inner) for inner in value]
+    _check_numbers(value)
+    return value
+
+
+def _check_numbers(value: Any) -> None:
+    kind = type(value)
+    if kind is dict or kind is list:
+        for inner in value.values() if kind is dict else value:
+            if type(inner) is not str:
+                _check_numbers(inner)
+    elif kind is float:
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no number")
+    elif kind is int and abs(value) > _LARGEST:
+        raise ValueError(f"{str(value)[:25]} is too large")
 
 
 def _no_number(text: str) -> float:
     raise ValueError(f"{text} is no number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    return value if math.isfinite(value) else _no_number(text)
-
-
-def _whole_number(text: str) -> int:
-    value = int(text) if len(text) < 25 else _LARGEST + 1
-    if abs(value) > _LARGEST:
-        raise ValueError(f"{text[:25]} is too large")
-    return value
 
 
 def _count(document: Mapping[str, Any], name: str) -> int:

@@ -165,12 +165,19 @@ class SchedulerClient:
         """Change the priority of a job that waits."""
         self._order("POST", f"jobs/{job_id}/priority", generation, priority=priority)
 
-    def changes(self, since: int = 0, epoch: str | None = None) -> Changes:
+    def changes(
+        self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
+    ) -> Changes:
         """What changed since a revision of an epoch; all jobs if that is not the scheduler's.
 
         This tells the scheduler, too, that the service has taken in all that came before.
+
+        Args:
+            collect_s: How long the scheduler may collect news of a job that only goes on.
         """
         query = {"since": str(since), "service": self.service}
+        if collect_s:
+            query["collect_ms"] = str(round(1e3 * collect_s))
         if epoch is not None:
             query["epoch"] = epoch
         return _read(changes_from_json, self._ask("GET", "jobs", params=query)[1])

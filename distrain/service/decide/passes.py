@@ -48,7 +48,7 @@ from distrain.service.decide.rules import (
     reconcile,
     refused,
 )
-from distrain.service.decide.seen import Sighting, tombstone
+from distrain.service.decide.seen import ClusterNow, Sighting, tombstone
 from distrain.service.values import Job, Phase, Quota
 
 PATIENCE_S = 5.0
@@ -158,8 +158,9 @@ class Pass:
     def _take(self) -> Steps:
         """Write what was seen, and the ends of jobs."""
         changes: list[Change] = []
+        cluster = self.memory.cluster(self.generation)
         for job in list(self.rows.values()):
-            actions = self._decide(job)
+            actions = self._decide(job, cluster)
             if actions:
                 self._undone.append(job.id)
             for action in actions:
@@ -180,7 +181,7 @@ class Pass:
         """
         for job_id in self._undone:
             job = self.rows[job_id]
-            for action in self._decide(job):
+            for action in self._decide(job, self.memory.cluster(self.generation)):
                 answer: object = None
                 if isinstance(action, Cancel):
                     answer = yield from self._cancel(job, action)
@@ -258,8 +259,7 @@ class Pass:
         if job.why_pending != words:
             yield from self._commit(Change(job, {"why_pending": words}))
 
-    def _decide(self, job: Job) -> tuple[Any, ...]:
-        cluster = self.memory.cluster(self.generation)
+    def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
         seen = self.memory.sightings.get(job.id)
         return reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
 

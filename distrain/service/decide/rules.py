@@ -24,6 +24,7 @@ A submission that waits here (`queued`) is handed over by `admit`, or cancelled 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from distrain.jobs import JobState
 from distrain.reasons import Reason
@@ -34,9 +35,9 @@ MAX_SCHEDULER_LOSSES = 5
 """How often a scheduler may lose one submission before the job has failed."""
 
 PROGRESS_EVERY_S = 2.0
-"""Figures alone are written no more often than this; a change of state at once."""
+"""Figures alone are written once in so many seconds; a change of state at once."""
 
-PROGRESS_PER_S = 100.0
+PROGRESS_PER_S = 75.0
 """So many changes of figures alone are written a second at most, whatever the number of jobs."""
 
 PROGRESS_LATE_S = 15.0
@@ -47,7 +48,7 @@ def progress_every_s(num_jobs: int) -> float:
     """How often the figures of each of so many jobs are written, in seconds.
 
     >>> progress_every_s(3), progress_every_s(1000), progress_every_s(100_000)
-    (2.0, 10.0, 15.0)
+    (2.0, 13.333333333333334, 15.0)
     """
     return min(max(PROGRESS_EVERY_S, num_jobs / PROGRESS_PER_S), PROGRESS_LATE_S)
 
@@ -124,7 +125,8 @@ def reconcile(
         cluster: Its cluster.
         now_s: Seconds since 1970.
         max_losses: How often a scheduler may lose this submission.
-        progress_every_s: Figures alone are written no more often; a change of state at once.
+        progress_every_s: So far apart are the moments at which figures alone are written; a change
+            of state is written at once.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -210,14 +212,24 @@ def _seen(
     observed = _observed(job, seen, cluster.epoch, now_s)
     changed = {name for name, value in observed.items() if getattr(job, name) != value}
     changed.discard("observed_at_s")
-    fresh = now_s - (job.observed_at_s or 0.0) < progress_every_s
-    if changed and not (changed == {"progress"} and fresh):
+    if changed and (changed != {"progress"} or _is_turn(job, now_s, progress_every_s)):
         actions.append(Take(observed))
     if job.intent is Intent.CANCEL:
         actions.append(Cancel(job.cancel_why, job.cancel_grace_s))
     elif seen.state == JobState.PENDING and seen.priority != job.priority:
         actions.append(SetPriority(job.priority))
     return tuple(actions)
+
+
+def _is_turn(job: Job, now_s: float, every_s: float) -> bool:
+    """Whether the figures of a cluster's jobs were to be written since a job's row was.
+
+    Those of one cluster are written together, those of another at another moment: a transaction for
+    each pass would cost more than the rows in it.
+    """
+    first_s = every_s * (crc32(job.cluster.encode()) / 2**32)
+    observed_s = job.observed_at_s or 0.0
+    return (now_s - first_s) // every_s != (observed_s - first_s) // every_s
 
 
 def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tuple[Action, ...]:

@@ -55,7 +55,7 @@ class Supervisor:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._in_haste = False
         self._seen = self._file_state()
-        names = [f"api-{number}" for number in range(settings.api_processes)]
+        names = [f"api-{number}" for number in range(settings.num_api_processes)]
         socket_words = ["serve", "api", "--supervised", str(bound.fileno())]
         self._children = [
             Child(name, socket_words, self._events.put, [bound.fileno()]) for name in names

@@ -111,7 +111,9 @@ class Carrier:
         if self.scheduler is None:
             return wanted.Silence(self.trouble)
         try:
-            return told_of(self.scheduler.changes(since, epoch))
+            return told_of(
+                self.scheduler.changes(since, epoch, collect_s=self._recorder.collects_s)
+            )
         except DistrainError as error:
             return wanted.Silence(error.message)
 

@@ -11,6 +11,10 @@ from distrain.service.values import Job
 class Recorder(Protocol):
     """Writes run directories; `distrain.service.recorder.Recorder` is one."""
 
+    @property
+    def collects_s(self) -> float:
+        """How long views of a job are collected before they are written, in seconds."""
+
     def begin(self, job: Job, spec: Mapping[str, Any], generation: int) -> None:
         """Make a submission's run directory."""
 

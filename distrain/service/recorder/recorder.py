@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -64,6 +65,11 @@ class Recorder:
         self._pictures = Pictures()
         self._copies = Copies(settings.data_dir)
         self._closed = False
+
+    @property
+    def collects_s(self) -> float:
+        """How long views of a job are collected, in seconds: news need not come more often."""
+        return pause_s(len(self._runs), remote=False)
 
     def begin(
         self,
@@ -272,9 +278,14 @@ class Recorder:
             is_last = view.state.is_final
             if run.scheduled and not (is_last and run.pauses):
                 return
-            waits_s = 0.0 if is_last else pause_s(len(self._runs), is_remote(run.place))
+            waits_s = 0.0 if is_last else self._pause_s(run)
             turn = run.schedule(pauses=waits_s > 0)
         pool.put(partial(self._write, run, turn), waits_s)
+
+    def _pause_s(self, run: RunState) -> float:
+        """How long views of a run are still to be collected; with the lock held."""
+        pause = pause_s(len(self._runs), is_remote(run.place))
+        return max(0.0, run.written_s + pause - time.monotonic()) if pause else 0.0
 
     def _write(self, run: RunState, turn: int) -> None:
         """Write what waits of a run, if that was not done before its turn; in a pool's thread."""
@@ -282,6 +293,7 @@ class Recorder:
             if turn != run.turn:
                 return
             run.pauses = False
+            run.written_s = time.monotonic()
             view = run.waiting.take()
         error: DistrainError | None = None
         written = view is None

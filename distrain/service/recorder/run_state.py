@@ -1,5 +1,6 @@
 """What a recorder knows of one run, and how long it collects views before it writes them."""
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,22 +9,22 @@ from distrain.runs import ServedRun, StoredRun
 from distrain.service.recorder.mailbox import Mailbox
 
 STORE_PAUSE_S = 1.0
-"""How long views of a job are collected before an object store is asked to take them."""
+"""How long an object store is left alone after it has taken views of a job."""
 
-WRITES_PER_S = 300.0
-MOST_PAUSE_S = 4.0
+WRITES_PER_S = 200.0
+MOST_PAUSE_S = 5.0
 """So many runs are written a second at most, if none waits for longer than this; few: at once."""
 
 
 def pause_s(num_runs: int, remote: bool) -> float:
-    """How long views of a job are collected, in seconds, before they are written.
+    """How long views of a job are collected after some were written, in seconds.
 
     Args:
         num_runs: How many jobs this process records.
         remote: Whether it is an object store that is written.
 
     >>> pause_s(100, remote=False), pause_s(600, remote=False), pause_s(5, remote=True)
-    (0.0, 2.0, 1.0)
+    (0.0, 3.0, 1.0)
     """
     shared_s = num_runs / WRITES_PER_S
     enough_s = min(shared_s, MOST_PAUSE_S) if shared_s >= 1.0 else 0.0
@@ -43,6 +44,7 @@ class RunState:
     waiting: Mailbox = field(default_factory=Mailbox)
     scheduled: bool = False
     pauses: bool = False  # whether what is scheduled waits for more views
+    written_s: float = -math.inf  # when views were taken to be written last
     turn: int = 0  # of what was scheduled last; what has another number does nothing
     failures: int = 0
     problem: str | None = None

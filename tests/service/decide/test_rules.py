@@ -130,8 +130,29 @@ def test_only_what_changed_is_written() -> None:
     now = replace(HANDED, **row)
     assert reconcile(now, seen, a_cluster(), NOW_S + 100) == ()
     further = replace(seen, progress={"step": 6})
-    assert reconcile(now, further, a_cluster(), NOW_S + 1) == ()
-    assert reconcile(now, further, a_cluster(), NOW_S + 2) != ()
+    written_s = [
+        later_s
+        for later_s in range(1, 21)
+        if reconcile(now, further, a_cluster(), NOW_S + later_s, progress_every_s=10.0)
+    ]
+    assert written_s == list(range(written_s[0], 21)), "once its moment has come"
+    assert written_s[0] <= 10
+
+
+def test_figures_of_a_cluster_are_written_at_the_same_moment() -> None:
+    first_s = {}
+    for cluster in ("a", "b", "c", "d"):
+        for observed_s in (NOW_S, NOW_S + 0.001):
+            job = replace(HANDED, cluster=cluster, state="running", observed_at_s=observed_s)
+            job = replace(job, attempt=1, progress={"step": 5}, started_at_s=1.0)
+            seen = a_sighting(job, "running", attempt=1, progress={"step": 6})
+            first_s[cluster, observed_s] = next(
+                later_s
+                for later_s in range(1, 12)
+                if reconcile(job, seen, a_cluster(), NOW_S + later_s, progress_every_s=10.0)
+            )
+    assert all(first_s[name, NOW_S] == first_s[name, NOW_S + 0.001] for name, _ in first_s)
+    assert len(set(first_s.values())) > 1, "not those of all clusters at once"
 
 
 def test_priority_changes_reach_a_job_that_waits_there() -> None:

@@ -334,10 +334,12 @@ def test_views_of_many_jobs_are_collected_and_the_last_one_is_written_at_once(
     job = job_in(config)
     with recording(config) as recorder:
         recorder.begin(job, SPEC, 1)
+        assert recorder.collects_s == 600.0
         recorder.take(job, view_of([AttemptStarted(1, 0, 2), record(1, 5)]))
+        until(lambda: not recorder.waits(job.id))
         recorder.take(job, view_of([record(1, 10)]))
         assert recorder.waits(job.id)
-        assert read_records(RunPaths(Path(job.run_dir))) == []
+        assert [one.step for one in read_records(RunPaths(Path(job.run_dir)))] == [5]
         end = view_of([record(1, 15)], JobState.SUCCEEDED)
         recorder.finish(job, end)
         until(lambda: not recorder.waits(job.id))
