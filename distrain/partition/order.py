@@ -272,6 +272,28 @@ def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> ND
     return _keys(num_rows, seed, epoch, 1, first, count)
 
 
+def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
+    """The places of some of `row_keys`, of a table of so many rows, in rising order.
+
+    As `np.argsort`, in half the time: keys are sorted with their places in them, where they have
+    the row's own number, which matters only where all bits before it are equal.
+
+    >>> keys = row_keys(7, 1, 2, 0, 7)
+    >>> key_order(keys, 7).tolist() == np.argsort(keys).tolist()
+    True
+    """
+    bits = _number_bits(num_rows)
+    mixed = keys >> bits
+    mixed <<= bits
+    mixed |= np.arange(len(keys), dtype=np.uint64)
+    mixed.sort()
+    order = mixed & ((np.uint64(1) << bits) - np.uint64(1))
+    mixed >>= bits
+    if (mixed[1:] == mixed[:-1]).any():
+        return np.argsort(keys)
+    return order.view(np.int64)
+
+
 def _permutation(size: int, seed: int, epoch: int, stream: int) -> NDArray[np.int64]:
     keys = _keys(size, seed, epoch, stream, 0, size)
     keys.sort()

@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import SpecError
-from distrain.partition import RowGroup, chunk_order, parts_of, row_order, row_permutation
+from distrain.partition import (
+    RowGroup,
+    chunk_order,
+    key_order,
+    parts_of,
+    row_order,
+    row_permutation,
+)
 from distrain.partition.order import IS_BUILT
 
 group_sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
@@ -189,6 +196,20 @@ def test_orders_stay_the_same_from_release_to_release() -> None:
 
 def test_full_orders_stay_the_same_as_well() -> None:
     assert line_of([3, 5], 0, 0, "full", 1) == GOLDEN_ROWS
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    drawn=st.lists(st.integers(0, 2**55 - 1), max_size=60),
+    ties=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_keys_are_ordered_like_argsort_has_them(drawn: list[int], ties: bool, seed: int) -> None:
+    num_rows = 200  # so the lowest 8 bits of a key are its row
+    rows = np.random.default_rng(seed).permutation(num_rows)[: len(drawn)].astype(np.uint64)
+    above = np.array(drawn, np.uint64) % np.uint64(5 if ties else 2**55)
+    keys = above << np.uint64(8) | rows
+    assert key_order(keys, num_rows).tolist() == np.argsort(keys).tolist()
 
 
 GOLDEN_ROWS = [2, 5, 1, 6, 7, 0, 4, 3]

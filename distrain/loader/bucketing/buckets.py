@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from distrain.loader.options import LoaderOptions
 from distrain.partition import Chunks, EpochPlan, WantedColumn, forward_pieces, row_keys
 
-LEAST_BUCKET_ROWS = 32_768
-"""A bucket's column should fit a processor's cache while its rows are taken in their order."""
+LEAST_BUCKET_ROWS = 65_536
+"""A bucket's column should fit a processor's cache while its rows are taken in their order, and the
+rows that a row group has for a bucket should fill cache lines."""
 
 _COUNTED_AT_A_TIME = 1 << 20
 
@@ -40,7 +41,7 @@ def bucket_rows_bound(num_rows: int) -> int:
     """Rows of a bucket that none exceeds, but by a chance below one in a million.
 
     >>> bucket_rows_bound(6_000_000), bucket_rows_bound(1_000)
-    (34234, 1000)
+    (67516, 1000)
     """
     mean = num_rows / Buckets.of(num_rows, 0, 0).count
     return min(num_rows, math.ceil(mean + 9 * math.sqrt(mean)))

@@ -20,7 +20,7 @@ from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery import EpochWork
 from distrain.loader.filling import Block, Deal, OpenBatch, plan_loads
 from distrain.loader.reading import Expected
-from distrain.partition import LazySequence, RowGroup
+from distrain.partition import LazySequence, RowGroup, key_order
 
 NewStore = Callable[[Mapping[int, int]], BucketStore]
 
@@ -74,7 +74,9 @@ class FirstPass:
             chunks=chunks,
             row_groups=_BucketGroups(sizes),
             first_pass=None,
-            order_of=lambda chunk: np.argsort(store.keys(chunks[chunk].row_groups[0])),
+            order_of=lambda chunk: key_order(
+                store.keys(chunks[chunk].row_groups[0]), self.buckets.num_rows
+            ),
         )
         return later, BucketBackend(backend, store)
 
