@@ -67,18 +67,32 @@ def in_one_call(
         return None
     (start, stop), codec, optional, dtype, rows = made
     values = np.full(rows, 0x5A, dtype)
-    chunk = np.frombuffer(content[start:stop], np.uint8).copy()  # of just its length
-    width, memory, filled = dtype.itemsize, _pages.memory(), _bytes_of(fill, dtype)
-    _pages.decode(chunk, codec, optional, width, values, width, filled, memory)
+    chunk, width, memory = content[start:stop], dtype.itemsize, _pages.memory()
+    decode_chunk(chunk, codec, optional, width, values, width, _bytes_of(fill, dtype), memory)
     if dtype == np.int64:
         narrow, filled = np.full(rows, 0x5A, np.int32), _bytes_of(fill, np.dtype(np.int32))
         try:
-            _pages.decode(chunk, codec, optional, 8, narrow, 4, filled, memory)
+            decode_chunk(chunk, codec, optional, 8, narrow, 4, filled, memory)
         except OverflowError:
             pass
         else:
             assert (narrow == values).all()
     return values
+
+
+def decode_chunk(
+    chunk: Any, codec: int, optional: bool, file_bytes: int, out: Any, item_bytes: int, *more: Any
+) -> None:
+    """Decode a chunk that is a file of its own; an error says what is wrong with it."""
+    from distrain.loader.pages import _pages
+
+    fill, memory = more or (b"", _pages.memory())
+    with os.fdopen(os.memfd_create("chunk"), "wb", buffering=0) as file:
+        file.write(chunk)
+        found = (0, len(chunk), codec, optional, file_bytes, out, item_bytes, fill)
+        (problem,) = _pages.decode(file.fileno(), memory, [found])
+    if problem is not None:
+        raise (OverflowError if problem == _pages.TOO_WIDE else ValueError)(problem)
 
 
 def in_parts(

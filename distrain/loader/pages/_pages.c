@@ -23,7 +23,7 @@ static PyObject *raise_problem(const char *problem) {
 #include "_pages_stream.h"
 
 /* Grows with every change of what Python calls here: footer.py has the same number. */
-#define VERSION 4
+#define VERSION 5
 
 static PyObject *as_tuple(const Page *page, Py_ssize_t start) {
     return Py_BuildValue("(LLLnLLLLL)", (long long)page->kind, (long long)page->encoding,
@@ -240,7 +240,8 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__pages(void) {
     make_checksum_tables();
     PyObject *made = PyModule_Create(&module);
-    if (made && PyModule_AddIntConstant(made, "VERSION", VERSION))
+    if (made && (PyModule_AddIntConstant(made, "VERSION", VERSION) ||
+                 PyModule_AddStringConstant(made, "TOO_WIDE", TOO_WIDE)))
         Py_CLEAR(made);
     return made;
 }

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 Bytes = bytes | memoryview | NDArray[Any] | Any  # a pa.Buffer, too
 
 VERSION: int
+TOO_WIDE: str
 
 def row_groups(footer: Bytes) -> list[int]: ...
 def chunks(row_group: Bytes) -> list[tuple[int, ...]]: ...
@@ -16,15 +17,10 @@ class Stream: ...
 
 def memory() -> Memory: ...
 def decode(
-    chunk: Bytes,
-    codec: int,
-    optional: bool,
-    file_bytes: int,
-    out: NDArray[Any],
-    item_bytes: int,
-    fill: bytes,
+    descriptor: int,
     memory: Memory,
-) -> None: ...
+    chunks: Sequence[tuple[int, int, int, bool, int, NDArray[Any], int, bytes]],
+) -> list[str | None]: ...
 def stream(
     start: int,
     end: int,

@@ -1,9 +1,12 @@
-/* A whole column chunk in one call: its pages one after another, into one array.
+/* Whole column chunks, some in one call: their pages one after another, each chunk into an array.
  *
- * A chunk of 65,536 rows has five pages or more. Python between them takes longer than their values. */
+ * A chunk of 65,536 rows has five pages or more. Python between them takes longer than their values, and
+ * threads that decode wait for each other's Python. */
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { UNCOMPRESSED = 0, SNAPPY = 1, LZ4 = 7 };
 #define TOO_WIDE "a value has more than 32 bits"
@@ -315,39 +318,118 @@ static const char *problem_of_out(const Decoder *decoder, const Py_buffer *out) 
                : NULL;
 }
 
+/* A column chunk of a file, and what it becomes. */
+typedef struct {
+    long long start, count;
+    Decoder decoder;
+    Py_buffer out;
+    const char *problem;
+} Job;
+
+static const char *read_bytes(int descriptor, int64_t start, int64_t count, uint8_t *to) {
+    for (int64_t done = 0; done < count;) {
+        ssize_t some = pread(descriptor, to + done, (size_t)(count - done), start + done);
+        if (!some)
+            return "a column chunk ends early";
+        if (some < 0 && errno != EINTR)
+            return "a column chunk cannot be read";
+        done += some > 0 ? some : 0;
+    }
+    return NULL;
+}
+
+static const char *run_job(Job *job, int descriptor, Memory *memory) {
+    Decoder *decoder = &job->decoder;
+    const char *problem = grow(&memory->raw, (size_t)job->count + 1);
+    if (!problem)
+        problem = read_bytes(descriptor, job->start, job->count, memory->raw.memory);
+    if (problem)
+        return problem;
+    Bytes bytes = {memory->raw.memory, memory->raw.memory + job->count, NULL};
+    decoder->page = memory->page;
+    decoder->dictionary = memory->dictionary;
+    problem = decode_pages(decoder, &bytes, job->out.buf, job->out.len / decoder->item_bytes);
+    memory->page = decoder->page;
+    memory->dictionary = decoder->dictionary;
+    return problem;
+}
+
+/* Fill a job from its tuple; whether it holds a buffer. Else an error is set. */
+static int take_job(PyObject *tuple, Job *job) {
+    Py_buffer fill;
+    Decoder *decoder = &job->decoder;
+    if (!PyArg_ParseTuple(tuple, "LLipiw*iy*", &job->start, &job->count, &decoder->codec,
+                          &decoder->optional, &decoder->file_bytes, &job->out, &decoder->item_bytes,
+                          &fill))
+        return 0;
+    const char *problem = problem_of_decoder(decoder, &fill);
+    if (!problem)
+        problem = problem_of_out(decoder, &job->out);
+    if (job->start < 0 || job->count < 0 || job->count > INT64_MAX / 4)
+        problem = "a column chunk has impossible bounds";
+    PyBuffer_Release(&fill);
+    if (!problem)
+        return 1;
+    PyBuffer_Release(&job->out);
+    raise_problem(problem);
+    return 0;
+}
+
+static PyObject *problems_of(const Job *jobs, Py_ssize_t count) {
+    PyObject *problems = PyList_New(count);
+    for (Py_ssize_t i = 0; problems && i < count; i++) {
+        PyObject *problem = jobs[i].problem ? PyUnicode_FromString(jobs[i].problem) : Py_NewRef(Py_None);
+        if (!problem || PyList_SetItem(problems, i, problem))
+            Py_CLEAR(problems);
+    }
+    return problems;
+}
+
+static PyObject *run_jobs(PyObject *tuples, Job *jobs, Py_ssize_t count, int descriptor,
+                          PyObject *capsule) {
+    Py_ssize_t taken = 0;
+    PyObject *problems = NULL;
+    for (int fits = 1; fits && taken < count; taken += fits) {
+        PyObject *tuple = PySequence_GetItem(tuples, taken);
+        fits = tuple && take_job(tuple, &jobs[taken]);
+        Py_XDECREF(tuple); /* the list keeps it */
+        if (!fits)
+            break;
+    }
+    Memory *memory = taken == count ? take_memory(capsule) : NULL;
+    if (memory) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < count; i++)
+            jobs[i].problem = run_job(&jobs[i], descriptor, memory);
+        Py_END_ALLOW_THREADS
+        give_memory_back(memory);
+        problems = problems_of(jobs, count);
+    }
+    while (taken--)
+        PyBuffer_Release(&jobs[taken].out);
+    return problems;
+}
+
 PyDoc_STRVAR(decode_doc,
-"decode(chunk, codec, optional, file_bytes, out, item_bytes, fill, memory)\n--\n\n"
-"Fill `out` with a column chunk's values, of which there must be as many; codec is 0, 1 (snappy) or 7\n"
-"(LZ4). Integers of 8 bytes in the file may become 4; OverflowError if one of them is too large.\n"
-"`fill` has the bytes of what nulls become; none, and nulls are refused.");
+"decode(descriptor, memory, chunks)\n--\n\n"
+"Decode column chunks of an open file, each a tuple: where it starts, its bytes, codec (0, 1: snappy,\n"
+"7: LZ4), optional, bytes of a value in the file, the array to fill with as many values as there must\n"
+"be, bytes of a value there, what nulls become. Integers of 8 bytes may become 4. Without a fill,\n"
+"nulls are refused. Returns what was wrong with each, or None; `TOO_WIDE` if an integer was too large.");
 
 static PyObject *decode(PyObject *module, PyObject *args) {
     (void)module;
-    Py_buffer chunk, out, fill;
-    PyObject *capsule;
-    Decoder decoder = {0};
-    if (!PyArg_ParseTuple(args, "y*ipiw*iy*O", &chunk, &decoder.codec, &decoder.optional,
-                          &decoder.file_bytes, &out, &decoder.item_bytes, &fill, &capsule))
+    PyObject *capsule, *tuples, *problems = NULL;
+    int descriptor;
+    if (!PyArg_ParseTuple(args, "iOO", &descriptor, &capsule, &tuples))
         return NULL;
-    const char *problem = problem_of_decoder(&decoder, &fill);
-    if (!problem)
-        problem = problem_of_out(&decoder, &out);
-    Memory *memory = problem ? NULL : take_memory(capsule);
-    if (memory) {
-        Bytes bytes = {chunk.buf, (const uint8_t *)chunk.buf + chunk.len, NULL};
-        Py_BEGIN_ALLOW_THREADS
-        decoder.page = memory->page;
-        decoder.dictionary = memory->dictionary;
-        problem = decode_pages(&decoder, &bytes, out.buf, out.len / decoder.item_bytes);
-        memory->page = decoder.page;
-        memory->dictionary = decoder.dictionary;
-        Py_END_ALLOW_THREADS
-        give_memory_back(memory);
-    }
-    PyBuffer_Release(&chunk);
-    PyBuffer_Release(&out);
-    PyBuffer_Release(&fill);
-    if (problem)
-        return raise_decoding(problem);
-    return memory ? Py_NewRef(Py_None) : NULL;
+    Py_ssize_t count = PySequence_Size(tuples);
+    if (count < 0)
+        return NULL;
+    Job *jobs = PyMem_Calloc(count ? (size_t)count : 1, sizeof *jobs);
+    if (!jobs)
+        return PyErr_NoMemory();
+    problems = run_jobs(tuples, jobs, count, descriptor, capsule);
+    PyMem_Free(jobs);
+    return problems;
 }

@@ -2,8 +2,6 @@
  *
  * Between calls it holds the dictionary and the page that it is in, decompressed. What it reads for
  * a call, it reads into the memory of the thread that calls. */
-#include <errno.h>
-#include <unistd.h>
 
 #define HEADER_BYTES 4096           /* to begin with, for a header and what follows */
 #define MOST_HEADER_BYTES (1 << 16) /* a longer one is none */
@@ -28,18 +26,10 @@ typedef struct {
 
 static const char *read_window(Window *window, int64_t start, int64_t length) {
     const char *problem = grow(window->raw, (size_t)length);
+    if (!problem)
+        problem = read_bytes(window->descriptor, start, length, window->raw->memory);
     window->start = start;
-    window->length = 0;
-    while (!problem && window->length < length) {
-        ssize_t count = pread(window->descriptor, window->raw->memory + window->length,
-                              (size_t)(length - window->length), start + window->length);
-        if (count > 0)
-            window->length += count;
-        else if (!count)
-            problem = "a column chunk ends early";
-        else if (errno != EINTR)
-            problem = "a column chunk cannot be read";
-    }
+    window->length = problem ? 0 : length;
     return problem;
 }
 

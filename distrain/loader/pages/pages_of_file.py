@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 if IS_BUILT:
     from distrain.loader.pages import column_chunk, column_stream
-    from distrain.loader.pages._pages import decode as decode_chunk
+    from distrain.loader.pages._pages import TOO_WIDE, decode
 
 REFUSED = (ValueError, OSError, pa.ArrowException)
 """What is raised where Arrow has to read a column."""
@@ -93,6 +93,15 @@ class _Leaf(NamedTuple):
     def as_logical(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values of the file as Arrow has them, which drops bits that the type has no room for."""
         return values if self.logical == self.dtype else values.astype(self.logical)
+
+
+class _Chunk(NamedTuple):
+    """A column chunk that C decompresses: where it starts in the file, its bytes, its codec."""
+
+    leaf: _Leaf
+    start: int
+    size: int
+    codec: int
 
 
 class OpenColumn:
@@ -176,12 +185,22 @@ class PagesOfFile:
         self._footer: list[memoryview] | None = None
         self._latest: tuple[int, list[ChunkFacts]] = (-1, [])
 
-    def read(self, index: int, num_rows: int, name: str) -> NDArray[Any] | None:
-        """A column of a row group of so many rows; `None` if Arrow has to read it.
+    def read(self, index: int, num_rows: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Those of some columns of a row group of so many rows that do not need Arrow.
 
         Integers of 64 bits come as int32 where all of them fit.
         """
-        return self._tried(index, num_rows, name, self._decode)
+        found: dict[str, NDArray[Any]] = {}
+        chunks = []
+        for name in names:
+            begun = self._tried(index, num_rows, name, self._begun)
+            if isinstance(begun, _Chunk):
+                chunks.append(begun)
+            elif begun is not None:
+                found[name] = begun
+        while chunks:
+            chunks = self._decode(chunks, num_rows, found)
+        return found
 
     def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
         """The same to be read some rows at a time, of which it holds no more than a page.
@@ -207,30 +226,49 @@ class PagesOfFile:
             self._refused.add(name)  # the file's other row groups will be no better
             return None
 
-    def _decode(self, facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> NDArray[Any]:
-        """All values of a column chunk, in one call where C decompresses it."""
-        if facts.codec not in _DECOMPRESSED_IN_C:
-            start, count = self._span_of(facts)
-            chunk = self._bytes_at(start, count)
-            return leaf.as_logical(self._chunk(facts, leaf, num_rows, chunk).read(num_rows))
-        start, count = self._span_of(facts)
-        raw = MEMORY.bytes_for(count)
-        if os.preadv(self._opened_file().number, [raw.data], start) != count:
-            raise ValueError("a column chunk ends early")
-        in_file = leaf.dtype.itemsize
-        kinds = [leaf.dtype] if leaf.dtype != np.int64 or leaf.name in self._wide else []
-        for dtype in kinds or (np.dtype(np.int32), leaf.dtype):
-            values = MEMORY.values_for(num_rows, dtype)
-            fill = leaf.fill_bytes(dtype)
-            try:
-                decode_chunk(
-                    raw, facts.codec, leaf.optional, in_file, values, dtype.itemsize, fill,
-                    MEMORY.kernel,
-                )  # fmt: skip
-                break
-            except OverflowError:
-                self._wide.add(leaf.name)
-        return leaf.as_logical(values)
+    def _begun(self, facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> _Chunk | NDArray[Any]:
+        """A column chunk that C decodes, or its values where it does not decompress it."""
+        start, size = self._span_of(facts)
+        if facts.codec in _DECOMPRESSED_IN_C:
+            return _Chunk(leaf, start, size, facts.codec)
+        chunk = self._bytes_at(start, size)
+        return leaf.as_logical(self._chunk(facts, leaf, num_rows, chunk).read(num_rows))
+
+    def _decode(
+        self, chunks: Sequence[_Chunk], num_rows: int, found: dict[str, NDArray[Any]]
+    ) -> list[_Chunk]:
+        """Add what chunks become to `found`; returns those that need wider values."""
+        outs = [MEMORY.values_for(num_rows, self._narrowest(chunk.leaf)) for chunk in chunks]
+        described = [
+            (
+                chunk.start,
+                chunk.size,
+                chunk.codec,
+                chunk.leaf.optional,
+                chunk.leaf.dtype.itemsize,
+                values,
+                values.itemsize,
+                chunk.leaf.fill_bytes(values.dtype),
+            )
+            for chunk, values in zip(chunks, outs, strict=True)
+        ]
+        problems = decode(self._opened_file().number, MEMORY.kernel, described)
+        again = []
+        for chunk, values, problem in zip(chunks, outs, problems, strict=True):
+            name = chunk.leaf.name
+            if problem is None:
+                found[name] = chunk.leaf.as_logical(values)
+            elif problem == TOO_WIDE:
+                self._wide.add(name)
+                again.append(chunk)
+            else:
+                self._refused.add(name)
+        return again
+
+    def _narrowest(self, leaf: _Leaf) -> np.dtype[Any]:
+        """What values become: int64 becomes int32 as long as all of a column fitted."""
+        is_narrow = leaf.dtype == np.int64 and leaf.name not in self._wide
+        return _IN_FILE["INT32"] if is_narrow else leaf.dtype
 
     def _opened(self, facts: ChunkFacts, leaf: _Leaf, num_rows: int) -> OpenColumn:
         start, count = self._span_of(facts)

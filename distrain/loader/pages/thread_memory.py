@@ -1,4 +1,4 @@
-"""Memory of a thread that is used again, for column chunks and for their values.
+"""Memory of a thread that is used again, for the values of column chunks.
 
 Fresh memory of these sizes costs a page fault every 4 KiB, and is given back to the kernel at once.
 """
@@ -38,22 +38,13 @@ class ThreadMemory(threading.local):
     """Each thread has its own, until it ends.
 
     Attributes:
-        kernel: What the C code uses for pages and dictionaries.
+        kernel: What the C code uses for column chunks, pages and dictionaries.
     """
 
     def __init__(self) -> None:
         if IS_BUILT:
             self.kernel = _pages.memory()
-        self._raw: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._arrays: list[NDArray[np.uint8]] = []
-
-    def bytes_for(self, count: int) -> NDArray[np.uint8]:
-        """Memory for a column chunk, uninitialised, until the thread asks again."""
-        if count > _MOST_KEPT_BYTES:
-            return np.empty(count, np.uint8)
-        if len(self._raw) < count:
-            self._raw = np.empty(count + count // 4, np.uint8)
-        return self._raw[:count]
 
     def values_for(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """An array, `[count]`, uninitialised.

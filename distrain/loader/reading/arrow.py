@@ -130,8 +130,7 @@ class ArrowReader(Reader):
         """Those of the columns that need no Arrow."""
         with self._errors_translated(group):
             pages = self._handle(group).pages
-            found = {name: pages.read(group.index, group.num_rows, name) for name in names}
-        return {name: values for name, values in found.items() if values is not None}
+            return dict(pages.read(group.index, group.num_rows, names))
 
     def _columns_in(self, group: RowGroup) -> list[WantedColumn]:
         """The columns to read from the file; others come from its path."""

@@ -1,12 +1,14 @@
 """The kernel of pages against its twin, and arguments that do not fit: refused, nothing touched."""
 
 import contextlib
+import tempfile
 import zlib
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from page_files import decode_chunk
 from pages_twin import ids_of, number, packed, repeated
 
 _pages = pytest.importorskip(
@@ -234,13 +236,11 @@ def test_what_repeats_at_any_distance_is_decompressed(codec: str, code: int) -> 
     for length in [*range(4, 160, 4), 300, 5000, 70_000]:
         content = lz4_of(rng, length)
         chunk, out = exactly(page_of(content, codec)), np.empty(length // 4, np.int32)
-        _pages.decode(chunk, code, False, 4, out, 4, b"", _pages.memory())
+        decode_chunk(chunk, code, False, 4, out, 4)
         assert out.tobytes() == content
         for size in (length // 4 - 1, length // 4 + 1):
             with pytest.raises(ValueError, match=r"page|early"):
-                _pages.decode(
-                    chunk, code, False, 4, np.empty(size, np.int32), 4, b"", _pages.memory()
-                )
+                decode_chunk(chunk, code, False, 4, np.empty(size, np.int32), 4)
 
 
 def test_no_block_of_snappy_leads_out_of_its_memory() -> None:
@@ -255,7 +255,7 @@ def test_no_block_of_snappy_leads_out_of_its_memory() -> None:
                 chunk[at] = rng.integers(0, 256)
             out = np.empty(length // 4, np.int32)
             try:
-                _pages.decode(exactly(bytes(chunk)), 1, False, 4, out, 4, b"", _pages.memory())
+                decode_chunk(exactly(bytes(chunk)), 1, False, 4, out, 4)
             except ValueError:
                 refused += 1
                 continue
@@ -267,7 +267,7 @@ def test_no_block_of_snappy_leads_out_of_its_memory() -> None:
 def test_a_chunk_of_other_arguments_is_refused() -> None:
     chunk, out = exactly(page_of(bytes(40), "snappy")), np.empty(10, np.int32)
     memory = _pages.memory()
-    _pages.decode(chunk, 1, False, 4, out, 4, b"", memory)
+    decode_chunk(chunk, 1, False, 4, out, 4, b"", memory)
     for call in (
         (chunk, 2, False, 4, out, 4),
         (chunk, 1, False, 4, out, 8),
@@ -279,8 +279,32 @@ def test_a_chunk_of_other_arguments_is_refused() -> None:
         (chunk, 0, False, 4, out, 4),
     ):
         with pytest.raises(ValueError, match=r"\w"):
-            _pages.decode(*call, b"", memory)
+            decode_chunk(*call, b"", memory)
     with pytest.raises(ValueError, match="fills nulls"):
-        _pages.decode(chunk, 1, False, 4, out, 4, bytes(3), memory)
+        decode_chunk(chunk, 1, False, 4, out, 4, bytes(3), memory)
     with pytest.raises(ValueError, match="PyCapsule"):
-        _pages.decode(chunk, 1, False, 4, out, 4, b"", object())
+        decode_chunk(chunk, 1, False, 4, out, 4, b"", object())
+
+
+def test_what_is_wrong_is_told_of_each_chunk() -> None:
+    chunk, wide = exactly(page_of(bytes(40), "snappy")), np.full(5, 1 << 40).tobytes()
+    large = exactly(page_of(wide, "snappy"))
+    large[large.tobytes().index(b"\x14\x15\0")] = 10  # five values of eight bytes
+    with tempfile.TemporaryFile(buffering=0) as file:
+        file.write(chunk)
+        file.write(large)
+        outs = [np.full(10, UNTOUCHED, np.int32) for _ in range(4)]
+        places = [(0, len(chunk)), (0, len(chunk) - 1), (len(chunk), len(large) + 1)]
+        chunks = [(*places[n], 1, False, 4, outs[n], 4, b"") for n in range(3)]
+        chunks.append((len(chunk), len(large), 1, False, 8, outs[3][:5], 4, b""))
+        good, cut, beyond, too_wide = _pages.decode(file.fileno(), _pages.memory(), chunks)
+        assert _pages.decode(file.fileno(), _pages.memory(), []) == []
+        with pytest.raises(ValueError, match="impossible bounds"):
+            _pages.decode(file.fileno(), _pages.memory(), [(-1, *chunks[0][1:])])
+        with pytest.raises(TypeError):
+            _pages.decode(file.fileno(), _pages.memory(), [chunks[0], ()])
+    assert good is None
+    assert outs[0].tolist() == [0] * 10
+    assert cut
+    assert beyond == "a column chunk ends early"
+    assert too_wide == _pages.TOO_WIDE
