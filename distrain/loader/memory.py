@@ -5,17 +5,17 @@ decoded. With S lanes, W ranks, B rows in a global batch, chunks of at most G ro
 threads, a rank serves c = S/W lanes. It works at step s.
 
 - A lane that is in a chunk at step s is at its end at most G rows later.
-- T row groups are loaded ahead. Each lane comes to a new chunk at least every G rows, so these lie
-  among the next ceil(T/c) chunks of each lane.
-- So all rows that have been placed are among each lane's next (1 + ceil(T/c)) G rows, and a lane
-  gives B/S rows a step: `2 + ((1 + ceil(T/c)) G S - 1) // B` steps are open, s included. (Lanes
+- L = T + 1 row groups are loaded ahead. Each lane comes to a new chunk at least every G rows, so
+  these lie among the next ceil(L/c) chunks of each lane.
+- So all rows that have been placed are among each lane's next (1 + ceil(L/c)) G rows, and a lane
+  gives B/S rows a step: `2 + ((1 + ceil(L/c)) G S - 1) // B` steps are open, s included. (Lanes
   that share a chunk come to it together, see `partition.pieces`.)
 - P finished batches wait in the queue, and the consumer holds one while it takes another.
 
-That many batches, or those of the whole epoch if it has fewer, of B/W rows each: with T <= c and P
+That many batches, or those of the whole epoch if it has fewer, of B/W rows each: with L <= c and P
 small about 2 c G rows, whatever the table's size. The bound is reached where all lanes come to the
 ends of chunks at the same step, which happens if a lane's rows are a multiple of G; else about
-(c + T) G rows are open. With `shuffle="full"` a chunk is a bucket, and the rows of all buckets lie
+(c + L) G rows are open. With `shuffle="full"` a chunk is a bucket, and the rows of all buckets lie
 in memory or in a file; where lists or the reader cudf do without buckets, the chunk is the table,
 and the bound a rank's share of an epoch. Of row groups that are read in slices, a slice counts as a
 row group does here, and decoders that stay open come on top. Batches that were dropped stay in the
@@ -182,7 +182,7 @@ def memory_bound(
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
     threads = options.decode_threads
-    steps = open_steps(plan, lanes, chunk_rows, threads)
+    steps = open_steps(plan, lanes, chunk_rows, options.loads_ahead)
     if has_buckets:  # where a lane ends, and its neighbour began with the same bucket
         steps += 2 + chunk_rows * plan.lanes // plan.global_batch_size
     batches = min(plan.num_steps, steps + options.prefetch_batches + _CONSUMER_BATCHES)
@@ -241,14 +241,14 @@ def largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: str = "
     return int(np.sort(parts)[-options.parts_per_chunk :].sum())
 
 
-def open_steps(plan: EpochPlan, lanes: int, chunk_rows: int, decode_threads: int) -> int:
+def open_steps(plan: EpochPlan, lanes: int, chunk_rows: int, loads_ahead: int) -> int:
     """Steps whose batches may be open at a time on a rank that serves `lanes` lanes.
 
     >>> plan = EpochPlan(num_rows=1_000_000, lanes=24, global_batch_size=65_536)
-    >>> open_steps(plan, lanes=24, chunk_rows=4_096, decode_threads=2)
+    >>> open_steps(plan, lanes=24, chunk_rows=4_096, loads_ahead=3)
     4
     """
-    chunks_ahead = -(-decode_threads // lanes)
+    chunks_ahead = -(-loads_ahead // lanes)
     rows_ahead = (1 + chunks_ahead) * chunk_rows
     return min(plan.num_steps, 2 + (rows_ahead * plan.lanes - 1) // plan.global_batch_size)
 
@@ -259,9 +259,9 @@ def batches_held(
     """The most batches that have memory at a time in the first epoch, for a slow consumer.
 
     `memory_of` bounds it for any order of chunks. This follows the epoch's own order, often to half
-    of that. When the batches up to some step are finished, as many row groups as there are threads
-    have been loaded beyond what these needed. Every batch that a row of these went to is open;
-    beside them there are the finished ones in the queue, and those that the consumer keeps.
+    of that. When the batches up to some step are finished, `loads_ahead` row groups have been
+    loaded beyond what these needed. Every batch that a row of these went to is open; beside them
+    there are the finished ones in the queue, and those that the consumer keeps.
 
     Args:
         consumer_batches: Batches that the consumer keeps, including the one that it works on.
@@ -283,7 +283,7 @@ def batches_held(
 
     def load_more() -> None:
         nonlocal num_open
-        while len(ahead) < options.decode_threads and (load := next(loads, None)) is not None:
+        while len(ahead) < options.loads_ahead and (load := next(loads, None)) is not None:
             ahead.append(load)
             for piece in load.pieces:
                 first = plan.step_of(piece.lane, piece.offset)

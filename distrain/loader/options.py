@@ -56,6 +56,14 @@ class LoaderOptions:
             raise SpecError(f"rank {options['rank']} is not in 0..{options['num_ranks'] - 1}")
         return cls(shuffle=mode, **options)
 
+    @property
+    def loads_ahead(self) -> int:
+        """Row groups, or slices, that are decoded or wait for a thread.
+
+        One waits, so that a thread that is done before the others has the next.
+        """
+        return self.decode_threads + 1
+
     def order_of_rows(self) -> dict[str, int | str | bool]:
         """The options that the order of rows depends on."""
         names = ("global_batch_size", "shuffle", "seed", "lanes", "drop_last", "parts_per_chunk")

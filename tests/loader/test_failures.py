@@ -287,7 +287,7 @@ def test_no_more_batches_are_made_than_may_wait(
         assert counted == list(range(10))
 
 
-def test_loads_run_ahead_by_the_number_of_threads_only(
+def test_loads_run_ahead_by_one_more_than_there_are_threads_only(
     write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = read_footers(write_table([[20] * 20]), schema)
@@ -351,6 +351,28 @@ def test_the_consumers_wait_is_counted(write_table: Any, schema: Schema) -> None
         assert first_s > 0.0
         list(batches)
         assert batches.wait_s >= first_s
+
+
+def test_a_thread_that_is_done_first_has_the_next_row_group(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = read_footers(write_table([[20] * 5]), schema)
+    third_began = threading.Event()
+    begun: list[int] = []
+
+    def load(self: CpuBackend, group: RowGroup, *more: Any) -> None:
+        begun.append(group.index)
+        if len(begun) == 3:
+            third_began.set()
+        if group.index == 0:
+            assert third_began.wait(60)
+        original(self, group, *more)
+
+    original = CpuBackend.load
+    monkeypatch.setattr(CpuBackend, "load", load)
+    with in_order(table, schema, decode_threads=2).epoch(0) as batches:
+        assert sum(batch.num_rows for batch in batches) == 100
+    assert sorted(begun) == [0, 1, 2, 3, 4]
 
 
 def test_a_collection_inside_a_loader_thread_does_not_wait_for_itself(

@@ -128,7 +128,7 @@ def test_the_formula_is_reached_where_all_lanes_change_chunks_at_once(
 ) -> None:
     folder = write_table([[20] * 24])  # 4 lanes of 120 rows: 6 whole chunks each
     options: dict[str, Any] = {"lanes": 4, "global_batch_size": 8, "prefetch_batches": 1}
-    with Loader(Dataset(folder, schema), decode_threads=4, **options) as loader:
+    with Loader(Dataset(folder, schema), decode_threads=3, **options) as loader:
         most = loader.memory.batches
         assert most == 2 + (2 * 20 * 4 - 1) // 8 + 1 + 2
         with loader.epoch(0) as batches:

@@ -170,7 +170,7 @@ def _make_batches(
 
 
 class _LoadsAhead:
-    """Loads in flight: one per decoding thread, the next to be needed first."""
+    """Loads in flight: `LoaderOptions.loads_ahead`, the next to be needed first."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class _LoadsAhead:
         self._expected = backend.expect(self._all_groups())
         self._num_done = 0
         self._in_flight: deque[tuple[int, Future[None]]] = deque()
-        for _ in range(work.options.decode_threads):
+        for _ in range(work.options.loads_ahead):
             self._submit_next()
 
     def wait_for(self, step: int) -> None:

@@ -11,7 +11,7 @@
 #endif
 
 #define BLOCK 1024 /* ids that are unpacked at once; a multiple of 8. They stay in the L1 cache */
-#define PADDING 8  /* bytes that may be read beyond the last id */
+#define PADDING 16 /* bytes that may be read beyond the last id */
 
 /* Eight ids of W bits are W bytes. Constants for shifts, so that the compiler unrolls. */
 #define CASE_OF_WIDTH(W)                                                                \
@@ -37,6 +37,42 @@ static void unpack(const uint8_t *restrict from, uint32_t *restrict ids, int64_t
         CASE_OF_WIDTH(29) CASE_OF_WIDTH(30) CASE_OF_WIDTH(31) CASE_OF_WIDTH(32)
     }
 }
+
+#if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
+#include <immintrin.h>
+#define MOST_SHUFFLED_WIDTH 25 /* such an id lies in four bytes, from whichever bit on */
+
+/* The same, eight ids at a time: each half of a register takes the bytes of four ids, moves those of an
+ * id to its place, and shifts them. */
+__attribute__((target("avx2"))) static void
+unpack_by_shuffles(const uint8_t *from, uint32_t *ids, int64_t groups, int width) {
+    int second = 4 * width / 8; /* the byte in which the fifth id begins */
+    uint8_t bytes[32];
+    uint32_t shifts[8];
+    for (int i = 0; i < 8; i++) {
+        int bit = i * width - (i < 4 ? 0 : 8 * second);
+        shifts[i] = (uint32_t)(bit % 8);
+        for (int b = 0; b < 4; b++)
+            bytes[4 * i + b] = (uint8_t)(bit / 8 + b);
+    }
+    const __m256i places = _mm256_loadu_si256((const __m256i *)bytes);
+    const __m256i shift = _mm256_loadu_si256((const __m256i *)shifts);
+    const __m256i mask = _mm256_set1_epi32((int)((1u << width) - 1));
+    for (int64_t g = 0; g < groups; g++, from += width, ids += 8) {
+        __m256i both = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)from));
+        both = _mm256_inserti128_si256(both, _mm_loadu_si128((const __m128i *)(from + second)), 1);
+        both = _mm256_srlv_epi32(_mm256_shuffle_epi8(both, places), shift);
+        _mm256_storeu_si256((__m256i *)ids, _mm256_and_si256(both, mask));
+    }
+}
+
+static int can_shuffle(int width) {
+    return width <= MOST_SHUFFLED_WIDTH && __builtin_cpu_supports("avx2");
+}
+#else
+#define unpack_by_shuffles unpack
+#define can_shuffle(width) 0
+#endif
 
 FOR_EACH_PROCESSOR static uint32_t largest_of(const uint32_t *ids, int64_t count) {
     uint32_t largest = 0;
@@ -119,7 +155,10 @@ static int64_t take_packed(const uint8_t *page, int64_t length, Run *run, int64_
         memset(copy + num_bytes, 0, PADDING);
         from = copy;
     }
-    unpack(from, ids, groups, (int)run->width);
+    if (can_shuffle((int)run->width))
+        unpack_by_shuffles(from, ids, groups, (int)run->width);
+    else
+        unpack(from, ids, groups, (int)run->width);
     *first = run->inside;
     run->position += (run->inside + count) / 8 * run->width;
     run->inside = (run->inside + count) % 8;
