@@ -8,14 +8,19 @@ of 65,536, each in a process of its own, in turns; every batch's memory is touch
   ordinary       as pyarrow writes by default: nullable, snappy, dictionaries; ids are int32
   prep           as `distrain prep` writes: required, LZ4, dictionaries, page checksums
   fast           as `distrain pack` writes
-  int64          `ordinary` with ids of 64 bits, as pandas leaves them: for information
+  int64          `ordinary` with ids of 64 bits, as pandas leaves them
   250k, 1m       `ordinary` in one file with row groups of so many rows (of all others: 65,536)
+  files          `ordinary` in 2,000 files
+  wide           `ordinary` with 80 columns more, which nobody reads
+  lists          `ordinary` with lists of up to six ids in four columns
+  cache          `ordinary` by way of a cache that holds all of it
+  filling        `ordinary` while each pass fills an empty cache; its "floor" is `ordinary` without
 
 Contenders (1t, 2t: with 1 or 2 decoding threads):
 
   memcpy         one thread copies as many bytes from block to block
-  floor          Arrow decodes all columns of all row groups and drops them: no loader that
-                 decodes with Arrow is faster; for `fast` the files' bytes are read and dropped
+  floor          Arrow decodes the wanted columns of all row groups and drops them: no loader that
+                 decodes with Arrow is faster; for `fast` and `cache` bytes are read and dropped
   distrain       `distrain.loader.Loader` with its checks, shuffled, or "in order"
   torch, iterable   an `IterableDataset` over pyarrow's batches in 2 worker processes
   torch, batched    `DataLoader` over rows in memory, whole shuffled batches (no decoding)
@@ -55,8 +60,9 @@ from benchmarks.loader_bench.cases import (
     Case,
     all_cases,
 )
-from benchmarks.loader_bench.data import bytes_per_row, make_data, make_large_groups
+from benchmarks.loader_bench.data import bytes_per_row, make_data
 from benchmarks.loader_bench.measure import measure
+from benchmarks.loader_bench.more_data import make_more
 from benchmarks.loader_bench.ours import pack_fast
 from benchmarks.loader_bench.result import Rounds, draw, print_table, summary
 
@@ -74,19 +80,20 @@ def main() -> None:
     if options.case:
         print(json.dumps(measure(all_cases()[options.case].open, options.data)))
         return
+    only = options.only or ""
     rows, rounds = (2_000_000, 3) if options.quick else (6_000_000, 5)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         make_data(data, rows)
-        make_large_groups(data)
+        make_more(data, {c.layout for name, c in all_cases().items() if re.search(only, name)})
         why_no_fast = pack_fast(data)
         if why_no_fast:
             print(f"Left out: the layout fast ({why_no_fast}).", file=sys.stderr)
         sizes = bytes_per_row(data, rows)
         data_s = time.perf_counter() - start
         pythons = {MERLIN: options.merlin, HUGGING_FACE: options.hf}
-        cases = chosen_cases(options.quick, options.only or "", pythons, set(sizes))
+        cases = chosen_cases(options.quick, only, pythons, set(sizes))
         results: Rounds = {name: [] for name in cases}
         for _ in range(rounds):
             for name in cases:

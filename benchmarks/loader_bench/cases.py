@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from benchmarks.loader_bench.data import LARGE_GROUPS
 from benchmarks.loader_bench.floors import copy_to_gpu, decoding, memcpy, reading
 from benchmarks.loader_bench.measure import Open
-from benchmarks.loader_bench.ours import ours
+from benchmarks.loader_bench.ours import filling, ours
 from benchmarks.loader_bench.peers import (
     hugging_face,
     merlin,
@@ -18,6 +18,8 @@ MEMCPY, ITEMS, MERLIN = "memcpy", "torch, items", "merlin"
 HUGGING_FACE = "HF datasets"
 COPY_TO_GPU, OURS_TO_GPU = "copy to GPU", "distrain, to GPU"
 LAYOUTS = ("ordinary", "prep", "fast", "int64")
+OTHER_FILES = (*LARGE_GROUPS, "files", "wide", "lists")
+CACHE, FILLING = "distrain, cache, 2t", "distrain, filling, 2t"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def all_cases() -> dict[str, Case]:
     for layout in LAYOUTS:
         floor_of = reading if layout == "fast" else decoding
         for threads in (1, 2):
-            quick = layout in ("ordinary", "fast") or (layout == "prep" and threads == 2)
+            quick = layout in ("ordinary", "fast") or threads == 2
             floor = floor_name(layout, threads)
             cases[floor] = Case(floor_of(layout, threads), "floor", layout, quick)
             loader = ours(layout, threads)
@@ -63,10 +65,15 @@ def all_cases() -> dict[str, Case]:
         in_order = ours(layout, 2, "none")
         quick = layout == "ordinary"
         cases[ours_name(layout, 2, "none")] = Case(in_order, "distrain", layout, quick, floor)
-    for layout in LARGE_GROUPS:
+    for layout in OTHER_FILES:
         floor = floor_name(layout, 2)
         cases[floor] = Case(decoding(layout, 2), "floor", layout)
         cases[ours_name(layout, 2)] = Case(ours(layout, 2), "distrain", layout, floor=floor)
+    floor = floor_name("cache", 2)
+    cases[floor] = Case(reading("cache", 2), "floor", "cache")
+    cases[CACHE] = Case(ours("ordinary", 2, cache="cache"), "distrain", "cache", floor=floor)
+    without = ours_name("ordinary", 2)
+    cases[FILLING] = Case(filling("ordinary", 2), "distrain", "ordinary", floor=without)
     cases |= {
         "torch, iterable": Case(torch_iterable, "peer", "ordinary"),
         "torch, batched": Case(torch_batched, "peer", "ordinary"),

@@ -1,15 +1,23 @@
 """distrain's own contenders: the one place that knows how its loader is called."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.loader_bench.measure import BATCH_ROWS, Open, Pass, touch
 
 
-def ours(layout: str, threads: int, shuffle: str = "chunk", device: str | None = None) -> Open:
+def ours(
+    layout: str,
+    threads: int,
+    shuffle: str = "chunk",
+    device: str | None = None,
+    cache: str | None = None,
+) -> Open:
     """The loader with its checks; features and label of each batch are touched.
 
     Where a GPU is the device, copies run beside the loop, and a pass ends when all have arrived.
+    `cache` is a folder of the data.
     """
 
     def open_loader(data: Path) -> Pass:
@@ -20,17 +28,19 @@ def ours(layout: str, threads: int, shuffle: str = "chunk", device: str | None =
         if device is not None:
             torch.zeros(1, device=device)  # the driver's start is not what is measured
         loader = Loader(
-            Dataset(data / layout, data / "schema.pbtxt"),
+            Dataset(data / layout, schema_path(data, layout)),
             batch_size=BATCH_ROWS,
             shuffle=shuffle,
             decode_threads=threads,
             device=device,
+            cache=str(data / cache) if cache else None,
         )
 
         def batches(number: int) -> Iterator[int]:
             with loader.epoch(number) as epoch:
                 for batch in epoch:
-                    touch(batch.categorical.T, batch.continuous.T, batch.label)
+                    lists = [part for r in batch.lists.values() for part in (r.values, r.offsets)]
+                    touch(batch.categorical.T, batch.continuous.T, batch.label, *lists)
                     yield batch.num_rows
                 if device is not None:
                     torch.cuda.synchronize()
@@ -38,6 +48,32 @@ def ours(layout: str, threads: int, shuffle: str = "chunk", device: str | None =
         return batches
 
     return open_loader
+
+
+def filling(layout: str, threads: int) -> Open:
+    """The loader whose every pass fills a cache that is empty when it begins."""
+
+    def open_loaders(data: Path) -> Pass:
+        def batches(number: int) -> Iterator[int]:
+            with tempfile.TemporaryDirectory(prefix="filled-", dir=data) as folder:
+                cache = Path(folder).name
+                yield from ours(layout, threads, cache=cache)(data)(number)
+
+        return batches
+
+    return open_loaders
+
+
+def fill_cache(data: Path) -> None:
+    """Fill the layout `cache` from `ordinary`."""
+    for _ in ours("ordinary", 2, cache="cache")(data)(0):
+        pass
+
+
+def schema_path(data: Path, layout: str) -> Path:
+    """What the columns of a layout mean."""
+    own = data / f"schema-{layout}.pbtxt"
+    return own if own.exists() else data / "schema.pbtxt"
 
 
 def pack_fast(data: Path) -> str | None:

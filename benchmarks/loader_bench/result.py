@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.loader_bench.cases import (
+    CACHE,
     COPY_TO_GPU,
+    FILLING,
     ITEMS,
     MERLIN,
+    OTHER_FILES,
     OURS_TO_GPU,
     all_cases,
     floor_name,
@@ -24,14 +27,22 @@ RATIOS = {
     "x_merlin": (OURS, MERLIN),
     "x_torch_items": (OURS, ITEMS),
     "fast_x_merlin": (FAST, MERLIN),
-    "of_floor_250k": (ours_name("250k", 2), floor_name("250k", 2)),
-    "of_floor_1m": (ours_name("1m", 2), floor_name("1m", 2)),
+    "cache_x_merlin": (CACHE, MERLIN),
+    "of_floor_fast": (FAST, floor_name("fast", 2)),
+    "of_floor_cache": (CACHE, floor_name("cache", 2)),
+    "filling_x_without": (FILLING, OURS),
     "250k_x_64k": (ours_name("250k", 2), OURS),
     "1m_x_64k": (ours_name("1m", 2), OURS),
     "of_gpu_copy": (OURS_TO_GPU, COPY_TO_GPU),
 }
-AT_LEAST = {"of_floor": 0.6, "x_merlin": 5.0, "x_torch_items": 80.0, "fast_x_merlin": 10.0}
-AT_LEAST |= {"of_floor_250k": 0.6, "of_floor_1m": 0.6, "250k_x_64k": 0.8, "1m_x_64k": 0.8}
+RATIOS |= {
+    f"of_floor_{layout}": (ours_name(layout, 2), floor_name(layout, 2))
+    for layout in ("prep", "int64", *OTHER_FILES)
+}
+AT_LEAST = {"of_floor": 1.0, "x_merlin": 6.0, "x_torch_items": 90.0, "fast_x_merlin": 12.0}
+AT_LEAST |= {"cache_x_merlin": 10.0, "of_floor_fast": 0.4, "of_floor_cache": 0.4}
+AT_LEAST |= {f"of_floor_{layout}": 0.6 for layout in ("prep", "int64", *OTHER_FILES)}
+AT_LEAST |= {"filling_x_without": 0.909, "250k_x_64k": 0.8, "1m_x_64k": 0.8}
 AT_MOST = {"first_batch_s": 0.3, "own_memory_mb": 600.0}
 AT_MOST |= {f"{name}_{layout}": most for name, most in AT_MOST.items() for layout in LARGE_GROUPS}
 COLOURS = {"floor": "#c7c7c7", "distrain": "#3b6fb6", "peer": "#edae49"}
