@@ -18,6 +18,7 @@ import pytest
 from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, EpochIterator, Loader
+from distrain.loader.options import LoaderOptions
 from distrain.schema import Schema
 
 SIZES = [[20, 20, 20]] * 4
@@ -250,8 +251,14 @@ def test_a_file_changed_between_epochs_is_told(
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_changed_in_the_middle_of_an_epoch_is_told(
-    folder: Path, schema: Schema, tmp_path: Path, change: Callable[[Path], None], cached: bool
+    folder: Path,
+    schema: Schema,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    cached: bool,
 ) -> None:
+    monkeypatch.setattr(LoaderOptions, "loads_ahead", 1)  # or all of the file would be read
     cache = str(tmp_path / "cache") if cached else None
     loader = loader_of(
         folder, schema, **IN_ORDER, decode_threads=1, prefetch_batches=1, cache=cache
