@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.output import warning_console
-from distrain.wording import count, duration, number, percent
+from distrain.wording import byte_size, count, duration, number, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -177,13 +177,24 @@ class WorkProgress:
         if self._bars is not None:
             self._bars.stop()
 
-    def show(self, phase: str, done: int, total: int, rows: int, unit: str = "tasks") -> None:
-        """Show how far a phase is: `done` of `total` units, and `rows` rows."""
+    def show(
+        self,
+        phase: str,
+        done: int,
+        total: int,
+        rows: int,
+        unit: str = "tasks",
+        size: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Show how far a phase is: `done` of `total` units, and `rows` rows.
+
+        `size` are the bytes that are done, and those of all, where they are known.
+        """
         now_s = self._now_s()
         if not self._began_s:  # the first phase began with the work
             self._began_s[phase] = self._entered_s
         elapsed_s = now_s - self._began_s.setdefault(phase, now_s)
-        facts = _work_line(done, total, rows, elapsed_s, unit)
+        facts = _work_line(done, total, rows, elapsed_s, unit, size)
         if self._bars is not None:
             if phase not in self._tasks:
                 self._tasks[phase] = self._bars.add_task(phase, total=total, facts=facts)
@@ -198,21 +209,37 @@ class WorkProgress:
         return (begun and done in (0, total)) or now_s - last_s >= WORK_LINE_EVERY_S
 
 
-def _work_line(done: int, total: int, rows: int, elapsed_s: float, unit: str) -> str:
-    """How far some work is, its rate, and the time left at that rate.
+def _work_line(
+    done: int,
+    total: int,
+    rows: int,
+    elapsed_s: float,
+    unit: str,
+    size: tuple[int, int] = (0, 0),
+) -> str:
+    """How far some work is, its rates, and the time left at these.
 
     >>> _work_line(3, 12, 1_200_000, 10.0, "tasks")
     '3/12 tasks, 1,200,000 rows, 120,000 rows/s, ETA 30s'
+    >>> _work_line(3, 4, 1_200_000, 10.0, "tasks", (5 << 29, 10 << 30))
+    '3/4 tasks, 2.50 GiB of 10.00 GiB, 256.00 MiB/s, 1,200,000 rows, 120,000 rows/s, ETA 30s'
     >>> _work_line(0, 12, 0, 0.0, "tasks")
     '0/12 tasks, 0 rows'
     """
     parts = [f"{done:,}/{total:,} {unit}"]
+    done_bytes, all_bytes = size
+    if all_bytes:
+        parts.append(f"{byte_size(done_bytes)} of {byte_size(all_bytes)}")
+        if done_bytes and elapsed_s > 0:
+            parts.append(f"{byte_size(done_bytes / elapsed_s)}/s")
     if unit != "rows":
         parts.append(f"{count(rows)} rows")
     if rows and elapsed_s > 0:
         parts.append(f"{count(rows / elapsed_s)} rows/s")
     if 0 < done < total:
-        parts.append(f"ETA {duration(elapsed_s * (total - done) / done, 0)}")
+        # Tasks may be of very different sizes.
+        share = done_bytes / all_bytes if done_bytes else done / total
+        parts.append(f"ETA {duration(elapsed_s * (1 - share) / share, 0)}")
     elif done == total and elapsed_s > 0:
         parts.append(f"in {duration(elapsed_s, 0)}")
     return ", ".join(parts)

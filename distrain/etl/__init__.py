@@ -22,8 +22,9 @@ from distrain.etl.operators import (
     Vocabulary,
 )
 from distrain.etl.prepare import prepare
+from distrain.etl.progress import PrepProgress, ProgressCallback
 from distrain.etl.raw_lines import BadLine, BadLineTally, TextLayout
-from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
+from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "ListSlice",
     "LogOp",
     "Normalize",
+    "PrepProgress",
     "PrepRequest",
     "PrepResult",
     "ProgressCallback",

@@ -40,9 +40,10 @@ from distrain.etl.features import read_tables, save_features, with_features, wor
 from distrain.etl.fitting import fit_as_asked
 from distrain.etl.lookups import make_lookups
 from distrain.etl.parts import Part, split_parts
+from distrain.etl.progress import PrepProgress, ProgressCallback
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
-from distrain.etl.request import PrepRequest, PrepResult, ProgressCallback, SplitReport
+from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
@@ -170,7 +171,7 @@ class _Run:
         self._folder, self._staging = places
         self._runner = runner
         self._memory = memory
-        self._on_progress = on_progress or (lambda phase, done, total, rows: None)
+        self._on_progress = on_progress or (lambda _: None)
         self._finish = finish
         self._seconds: dict[str, float] = {}
         self._list_lengths: dict[str, tuple[int, int]] = {}
@@ -227,7 +228,7 @@ class _Run:
         self._seconds[phase] = round(time.perf_counter() - started, 3)
 
     def _read(self, files: Sequence[InputFile]) -> ReadInputs:
-        report, staging = partial(self._on_progress, "read"), self._staging
+        report, staging = self._on_progress, self._staging
         request, runner = self._request, self._runner
         if request.features is not None:
             read = read_tables(files, request, request.features, runner, staging, report)
@@ -271,7 +272,7 @@ class _Run:
             parts,
             self._runner,
             (f"{self._folder}/workflow", self._staging),
-            partial(self._on_progress, "fit"),
+            lambda *at: self._on_progress(PrepProgress("fit", *at)),
             self._memory,
         )
         return reports
@@ -296,9 +297,9 @@ class _Run:
             nonlocal rows, done
             done += 1
             rows += written.num_rows
-            self._on_progress("write", done, len(tasks), rows)
+            self._on_progress(PrepProgress("write", done, len(tasks), rows))
 
-        self._on_progress("write", 0, len(tasks), 0)
+        self._on_progress(PrepProgress("write", 0, len(tasks), 0))
         written = self._runner.run("write", transform_part, tasks, count)
         for column in written[0].list_lengths:
             lengths = [part.list_lengths[column] for part in written]

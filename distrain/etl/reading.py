@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -12,6 +12,7 @@ from distrain.errors import DataError
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import category_type
 from distrain.etl.parts import Part, readable_parquet
+from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes_of_tasks
 from distrain.etl.raw_lines import RAW_COLUMNS, BadLineTally
 from distrain.etl.request import PrepRequest
 from distrain.etl.staging import StagedText, TextRange, plan_all, stage_text
@@ -82,24 +83,20 @@ def read_inputs(
     workflow: Workflow,
     runner: TaskRunner,
     staging: str,
-    on_progress: Callable[[int, int, int], None],
+    on_progress: ProgressCallback,
 ) -> ReadInputs:
     """Stage text, look at parquet, in input order.
 
     `staging` is an existing folder or a URL for the staging files, shared with the workers.
-    `on_progress` gets tasks done, tasks in all, and rows so far.
     """
     tasks = _tasks(files, request, runner, staging)
     _check_text_columns(tasks, workflow)
-    rows = done = 0
+    sizes = [TaskSize(file.path, file.size_bytes, text) for _, _, file, text in tasks]
+    counter = ReadCounter(bytes_of_tasks(sizes), on_progress)
 
-    def count(_: int, result: StagedText | InspectedFile) -> None:
-        nonlocal rows, done
-        done += 1
-        rows += sum(part.num_rows for part in result.parts)
-        on_progress(done, len(tasks), rows)
+    def count(place: int, result: StagedText | InspectedFile) -> None:
+        counter.add(place, sum(part.num_rows for part in result.parts))
 
-    on_progress(0, len(tasks), 0)
     columns = (workflow.columns, workflow.categorical)
     arguments = [(*task, request, columns, staging) for task in tasks]
     results = runner.run("read", _read_one, arguments, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,6 @@ BLOCK_BYTES = 64 << 20
 ROW_GROUP_ROWS = 65536
 # A raw Criteo line takes about this much text.
 _BYTES_PER_ROW = 256
-
-ProgressCallback = Callable[[str, int, int, int], None]
-"""Called with the phase (`read`, `fit`, `write`), tasks done, tasks in all, rows so far."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from distrain.etl import PrepRequest, criteo_workflow, prepare
+from distrain.etl import PrepProgress, PrepRequest, criteo_workflow, prepare
 
 pytestmark = pytest.mark.slow
 
@@ -49,10 +49,10 @@ def test_ten_killed_workers_change_no_byte(
     def run(name: str, kill_at: tuple[str, int] | None) -> dict[str, str]:
         killed = []
 
-        def on_progress(phase: str, done: int, total: int, rows: int) -> None:
+        def on_progress(at: PrepProgress) -> None:
             if kill_at is None:
-                moments.append((phase, done))
-            elif (phase, done) == kill_at and not killed:
+                moments.append((at.phase, at.tasks))
+            elif (at.phase, at.tasks) == kill_at and not killed:
                 killed.append(draw.choice(list(client.run(os.getpid).values())))
                 os.kill(killed[0], signal.SIGKILL)
 

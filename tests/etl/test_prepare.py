@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from distrain.etl import (
     Categorify,
     ColumnGroup,
     LogOp,
+    PrepProgress,
     PrepRequest,
     PrepResult,
     TextLayout,
@@ -126,17 +128,21 @@ def test_the_files_are_laid_out_for_fast_reading(
 
 
 def test_progress_and_report_add_up(client: Any, tmp_path: Path, raw: Path) -> None:
-    told: list[tuple[str, int, int, int]] = []
+    told: list[PrepProgress] = []
     request = PrepRequest((str(raw),), tmp_path / "out", valid_rows=120, block_bytes=BLOCK_BYTES)
-    result = prepare(request, client, lambda *step: told.append(step))
-    assert list(dict.fromkeys(phase for phase, *_ in told)) == ["read", "fit", "write"]
-    ends = {phase: (done, total, rows) for phase, done, total, rows in told}
-    assert all(done == total for done, total, _ in ends.values())
-    assert {phase: rows for phase, (_, _, rows) in ends.items()} == {
+    result = prepare(request, client, told.append)
+    assert list(dict.fromkeys(at.phase for at in told)) == ["read", "fit", "write"]
+    ends = {at.phase: at for at in told}
+    assert all(at.tasks == at.all_tasks for at in ends.values())
+    assert {phase: at.rows for phase, at in ends.items()} == {
         "read": 500,
         "fit": 380,
         "write": 500,
     }
+    size = raw.stat().st_size
+    read = [at.size_bytes for at in told if at.phase == "read"]
+    assert (read[0], read[-1], ends["read"].all_bytes) == (0, size, size)
+    assert all(0 < more - before <= BLOCK_BYTES for before, more in pairwise(read))
     report = json.loads((result.out / "prep.json").read_text())
     assert report == json.loads(json.dumps(result.to_json()))
     assert report["rows"] == {"in": 500, "train": 380, "valid": 120}
@@ -596,8 +602,8 @@ def test_an_existing_output_is_kept_unless_told_otherwise(
 def test_a_run_that_is_stopped_leaves_nothing(
     client: Any, tmp_path: Path, raw: Path, phase: str
 ) -> None:
-    def stop(current: str, done: int, total: int, rows: int) -> None:
-        if current == phase and done == 1:
+    def stop(at: PrepProgress) -> None:
+        if at.phase == phase and at.tasks == 1:
             raise KeyboardInterrupt
 
     request = PrepRequest((str(raw),), tmp_path / "out", block_bytes=BLOCK_BYTES)

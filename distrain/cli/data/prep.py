@@ -29,7 +29,7 @@ from distrain.cli.output import (
 from distrain.cli.progress_bars import WorkProgress
 
 if TYPE_CHECKING:
-    from distrain.etl import Drifted, PrepRequest, PrepResult
+    from distrain.etl import Drifted, PrepProgress, PrepRequest, PrepResult
 
 _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
 _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
@@ -200,8 +200,9 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     cluster = open_cluster(wanted)
     with cluster as client, WorkProgress(progress_console(), from_start=True) as progress:
 
-        def show(phase: str, done: int, total: int, rows: int) -> None:
-            progress.show(_PHASES.get(phase, phase), done, total, rows)
+        def show(at: "PrepProgress") -> None:
+            size = (at.size_bytes, at.all_bytes)
+            progress.show(_PHASES[at.phase], at.tasks, at.all_tasks, at.rows, size=size)
 
         finish = None
         if options["layout"] == "fast":

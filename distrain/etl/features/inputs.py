@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +15,7 @@ from distrain.etl.features.partitions import Values, partitions_of
 from distrain.etl.features.staging import StagedTable, TableTask, stage_table_rows
 from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
 from distrain.etl.parts import Part
+from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes_of_tasks
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, parts_of_row_groups, same_in_all
 from distrain.etl.request import PrepRequest
@@ -92,7 +93,7 @@ def read_tables(
     features: FeatureConfig,
     runner: TaskRunner,
     staging: str,
-    on_progress: Callable[[int, int, int], None],
+    on_progress: ProgressCallback,
 ) -> ReadInputs:
     """Stage all rows, in input order; the arguments are those of `read_inputs`."""
     sides = side_tables(features.document.joins)
@@ -124,20 +125,19 @@ def read_tables(
         )
         for place, rows in enumerate(pieces)
     ]
-    num_rows = done = 0
+    sizes = {file.path: file.size_bytes for file in files}
+    read = [TaskSize(task.file.path, sizes[task.file.path], task.rows) for task in tasks]
+    counter = ReadCounter(bytes_of_tasks(read), on_progress)
 
-    def count(_: int, staged: StagedTable) -> None:
-        nonlocal num_rows, done
-        done += 1
-        num_rows += sum(part.num_rows for part in (*staged.parts, *staged.valid_parts))
-        on_progress(done, len(tasks), num_rows)
+    def count(place: int, staged: StagedTable) -> None:
+        parts = (*staged.parts, *staged.valid_parts)
+        counter.add(place, sum(part.num_rows for part in parts))
 
-    on_progress(0, len(tasks), 0)
     results = runner.run("read", stage_table_rows, [(task,) for task in tasks], count)
     parts = tuple(part for result in results for part in result.parts)
     valid = tuple(part for result in results for part in result.valid_parts)
-    read = ReadInputs(parts, _tally(tasks, results), types)
-    return _with_split(read, valid, features)
+    found_rows = ReadInputs(parts, _tally(tasks, results), types)
+    return _with_split(found_rows, valid, features)
 
 
 def _checked_look(

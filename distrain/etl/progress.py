@@ -1,0 +1,90 @@
+"""How far a run is: tasks, rows, and the bytes of inputs that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from distrain.etl.parts import Part
+from distrain.etl.staging import TextRange
+
+
+@dataclass(frozen=True)
+class PrepProgress:
+    """How far a phase is.
+
+    Attributes:
+        phase: `read`, `fit` or `write`.
+        tasks: Tasks that are done.
+        all_tasks: Tasks of the phase.
+        rows: Rows so far.
+        size_bytes: Bytes of the input files, as they lie there, that are read; 0 in other phases.
+        all_bytes: Bytes of them all.
+    """
+
+    phase: str
+    tasks: int
+    all_tasks: int
+    rows: int
+    size_bytes: int = 0
+    all_bytes: int = 0
+
+
+ProgressCallback = Callable[[PrepProgress], None]
+
+
+class TaskSize(NamedTuple):
+    """What a task that reads has to read of a file: text, or the rows of a part."""
+
+    file: str
+    file_bytes: int
+    what: TextRange | Part | None
+
+
+def bytes_of_tasks(tasks: Sequence[TaskSize]) -> list[int]:
+    """How many of its file's bytes each task reads; 0 where only a footer is read.
+
+    >>> cut = [TaskSize("a", 30, TextRange("a", start, start + 10)) for start in (0, 10, 20)]
+    >>> bytes_of_tasks([*cut, TaskSize("b", 7, None)])
+    [10, 10, 10, 0]
+    """
+    lengths = [_length(task) for task in tasks]
+    of_file: dict[str, int] = {}
+    for task, length in zip(tasks, lengths, strict=True):
+        of_file[task.file] = of_file.get(task.file, 0) + length
+    # Of what is counted in rows, or in bytes of text that a file holds compressed, its share.
+    return [
+        task.file_bytes * length // max(of_file[task.file], 1)
+        for task, length in zip(tasks, lengths, strict=True)
+    ]
+
+
+def _length(task: TaskSize) -> int:
+    if task.what is None:
+        return 0
+    if isinstance(task.what, Part):
+        return task.what.num_rows
+    stop = task.file_bytes if task.what.stop is None else task.what.stop
+    return max(stop - task.what.start, 0)
+
+
+class ReadCounter:
+    """Tells how far the tasks that read are, from the first moment on."""
+
+    def __init__(self, sizes: Sequence[int], on_progress: ProgressCallback):
+        self._sizes = sizes
+        self._on_progress = on_progress
+        self._tasks = self._rows = self._size_bytes = 0
+        self._tell()
+
+    def add(self, place: int, rows: int) -> None:
+        """The task at `place` is done, and has read so many rows."""
+        self._tasks += 1
+        self._rows += rows
+        self._size_bytes += self._sizes[place]
+        self._tell()
+
+    def _tell(self) -> None:
+        done = (self._tasks, len(self._sizes), self._rows)
+        self._on_progress(PrepProgress("read", *done, self._size_bytes, sum(self._sizes)))
