@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from tempfile import TemporaryFile
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,8 @@ import pyarrow.parquet as pq
 
 from distrain.errors import DataError
 from distrain.storage import RETRY_S, is_remote, open_input, whole_file
+
+_COPIED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -122,12 +126,20 @@ def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
 
 @contextmanager
 def open_mapped(path: str) -> Iterator[Any]:
-    """A file of Arrow's for reading: one on this machine is mapped into memory."""
-    if is_remote(path):
-        with open_input(path, retry_s=RETRY_S) as handle:
-            yield handle
-    else:
+    """A file of Arrow's for reading, mapped into memory.
+
+    One in a store is fetched first, to a file without a name in the folder for temporary files,
+    whose place is free again when nothing read from it is used any more.
+    """
+    if not is_remote(path):
         with pa.memory_map(path) as file:
+            yield file
+        return
+    with TemporaryFile() as here:
+        with open_input(path, retry_s=RETRY_S) as handle:
+            shutil.copyfileobj(handle, here, _COPIED_AT_ONCE)
+        here.flush()
+        with pa.memory_map(f"/proc/self/fd/{here.fileno()}") as file:
             yield file
 
 

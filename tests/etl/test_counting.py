@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 
 from distrain.errors import DataError, InputError
 from distrain.etl import Categorify, ColumnGroup, PrepRequest, PrepResult, Workflow, prepare
-from distrain.etl.counting import MemoryPlan, add_up, plan_memory, spilling, write_counts
+from distrain.etl.counting import (
+    MemoryPlan,
+    add_up,
+    plan_memory,
+    read_counts_table,
+    spilling,
+    write_counts,
+)
 from distrain.etl.counting.ordering import in_ranges, write_in_order, write_run
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
@@ -352,3 +360,15 @@ def test_counts_that_are_gone_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="counts of the fit cannot be read") as caught:
         add_up(Categorify(), [str(tmp_path / "gone.arrow")], range(NUM_BUCKETS))
     assert caught.value.where["file"] == str(tmp_path / "gone.arrow")
+
+
+def test_counts_in_a_store_are_mapped_not_held() -> None:
+    place = "memory://staging-of-counts/0.arrow"
+    counts = Counts(pa.array(np.arange(200_000)), pa.array(np.ones(200_000, np.int64)))
+    write_counts(counts, place)
+    held = pa.total_allocated_bytes()
+    table = read_counts_table(place)
+    assert pa.total_allocated_bytes() - held < table.nbytes // 10
+    assert sorted(table["value"].to_pylist()) == list(range(200_000))
+    fsspec.filesystem("memory").rm("/staging-of-counts", recursive=True)
+    assert set(table["count"].to_pylist()) == {1}
