@@ -12,9 +12,15 @@ from typing import Any
 
 from distrain.errors import ClusterError
 
-# Dask checks each event loop's health 50 times a second. Where training wants every core, that is
-# half of what scheduler and workers cost (docs/log.md).
-_QUIET_LOOPS = {"distributed.admin.tick.interval": "500ms"}
+# Where training wants every core, ranks lack what Dask does by the clock (docs/log.md).
+# By default it checks each event loop's health 50 times a second, reads what a process uses twice a
+# second, and looks for its profile at what the threads of each worker do 100 times a second, which
+# of a worker that waits for a rank says nothing.
+_QUIET_LOOPS = {
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "2s",
+    "distributed.worker.profile.enabled": False,
+}
 
 _PRELOAD_KEY = "distributed.scheduler.preload"
 _PRELOAD = "distrain.preload"
