@@ -249,10 +249,11 @@ def test_what_is_no_run_is_told(tmp_path: Path) -> None:
     open_run(tmp_path, SPEC, "clicks-1").close()
     with pytest.raises(SpecError):
         read_run_and_spec(tmp_path, ["train.no_such_field=1"])
-    (tmp_path / "metrics.jsonl").write_text("{}\n")
-    with pytest.raises(InputError, match="not a record") as caught:
-        read_records(RunPaths(tmp_path))
-    assert caught.value.where["line"] == 1
+    for line in ("{}", "[]", "5", "null", '"split"'):
+        (tmp_path / "metrics.jsonl").write_text(f"{line}\n")
+        with pytest.raises(InputError, match="not a record") as caught:
+            read_records(RunPaths(tmp_path))
+        assert caught.value.where["line"] == 1
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(InputError, match="cannot read the run"):
         read_run_and_spec(tmp_path)

@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from small_jobs import CARDINALITIES, draw_rows
 
 from distrain.cli.saved.evaluate import command
-from distrain.errors import DataError
+from distrain.errors import DataError, OutputError
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, build_model, load_model, save_model
 from distrain.schema import criteo_schema
@@ -149,6 +149,31 @@ def test_pieces_in_any_order_and_kept_ones_give_the_same_bits(
         assert scored == [300, 300, 100, 300, 100, 300, 33]  # the first piece but once
         assert evaluate_groups(again, "user").to_json() == groups.to_json()
         assert len(scored) == 7
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_scores_serves_one_command_at_a_time(folder: Path, tmp_path: Path) -> None:
+    files = [str(folder / "data" / "0.parquet")]
+    with kept_logits(tmp_path, folder / "model", files, {}) as place:
+        (place / "kept").touch()
+        with (
+            pytest.raises(OutputError, match="another process keeps"),
+            kept_logits(tmp_path, folder / "model", files, {"batch_rows": 1}),
+        ):
+            pass
+        assert (place / "kept").exists()
+    with kept_logits(tmp_path, folder / "model", files, {"batch_rows": 1}) as place:
+        assert not list(place.iterdir())
+
+
+def test_scores_are_not_kept_in_an_object_store(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [str(folder / "model"), str(folder / "data"), "--resume", "s3://bucket/scores"]
+    done = CliRunner().invoke(command, words)
+    assert isinstance(done.exception, OutputError)
+    assert done.exception.message == "this output cannot be a URL"
     assert not list(tmp_path.iterdir())
 
 

@@ -41,13 +41,15 @@ class Place:
         from distrain.scoring import ScorerInProcess, ScorerOnCluster, kept_logits
         from distrain.storage import is_remote
 
-        device = "auto" if self.scheduler else device_of_workers(self.workers or 1)
+        device = "auto" if self.scheduler else "cpu"
+        if self.scheduler is None and self.workers is not None:
+            device = device_of_workers(self.workers)
         with ExitStack() as stack:
             kept = None
             if self.resume is not None:
                 settings = {"batch_rows": self.batch_rows, "device": device}
                 files = dataset.table.compact.files
-                opened = kept_logits(self.resume.absolute(), folder, files, settings)
+                opened = kept_logits(self.resume, folder, files, settings)
                 kept = stack.enter_context(opened)
             if self.scheduler is None and self.workers is None:
                 yield ScorerInProcess(saved, dataset, self.batch_rows, kept)
