@@ -87,6 +87,7 @@ def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
             "distrain/etl/_lines.abi3.so",
             "distrain/loader/filling/_fill.abi3.so",
             "distrain/loader/pages/_pages.abi3.so",
+            "distrain/partition/_order.abi3.so",
         ]
         assert "distrain/py.typed" in names
         assert not [name for name in names if name.startswith(("tests", "examples", "docs"))]
