@@ -26,7 +26,7 @@ from distrain.spec import parse_spec
 from distrain.submission.handle import JobHandle, raise_for_state
 from distrain.synth import SynthRequest, generate
 
-GOAL = 1.6
+GOAL = 1.8
 GLOBAL_BATCH_ROWS = 65_536
 
 
