@@ -68,6 +68,7 @@ class SavedVocabulary(Vocabulary):
         """Copy its files, and the counts that are kept beside it, to another folder or URL.
 
         Raises:
+            DataError: They are gone, or another vocabulary lies there meanwhile.
             OutputError: They could not be written.
         """
         files = with_retries(open_folder(self.folder).files, {"folder": self.folder}, RETRY_S)
@@ -75,6 +76,12 @@ class SavedVocabulary(Vocabulary):
         for file in (f"unique.{column}.parquet", f"meta.{column}.parquet", kept):
             if file != kept or file in files:
                 _copy(f"{self.folder}/{file}", f"{folder}/{file}")
+        if SavedVocabulary.look_at(str(folder), column).cardinality != self.cardinality:
+            raise DataError(
+                "the saved workflow was replaced while it was used",
+                where={"file": f"{self.folder}/unique.{column}.parquet"},
+                hint="Start again when nobody writes it.",
+            )
 
 
 def _copy(source: str, target: str) -> None:

@@ -38,6 +38,7 @@ from distrain.etl.days.growing import (
 from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
 from distrain.etl.operators import NUM_BUCKETS, Counts
 from distrain.etl.operators.counts import buckets_of
+from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.vocabulary import FIRST_OOV_ID, Vocabulary
 
 MANY = 1 << 20
@@ -488,6 +489,18 @@ def test_kept_counts_that_cannot_be_read_are_named(prep: Callable[..., PrepResul
     with pytest.raises(DataError, match="kept counts cannot be read") as caught:
         prep("second", 1, saved_workflow=first.out / "workflow", update=True)
     assert str(caught.value.where["file"]).endswith("rare.user.parquet")
+
+
+def test_a_saved_vocabulary_that_is_replaced_meanwhile_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    saved = Vocabulary(pa.array(["a", "b"]), pa.array([2, 1]))
+    saved.save(tmp_path, "C1")
+    looked_at = SavedVocabulary.look_at(str(tmp_path), "C1")
+    looked_at.save(tmp_path / "copy", "C1")
+    assert Vocabulary.load(tmp_path / "copy", "C1").values.equals(saved.values)
+    replace(saved, values=pa.array(["a"]), counts=pa.array([2])).save(tmp_path, "C1")
+    with pytest.raises(DataError, match="replaced while it was used"):
+        looked_at.save(tmp_path / "copy", "C1")
 
 
 @pytest.mark.parametrize(
