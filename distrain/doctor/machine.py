@@ -49,6 +49,8 @@ def check_machine() -> Iterator[Check]:
         "/dev/shm": lambda: [_shared_memory()],
         "loader kernel": lambda: [_loader_kernel()],
         "page decoder": lambda: [_page_decoder()],
+        "order kernel": lambda: [_order_kernel()],
+        "text splitter": lambda: [_text_splitter()],
         "tables' kernels": lambda: [_tables_kernels()],
         "gpu": _gpus,
     }
@@ -129,6 +131,18 @@ def _page_decoder() -> Check:
         mend = "Unset DISTRAIN_PAGES, or set it to 1."
         return Check("page decoder", Verdict.NOTE, "off: DISTRAIN_PAGES is 0", mend)
     return _kernel("page decoder", pages.BUILT, "Arrow decodes all columns")
+
+
+def _order_kernel() -> Check:
+    from distrain.partition import ORDER_IS_BUILT
+
+    return _kernel("order kernel", ORDER_IS_BUILT, "NumPy draws and sorts the order of rows")
+
+
+def _text_splitter() -> Check:
+    from distrain.etl import SPLITTER_IS_BUILT
+
+    return _kernel("text splitter", SPLITTER_IS_BUILT, "Arrow reads all of Criteo's text")
 
 
 def _tables_kernels() -> Check:

@@ -21,6 +21,7 @@ from distrain.etl.operators import (
     Normalize,
     Vocabulary,
 )
+from distrain.etl.plain_lines import IS_BUILT as SPLITTER_IS_BUILT
 from distrain.etl.prepare import prepare
 from distrain.etl.progress import PrepProgress, ProgressCallback
 from distrain.etl.raw_lines import BadLine, BadLineTally, TextLayout
@@ -28,6 +29,7 @@ from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
 
 __all__ = [
+    "SPLITTER_IS_BUILT",
     "BadLine",
     "BadLineTally",
     "Categorify",

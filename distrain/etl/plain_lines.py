@@ -17,6 +17,7 @@ try:
 except ImportError:  # built without a compiler
     _lines = None  # type: ignore[assignment]
 
+IS_BUILT = _lines is not None
 _DELIMITERS = "\t,;|"
 
 

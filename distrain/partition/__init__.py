@@ -10,6 +10,7 @@ numbers.
 from distrain.partition.dealing import num_bands
 from distrain.partition.footers import PARQUET_SUFFIXES, read_footers
 from distrain.partition.lazy_sequence import LazySequence
+from distrain.partition.order import IS_BUILT as ORDER_IS_BUILT
 from distrain.partition.order import (
     SHUFFLES,
     Chunk,
@@ -41,6 +42,7 @@ __all__ = [
     "EpochPlan",
     "LARGE_ROWS",
     "LazySequence",
+    "ORDER_IS_BUILT",
     "PARQUET_SUFFIXES",
     "Parts",
     "Piece",

@@ -66,6 +66,23 @@ def test_a_page_decoder_that_is_off_or_not_built_is_told(monkeypatch):
         assert (found.verdict, found.detail) == (verdict, words)
 
 
+@pytest.mark.parametrize(
+    ("name", "flag", "instead"),
+    [
+        ("order kernel", "distrain.partition.ORDER_IS_BUILT", "NumPy draws and sorts"),
+        ("text splitter", "distrain.etl.SPLITTER_IS_BUILT", "Arrow reads all"),
+    ],
+)
+def test_a_kernel_that_is_not_built_is_told(monkeypatch, name, flag, instead):
+    monkeypatch.setattr(checks, "NEEDED", ())
+    monkeypatch.setattr(flag, True)
+    assert by_name(check_machine())[name].verdict is Verdict.OK
+    monkeypatch.setattr(flag, False)
+    found = by_name(check_machine())[name]
+    assert found.verdict is Verdict.NOTE
+    assert instead in found.detail
+
+
 def test_tables_without_their_kernels_are_told(monkeypatch):
     from distrain.embeddings.kernels import cpu as kernels_cpu
 
