@@ -1,6 +1,7 @@
 """Row groups of remote files, fetched ahead: what is asked for, what is held, what comes out."""
 
 import errno
+import gc
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from distrain.batch import Batch
 from distrain.errors import DataError, SpecError
 from distrain.loader import Dataset, FetchOptions, Loader
+from distrain.loader.reading import fetcher as fetcher_module
 from distrain.loader.reading.fetcher import Fetcher
 from distrain.loader.reading.image import Image
 from distrain.loader.reading.ranges import Span, plan_ranges
@@ -285,6 +287,92 @@ def test_an_epoch_that_is_left_asks_for_nothing_more(
         told = len(asked.ranges)
         assert not [one for one in threading.enumerate() if one.name == "fetch"]
     assert len(asked.ranges) == told
+
+
+def test_a_collection_in_a_fetching_thread_waits_for_no_loader(
+    write_table: Any, schema: Schema, asked: type[Asked]
+) -> None:
+    dataset = Dataset(f"asked://{write_table(SIZES)}", schema)
+    is_dropped, is_reading = threading.Event(), threading.Event()
+
+    def before(number: int) -> None:
+        if number == 3:
+            is_reading.set()
+            assert is_dropped.wait(60)
+            gc.collect()  # finds the iterator whose threads wait for this one
+
+    asked.ranges.clear()
+    asked.before = staticmethod(before)
+    with Loader(dataset, batch_size=32, fetch=SMALL) as loader:
+        cycle: list[Any] = [loader.epoch(0)]
+        cycle.append(cycle)
+        (thread,) = (one for one in threading.enumerate() if one.name == "loader")
+        assert is_reading.wait(60)
+        gc.disable()
+        del cycle
+        is_dropped.set()
+        try:
+            assert len(list(loader.epoch(1))) == len(loader)
+            thread.join(60)
+        finally:
+            gc.enable()
+
+
+def test_to_ask_whether_a_cache_has_row_groups_holds_up_nobody(one_file: str) -> None:
+    url = f"asked://{one_file}"
+    is_taken, asked_about = threading.Event(), set()
+
+    def is_held(group: RowGroup) -> bool:
+        asked_about.add(group.index)
+        assert is_taken.wait(60)
+        return group.index != 3
+
+    fetcher = Fetcher(lambda *_: [Span(0, 20)])
+    groups = [RowGroup(url, number, 10) for number in range(5)]
+    expected = fetcher.expect(iter(groups), is_held)
+    fetcher.take(RowGroup(url, 6, 10))
+    is_taken.set()
+    settled(fetcher)
+    assert asked_about == set(range(5))
+    assert [one.group.index for one in fetcher._wanted.values()] == [3]
+    expected.close()
+    fetcher.close()
+
+
+def test_no_further_than_some_row_groups_ahead_is_looked() -> None:
+    seen = itertools.count()
+    fetcher = Fetcher(lambda *_: [Span(0, 20)])
+    expected = fetcher.expect(None for _ in seen)  # all of them local
+    assert next(seen) == fetcher_module._MOST_LOOKED_AT
+    expected.passed(10)
+    assert next(seen) == fetcher_module._MOST_LOOKED_AT + 11
+    fetcher.close()
+
+
+def test_few_files_keep_connections(one_file: str, tmp_path: Path) -> None:
+    fetcher = Fetcher(lambda *_: [Span(0, 20)])
+    for number in range(40):
+        (tmp_path / f"{number}.parquet").symlink_to(one_file)
+        fetcher.take(RowGroup(f"asked://{tmp_path}/{number}.parquet", 0, 10))
+    settled(fetcher)
+    holding = [file for file in fetcher._files.values() if file._idle]
+    assert len(holding) <= fetcher_module._FILES_WITH_HANDLES + 1
+    fetcher.close()
+    assert not [file for file in fetcher._files.values() if file._idle]
+
+
+def test_where_no_thread_can_be_started_that_is_told(
+    one_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fetcher = Fetcher(lambda *_: [Span(0, 20)])
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start"):
+            fetcher.take(RowGroup(f"asked://{one_file}", 0, 10))
+    fetcher.close()
 
 
 def test_options_out_of_range_are_refused() -> None:

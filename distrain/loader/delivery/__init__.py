@@ -9,9 +9,10 @@ from distrain.loader.delivery.cuda_streams import (
     resolve_device,
     thread_set_up,
 )
-from distrain.loader.delivery.epoch import Backend, EpochIterator, EpochWork, in_own_thread
+from distrain.loader.delivery.epoch import Backend, EpochIterator, EpochWork
 from distrain.loader.delivery.stats import LoaderStats, StatsRecorder, difference
 from distrain.loader.delivery.transfer import Transform, map_tensors, new_delivery
+from distrain.loader.own_threads import in_own_thread
 
 __all__ = [
     "Backend",

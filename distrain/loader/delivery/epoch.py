@@ -27,11 +27,10 @@ from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.delivery.transfer import Delivery
 from distrain.loader.filling import ChunkDealer, Deal, OpenBatch, OpenBatches, plan_loads
 from distrain.loader.options import LoaderOptions
+from distrain.loader.own_threads import in_own_thread, mark_own_thread
 from distrain.loader.reading import Expected
 from distrain.partition import Chunks, EpochPlan, RowGroup
 from distrain.storage import stop_retrying_when
-
-_this_thread = threading.local()
 
 
 class Backend(Protocol):
@@ -138,20 +137,10 @@ def produce(work: EpochWork, channel: Channel) -> None:
         channel.put(End())
 
 
-def mark_own_thread() -> None:
-    """Note that the calling thread is one of the loader's."""
-    _this_thread.is_own = True
-
-
 def _set_up_decode_thread(work: EpochWork, channel: Channel) -> None:
     mark_own_thread()
     stop_retrying_when(channel.is_closed)
     work.set_up_thread()
-
-
-def in_own_thread() -> bool:
-    """Whether the calling thread is one of a loader's, which must not wait for loader threads."""
-    return getattr(_this_thread, "is_own", False)
 
 
 def _make_batches(

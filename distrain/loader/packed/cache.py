@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import logging
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -134,17 +135,19 @@ class CachingReader(Reader):
         # An entry that turns out to be damaged gave columns that were whole.
         yield from parts_after(self._keeping(source(), name, group, fingerprint), cells, lists)
 
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+    def expect(
+        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
+    ) -> Expected:
         """Let the inner reader look ahead to what is not in the cache."""
         return self._inner.expect(
-            None if group is None or self._holds(group) else group for group in groups
+            groups, lambda group: self._holds(group) or (is_held is not None and is_held(group))
         )
 
     def _holds(self, group: RowGroup) -> bool:
-        fingerprint = self._first_fingerprint(group) if is_remote(group.file) else None
-        if fingerprint is None:  # nobody looks ahead in local files
+        fingerprint = self._first_fingerprint(group)
+        if fingerprint is None:
             return False
-        return (self._folder.path / self._entry_name(fingerprint, group)).exists()
+        return os.path.exists(self._folder.path / self._entry_name(fingerprint, group))
 
     def close(self) -> None:
         """Close all files and the inner reader; no thread may be reading."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,11 +76,14 @@ class ArrowReader(Reader):
         self._open_files: weakref.WeakSet[OpenFiles] = weakref.WeakSet()
         self._fetcher = Fetcher(self._spans, fetch)
 
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+    def expect(
+        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
+    ) -> Expected:
         """Fetch row groups of remote files before they are asked for."""
-        return self._fetcher.expect(
+        remote = (
             group if group is not None and is_remote(group.file) else None for group in groups
         )
+        return self._fetcher.expect(remote, is_held)
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
         """The wanted columns, a few at a time."""

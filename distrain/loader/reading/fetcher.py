@@ -14,6 +14,7 @@ from functools import partial
 import pyarrow.parquet as pq
 
 from distrain.errors import SpecError
+from distrain.loader.own_threads import mark_own_thread
 from distrain.loader.reading.image import Image
 from distrain.loader.reading.ranges import Span, plan_ranges
 from distrain.loader.reading.reader import Expected
@@ -22,10 +23,12 @@ from distrain.partition import RowGroup
 
 _Key = tuple[str, int]
 _MOST_AHEAD = 64  # row groups, each of which holds an open file
+_MOST_LOOKED_AT = 1024  # beyond those that were loaded
 _FILES_WITH_HANDLES = 32
 _DEMANDED, _AHEAD = 0, 1  # how urgent a request is
 
 SpansOf = Callable[[RowGroup, pq.RowGroupMetaData], list[Span]]
+IsHeld = Callable[[RowGroup], bool]
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Fetcher:
         self._spans_of = spans_of
         self._options = options or FetchOptions()
         self._changed = threading.Condition()
-        self._files: OrderedDict[str, RemoteFile] = OrderedDict()
+        self._files: dict[str, RemoteFile] = {}
+        self._with_handles: OrderedDict[str, RemoteFile] = OrderedDict()  # used last stand last
         self._wanted: dict[_Key, _Wanted] = {}  # in the order of their announcement
         self._images: weakref.WeakValueDictionary[_Key, Image] = weakref.WeakValueDictionary()
         self._expectations: list[_Expectation] = []
@@ -86,9 +90,9 @@ class Fetcher:
         with self._changed:
             return self._file(url)
 
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        """Fetch row groups ahead that will be asked for in this order."""
-        expectation = _Expectation(groups, self._forget)
+    def expect(self, groups: Iterator[RowGroup | None], is_held: IsHeld | None = None) -> Expected:
+        """Fetch row groups ahead that will be asked for in this order, but for those held."""
+        expectation = _Expectation(groups, is_held, self._forget)
         with self._changed:
             self._expectations.append(expectation)
             self._look_ahead()
@@ -138,8 +142,9 @@ class Fetcher:
     def _file(self, url: str) -> RemoteFile:
         if url not in self._files:
             self._files[url] = RemoteFile(url)
-        self._files.move_to_end(url)
-        return self._files[url]
+        file = self._with_handles[url] = self._files[url]
+        self._with_handles.move_to_end(url)
+        return file
 
     def _forget(self, expectation: _Expectation, *, all_of_it: bool) -> None:
         """Drop what was expected, or what of it was passed, and was never asked for."""
@@ -199,10 +204,11 @@ class Fetcher:
         """Let a thread run a task; each thread ends when there are no others."""
         heapq.heappush(self._tasks, (urgency, next(self._count), task))
         if self._num_threads < self._options.connections:
-            self._num_threads += 1
             threading.Thread(target=self._run_tasks, name="fetch", daemon=True).start()
+            self._num_threads += 1  # where it could be started
 
     def _run_tasks(self) -> None:
+        mark_own_thread()
         while True:
             with self._changed:
                 if not self._tasks:
@@ -220,10 +226,12 @@ class Fetcher:
                 return
             wanted.is_planning = True
             file = self._file(group.file)
-            unused = list(self._files.values())[:-_FILES_WITH_HANDLES]
+            unused = self._take_unused()
         for other in unused:
             other.close()
         try:
+            if self._is_held(wanted):
+                return
             image, metadata = file.image(group.index)
             # Of a damaged footer some may lie beyond the file.
             spans = [
@@ -237,6 +245,7 @@ class Fetcher:
                 self._fail(wanted, error)
             return
         with self._changed:
+            self._file(group.file)  # which has a handle more
             wanted.is_planning = False
             wanted.image, wanted.missing = image, set(ranges)
             wanted.num_bytes = sum(span.num_bytes for span in ranges)
@@ -244,6 +253,25 @@ class Fetcher:
                 self._ask(wanted, _DEMANDED)
             self._look_ahead()
             self._changed.notify_all()
+
+    def _is_held(self, wanted: _Wanted) -> bool:
+        """Whether somebody else gives a row group, which is forgotten then."""
+        expectation = wanted.expectation
+        if wanted.is_taken or expectation is None or expectation.is_held is None:
+            return False
+        is_held = expectation.is_held(wanted.group)
+        with self._changed:
+            if not is_held or wanted.is_taken:
+                return False
+            wanted.is_planning = False
+            if self._is_wanted(wanted):
+                del self._wanted[wanted.key]
+            self._look_ahead()
+            return True
+
+    def _take_unused(self) -> list[RemoteFile]:
+        count = max(0, len(self._with_handles) - _FILES_WITH_HANDLES)
+        return [self._with_handles.popitem(last=False)[1] for _ in range(count)]
 
     def _fetch(self, wanted: _Wanted, span: Span) -> None:
         """Bring one range of a row group."""
@@ -265,6 +293,7 @@ class Fetcher:
                 self._fail(wanted, error)
             return
         with self._changed:
+            self._file(wanted.group.file)  # which has a handle more
             wanted.in_flight -= 1
             self._changed.notify_all()
 
@@ -278,14 +307,24 @@ class Fetcher:
 
 
 class _Expectation(Expected):
-    def __init__(self, groups: Iterator[RowGroup | None], forget: Callable[..., None]):
-        self._groups = enumerate(groups)
+    def __init__(
+        self,
+        groups: Iterator[RowGroup | None],
+        is_held: IsHeld | None,
+        forget: Callable[..., None],
+    ):
+        self._groups = groups
+        self._num_seen = 0
         self._forget = forget
+        self.is_held = is_held
         self.num_passed = 0
 
     def next(self) -> _Wanted | None:
-        """The next row group that was not passed yet."""
-        for number, group in self._groups:
+        """The next row group that was not passed yet, unless that is far away."""
+        count = self.num_passed + _MOST_LOOKED_AT - self._num_seen
+        for group in itertools.islice(self._groups, max(0, count)):
+            number = self._num_seen
+            self._num_seen += 1
             if group is not None and number >= self.num_passed:
                 return _Wanted(group, self, number)
         return None

@@ -91,12 +91,15 @@ class Reader(Protocol):
         """
         yield self.read(group)
 
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+    def expect(
+        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
+    ) -> Expected:
         """Take note of the row groups that will be asked for, in this order.
 
         `None` stands for one that somebody else gives. The iterator may be advanced in any thread,
-        one at a time. A reader that looks ahead holds
-        what it reads until the row group is asked for or passed.
+        one at a time, and waits for nothing. `is_held` tells of others that somebody else gives,
+        which may take long; it is called in any thread, by several at a time. A reader that looks
+        ahead holds what it reads until the row group is asked for or passed.
         """
         return Expected()
 
@@ -133,9 +136,11 @@ class RetryingReader(Reader):
             yield part
             cells, lists = cells + len(part.cells), lists + len(part.lists)
 
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+    def expect(
+        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
+    ) -> Expected:
         """Let the inner reader look ahead."""
-        return self._inner.expect(groups)
+        return self._inner.expect(groups, is_held)
 
     def close(self) -> None:
         """Close the inner reader."""
@@ -172,9 +177,11 @@ class SameFilesReader(Reader):
             raise
         self._check(group)
 
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+    def expect(
+        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
+    ) -> Expected:
         """Let the inner reader look ahead."""
-        return self._inner.expect(groups)
+        return self._inner.expect(groups, is_held)
 
     def close(self) -> None:
         """Close the inner reader; the versions that were read first stay known."""
@@ -248,7 +255,7 @@ class _Lease:
         self.name = reader.name
         self.read: Callable[[RowGroup], DecodedColumns] = reader.read
         self.iter_columns: Callable[[RowGroup], Iterator[DecodedColumns]] = reader.iter_columns
-        self.expect: Callable[[Iterator[RowGroup | None]], Expected] = reader.expect
+        self.expect = reader.expect
         self._give_back: Callable[[], None] | None = give_back
 
     def close(self) -> None:

@@ -1,0 +1,17 @@
+"""Which threads are a loader's own: these must not wait for a loader's threads to end."""
+
+from __future__ import annotations
+
+import threading
+
+_this_thread = threading.local()
+
+
+def mark_own_thread() -> None:
+    """Note that the calling thread is one of the loader's."""
+    _this_thread.is_own = True
+
+
+def in_own_thread() -> bool:
+    """Whether the calling thread is one of a loader's, which must not wait for loader threads."""
+    return getattr(_this_thread, "is_own", False)
