@@ -143,7 +143,7 @@ def test_a_stream_with_failures_is_the_stream_without(
 def test_a_failure_is_told_with_file_row_group_try_and_pause(
     write_table: Any, schema: Schema, flaky: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = Path(write_table([[40, 31]]))
+    table = Path(write_table([[71]]))  # of several, any may be asked for first
     dataset = Dataset(f"flaky://{table}", schema)
     failures = iter([STALE])
 
