@@ -191,7 +191,8 @@ class Settings(BaseSettings):
     @property
     def num_api_processes(self) -> int:
         """How many processes of the API there are: over SQLite they would wait for each other."""
-        return self.api_processes or (1 if self.database_url is None else 2)
+        on_sqlite = self.database_url is None or self.database_url.startswith("sqlite")
+        return self.api_processes or (1 if on_sqlite else 2)
 
     def run_root(self, cluster: str) -> Path:
         """Where the runs of a cluster go, if that is no URL."""
