@@ -265,12 +265,14 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
     if missing:
         hint = "Read them, or leave them out of the schema."
         raise SpecError(f"columns are missing: {', '.join(missing)}", hint=hint)
-    rows = len(next(iter(columns.values())))
+    cells = {c.name: torch.as_tensor(columns[c.name]) for c in wanted if c.name in columns}
+    feature = cells[wanted[0].name]  # there is at least one
 
     def matrix(kind: str, dtype: torch.dtype) -> tuple[tuple[str, ...], torch.Tensor]:
-        names = tuple(c.name for c in wanted if c.kind == kind and c.name in columns)
-        cells = [torch.as_tensor(columns[name]).to(dtype) for name in names]
-        return names, torch.stack(cells).t() if cells else torch.empty(rows, 0, dtype=dtype)
+        names = tuple(c.name for c in wanted if c.kind == kind and c.name in cells)
+        if not names:
+            return names, torch.empty(len(feature), 0, dtype=dtype, device=feature.device)
+        return names, torch.stack([cells[name].to(dtype) for name in names]).t()
 
     id_names, ids = matrix("id", torch.int32)
     value_names, values = matrix("value", torch.float32)

@@ -14,7 +14,7 @@ from small_jobs import write_prepared
 from distrain import Dataset, Loader
 from distrain.errors import SpecError
 from distrain.interop.torch import as_dict, as_keyed_jagged, batch_of
-from distrain.schema import Schema
+from distrain.schema import ColumnSchema, Schema
 
 
 @pytest.fixture
@@ -52,6 +52,14 @@ def test_columns_make_the_batch_that_they_came_from(table: Path) -> None:
         batch_of(columns, schema)
     with pytest.raises(SpecError, match="no columns of lists: visited"):
         batch_of(as_dict(batch), ALL)
+
+
+def test_other_columns_say_nothing_of_rows_and_device() -> None:
+    user = ColumnSchema("user", tags=("categorical",), cardinality=9)
+    columns = {"note": ["a"], "user": torch.empty(3, dtype=torch.int64, device="meta")}
+    batch = batch_of(columns, Schema((user,)))
+    assert batch.continuous.shape == (3, 0)
+    assert batch.continuous.device == batch.categorical.device == torch.device("meta")
 
 
 def test_keyed_ids_are_those_of_the_batch(table: Path) -> None:
