@@ -21,6 +21,7 @@ From then on these cases are all there are:
 A submission that waits here (`queued`) is handed over by `admit`, or cancelled at once.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,14 +44,22 @@ PROGRESS_PER_S = 75.0
 PROGRESS_LATE_S = 15.0
 """But those of one job at least this often."""
 
+_STEPS_A_DOUBLING = 4
+"""Of the period: where it was another with each job that comes or goes, each pass reckoned with
+other moments, found more often that one had come, and wrote three times as much."""
+
 
 def progress_every_s(num_jobs: int) -> float:
     """How often the figures of each of so many jobs are written, in seconds.
 
     >>> progress_every_s(3), progress_every_s(1000), progress_every_s(100_000)
-    (2.0, 13.333333333333334, 15.0)
+    (2.0, 13.454342644059432, 15.0)
     """
-    return min(max(PROGRESS_EVERY_S, num_jobs / PROGRESS_PER_S), PROGRESS_LATE_S)
+    times = num_jobs / PROGRESS_PER_S / PROGRESS_EVERY_S
+    if times <= 1.0:
+        return PROGRESS_EVERY_S
+    steps = math.ceil(math.log2(times) * _STEPS_A_DOUBLING)
+    return min(PROGRESS_EVERY_S * 2 ** (steps / _STEPS_A_DOUBLING), PROGRESS_LATE_S)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from distrain.service.decide import (
     reconcile,
     shown,
 )
+from distrain.service.decide.rules import PROGRESS_PER_S, progress_every_s
 from distrain.service.values import Intent, Job, Phase
 
 HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1", generation=1)
@@ -153,6 +154,12 @@ def test_figures_of_a_cluster_are_written_at_the_same_moment() -> None:
             )
     assert all(first_s[name, NOW_S] == first_s[name, NOW_S + 0.001] for name, _ in first_s)
     assert len(set(first_s.values())) > 1, "not those of all clusters at once"
+
+
+def test_the_moments_stay_while_jobs_come_and_go() -> None:
+    assert len({progress_every_s(num_jobs) for num_jobs in range(900, 1000)}) == 1
+    every_s = [(num_jobs, progress_every_s(num_jobs)) for num_jobs in range(150, 1125)]
+    assert all(min(n / PROGRESS_PER_S, 15.0) <= s <= 1.19 * n / PROGRESS_PER_S for n, s in every_s)
 
 
 def test_priority_changes_reach_a_job_that_waits_there() -> None:
