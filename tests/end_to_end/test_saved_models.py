@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
+from click.testing import CliRunner
 from distributed import Client
 from small_jobs import (
     ROWS_PER_FILE,
@@ -21,10 +22,11 @@ from small_jobs import (
 from yaml import safe_dump
 
 from distrain.batch import Batch
+from distrain.cli.main import cli
 from distrain.errors import DataError, OutputError
 from distrain.models import load_model
 from distrain.schema import CATEGORICAL, CONTINUOUS
-from distrain.scoring import PredictRequest, predict
+from distrain.scoring import PredictRequest, pieces, predict
 from distrain.submission.inline import run_inline
 
 
@@ -140,6 +142,22 @@ def test_predict_needs_no_labels_and_keeps_other_columns(
         scores = pq.read_table(tmp_path / "out" / name)
         assert scores["user"].to_pylist() == list(range(500))
         assert pc.min(scores["probability"]).as_py() > 0
+
+
+def test_workers_elsewhere_find_the_metrics_of_one_process_and_keep_scores(
+    trained: Path, prepared: Path, tmp_path: Path, cluster: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(prepared)  # no worker is there
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 2_000)
+    words = ["evaluate", trained, "valid", "--max-auc-bound", 0, "--group", "C1", "--json"]
+    here = CliRunner().invoke(cli, list(map(str, words)))
+    assert here.exit_code == 0, here.output
+    words += ["--scheduler", cluster.scheduler.address, "--resume", tmp_path]
+    (kept := tmp_path / "logits").touch()
+    there = CliRunner().invoke(cli, list(map(str, words)))
+    assert there.exit_code == 0, there.output
+    assert json.loads(there.stdout) == json.loads(here.stdout)
+    assert list(tmp_path.iterdir()) == [kept]
 
 
 def test_predict_leaves_nothing_when_one_file_is_bad(
