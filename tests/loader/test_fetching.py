@@ -3,7 +3,9 @@
 import errno
 import gc
 import itertools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -130,6 +132,19 @@ def test_an_image_is_read_like_the_file() -> None:
         del image
         handle.seek(1 << 39)
         assert handle.read(13) == b"in the middle"
+
+
+def test_nobody_finds_an_image_that_is_being_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    image, found, close = Image(10), [], os.close
+    reference = weakref.ref(image)
+
+    def closed(number: int) -> None:
+        found.append(reference())  # as another thread may look for it, too
+        close(number)
+
+    monkeypatch.setattr("distrain.loader.reading.image.os.close", closed)
+    del image
+    assert found == [None]
 
 
 @given(

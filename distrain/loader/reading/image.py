@@ -19,18 +19,29 @@ class Image:
     """
 
     def __init__(self, num_bytes: int):
-        self._number = -1
-        self._number = os.memfd_create("distrain", os.MFD_CLOEXEC)
-        os.ftruncate(self._number, num_bytes)
-        self.path = f"/proc/self/fd/{self._number}"
+        self._memory = _Memory()
+        os.ftruncate(self._memory.number, num_bytes)
+        self.path = f"/proc/self/fd/{self._memory.number}"
 
     def write(self, begin: int, content: bytes) -> None:
         """Put bytes to their place in the file; from any thread."""
         view = memoryview(content)
         while view:
-            count = os.pwrite(self._number, view, begin)
+            count = os.pwrite(self._memory.number, view, begin)
             begin, view = begin + count, view[count:]
 
+
+class _Memory:
+    """A descriptor of new memory, closed when nothing refers to it any more.
+
+    It is no part of `Image`, which is found by weak references: these still give an object while
+    its `__del__` runs, whose descriptor is closed, or another file's by then.
+    """
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.number = os.memfd_create("distrain", os.MFD_CLOEXEC)
+
     def __del__(self) -> None:
-        if self._number >= 0:
-            os.close(self._number)
+        if self.number >= 0:
+            os.close(self.number)
