@@ -300,7 +300,7 @@ def test_an_epoch_that_is_left_asks_for_nothing_more(
         for _ in loader:
             break
         told = len(asked.ranges)
-        assert not [one for one in threading.enumerate() if one.name == "fetch"]
+        assert not fetching()
     assert len(asked.ranges) == told
 
 
@@ -395,7 +395,15 @@ def test_options_out_of_range_are_refused() -> None:
         FetchOptions(connections=0)
 
 
+def fetching() -> list[threading.Thread]:
+    """Threads that fetch, without those that have nothing more to do and are about to end."""
+    threads = [one for one in threading.enumerate() if one.name == "fetch"]
+    for one in threads:
+        one.join(60)
+    return [one for one in threads if one.is_alive()]
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    assert not [one for one in threading.enumerate() if one.name == "fetch"]
+    assert not fetching()
