@@ -90,8 +90,8 @@ class CpuBackend:
     def finish(self, batch: OpenBatch[Block]) -> Batch:
         """The batch whose rows are all there."""
         lists = {
-            column.name: join_lists(column, parts)
-            for column, parts in zip(self._lists, batch.lists, strict=True)
+            column.name: join_lists(column, lengths, runs)
+            for column, lengths, runs in zip(self._lists, batch.lengths, batch.lists, strict=True)
         }
         return self._layout.batch(torch.from_numpy(batch.block), lists)
 

@@ -339,8 +339,13 @@ static PyObject *fill(PyObject *module, PyObject *args) {
     return result;
 }
 
+#include "_fill_lists.h"
+
 static PyMethodDef methods[] = {
     {"fill", fill, METH_VARARGS, fill_doc},
+    {"measure_lists", measure_lists, METH_VARARGS, measure_lists_doc},
+    {"gather_lists", gather_lists, METH_VARARGS, gather_lists_doc},
+    {"place_lists", place_lists, METH_VARARGS, place_lists_doc},
     {NULL, NULL, 0, NULL},
 };
 

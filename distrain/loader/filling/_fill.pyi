@@ -15,3 +15,29 @@ def fill(
     counts: NDArray[np.int64],
     places: NDArray[np.int32] | bytes,
 ) -> bytes: ...
+def measure_lists(
+    offsets: NDArray[np.int32],
+    num_items: int,
+    rows: NDArray[np.int32],
+    counts: NDArray[np.int64],
+    most: int,
+    lengths: NDArray[np.int32],
+    totals: NDArray[np.int64],
+) -> int: ...
+def gather_lists(
+    offsets: NDArray[np.int32],
+    items: NDArray[Any],
+    role: bytes,
+    kind: bytes,
+    limit: int,
+    rows: NDArray[np.int32],
+    counts: NDArray[np.int64],
+    most: int,
+    blocks: Sequence[NDArray[np.int32]],
+) -> bool: ...
+def place_lists(
+    items: NDArray[np.int32],
+    places: NDArray[np.int32],
+    offsets: NDArray[np.int32],
+    values: NDArray[np.int32],
+) -> None: ...

@@ -7,10 +7,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -117,14 +116,31 @@ class BlockPool:
 BlockT = TypeVar("BlockT")
 
 
+class ListRun(NamedTuple):
+    """The items of a list column's rows for one batch, row after row.
+
+    Attributes:
+        start: Where the rows begin in the batch.
+        stop: Where they end, if they follow each other.
+        places: Each row's place in the batch; `None` if they follow each other.
+        items: The bits of int32 ids or of float32 values.
+    """
+
+    start: int
+    stop: int
+    places: NDArray[np.int32] | None
+    items: NDArray[np.int32]
+
+
 @dataclass
 class OpenBatch(Generic[BlockT]):
     """One rank's batch of one step, which is being filled."""
 
     num_rows: int
     block: BlockT  # the flat columns, `[columns, rows]`
-    # For each list column the rows so far: places in the batch, and the lists there.
-    lists: list[list[tuple[NDArray[np.int64], pa.Array]]] = field(default_factory=list)
+    # Of each list column the runs so far, and `[list columns, rows]`: how long each row's list is.
+    lists: list[list[ListRun]] = field(default_factory=list)
+    lengths: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
 
 
 class OpenBatches(Generic[BlockT]):
@@ -147,9 +163,9 @@ class OpenBatches(Generic[BlockT]):
         with self._lock:
             if step not in self._open:
                 num_rows = self._rows_in(step)
-                lists: list[list[tuple[NDArray[np.int64], pa.Array]]]
-                lists = [[] for _ in range(self._num_lists)]
-                self._open[step] = OpenBatch(num_rows, self._new_block(num_rows), lists)
+                lists: list[list[ListRun]] = [[] for _ in range(self._num_lists)]
+                lengths = np.empty((self._num_lists, num_rows), np.int32)
+                self._open[step] = OpenBatch(num_rows, self._new_block(num_rows), lists, lengths)
             return self._open[step]
 
     def take(self, step: int) -> OpenBatch[BlockT]:

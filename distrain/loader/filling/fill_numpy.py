@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_DTYPES = {"i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
+DTYPES = {"i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
 
 
 def fill(
@@ -45,29 +45,31 @@ def fill(
     suspicious = bytearray(len(sources))
     stops = np.cumsum(counts)
     for column, source in enumerate(sources):
-        values = np.asarray(source).view(_DTYPES[chr(types[column])])
+        values = np.asarray(source).view(DTYPES[chr(types[column])])
         for block, start, stop, count in zip(blocks, starts, stops, counts, strict=True):
             run = slice(int(stop - count), int(stop))
             taken = values[rows[run]]
-            cells = _cells(taken)
+            cells = cells_of(taken)
             where: Any = slice(int(start), int(start + count))
             if len(places):
                 where = start + np.asarray(places)[run]
             block[column, where] = cells
-            suspicious[column] |= _is_suspicious(chr(roles[column]), taken, cells, limits[column])
+            suspicious[column] |= is_suspicious(chr(roles[column]), taken, cells, limits[column])
     return bytes(suspicious)
 
 
-def _cells(values: NDArray[Any]) -> NDArray[np.int32]:
+def cells_of(values: NDArray[Any]) -> NDArray[np.int32]:
+    """Int32 or int64 as int32, or the bits of numbers as float32."""
     if values.dtype.kind == "i":
         return values.astype(np.int32, copy=False)
     with np.errstate(over="ignore"):
         return values.astype(np.float32, copy=False).view(np.int32)
 
 
-def _is_suspicious(
+def is_suspicious(
     role: str, values: NDArray[Any], cells: NDArray[np.int32], limit: np.uint64
 ) -> bool:
+    """Whether one of a column's values, which became `cells`, is suspicious."""
     if role == "i":
         return bool((values.view(f"u{values.itemsize}") >= limit).any())
     if role == "l":

@@ -56,15 +56,12 @@ class Filler:
             return
         some = slice(first_column, first_column + len(cells))
         columns = self._columns[some]
-        sources = [
-            _as_id(column) if wanted.kind == "id" else _as_float(column)
-            for wanted, column in zip(columns, cells, strict=True)
-        ]
+        sources = list(map(source_of, columns, cells))
         suspicious = _fill(
             sources,
             [block[some] for block in blocks],
             self._roles[some],
-            "".join(source.dtype.char for source in sources).replace("l", "q").encode(),
+            b"".join(map(type_letter, sources)),
             self._limits[some],
             deal.rows,
             deal.starts,
@@ -92,6 +89,16 @@ class Filler:
             deal.counts,
             deal.places,
         )
+
+
+def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
+    """A column's values in a type that the kernels read."""
+    return _as_id(values) if column.kind == "id" else _as_float(values)
+
+
+def type_letter(source: NDArray[Any]) -> bytes:
+    """That type, as the kernels call it."""
+    return source.dtype.char.replace("l", "q").encode()
 
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:

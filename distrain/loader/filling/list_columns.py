@@ -1,4 +1,4 @@
-"""List columns: rows dealt with Arrow, joined to values and offsets when a batch is whole."""
+"""List columns: items dealt run by run, joined to values and offsets when a batch is whole."""
 
 from __future__ import annotations
 
@@ -13,11 +13,23 @@ from numpy.typing import NDArray
 
 from distrain.batch import Ragged
 from distrain.errors import DataError, SpecError
-from distrain.loader.filling.batch_memory import OpenBatch
-from distrain.loader.filling.filler import check_values
+from distrain.loader.filling import lists_numpy
+from distrain.loader.filling.batch_memory import ListRun, OpenBatch
+from distrain.loader.filling.filler import check_values, source_of, type_letter
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.options import whole_number
 from distrain.partition import RowGroup, WantedColumn
+
+try:
+    from distrain.loader.filling._fill import gather_lists as _gather
+    from distrain.loader.filling._fill import measure_lists as _measure
+    from distrain.loader.filling._fill import place_lists as _place
+except ImportError:  # built without a compiler
+    _gather = lists_numpy.gather_lists
+    _measure = lists_numpy.measure_lists
+    _place = lists_numpy.place_lists
+
+_MOST_ITEMS = 2**31 - 1  # of a column in a batch, whose offsets are int32
 
 
 def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None) -> dict[str, int]:
@@ -64,7 +76,7 @@ def check_lists(column: WantedColumn, rows: pa.Array, group: RowGroup) -> None:
 def deal_lists(
     column: WantedColumn,
     number: int,
-    rows: pa.Array,
+    rows: pa.ListArray,
     most: int | None,
     deal: Deal,
     batches: Sequence[OpenBatch[Any]],
@@ -72,30 +84,59 @@ def deal_lists(
 ) -> None:
     """Give a row group's lists, cut to `most` items, to the batches of a deal's runs.
 
-    `number` is the column's place in `OpenBatch.lists`. A `DataError` names the row whose list is
-    longer than the schema allows, or holds an item that cannot be used.
+    `rows` has no nulls; `number` is the column's place in `OpenBatch.lists`. A `DataError` names
+    the row whose list is longer than the schema allows, or holds an item that cannot be used.
     """
-    rows = _cut_lists(rows, most)
-    check_lists(column, rows, group)
+    items = source_of(column, rows.values.to_numpy(zero_copy_only=False))
+    offsets = rows.offsets.to_numpy()
+    kept = _MOST_ITEMS if most is None else most
+    lengths = np.empty(len(deal.rows), np.int32)
+    totals = np.empty(len(deal.counts), np.int64)
+    longest = _measure(offsets, len(items), deal.rows, deal.counts, kept, lengths, totals)
+    if column.max_length and longest > column.max_length:
+        check_lists(column, _cut_lists(rows, most), group)
+    blocks = [np.empty(total, np.int32) for total in totals.tolist()]
+    role = b"i" if column.kind == "id" else b"v"
+    if _gather(
+        offsets,
+        items,
+        role,
+        type_letter(items),
+        column.id_limit,
+        deal.rows,
+        deal.counts,
+        kept,
+        blocks,
+    ):
+        check_lists(column, _cut_lists(rows, most), group)
     first = 0
-    for batch, start, count in zip(batches, deal.starts, deal.counts, strict=True):
-        run = slice(first, first + int(count))
-        places = start + (deal.places[run] if len(deal.places) else np.arange(count))
-        batch.lists[number].append((places, rows.take(pa.array(deal.rows[run]))))
-        first += int(count)
+    for batch, start, count, block in zip(
+        batches, deal.starts.tolist(), deal.counts.tolist(), blocks, strict=True
+    ):
+        run = slice(first, first + count)
+        places = start + deal.places[run] if len(deal.places) else None
+        where = slice(start, start + count) if places is None else places
+        batch.lengths[number, where] = lengths[run]
+        batch.lists[number].append(ListRun(start, start + count, places, block))
+        first += count
 
 
-def join_lists(column: WantedColumn, parts: Sequence[tuple[NDArray[np.int64], pa.Array]]) -> Ragged:
-    """A batch's list column from its rows in any order."""
-    kind = pa.int32() if column.kind == "id" else pa.float32()
-    if not parts:
-        empty = torch.empty(0, dtype=torch.int32 if column.kind == "id" else torch.float32)
-        return Ragged(empty, torch.zeros(1, dtype=torch.int32))
-    places = np.concatenate([places for places, _ in parts])
-    rows = pa.concat_arrays([rows.cast(pa.list_(kind), safe=False) for _, rows in parts])
-    rows = rows.take(pa.array(np.argsort(places)))
-    lengths = rows.value_lengths().to_numpy()
-    offsets = np.zeros(len(rows) + 1, np.int32)
+def join_lists(column: WantedColumn, lengths: NDArray[np.int32], runs: Sequence[ListRun]) -> Ragged:
+    """A batch's list column from the length of each row, and the items of its runs in any order."""
+    total = sum(len(run.items) for run in runs)
+    if total > _MOST_ITEMS:
+        raise DataError(
+            f"the lists of column {column.name!r} in a batch have {total} items, which is more "
+            f"than {_MOST_ITEMS}",
+            hint="Choose a smaller batch size, or cut the lists (max_list_length).",
+        )
+    offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    values = rows.flatten().to_numpy(zero_copy_only=False)
-    return Ragged(torch.from_numpy(values.copy()), torch.from_numpy(offsets))
+    values = np.empty(total, np.int32)
+    for run in runs:
+        if run.places is None:
+            values[offsets[run.start] : offsets[run.stop]] = run.items
+        else:
+            _place(run.items, run.places, offsets, values)
+    dtype = torch.int32 if column.kind == "id" else torch.float32
+    return Ragged(torch.from_numpy(values).view(dtype), torch.from_numpy(offsets))

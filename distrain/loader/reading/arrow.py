@@ -298,6 +298,10 @@ def _cells(
     return cells
 
 
+def _is_date(kind: pa.DataType) -> bool:
+    return kind in (pa.date32(), pa.date64())
+
+
 def _plain(array: pa.Array) -> pa.Array:
     """Dates as whole numbers: days since 1970, or milliseconds."""
     if pa.types.is_date32(array.type):
@@ -334,9 +338,11 @@ def null_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
 
 def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa.Array:
     """Lists without nulls: a null list is an empty one where nulls are filled."""
-    rows = pa.concat_arrays(values.chunks)
+    rows = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
     if not pa.types.is_list(rows.type):  # large, or of fixed size
         rows = rows.cast(pa.list_(rows.type.value_type))
+    if not rows.null_count and not rows.values.null_count and not _is_date(rows.type.value_type):
+        return rows
     lengths = pc.fill_null(rows.value_lengths(), 0).to_numpy(zero_copy_only=False)
     items = pa.chunked_array([rows.flatten()])
     if rows.null_count and column.fill_null is None:
