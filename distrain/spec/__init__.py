@@ -1,7 +1,10 @@
 """The job spec: the one frozen document that travels from the command line to every rank."""
 
+from distrain.spec.data import DataSpec
+from distrain.spec.embeddings import EmbeddingsSpec
 from distrain.spec.explain import explain_all, shown
 from distrain.spec.fields import LARGEST, Combiner, PositiveInt, Real, Section, Whole
+from distrain.spec.job import JobSpec
 from distrain.spec.load import dump_yaml, load_spec, parse_spec, parse_yaml, plain, read_document
 from distrain.spec.models import (
     CrossSpec,
@@ -20,18 +23,17 @@ from distrain.spec.models import (
 )
 from distrain.spec.paths import PATHS, with_absolute_paths, with_home
 from distrain.spec.presets import PRESETS
-from distrain.spec.sections import (
+from distrain.spec.resources import (
     CheckpointSpec,
-    DataSpec,
     DeadlinesSpec,
-    EarlyStoppingSpec,
-    EmbeddingsSpec,
-    EvaluateSpec,
-    JobSpec,
-    OptimizerSpec,
     QueueSpec,
     ResourcesSpec,
     RestartSpec,
+)
+from distrain.spec.training import (
+    EarlyStoppingSpec,
+    EvaluateSpec,
+    OptimizerSpec,
     ScheduleSpec,
     TrainSpec,
     ValidationMetric,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from distrain.spec.sections import JobSpec
+from distrain.spec.job import JobSpec
 from distrain.storage import without_secrets
 
 LONGEST_VALUE = 80

@@ -4,6 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from distrain.errors import DataError
+from distrain.storage import check_url
+
 LARGEST = 2**31 - 1
 MOST_LAYERS = 1024
 """Most layers of one stack: a layer takes some memory before it has any values."""
@@ -36,3 +39,15 @@ class Section(BaseModel):
         serialize_by_alias=True,
         allow_inf_nan=False,
     )
+
+
+def check_url_of(url: str) -> None:
+    """Check a URL or path in a field.
+
+    Raises:
+        ValueError: It is none; pydantic collects these.
+    """
+    try:
+        check_url(url)
+    except DataError as error:
+        raise ValueError(f"{error.message} ({error.hint})") from None

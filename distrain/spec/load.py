@@ -8,7 +8,7 @@ from typing import Any
 
 from distrain.errors import SpecError
 from distrain.spec.explain import explain_all
-from distrain.spec.sections import JobSpec
+from distrain.spec.job import JobSpec
 from distrain.storage import without_secrets
 
 

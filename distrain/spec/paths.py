@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import SpecError
-from distrain.spec.sections import JobSpec
+from distrain.spec.job import JobSpec
 from distrain.storage import is_remote
 
 PATHS = (

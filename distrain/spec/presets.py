@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 
+from distrain.spec.data import DataSpec
+from distrain.spec.job import JobSpec
 from distrain.spec.models import DlrmSpec, MlpSpec
-from distrain.spec.sections import (
-    DataSpec,
-    JobSpec,
-    OptimizerSpec,
-    ResourcesSpec,
-    TrainSpec,
-)
+from distrain.spec.resources import ResourcesSpec
+from distrain.spec.training import OptimizerSpec, TrainSpec
 
 
 def criteo_mlp(data: str, num_ranks: int = 1) -> JobSpec:

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrain.errors import SpecError
-from distrain.spec import parse_spec
-from distrain.spec.sections import EarlyStoppingSpec
+from distrain.spec import EarlyStoppingSpec, parse_spec
 from distrain.train.saving.early_stopping import Validations, is_over
 
 METRICS = st.sampled_from(["auc", "log_loss", "normalised_entropy"])

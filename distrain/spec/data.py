@@ -1,0 +1,92 @@
+"""The section `data`: where the rows are and how they are read.
+
+Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+"""
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from distrain.spec.fields import (
+    PositiveInt,
+    Real,
+    Section,
+    Whole,
+    check_url_of,
+)
+
+
+class DataSpec(Section):
+    """Where the rows are and how they are read."""
+
+    train: tuple[str, ...] = Field(
+        description="Training parquet: paths, folders, globs or URLs.", min_length=1
+    )
+    valid: tuple[str, ...] = Field((), description="Validation parquet, scored during training.")
+    schema_path: str = Field(
+        "auto",
+        alias="schema",
+        description="A schema file or its folder; `auto` looks beside the training data.",
+    )
+    hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
+    reader: Literal["auto", "arrow", "packed", "cudf"] = Field(
+        "auto", description="Who reads row groups; `auto` says what it chose and why."
+    )
+    gpu_memory_fraction: Real = Field(
+        0.1, gt=0, lt=1, description="Share of a GPU's memory that the cudf reader may pool."
+    )
+    cache_dir: str | None = Field(
+        None, description="A folder on each host's disk that keeps decoded rows; null does without."
+    )
+    cache_size: str = Field("100GB", description="What that folder may grow to.")
+    fill_null_id: Whole | None = Field(
+        None, ge=0, description="What a null id becomes; null refuses them."
+    )
+    fill_null_value: Real | None = Field(
+        None, description="What a null number becomes; null refuses them."
+    )
+    max_list_length: dict[str, PositiveInt] = Field(
+        {},
+        description="How many items of a list column's rows are kept, the first ones; the saved "
+        "model keeps to it.",
+    )
+    shuffle: Literal["chunk", "full", "none"] = Field(
+        "chunk",
+        description="`chunk`: parts permuted, rows permuted inside a chunk; `full`: all rows, "
+        "with a rank's whole share of an epoch in memory, or in `shuffle_dir`.",
+    )
+    shuffle_dir: str | None = Field(
+        None,
+        description="A folder on each host's disk where `shuffle: full` keeps each rank's share of "
+        "an epoch while it lasts; null keeps it in memory.",
+    )
+    part_size: str | None = Field(
+        None,
+        description="Row groups of a file up to this size stay together, as one part; null: each "
+        "row group is a part.",
+    )
+    parts_per_chunk: PositiveInt = Field(1, description="Parts that are shuffled together.")
+    prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
+    decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
+    drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
+    retry_s: Real = Field(
+        300.0,
+        ge=0,
+        description="How long a rank reads again, in seconds, with growing pauses, where the "
+        "storage does not answer; then the attempt ends, and the job restarts from its last "
+        "checkpoint. Choose less than deadlines.collective_s.",
+    )
+
+    @field_validator("train", "valid", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        if value is None:
+            return ()
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("train", "valid")
+    @classmethod
+    def _good_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            check_url_of(url)
+        return value

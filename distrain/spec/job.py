@@ -1,0 +1,140 @@
+"""A job spec: its sections, and what they must not say together."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from distrain.spec.data import DataSpec
+from distrain.spec.embeddings import EmbeddingsSpec
+from distrain.spec.fields import (
+    Section,
+)
+from distrain.spec.models import ModelSpec
+from distrain.spec.resources import (
+    CheckpointSpec,
+    DeadlinesSpec,
+    QueueSpec,
+    ResourcesSpec,
+    RestartSpec,
+)
+from distrain.spec.training import (
+    LANES,
+    MOST_LANES,
+    EvaluateSpec,
+    TrainSpec,
+    ValidationMetric,
+    lanes_for,
+)
+
+RANKS_THAT_SEND_ALL = 8
+"""Up to so many ranks send the scheduler each report, unless `train.log_every_s` says more."""
+
+REPORTS_PER_S = 32
+"""What the scheduler gets in a second from more ranks, together: some 2 % of a core."""
+
+
+class JobSpec(Section):
+    """One training job."""
+
+    version: Literal[1] = Field(1, description="Version of this document's format.")
+    name: str = Field(
+        "distrain", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="A short name."
+    )
+    tags: dict[str, str] = Field({}, description="Labels for your own bookkeeping.")
+    data: DataSpec
+    model: ModelSpec
+    train: TrainSpec = TrainSpec()
+    evaluate: EvaluateSpec = EvaluateSpec()
+    embeddings: EmbeddingsSpec = EmbeddingsSpec()
+    resources: ResourcesSpec = ResourcesSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    restart: RestartSpec = RestartSpec()
+    deadlines: DeadlinesSpec = DeadlinesSpec()
+    queue: QueueSpec = QueueSpec()
+
+    @property
+    def best_metric(self) -> ValidationMetric | None:
+        """What the best validation is judged by; `None` if nobody asks for the best."""
+        stopping = self.train.early_stopping
+        return self.checkpoint.keep_best if stopping is None else stopping.metric
+
+    @property
+    def log_every_s(self) -> float:
+        """Least seconds between two reports of a rank to the scheduler; 0: each is sent.
+
+        What the scheduler reads does not grow with the ranks: above 8 of them, 32 reports a second.
+        """
+        said, ranks = self.train.log_every_s, self.resources.num_ranks
+        if said is not None:
+            return said
+        return ranks / REPORTS_PER_S if ranks > RANKS_THAT_SEND_ALL else 0.0
+
+    @property
+    def allowed_ranks(self) -> tuple[int, ...]:
+        """The numbers of ranks that the job may train with, the largest first."""
+        most, fewest = self.resources.num_ranks, self.resources.min_ranks
+        numbers = range(most, (most if fewest is None else fewest) - 1, -1)
+        return tuple(n for n in numbers if self.train.lanes % n == 0)
+
+    @model_validator(mode="after")
+    def _lanes_chosen(self) -> "JobSpec":
+        """Write down the lanes that `auto` stands for: a later number of ranks keeps them."""
+        ranks = self.resources.num_ranks
+        lanes = lanes_for(ranks)
+        if "lanes" in self.train.model_fields_set or lanes == LANES:
+            return self
+        if lanes > MOST_LANES:
+            fits = MOST_LANES // ranks * ranks
+            raise ValueError(
+                f"resources.num_ranks {ranks} needs {lanes} lanes, but {MOST_LANES} are the most"
+                + (f"; set train.lanes to {fits}" if fits else "")
+            )
+        # A validator of a frozen model; what is unset stays out of short documents, but not this.
+        self.__dict__["train"] = self.train.model_copy(update={"lanes": lanes})
+        self.__pydantic_fields_set__.add("train")
+        return self
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "JobSpec":
+        ranks, lanes = self.resources.num_ranks, self.train.lanes
+        if lanes % ranks:
+            allowed = [n for n in range(1, lanes + 1) if lanes % n == 0]
+            needed = lanes_for(ranks)
+            raise ValueError(
+                f"resources.num_ranks {ranks} does not divide train.lanes {lanes}; "
+                f"with {lanes} lanes it may be {', '.join(map(str, allowed))}"
+                + (f"; a new run with {ranks} ranks takes train.lanes {needed} (or auto)")
+                * (needed <= MOST_LANES)
+            )
+        fewest = self.resources.min_ranks
+        if fewest is not None and fewest > ranks:
+            raise ValueError(
+                f"resources.min_ranks {fewest} is more than resources.num_ranks {ranks}"
+            )
+        size = self.embeddings.group_size
+        if size is not None and ranks % size:
+            fits = [n for n in range(1, ranks + 1) if ranks % n == 0]
+            raise ValueError(
+                f"embeddings.group_size {size} does not divide resources.num_ranks {ranks}; "
+                f"with {ranks} ranks it may be {', '.join(map(str, fits))}"
+            )
+        stopping, best = self.train.early_stopping, self.checkpoint.keep_best
+        if stopping is not None and best not in (None, stopping.metric):
+            raise ValueError(
+                f"train.early_stopping.metric is {stopping.metric}, but checkpoint.keep_best is "
+                f"{best}; a run has one best model: name the same metric, or leave keep_best out"
+            )
+        if stopping is not None and not (self.data.valid and self.evaluate.every_steps):
+            raise ValueError(
+                "train.early_stopping needs validations: set data.valid and evaluate.every_steps"
+            )
+        if self.train.precision == "tf32" and self.resources.device == "cpu":
+            raise ValueError(
+                "train.precision tf32 needs NVIDIA's GPUs, but resources.device is cpu; "
+                "fp32 and bf16 run on both"
+            )
+        if self.resources.backend == "inline" and ranks != 1:
+            raise ValueError(
+                f"resources.backend inline trains one rank, but resources.num_ranks is {ranks}"
+            )
+        return self

@@ -1,0 +1,214 @@
+"""The sections `train` and `evaluate`: steps, optimizer, schedule, validations.
+
+Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from distrain.optimizers import OPTIMIZERS, OptimizerKind
+from distrain.spec.fields import (
+    LARGEST,
+    DecayRate,
+    PositiveInt,
+    Real,
+    Section,
+    Whole,
+)
+
+LANES = 24
+"""Lanes of a job whose number of ranks divides it."""
+MOST_LANES = 65536
+
+
+def lanes_for(num_ranks: int) -> int:
+    """The smallest multiple of 24 that a number of ranks divides.
+
+    >>> [lanes_for(ranks) for ranks in (1, 8, 16, 128)]
+    [24, 24, 48, 384]
+    """
+    return math.lcm(LANES, num_ranks)
+
+
+_NUMBER = ("type", "exclusiveMinimum", "maximum")
+
+
+def _or_auto(schema: dict[str, Any]) -> None:
+    number = {key: schema.pop(key) for key in list(schema) if key in _NUMBER}
+    schema.update(anyOf=[number, {"const": "auto"}], default="auto")
+
+
+ValidationMetric = Literal["auc", "log_loss", "normalised_entropy"]
+"""What a validation is judged by; of an AUC more is better, of the others less."""
+
+
+class OptimizerSpec(Section):
+    """The optimizer of dense and embedding parameters alike."""
+
+    kind: OptimizerKind = Field(
+        "adagrad",
+        description="For embeddings each has its sparse form (adam, adamw: lazy Adam). "
+        "`rowwise_adagrad` keeps one sum per embedding row, a dim-th of Adagrad's state; dense "
+        "parameters get Adagrad.",
+    )
+    lr: Real = Field(0.01, gt=0, description="Peak learning rate.")
+    eps: Real | None = Field(
+        None, gt=0, description="Added to denominators; null takes torch's default."
+    )
+    betas: tuple[DecayRate, DecayRate] = Field((0.9, 0.999), description="Adam's decay rates.")
+    weight_decay: Real | None = Field(
+        None,
+        ge=0,
+        description="Of `adamw`: each step also takes `lr * weight_decay` of every dense "
+        "parameter; rows of tables do not decay. Null takes torch's default, 0.01.",
+    )
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> "OptimizerSpec":
+        takers = [k for k, facts in OPTIMIZERS.items() if "weight_decay" in facts.dense_options]
+        if self.weight_decay is not None and self.kind not in takers:
+            raise ValueError(
+                f"weight_decay has no effect on {self.kind}; it is an option of {', '.join(takers)}"
+            )
+        return self
+
+
+class ScheduleSpec(Section):
+    """The learning rate's course: linear warm-up, then decay to a fraction of the peak."""
+
+    warmup_steps: Whole = Field(0, ge=0, le=LARGEST, description="Steps from 0 to the peak rate.")
+    decay: Literal["none", "linear", "cosine"] = Field("none", description="Form of the decay.")
+    decay_start_step: Whole | None = Field(
+        None,
+        ge=0,
+        le=LARGEST,
+        description="First decaying step; null: right after the warm-up.",
+    )
+    final_fraction: Real = Field(
+        0.0, ge=0, le=1, description="Rate at the last step, as a fraction of the peak."
+    )
+
+
+class EarlyStoppingSpec(Section):
+    """When to stop before all steps are taken: validations no longer get better."""
+
+    metric: ValidationMetric = Field(
+        "auc", description="Of the validation rows; the model saved is that of its best value."
+    )
+    patience: PositiveInt = Field(
+        3, description="Validations in a row that may pass without an improvement."
+    )
+    min_delta: float = Field(
+        0.0, ge=0, description="An improvement is more than this over the best before it."
+    )
+
+
+class TrainSpec(Section):
+    """How long and with what steps to train."""
+
+    global_batch_size: PositiveInt = Field(
+        65536, description="Rows of one step over all ranks together."
+    )
+    epochs: PositiveInt = Field(1, description="Passes over the training data.")
+    max_steps: PositiveInt | None = Field(None, description="Stop after so many steps in total.")
+    early_stopping: EarlyStoppingSpec | None = Field(
+        None,
+        description="Stops after a validation when `patience` of them in a row were no better than "
+        "the best; null: takes all steps.",
+    )
+    init_from: str | None = Field(
+        None,
+        description="A run directory, a saved model or a checkpoint whose weights a new run begins "
+        "with; null: initial values drawn from the seed.",
+    )
+    init_strict: bool = Field(
+        True,
+        description="Whether all of `init_from` must fit; false: what does not keeps its initial "
+        "values, and the run reports which.",
+    )
+    optimizer: OptimizerSpec = OptimizerSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    micro_batches: PositiveInt = Field(
+        1,
+        description="Slices in which a rank's rows of a step go through the dense part, one after "
+        "another; the step still exchanges and updates once. More need less memory.",
+    )
+    clip_grad_norm: Real | None = Field(
+        None,
+        gt=0,
+        description="Largest norm of a step's gradient over all parameters, embeddings included; "
+        "null does not clip.",
+    )
+    precision: Literal["fp32", "tf32", "bf16"] = Field(
+        "fp32",
+        description="Arithmetic of the dense part in training. `bf16`: products under autocast, "
+        "parameters and loss in fp32; `tf32`: matrix units of NVIDIA's GPUs, refused elsewhere.",
+    )
+    compile: bool = Field(
+        False, description="Whether torch compiles the dense part, which takes up to a minute."
+    )
+    dense_sync: Literal["flat", "ddp"] = Field(
+        "flat",
+        description="How ranks add up dense gradients: `flat`: in buckets, beside backward and the "
+        "embeddings' exchange; `ddp`: torch's DistributedDataParallel.",
+    )
+    cuda_graph: bool = Field(
+        False,
+        description="Whether a GPU's step is recorded once and launched as one; not with "
+        "host-cached tables or lists.",
+    )
+    route_ahead: Whole = Field(
+        1,
+        ge=0,
+        le=16,
+        description="Batches whose routes through the tables (which rows, on which ranks) are made "
+        "ahead, in a thread; 0 makes them in the training thread. Results do not depend on it.",
+    )
+    seed: Whole = Field(0, ge=0, lt=2**63, description="Seeds parameters and row order.")
+    lanes: Whole = Field(
+        LANES,
+        gt=0,
+        le=MOST_LANES,
+        description="Virtual shards of the data; the number of ranks must divide it. `auto`: the "
+        "smallest multiple of 24 that `resources.num_ranks` divides, which a job spec holds from "
+        "then on.",
+        json_schema_extra=_or_auto,
+    )
+    log_every_steps: PositiveInt = Field(10, description="Steps between two progress reports.")
+    log_every_s: Real | None = Field(
+        None,
+        ge=0,
+        le=3600,
+        description="Least seconds between two reports of a rank to the scheduler: those that come "
+        "sooner are joined, with the same counts and fewer records; 0 sends each. null: 0 up to 8 "
+        "ranks, above a 32nd of a second for each rank.",
+    )
+    audit: bool = Field(
+        False,
+        description="Whether ranks write down a hash of each row they train, for `distrain audit`.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _auto_is_unset(cls, values: Any) -> Any:
+        # What is not set is chosen by the job spec, which knows the number of ranks.
+        if isinstance(values, Mapping) and values.get("lanes") == "auto":
+            return {key: value for key, value in values.items() if key != "lanes"}
+        return values
+
+
+class EvaluateSpec(Section):
+    """When the validation rows are scored."""
+
+    every_steps: PositiveInt | None = Field(None, description="Steps between validation passes.")
+    at_end: bool = Field(True, description="Whether to validate after the last step.")
+    max_auc_bound: Real = Field(
+        1e-3,
+        ge=0,
+        description="The widest bound on the error of the AUC that is counted in bins of the "
+        "logit. Where it is wider, as with logits beyond +-16, the rows are scored once more and "
+        "ordered by their scores: the AUC is exact for up to 4 million distinct scores a rank.",
+    )
