@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from tempfile import TemporaryFile
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.storage import RETRY_S, is_remote, open_input, whole_file
-
-_COPIED_AT_ONCE = 1 << 20
+from distrain.storage import RETRY_S, fetched, is_remote, open_input, whole_file
 
 
 @dataclass(frozen=True)
@@ -131,16 +127,9 @@ def open_mapped(path: str) -> Iterator[Any]:
     One in a store is fetched first, to a file without a name in the folder for temporary files,
     whose place is free again when nothing read from it is used any more.
     """
-    if not is_remote(path):
-        with pa.memory_map(path) as file:
-            yield file
-        return
-    with TemporaryFile() as here:
-        with open_input(path, retry_s=RETRY_S) as handle:
-            shutil.copyfileobj(handle, here, _COPIED_AT_ONCE)
-        here.flush()
-        with pa.memory_map(f"/proc/self/fd/{here.fileno()}") as file:
-            yield file
+    with ExitStack() as stack:
+        here = stack.enter_context(fetched(path)) if is_remote(path) else path
+        yield stack.enter_context(pa.memory_map(here))
 
 
 def _fetch_staged(path: str, columns: Sequence[str]) -> pa.Table:

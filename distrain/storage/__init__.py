@@ -8,7 +8,14 @@ from distrain.storage.folder import (
     open_folder,
 )
 from distrain.storage.identity import file_identity, size_as_version, version_in
-from distrain.storage.inputs import InputFile, list_inputs, open_input, open_unbuffered, read_bytes
+from distrain.storage.inputs import (
+    InputFile,
+    fetched,
+    list_inputs,
+    open_input,
+    open_unbuffered,
+    read_bytes,
+)
 from distrain.storage.objects import (
     Changed,
     Objects,
@@ -55,6 +62,7 @@ __all__ = [
     "check_place",
     "check_url",
     "check_writable",
+    "fetched",
     "file_identity",
     "first_line",
     "has_conditional_writes",

@@ -2,7 +2,7 @@
 
     OUT/.distrain-output.json
 
-    state     making  its objects lie under another prefix; what was there before is whole
+    state     making  its objects lie under another prefix; an output from before is whole
               moving  its objects are moved to their names: what is there is not whole
               made    it is finished, and these are its objects
 
@@ -66,8 +66,8 @@ class OutputState:
 
     @property
     def is_readable(self) -> bool:
-        """Whether what is there is whole."""
-        return self.state != MOVING
+        """Whether what is there is whole: it is not made over one that was left half."""
+        return self.state == MADE or self.before is not None
 
     def to_bytes(self) -> bytes:
         """As the object holds it."""
@@ -228,6 +228,15 @@ class Claim:
         with self._lock:
             now = replace(self.state, state=state, alive_s=time.time(), files=files, before=before)
             self._write(now, self._version)
+
+    def renew(self) -> None:
+        """Say that it is still held, and see that it is.
+
+        Raises:
+            OutputError: Another process has taken the claim.
+        """
+        with self._lock:
+            self._write(replace(self.state, alive_s=time.time()), self._version)
 
     def end(self) -> None:
         """Give the claim up: a finished output stays, and so does one that was there before."""

@@ -13,9 +13,11 @@ from distrain.errors import DataError, DistrainError, Unavailable
 from distrain.storage.prefixes import refuse_unfinished
 from distrain.storage.ranges import RangeReader
 from distrain.storage.retrying import RETRY_S, first_line, is_transient, with_retries
+from distrain.storage.uploads import nameless_file
 from distrain.storage.urls import check_url, is_remote
 
 _LOOK = "Check the path or the URL."
+_FETCHED_AT_ONCE = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,31 @@ def read_bytes(path: str | Path, retry_s: float = RETRY_S) -> bytes:
         return Path(path).read_bytes()
     with open_input(str(path), retry_s=retry_s) as handle:
         return handle.read()
+
+
+@contextlib.contextmanager
+def fetched(url: str) -> Iterator[str]:
+    """Yield the path of a file of this machine that holds what is at a URL.
+
+    Its room is free again when nothing has it open, or mapped, any more.
+
+    Raises:
+        OutputError: There is no room for it in the folder for temporary files.
+        DataError: It is missing or may not be read.
+        Unavailable: The storage does not answer.
+    """
+    with open_input(url, retry_s=RETRY_S) as handle, nameless_file(url) as here:
+        with open(here, "wb", buffering=0) as to:
+            while data := _read(handle, url):
+                left = memoryview(data)
+                while left:
+                    left = left[to.write(left) :]
+        yield str(here)
+
+
+def _read(handle: IO[bytes], path: str) -> bytes:
+    with _translated(path):
+        return handle.read(_FETCHED_AT_ONCE)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from distrain.errors import DataError, DistrainError, OutputError
@@ -76,6 +76,7 @@ def _removed(place: str) -> Iterator[str]:
         # What stays is removed by the next who makes the output.
         with contextlib.suppress(OSError, DistrainError):
             _remove(place)
+            _abort_uploads(place)  # of workers that were killed, or whose answers were lost
 
 
 _HELD = "distrain-staging-"
@@ -214,10 +215,11 @@ def _remove(url: str) -> None:
     _delete(url, list(_objects(url)))
 
 
-def _copy(source: str, target: str, names: list[str]) -> None:
+def _copy(source: str, target: str, names: list[str], before_some: Callable[[], None]) -> None:
     """Let the store copy objects; again, if some answers were lost."""
     for first in range(0, len(names), _COPIES_PER_TRY):
         some = names[first : first + _COPIES_PER_TRY]
+        before_some()
 
         def copy(some: list[str] = some) -> None:
             filesystem, old = filesystem_of(source)
@@ -233,8 +235,9 @@ def _move(claim: Claim, place: str) -> None:
     """Give what was made its names, and remove what was there."""
     made = _objects(place)
     claim.to(MOVING)
-    _copy(place, claim.url, sorted(made))
-    there = {n: size for n, size in _objects(claim.url).items() if not n.startswith(UNFINISHED)}
+    # A process that was stopped for long may have lost its claim: what is there is another's then.
+    _copy(place, claim.url, sorted(made), claim.renew)
+    there = _objects(claim.url)
     there.pop(STATE_FILE, None)
     for name, size in made.items():
         if there.get(name) != size:
@@ -243,35 +246,55 @@ def _move(claim: Claim, place: str) -> None:
                 where={"path": f"{claim.url}/{name}", "bytes": size},
                 hint="Start again; the output is told to be unfinished.",
             )
-    _delete(claim.url, sorted(there.keys() - made.keys()))
+    claim.renew()
+    # What late tasks of a killed command have sent is among them.
+    own = f"{UNFINISHED}{claim.id}/"
+    _delete(claim.url, sorted(n for n in there.keys() - made.keys() if not n.startswith(own)))
     claim.to(MADE, files=made)
 
 
 def _remove_left(url: str, claim: Claim) -> None:
-    """Remove what killed processes left of an output that this process has claimed."""
+    """Remove what killed processes left of an output that this process has claimed.
+
+    Of one that was left half that is all: nobody could tell it from a whole one if this process
+    failed, too.
+    """
     own = f"{UNFINISHED}{claim.id}/"
-    left = [n for n in _objects(url) if n.startswith(UNFINISHED) and not n.startswith(own)]
-    _delete(url, left)
+    is_whole = claim.state.before is not None
+    left = [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)]
+    _delete(url, [n for n in left if n.startswith(UNFINISHED) or not is_whole])
     _abort_uploads(url)
 
 
 def _abort_uploads(url: str) -> None:
-    """End the uploads that killed processes began: a store keeps, and bills, what had arrived."""
-    filesystem, path = filesystem_of(f"{url}/{UNFINISHED}")
+    """End the uploads under a URL: a store keeps, and bills, what had arrived of them.
+
+    Killed processes began them, or copies of several GB that failed.
+    """
+    filesystem, path = filesystem_of(url)
     if "s3" not in filesystem.protocol:
         return
     bucket, _, prefix = path.partition("/")
+    asked = {"Bucket": bucket, "Prefix": f"{prefix}/"}
 
     def abort() -> None:
+        start: dict[str, str] = {}
         with only_os_errors():
-            found: Any = filesystem.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
-            for one in found.get("Uploads", ()):
-                filesystem.call_s3(
-                    "abort_multipart_upload",
-                    Bucket=bucket,
-                    Key=one["Key"],
-                    UploadId=one["UploadId"],
-                )
+            while True:
+                found: Any = filesystem.call_s3("list_multipart_uploads", **asked, **start)
+                for one in found.get("Uploads", ()):
+                    filesystem.call_s3(
+                        "abort_multipart_upload",
+                        Bucket=bucket,
+                        Key=one["Key"],
+                        UploadId=one["UploadId"],
+                    )
+                if not found.get("IsTruncated"):
+                    return
+                start = {
+                    "KeyMarker": found["NextKeyMarker"],
+                    "UploadIdMarker": found["NextUploadIdMarker"],
+                }
 
     # A store without them, or one that may not be asked for them, has others to clear them up.
     with contextlib.suppress(OSError, NotImplementedError, DistrainError):

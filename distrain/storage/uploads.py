@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -38,28 +39,45 @@ def uploaded(url: str) -> Iterator[Path]:
         Unavailable: The store does not answer.
     """
     check_url(url)
-    with tempfile.TemporaryFile(prefix="distrain-") as file:
-        path = Path(f"/proc/self/fd/{file.fileno()}")
-        try:
-            yield path
-        except OSError as error:
-            raise _not_written_here(error, url) from error
-        send(path, url)
+    with nameless_file(url) as here:
+        yield here
+        send(here, url)
 
 
-def _not_written_here(error: OSError, url: str) -> OutputError:
-    return OutputError(
-        f"could not write what is to be sent: {error.strerror or error}",
-        where={"path": url, "temporary folder": tempfile.gettempdir()},
-        hint="Free some space there, or set TMPDIR to another folder, on all workers.",
-    )
+@contextlib.contextmanager
+def nameless_file(url: str) -> Iterator[Path]:
+    """Yield the path of a new file of this machine for what is, or will be, at a URL.
+
+    It has no name, so that no kill leaves it behind; its room is free again when it is neither open
+    nor mapped any more.
+
+    Raises:
+        OutputError: It could not be made, or an `OSError` was raised inside.
+    """
+    try:
+        with tempfile.TemporaryFile(prefix="distrain-") as file:
+            yield Path(f"/proc/self/fd/{file.fileno()}")
+    except OSError as error:
+        raise OutputError(
+            f"could not write a temporary file: {error.strerror or error}",
+            where={"path": url, "temporary folder": _temporary_folder()},
+            hint="Free some space there, or set TMPDIR to another folder, on all workers.",
+        ) from error
+
+
+def _temporary_folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:  # there is none that can be written to
+        return os.environ.get("TMPDIR", "none")
 
 
 def send(file: Path, url: str) -> None:
     """Send a file of this machine to a URL; errors as `uploaded`."""
     claimed = _CLAIMED.fullmatch(url)
     if claimed:  # of a command that was killed, tasks may still run
-        check_still_claimed(claimed[1], claimed[2])
+        with sent_errors(url):
+            check_still_claimed(claimed[1], claimed[2])
 
     def put() -> None:
         filesystem, path = filesystem_of(url)

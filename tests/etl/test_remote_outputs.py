@@ -2,7 +2,10 @@
 
 import hashlib
 import os
+import resource
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,9 +17,10 @@ from unsteady_proxy import UnsteadyProxy, unsteady
 
 from distrain.errors import DataError, InputError, OutputError
 from distrain.etl import FeatureConfig, PrepRequest, criteo_workflow, prepare
+from distrain.etl.counting.spilling import read_counts_table
 from distrain.schema import Schema
-from distrain.storage import check_output, list_inputs, whole_output
-from distrain.storage.claims import MOVING, Claim, read_state
+from distrain.storage import check_output, list_inputs, prefixes, whole_file, whole_output
+from distrain.storage.claims import MADE, MOVING, Claim, read_state
 
 BLOCK_BYTES = 20_000
 BUCKET = "outputs"
@@ -191,3 +195,123 @@ def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
     with whole_output(out):  # what is half is taken over
         pass
     assert store.find(f"{BUCKET}/half/train") == []
+
+
+def test_what_was_left_half_is_never_read_while_it_is_made_anew_nor_after_that_failed(
+    store: Any,
+) -> None:
+    out = f"s3://{BUCKET}/halves"
+    half = Claim(out, None, "")
+    store.pipe_file(f"{out}/part-00000.parquet", b"PAR1")
+    half.to(MOVING)
+    half.end()
+
+    def failing() -> None:
+        with whole_output(out) as place:
+            with pytest.raises(DataError, match="not finished"):
+                list_inputs(out)
+            store.pipe_file(f"{place}/part-00000.parquet", b"PAR1")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        failing()
+    store.invalidate_cache()
+    assert store.find(f"{BUCKET}/halves") == []
+
+
+def uploads(store: Any) -> list[str]:
+    """The objects of which something has arrived, and that are not there yet."""
+    found = store.call_s3("list_multipart_uploads", Bucket=BUCKET)
+    return [one["Key"] for one in found.get("Uploads", ())]
+
+
+def test_lost_answers_to_an_upload_of_several_parts_leave_one_whole_object(
+    store: Any, proxy: UnsteadyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.storage.uploads._PART_BYTES", 5 << 20)
+    content = os.urandom(11 << 20)
+    # The answers that began it, took a part of it, and completed it.
+    proxy.lost += [("POST", "large?uploads"), ("PUT", "partNumber=2"), ("POST", "large?uploadId=")]
+    with whole_output(f"s3://{BUCKET}/parts") as place:
+        with whole_file(f"{place}/large", make_folder=False) as here:
+            here.write_bytes(content)
+        assert store.cat_file(f"{place}/large") == content
+        left = uploads(store)
+        assert all(place.partition("://")[2].partition("/")[2] in name for name in left)
+        proxy.lost.append(("PUT", "/parts/large"))  # the copy that gives it its name
+    assert proxy.done["lost"] == 4
+    assert store.cat_file(f"{BUCKET}/parts/large") == content
+    assert uploads(store) == []
+
+
+def test_what_killed_tasks_sent_is_gone_with_the_output_that_is_made(store: Any) -> None:
+    out = f"s3://{BUCKET}/late"
+
+    def begin_upload(name: str) -> None:
+        store.call_s3("create_multipart_upload", Bucket=BUCKET, Key=f"late/{name}")
+
+    begin_upload("copied")  # by a command that was killed while it moved more than 5 GB
+    with whole_output(out) as place:
+        assert uploads(store) == []
+        store.pipe_file(f"{place}/a", b"1")
+        begin_upload(f"{place.rpartition('/')[2]}/b")
+        store.pipe_file(f"{out}/.unfinished-{'0' * 16}/late", b"of a task of a killed command")
+    assert uploads(store) == []
+    store.invalidate_cache()
+    found = {name.partition("/")[2] for name in store.find(f"{BUCKET}/late")}
+    assert found == {"late/a", "late/.distrain-output.json"}
+
+
+def test_a_command_that_woke_up_too_late_leaves_the_output_of_another_alone(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = f"s3://{BUCKET}/woken"
+
+    def make_another(*_: object) -> None:
+        state, _ = read_state(out)
+        assert state is not None
+        made = replace(state, state=MADE, id="1" * 16, files={"b": 1})
+        store.pipe_file(f"{out}/b", b"2")
+        store.pipe_file(f"{out}/.distrain-output.json", made.to_bytes())
+
+    def sleeping(*arguments: Any) -> None:
+        make_another()
+        copy(*arguments)
+
+    copy = prefixes._copy
+    monkeypatch.setattr(prefixes, "_copy", sleeping)
+    with pytest.raises(OutputError, match="another process"), whole_output(out) as place:
+        store.pipe_file(f"{place}/a", b"1")
+    store.invalidate_cache()
+    found = {name.partition("/")[2] for name in store.find(f"{BUCKET}/woken")}
+    assert found == {"woken/b", "woken/.distrain-output.json"}
+
+
+def test_a_folder_for_temporary_files_without_room_is_told(
+    store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"s3://{BUCKET}/counts/large"
+    store.pipe_file(url, bytes(100_000))
+    with small_files(10_000):
+        with pytest.raises(OutputError, match="temporary file: File too large") as caught:
+            read_counts_table(url)
+        too_large = pytest.raises(OutputError, match="temporary file: File too large")
+        with too_large, whole_file(url) as here:
+            here.write_bytes(bytes(100_000))
+    assert caught.value.where["path"] == url
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    for reads_or_writes in (lambda: read_counts_table(url), lambda: whole_file(url).__enter__()):
+        with pytest.raises(OutputError, match="temporary file: No such file"):
+            reads_or_writes()
+    assert store.cat_file(url) == bytes(100_000)
+
+
+@contextmanager
+def small_files(most_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond a size, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -30,6 +30,8 @@ class UnsteadyProxy(ThreadingHTTPServer):
         burst: Of each `burst_every` requests the last so many are answered 503.
         away_from: The request with which it goes away; `None` for never.
         away_s: For how long: until then it resets every connection.
+        lost: The answers to the next requests with these texts (such as `POST` and a part of the
+            path) are lost, each once: the server does what was asked for.
         done: How often it did what, by name.
     """
 
@@ -43,6 +45,7 @@ class UnsteadyProxy(ThreadingHTTPServer):
         self.reset_every = self.burst = self.burst_every = 0
         self.away_from: int | None = None
         self.away_s = 0.0
+        self.lost: list[tuple[str, str]] = []
         self.done: Counter[str] = Counter()
         self._back_s: float | None = None
         self._lock = threading.Lock()
@@ -52,11 +55,16 @@ class UnsteadyProxy(ThreadingHTTPServer):
         """Where it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def fate(self) -> str:
+    def fate(self, method: str, path: str) -> str:
         """What becomes of the next request."""
         with self._lock:
             self.done["requests"] += 1
             fate = self._fate(self.done["requests"])
+            for wanted in self.lost:
+                if wanted[0] == method and wanted[1] in path:
+                    self.lost.remove(wanted)
+                    fate = "lost"
+                    break
             self.done[fate] += 1
             return fate
 
@@ -81,11 +89,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        match self.server.fate():
+        match self.server.fate(self.command, self.path):
             case "away" | "reset":
                 self._reset()
             case "slow down":
                 self._send(503, [("Content-Type", "application/xml")], SLOW_DOWN)
+            case "lost":
+                self._ask(body)
+                self._reset()
             case fate:
                 status, headers, content = self._ask(body)
                 self._send(status, headers, content, cut=fate == "cut")
