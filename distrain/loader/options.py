@@ -11,6 +11,7 @@ from typing import Any
 from distrain.errors import SpecError
 from distrain.loader.reading import FetchOptions
 from distrain.partition import SHUFFLES
+from distrain.storage import is_remote
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -54,6 +55,11 @@ class LoaderOptions:
             options[name] = whole_number(name, options[name], least)
         if options["rank"] >= options["num_ranks"]:
             raise SpecError(f"rank {options['rank']} is not in 0..{options['num_ranks'] - 1}")
+        folder = options.get("shuffle_dir")
+        if folder is not None and is_remote(folder):
+            raise SpecError(
+                f"shuffle_dir cannot be a URL: {folder}", hint="Name a folder on a local disk."
+            )
         return cls(shuffle=mode, **options)
 
     @property

@@ -1,5 +1,6 @@
 """Full shuffles through buckets: the batches of one permutation, from memory and from a file."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,46 @@ def test_too_little_room_is_told_before_anything_is_read(
         assert loader.stats.row_groups == 0
     assert "4160 bytes" in str(caught.value)
     assert caught.value.where == {"folder": str(tmp_path / "s")}
+
+
+def test_a_place_where_no_folder_can_be_is_told_as_such(
+    write_table: Any, schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = Dataset(write_table([[70, 60]]), schema)
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "missing" / "too")
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    (tmp_path / "folder").mkdir()
+    options: dict[str, Any] = {"batch_size": 10, "lanes": 1, "shuffle": "full"}
+    for name in ("file", "file/below", "dangling"):
+        with (
+            Loader(dataset, shuffle_dir=tmp_path / name, **options) as loader,
+            pytest.raises(OutputError, match=r"File exists|Not a directory") as caught,
+        ):
+            next(loader.epoch(0))
+        assert "Make room" not in caught.value.hint
+    with Loader(dataset, shuffle_dir=tmp_path / "link", **options) as loader:
+        assert sum(len(batch.label) for batch in loader.epoch(0)) == 130
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match="cannot be a URL"):
+        Loader(dataset, shuffle_dir="s3://bucket/shuffle", **options)
+
+
+def test_a_disk_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = BucketFile({0: 5}, 6, str(tmp_path))
+    monkeypatch.setattr(os, "preadv", fails)
+    with pytest.raises(OutputError, match="cannot be read: Input/output error"):
+        store.keys(0)
+    monkeypatch.undo()
+    os.ftruncate(store._descriptor, 40)
+    with pytest.raises(OutputError, match="is shorter than"):
+        store.columns(0)
+    store.close()
 
 
 @pytest.mark.parametrize("in_file", [False, True])

@@ -24,6 +24,7 @@ from distrain.loader.bucketing.store import (
 )
 
 _PREFIX = ".distrain-shuffle-"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class BucketFile(BucketStore):
@@ -130,18 +131,24 @@ class BucketFile(BucketStore):
         for number in range(0, len(parts), most):
             some = [part.data.cast("B") for part in parts[number : number + most]]
             while some:
-                count = os.preadv(self._descriptor, some, place)
+                try:
+                    count = os.preadv(self._descriptor, some, place)
+                except OSError as error:
+                    raise self._not_read(f"cannot be read: {error.strerror}") from error
                 if not count:
-                    raise OutputError(
-                        "the shuffle's file is shorter than what was written to it",
-                        where={"folder": self._folder},
-                        hint="The disk fails, or something cut the file: look at its log.",
-                    )
+                    raise self._not_read("is shorter than what was written to it")
                 place += count
                 while some and count >= len(some[0]):
                     count -= len(some.pop(0))
                 if count:
                     some[0] = some[0][count:]
+
+    def _not_read(self, what: str) -> OutputError:
+        return OutputError(
+            f"the shuffle's file {what}",
+            where={"folder": self._folder},
+            hint="The disk fails, or something cut the file: look at its log.",
+        )
 
     def close(self) -> None:
         """Remove the file."""
@@ -179,9 +186,13 @@ def _nameless_file(folder: str, size: int) -> int:
 
 def _not_written(folder: str, error: OSError, size: int | None = None) -> OutputError:
     needed = "" if size is None else f" of {size} bytes"
+    room = (
+        "Make room there, name another folder (data.shuffle_dir), or use more ranks on more hosts, "
+        "each of which keeps its share of the rows."
+    )
+    place = "Name a folder on a local disk that ranks may make, and write to (data.shuffle_dir)."
     return OutputError(
         f"the file{needed} that a full shuffle needs cannot be written: {error.strerror or error}",
         where={"folder": folder},
-        hint="Make room there, name another folder (data.shuffle_dir), or use more ranks on more "
-        "hosts, each of which keeps its share of the rows.",
+        hint=room if error.errno in _NO_ROOM else place,
     )
