@@ -25,13 +25,16 @@ KERNELS = [
 ]
 
 DTYPES = {"i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
+DTYPES |= {"B": np.uint8, "H": np.uint16}
 UNTOUCHED = -889275714
 LIMIT = 1000
 IDS = [0, 1, LIMIT - 1, LIMIT, -1, 2**31 - 1, -(2**31)]
+NARROW_IDS = {"B": [0, 255], "H": [0, LIMIT - 1, LIMIT, 65_535]}
 WIDE_IDS = [*IDS, 2**31, 2**32, 2**32 + 5, 2**63 - 1, -(2**63)]
 # Zeros, denormals, the largest float32, what overflows it or not by rounding, NaNs of either sign.
 FLOATS = [0.0, -0.0, 1.0, 0.5, -1.0, 1e-40, -1e-45, 3.4028234e38, 3.4028235677e38, 3.5e38]
 FLOATS += [-1e300, 1e-300, -1e-300, 1 + 1e-12, 16777217.0, math.inf, -math.inf, math.nan, -math.nan]
+KINDS = ["ii", "iq", "iB", "iH", "vf", "vd", "lf", "ld", "wf", "wd"]
 GOOD_FLOATS = {"v": [0.0, -0.0, 0.5, -3.25, 1e-40, 3.4e38], "l": [0.0, 1.0], "w": [0.0, 2.5, 1e-40]}
 
 
@@ -100,7 +103,9 @@ def naive_fill(call: Call) -> bytes:
 def random_column(rng: np.random.Generator, role: str, kind: str, size: int, wild: bool) -> Any:
     if role == "i":
         values = rng.integers(0, LIMIT, size).astype(DTYPES[kind])
-        special: list[Any] = (WIDE_IDS if kind == "q" else IDS) if wild else [0, LIMIT - 1]
+        special: list[Any] = {**NARROW_IDS, "q": WIDE_IDS, "i": IDS}[kind]
+        if not wild:
+            special = [0, 255 if kind == "B" else LIMIT - 1]
     else:
         values = rng.choice(np.array(GOOD_FLOATS[role]), size).astype(DTYPES[kind])
         special = FLOATS if wild else GOOD_FLOATS[role]
@@ -112,8 +117,7 @@ def random_column(rng: np.random.Generator, role: str, kind: str, size: int, wil
 @st.composite
 def calls(draw: st.DrawFn) -> Call:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    kinds = draw(st.lists(st.sampled_from(["ii", "iq", "vf", "vd", "lf", "ld", "wf", "wd"]),
-                          min_size=1, max_size=4))  # fmt: skip
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
     num_rows = draw(st.integers(1, 40))
     sources = [random_column(rng, *kind, size=num_rows, wild=draw(st.booleans())) for kind in kinds]
     widths = draw(st.lists(st.integers(0, 50), max_size=5))
@@ -244,16 +248,18 @@ def test_long_runs_of_large_batches(kernel: Any, bad_row: int | None) -> None:
     rows, counts = 9_000, np.array([2_741, 255, 256, 5_748], np.int64)
     sources = [rng.integers(0, LIMIT, rows).astype(np.int32), rng.random(rows).astype(np.float32)]
     sources += [sources[0].astype(np.int64), sources[1].astype(np.float64), sources[1]]
+    sources += [sources[0].astype(np.uint16), (sources[0] % 200).astype(np.uint8)]
     if bad_row is not None:
         for source in sources:
-            source[bad_row] = -1 if source.dtype.kind == "i" else np.inf
-    roles, types, starts = b"iviww", b"ifqdf", np.array([0, 3, 17, 2], np.int64)
+            source[bad_row] = {"i": -1, "u": 255}.get(source.dtype.kind, np.inf)
+        sources[5][bad_row] = LIMIT
+    roles, types, starts = b"iviwwii", b"ifqdfHB", np.array([0, 3, 17, 2], np.int64)
     order = rng.permutation(rows).astype(np.int32)
-    blocks = [np.full((5, 8_192 + number), UNTOUCHED, np.int32) for number in range(4)]
+    blocks = [np.full((7, 8_192 + number), UNTOUCHED, np.int32) for number in range(4)]
     expected = [block.copy() for block in blocks]
-    limits, places = np.full(5, LIMIT, np.uint64), np.empty(0, np.int32)
+    limits, places = np.array([LIMIT] * 6 + [200], np.uint64), np.empty(0, np.int32)
     call = Call(sources, blocks, roles, types, limits, order, starts, counts, places)
     flags = fill_numpy.fill(sources, expected, roles, types, limits, order, starts, counts, places)
-    assert call.run(kernel) == flags == bytes([bad_row is not None] * 5)
+    assert call.run(kernel) == flags == bytes([bad_row is not None] * 7)
     for block, wanted in zip(blocks, expected, strict=True):
         assert np.array_equal(block, wanted)

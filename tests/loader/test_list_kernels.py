@@ -23,8 +23,11 @@ KERNELS = [
 ]
 LIMIT = 1000
 DTYPES = {"i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
-GOOD = {"i": [0, 1, LIMIT - 1], "f": [0.0, -0.0, 1.5, -3.25, 1e-40, 3.4e38]}
+DTYPES |= {"B": np.uint8, "H": np.uint16}
+GOOD = {"i": [0, 1, LIMIT - 1], "B": [0, 255], "f": [0.0, -0.0, 1.5, -3.25, 1e-40, 3.4e38]}
 BAD: dict[str, list[float]] = {
+    "B": [],
+    "H": [LIMIT, 65_535],
     "i": [LIMIT, -1],
     "q": [LIMIT, -1, 2**32 + 5],
     "f": [np.nan, -np.inf],
@@ -38,7 +41,7 @@ def nothing_left_behind() -> None:
 
 
 def bits_of(value: Any, kind: str) -> int:
-    if kind in "iq":
+    if kind in "iqBH":
         return int(value) & 0xFFFFFFFF
     return int(struct.unpack("<I", np.float32(value).tobytes())[0])
 
@@ -48,7 +51,7 @@ def bits_of(value: Any, kind: str) -> int:
 @given(
     lengths=st.lists(st.sampled_from([0, 1, 2, 3, 7, 8, 9, 30]), min_size=1, max_size=40),
     before=st.integers(0, 3),
-    kind=st.sampled_from("iqfd"),
+    kind=st.sampled_from("iqBHfd"),
     most=st.sampled_from([0, 1, 3, 8, 2**31 - 1]),
     counts=st.lists(st.integers(0, 30), max_size=4),
     is_bad=st.booleans(),
@@ -60,7 +63,7 @@ def test_dealt_and_joined_lists_equal_lists_of_python(
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(seed)
     offsets = np.cumsum([before, *lengths]).astype(np.int32)
-    choices = GOOD["i" if kind in "iq" else "f"] + BAD[kind] * is_bad
+    choices = GOOD["B" if kind == "B" else "i" if kind in "iqH" else "f"] + BAD[kind] * is_bad
     items = np.array(rng.choice(np.array(choices, DTYPES[kind]), offsets[-1]))
     rows = rng.integers(0, len(lengths), sum(counts)).astype(np.int32)
     expected = [items[offsets[row] : offsets[row + 1]][:most].tolist() for row in rows]
@@ -73,7 +76,7 @@ def test_dealt_and_joined_lists_equal_lists_of_python(
 
     # Each block has a cell more behind it, which stays as it was.
     memory = [np.full(total + 1, 77, np.int32) for total in totals]
-    role = b"i" if kind in "iq" else b"v"
+    role = b"i" if kind in "iqBH" else b"v"
     with np.errstate(over="ignore"):
         suspicious = kernels.gather_lists(
             offsets, items, role, kind.encode(), LIMIT, rows, of_runs, most,

@@ -79,39 +79,45 @@ static Py_ssize_t least(Py_ssize_t left, Py_ssize_t right) { return left < right
 
 typedef uint32_t Four __attribute__((vector_size(16)));
 
-/* The same for values that are cells as they are, with the key `cell & mask`. */
-FOR_EACH_PROCESSOR static uint32_t gather_cells(
-    const char *restrict source, const int32_t *restrict rows, uint32_t *restrict cells,
-    Py_ssize_t count, uint32_t mask, int past_caches
-) {
-    uint32_t largest = 0;
-    Py_ssize_t i = 0, first = count;
-    if (past_caches) /* from the first whole line on */
-        first = least(count, (Py_ssize_t)(-(uintptr_t)cells % LINE_BYTES / 4));
-    for (; i < first; i++) {
-        LOAD(uint32_t, cell, source, rows[i]);
-        cells[i] = cell;
-        largest = (cell & mask) > largest ? cell & mask : largest;
+/* The same for values that are cells as they are, or ids that are narrower, with the key
+ * `cell & mask`. */
+#define GATHER_CELLS(NAME, TYPE)                                                                 \
+    FOR_EACH_PROCESSOR static uint32_t NAME(                                                     \
+        const char *restrict source, const int32_t *restrict rows, uint32_t *restrict cells,     \
+        Py_ssize_t count, uint32_t mask, int past_caches                                         \
+    ) {                                                                                          \
+        uint32_t largest = 0;                                                                    \
+        Py_ssize_t i = 0, first = count;                                                         \
+        if (past_caches) /* from the first whole line on */                                      \
+            first = least(count, (Py_ssize_t)(-(uintptr_t)cells % LINE_BYTES / 4));              \
+        for (; i < first; i++) {                                                                 \
+            LOAD(TYPE, cell, source, rows[i]);                                                   \
+            cells[i] = cell;                                                                     \
+            largest = (cell & mask) > largest ? cell & mask : largest;                           \
+        }                                                                                        \
+        Four most = {0};                                                                         \
+        for (; i + 4 <= count; i += 4) {                                                         \
+            LOAD(TYPE, a, source, rows[i]);                                                      \
+            LOAD(TYPE, b, source, rows[i + 1]);                                                  \
+            LOAD(TYPE, c, source, rows[i + 2]);                                                  \
+            LOAD(TYPE, d, source, rows[i + 3]);                                                  \
+            Four four = {a, b, c, d}, keys = four & mask, is_more = (Four)(keys > most);         \
+            STORE_PAST_CACHES(cells + i, four);                                                  \
+            most = (keys & is_more) | (most & ~is_more);                                         \
+        }                                                                                        \
+        for (; i < count; i++) {                                                                 \
+            LOAD(TYPE, cell, source, rows[i]);                                                   \
+            cells[i] = cell;                                                                     \
+            largest = (cell & mask) > largest ? cell & mask : largest;                           \
+        }                                                                                        \
+        for (int k = 0; k < 4; k++)                                                              \
+            largest = most[k] > largest ? most[k] : largest;                                     \
+        return largest;                                                                          \
     }
-    Four most = {0};
-    for (; i + 4 <= count; i += 4) {
-        LOAD(uint32_t, a, source, rows[i]);
-        LOAD(uint32_t, b, source, rows[i + 1]);
-        LOAD(uint32_t, c, source, rows[i + 2]);
-        LOAD(uint32_t, d, source, rows[i + 3]);
-        Four four = {a, b, c, d}, keys = four & mask, is_more = (Four)(keys > most);
-        STORE_PAST_CACHES(cells + i, four);
-        most = (keys & is_more) | (most & ~is_more);
-    }
-    for (; i < count; i++) {
-        LOAD(uint32_t, cell, source, rows[i]);
-        cells[i] = cell;
-        largest = (cell & mask) > largest ? cell & mask : largest;
-    }
-    for (int k = 0; k < 4; k++)
-        largest = most[k] > largest ? most[k] : largest;
-    return largest;
-}
+
+GATHER_CELLS(gather_cells, uint32_t)
+GATHER_CELLS(gather_uint8_ids, uint8_t)
+GATHER_CELLS(gather_uint16_ids, uint16_t)
 
 /* One column into one run of cells; whether a value is suspicious. */
 static int gather(
@@ -120,6 +126,10 @@ static int gather(
 ) {
     int wide = type == 'q' || type == 'd';
     uint32_t mask = role == 'v' ? EXPONENT : UINT32_MAX;
+    if (type == 'B')
+        return gather_uint8_ids(source, rows, cells, count, mask, past_caches) >= limit;
+    if (type == 'H')
+        return gather_uint16_ids(source, rows, cells, count, mask, past_caches) >= limit;
     if (!wide && role != 'l')
         return gather_cells(source, rows, cells, count, mask, past_caches) >=
                (role == 'i' ? limit : EXPONENT);
@@ -189,7 +199,11 @@ static void fill_all(const Work *work, char *suspicious) {
     END_STORES();
 }
 
-static int is_one_of(char letter, const char *letters) { return letter && strchr(letters, letter); }
+static int is_one_of(char letter, const char *letters) { return letter && strchr(letters, letter) != NULL; }
+
+static Py_ssize_t bytes_of(char type) {
+    return is_one_of(type, "qd") ? 8 : is_one_of(type, "if") ? 4 : type == 'H' ? 2 : 1;
+}
 
 /* Blocks and numbers are read and written as what they are, not byte by byte as the columns. */
 static int is_aligned(const void *memory, size_t item_bytes) {
@@ -225,12 +239,11 @@ static const char *problem_of(const Work *work) {
     if (work->num_rows)
         last_row = (int32_t)largest;
     for (Py_ssize_t c = 0; c < work->num_columns; c++) {
-        if (!is_one_of(work->roles[c], "ivlw") || !is_one_of(work->types[c], "ifqd"))
+        if (!is_one_of(work->roles[c], "ivlw") || !is_one_of(work->types[c], "ifqdBH"))
             return "unknown role or type";
-        if ((work->roles[c] == 'i') != (work->types[c] == 'i' || work->types[c] == 'q'))
+        if ((work->roles[c] == 'i') != is_one_of(work->types[c], "iqBH"))
             return "ids are integers, all else is not";
-        Py_ssize_t item_bytes = strchr("if", work->types[c]) ? 4 : 8;
-        if ((Py_ssize_t)last_row >= work->sources[c].len / item_bytes)
+        if ((Py_ssize_t)last_row >= work->sources[c].len / bytes_of(work->types[c]))
             return "a row is beyond its column";
     }
     Py_ssize_t first = 0;

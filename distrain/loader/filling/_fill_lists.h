@@ -81,7 +81,7 @@ FOR_EACH_PROCESSOR static uint32_t largest_key(const uint32_t *cells, int64_t co
     return largest;
 }
 
-/* The same of items of 8 bytes; the largest key is left in `largest`. */
+/* The same of items that are no cells; the largest key is left in `largest`. */
 #define CONVERT_LISTS(NAME, TYPE, KEY, CELL)                                                        \
     static int NAME(                                                                                \
         const Lists *lists, const char *source, Py_ssize_t entry, Py_ssize_t end, uint32_t *cells,  \
@@ -105,6 +105,8 @@ FOR_EACH_PROCESSOR static uint32_t largest_key(const uint32_t *cells, int64_t co
     }
 
 CONVERT_LISTS(convert_int64_lists, int64_t, (uint64_t)value, (uint32_t)value)
+CONVERT_LISTS(convert_uint8_lists, uint8_t, value, value)
+CONVERT_LISTS(convert_uint16_lists, uint16_t, value, value)
 CONVERT_LISTS(convert_float64_lists, double, cell & EXPONENT, bits_of((float)value))
 
 /* The items of each run to its block; whether one is suspicious. */
@@ -123,6 +125,10 @@ static const char *gather_all(
         int fits;
         if (type == 'q')
             fits = convert_int64_lists(lists, items->buf, entry, end, cells, capacity, &largest);
+        else if (type == 'B')
+            fits = convert_uint8_lists(lists, items->buf, entry, end, cells, capacity, &largest);
+        else if (type == 'H')
+            fits = convert_uint16_lists(lists, items->buf, entry, end, cells, capacity, &largest);
         else if (type == 'd')
             fits = convert_float64_lists(lists, items->buf, entry, end, cells, capacity, &largest);
         else if ((fits = copy_lists(lists, items->buf, entry, end, cells, capacity)))
@@ -235,10 +241,10 @@ static PyObject *gather_lists(PyObject *module, PyObject *args) {
         return NULL;
     Lists lists = {.most = most};
     const char *problem = set_lists(&lists, &own[OFFSETS], &own[ROWS], &own[COUNTS]);
-    int is_known = (*role == 'i' && is_one_of(*type, "iq")) || (*role == 'v' && is_one_of(*type, "fd"));
+    int is_known = (*role == 'i' && is_one_of(*type, "iqBH")) || (*role == 'v' && is_one_of(*type, "fd"));
     if (!is_known)
         problem = "ids are integers, values are not";
-    lists.num_items = own[ITEMS].len / (is_one_of(*type, "if") ? 4 : 8);
+    lists.num_items = own[ITEMS].len / bytes_of(*type);
     Py_ssize_t num_blocks = 0;
     Py_buffer *blocks = get_buffers(objects, PyBUF_WRITABLE, &num_blocks);
     int suspicious = 0;

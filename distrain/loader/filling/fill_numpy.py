@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-DTYPES = {"i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
+DTYPES = {
+    "i": np.int32,
+    "q": np.int64,
+    "B": np.uint8,
+    "H": np.uint16,
+    "f": np.float32,
+    "d": np.float64,
+}
 
 
 def fill(
@@ -29,8 +36,8 @@ def fill(
         sources: The columns, each `[rows of the row group]`.
         blocks: For each run a block `[columns, rows of the batch]` of 4-byte cells.
         roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
-        types: A letter per column, as in `array.array`: `i` int32, `q` int64, `f` float32, `d`
-            float64. Ids are integers, all else is not.
+        types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8,
+            `H` uint16, `f` float32, `d` float64. Ids are integers, all else is not.
         limits: Ids must lie below these, one a column; from 1 to 2^31.
         rows: Which rows, for all runs.
         starts: Where each run begins in its block.
@@ -59,8 +66,8 @@ def fill(
 
 
 def cells_of(values: NDArray[Any]) -> NDArray[np.int32]:
-    """Int32 or int64 as int32, or the bits of numbers as float32."""
-    if values.dtype.kind == "i":
+    """Integers as int32, or the bits of numbers as float32."""
+    if values.dtype.kind in "iu":
         return values.astype(np.int32, copy=False)
     with np.errstate(over="ignore"):
         return values.astype(np.float32, copy=False).view(np.int32)

@@ -102,8 +102,8 @@ def type_letter(source: NDArray[Any]) -> bytes:
 
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:
-    """As int32 or int64; what is too large for that becomes negative, which is as wrong."""
-    if values.dtype in (np.int32, np.int64):
+    """As a type that the kernels read; what is too large for int64 becomes negative, as wrong."""
+    if values.dtype in (np.int32, np.int64, np.uint8, np.uint16):
         return values
     if values.dtype == np.uint64:
         return values.view(np.int64)

@@ -1,8 +1,9 @@
 """An entry of the cache: one row group's columns as raw values, then what they are.
 
 The values come first, so that columns can be written while they are decoded. Behind them stand a
-list of the columns as JSON, its checksum, its length and the format's name. Entries are for this
-cache alone; files for others are packed.
+list of the columns as JSON, its checksum, its length and the format's name. Ids are as narrow as
+the largest of them allows, so that fewer bytes are written and read. Entries are for this cache
+alone; files for others are packed.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from distrain.loader.packed.raw_file import RawFile
 from distrain.loader.reading import DecodedColumns
 from distrain.partition import WantedColumn
 
-ENTRY_VERSION = 1
+ENTRY_VERSION = 2
 
-_FORMAT = b"dstrrow1"
+_FORMAT = b"dstrrow2"
 _TAIL = struct.Struct("<QQ8s")  # the checksum and the length of the list, and the format
 _DTYPES = {"id": np.dtype("<i4")}
+_NARROW: dict[str, np.dtype[Any]] = {
+    "|u1": np.dtype("|u1"),
+    "<u2": np.dtype("<u2"),
+}  # of ids, one a row
 _DAMAGED = "The disk damaged it."
 
 
@@ -51,7 +56,7 @@ class EntryWriter:
         pieces: list[tuple[WantedColumn, NDArray[Any] | None]] = []
         for cells in part.cells:
             column = self._flat.pop(0)
-            pieces.append((column, _kept(column, cells)))
+            pieces.append((column, _narrowed(column, _kept(column, cells))))
         for rows in part.lists:
             column = self._lists.pop(0)
             lengths = rows.value_lengths().to_numpy()
@@ -76,7 +81,8 @@ class EntryWriter:
 
     def _append(self, column: WantedColumn, values: NDArray[Any]) -> None:
         content = np.ascontiguousarray(values).data.cast("B") if len(values) else memoryview(b"")
-        self._written.append([column.name, len(values), self.num_bytes, checksum(content)])
+        kind = values.dtype.str
+        self._written.append([column.name, kind, len(values), self.num_bytes, checksum(content)])
         self._write(content)
         self.num_bytes += len(content)
 
@@ -111,7 +117,7 @@ class EntryFile(RawFile):
         for column in columns:
             dtype = _DTYPES.get(column.kind, np.dtype("<f4"))
             if not column.is_list:
-                cells.append(self._values(written, column, dtype, num_rows))
+                cells.append(self._values(written, column, dtype, num_rows, may_be_narrow=True))
                 continue
             lengths = self._values(written, column, np.dtype("<i4"), num_rows)
             lists.append(ListValues(lengths, self._values(written, column, dtype, None)))
@@ -136,13 +142,22 @@ class EntryFile(RawFile):
         return content
 
     def _values(
-        self, written: Any, column: WantedColumn, dtype: np.dtype[Any], rows: int | None
+        self,
+        written: Any,
+        column: WantedColumn,
+        dtype: np.dtype[Any],
+        rows: int | None,
+        *,
+        may_be_narrow: bool = False,
     ) -> Values:
-        name, count, start, sum_ = next(written, (None, 0, 0, 0))
-        inside = 0 <= start <= start + 4 * count <= self._size
-        if name != column.name or rows not in (None, count) or not inside:
+        name, kind, count, start, sum_ = next(written, ("", "", 0, 0, 0))
+        if may_be_narrow and column.kind == "id":
+            dtype = _NARROW.get(kind, dtype)
+        values = Values(name, dtype, count, start, sum_)
+        inside = 0 <= start <= start + values.num_bytes <= self._size
+        if name != column.name or kind != dtype.str or rows not in (None, count) or not inside:
             raise self.error(f"it does not hold column {column.name!r} as wanted", _DAMAGED)
-        return Values(name, dtype, count, start, sum_)
+        return values
 
 
 def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
@@ -152,3 +167,15 @@ def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
     if not lossless and unusable(column, values).any():
         return None
     return values.astype(dtype, copy=False)
+
+
+def _narrowed(column: WantedColumn, values: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Ids in the narrowest type that holds all of them; all else as it is."""
+    if values is None or column.kind != "id":
+        return values
+    largest = int(values.view(np.uint32).max(initial=0))  # negative ones are large
+    for dtype in _NARROW.values():
+        if largest <= 256**dtype.itemsize - 1:
+            narrow: NDArray[Any] = values.astype(dtype)
+            return narrow
+    return values

@@ -24,7 +24,10 @@ _DTYPES = {"INT32": np.dtype("<i4"), "FLOAT": np.dtype("<f4")}
 
 @dataclass(frozen=True)
 class Values:
-    """`count` values of a column, `<i4` or `<f4`, from byte `start` of a file on."""
+    """`count` values of a column from byte `start` of a file on.
+
+    They are `<i4` or `<f4`; ids in an entry of the cache may be narrower, `u1` or `<u2`.
+    """
 
     name: str
     dtype: np.dtype[Any]
@@ -35,7 +38,7 @@ class Values:
     @property
     def num_bytes(self) -> int:
         """Bytes of the values."""
-        return 4 * self.count
+        return self.dtype.itemsize * self.count
 
 
 @dataclass(frozen=True)

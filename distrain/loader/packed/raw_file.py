@@ -135,7 +135,8 @@ class RawFile:
             buffer = buffers.take(stride * len(some))
             cells = []
             for number, values in enumerate(some):
-                part = buffer[number * stride : number * stride + 4 * rows]
+                start = number * stride
+                part = buffer[start : start + values.dtype.itemsize * rows]
                 cells.append(self._read(values, group.first_row, part, index))
                 if verify and whole:
                     self._compare(values, checksum(part), index)
@@ -178,13 +179,13 @@ class RawFile:
 
     def _read(self, values: Values, first: int, part: memoryview, index: int) -> NDArray[Any]:
         """Fill `part` with a column's values from number `first` on."""
-        self.fill(part, values.start + 4 * first, index)
+        self.fill(part, values.start + values.dtype.itemsize * first, index)
         return np.frombuffer(part, values.dtype)
 
     def _new(self, values: Values, first: int, count: int, index: int) -> NDArray[Any]:
         found = np.empty(count, values.dtype)
         if count:
-            self.fill(found.data.cast("B"), values.start + 4 * first, index)
+            self.fill(found.data.cast("B"), values.start + found.itemsize * first, index)
         return found
 
     def _joined(
