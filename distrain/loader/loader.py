@@ -20,6 +20,7 @@ from distrain.loader.bucketing import (
     Slabs,
     use_buckets,
 )
+from distrain.loader.cudf_reader import CudfFooter
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import (
     EpochIterator,
@@ -39,7 +40,6 @@ from distrain.loader.filling import (
     list_limits,
     open_groups,
 )
-from distrain.loader.gpu_backend import CudfFooter
 from distrain.loader.memory import LoaderMemory, memory_of
 from distrain.loader.options import (
     CacheOptions,

@@ -14,10 +14,11 @@ import torch
 
 from distrain.errors import SpecError
 from distrain.loader.cpu_backend import CpuBackend
+from distrain.loader.cudf_reader import CudfFooter
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import Backend, CudaStreams, StatsRecorder
 from distrain.loader.filling import BlockPool, open_groups
-from distrain.loader.gpu_backend import CudfFooter, GpuBackend
+from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.options import CacheOptions, LoaderOptions
 from distrain.loader.packed import CachingReader, PackedReader, is_packed
 from distrain.loader.reading import (
@@ -107,8 +108,6 @@ def _why_not_cudf(
         return "cuDF is not installed"
     if has_cache:
         return "the cache keeps what Arrow decodes"
-    if any(column.is_list for column in columns):
-        return "list columns are read by Arrow"
     if any("." in column.name for column in columns):
         return "cuDF takes a name with a dot for a field of a struct"
     if table.compact.has_constants:
@@ -128,9 +127,16 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
         return f"{file} cannot be read: {str(error).splitlines()[0]}"
     for column in columns:
         kind = kinds.get(column.name)
-        if kind is not None and kind not in _CUDF_TYPES:  # the reader reports a missing one
+        if kind is not None and _item_type(kind) not in _CUDF_TYPES:  # a missing one is reported
             return f"column {column.name!r} holds {kind}, which is not known to be the same by cuDF"
     return None
+
+
+def _item_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a list's items, or of single values."""
+    types = pa.types
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return kind.value_type if is_list else kind
 
 
 def shared_reader(
@@ -190,5 +196,6 @@ def new_backend(
             retry_s,
             footers,
             most_open_groups,
+            list_limits,
         )
     return CpuBackend(dataset.columns, reader.lease(), pool, stats, list_limits)

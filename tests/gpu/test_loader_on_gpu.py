@@ -81,6 +81,12 @@ def assert_same(found: list[Batch], expected: list[Batch]) -> None:
             there, here = getattr(a, name), getattr(b, name)
             assert there.device.type == "cuda"
             assert torch.equal(there.cpu(), here)
+        assert a.lists.keys() == b.lists.keys()
+        for name, lists in b.lists.items():
+            for part in ("offsets", "values"):
+                there, here = getattr(a.lists[name], part), getattr(lists, part)
+                assert (there.device.type, there.dtype) == ("cuda", here.dtype)
+                assert torch.equal(there.cpu().view(torch.int32), here.view(torch.int32))
 
 
 READERS = [
@@ -230,10 +236,80 @@ def test_cudfs_errors_are_arrows(tmp_path: Path, reader: str, changes: dict[str,
     assert messages[0] == messages[1]
 
 
+WITH_LISTS = Schema(
+    (
+        *SCHEMA.columns,
+        ColumnSchema("tags", None, (Tags.CATEGORICAL,), cardinality=1000, is_list=True),
+        ColumnSchema("prices", None, (Tags.CONTINUOUS,), is_list=True),
+    )
+)
+
+
+def write_lists(folder: Path, shape: str, kinds: tuple[str, str], holes: bool) -> Path:
+    rng = np.random.default_rng(5)
+    make = {"list": pa.list_, "large": pa.large_list, "fixed": lambda item: pa.list_(item, 2)}
+
+    def lists(kind: str) -> pa.Array:
+        lengths = np.full(20_000, 2) if shape == "fixed" else rng.integers(0, 9, 20_000)
+        items = pa.array(rng.integers(0, 100, lengths.sum()))
+        if holes:
+            items = pa.array(items, mask=rng.random(len(items)) < 0.1)
+        offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+        missing = pa.array(rng.random(20_000) < 0.1) if holes and shape != "fixed" else None
+        rows = pa.ListArray.from_arrays(pa.array(offsets), items, mask=missing)
+        return rows.cast(make[shape](getattr(pa, kind)()))
+
+    return write(folder, tags=lists(kinds[0]), prices=lists(kinds[1]))
+
+
 @cudf_only
-def test_auto_takes_cudf(dataset: Dataset, reader: str) -> None:
-    assert Loader(dataset, batch_size=100, device="cuda").reader_choice.name == reader
-    assert Loader(dataset, batch_size=100).reader_choice.name == "arrow"
+@pytest.mark.parametrize("shuffle", ["chunk", "full", "none"])
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "kinds"),
+    [
+        ("list", ("int32", "float32")),
+        ("large", ("int64", "float64")),
+        ("fixed", ("uint16", "int8")),
+        ("list", ("uint64", "uint32")),
+    ],
+)
+def test_cudfs_lists_are_arrows(
+    tmp_path: Path, reader: str, shape: str, kinds: tuple[str, str], holes: bool, shuffle: str
+) -> None:
+    fills = {"fill_null_id": 300, "fill_null_value": -0.5} if holes else {}
+    dataset = Dataset(write_lists(tmp_path / "table", shape, kinds, holes), WITH_LISTS, **fills)
+    options: dict[str, Any] = {"batch_size": 700, "shuffle": shuffle, "parts_per_chunk": 2}
+    options["max_list_length"] = {"prices": 3}
+    host = list(Loader(dataset, **options))
+    with Loader(dataset, device="cuda", reader=reader, **options) as loader:
+        assert_same(list(loader), host)
+
+
+@cudf_only
+@pytest.mark.parametrize("bad", [[1, 1000], [-1], [1, None], None], ids=str)
+def test_cudfs_errors_in_lists_are_arrows(tmp_path: Path, reader: str, bad: Any) -> None:
+    rows = [bad if row == 9_100 else [row % 90] * (row % 3) for row in range(20_000)]
+    tags = pa.array(rows, pa.list_(pa.int64()))
+    folder = write(tmp_path / "table", tags=tags)
+    dataset = Dataset(folder, Schema((*SCHEMA.columns, WITH_LISTS.columns[-2])))
+    messages = []
+    for options in ({}, {"device": "cuda", "reader": reader}):
+        with (
+            pytest.raises(DataError) as caught,
+            Loader(dataset, batch_size=100, **options) as loader,
+        ):
+            list(loader)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+@cudf_only
+def test_cudf_must_be_asked_for(dataset: Dataset, reader: str) -> None:
+    assert Loader(dataset, batch_size=100, device="cuda").reader_choice.name == "arrow"
+    assert (
+        Loader(dataset, batch_size=100, device="cuda", reader=reader).reader_choice.name == reader
+    )
 
 
 @two_gpus

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from cudf_on_cpu import pylibcudf
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from streams_on_cpu import CpuStreams
 
 from distrain.batch import Batch
 from distrain.errors import DataError, SpecError
-from distrain.loader import Dataset, Loader, gpu_backend
+from distrain.loader import Dataset, Loader, cudf_reader
+from distrain.loader.cudf_reader import null_rows, set_up_pool
 from distrain.loader.delivery.transfer import DeviceDelivery
-from distrain.loader.gpu_backend import GpuBackend, null_rows, set_up_pool
+from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.reader_choice import choose_reader
 from distrain.partition import Table, read_footers
 from distrain.partition.wanted_columns import WantedColumn, wanted_columns
-from distrain.schema import Schema
+from distrain.schema import ColumnSchema, Schema, Tags
 
 SIZES = [[40, 31, 64, 50]]
 
@@ -35,15 +37,22 @@ def with_cudf(monkeypatch: pytest.MonkeyPatch) -> CpuStreams:
     streams = CpuStreams()
 
     def backend(_: str, __: Any, dataset: Dataset, ___: Any, stats: Any, **more: Any) -> Any:
-        cpu, footers = torch.device("cpu"), more["footers"]
-        return GpuBackend(dataset.columns, cpu, streams, stats, 0.1, footers=footers)  # type: ignore[arg-type]
+        return GpuBackend(
+            dataset.columns,
+            torch.device("cpu"),
+            streams,  # type: ignore[arg-type]
+            stats,
+            0.1,
+            footers=more["footers"],
+            list_limits=more["list_limits"],
+        )
 
     def delivery(_: Any, transforms: Any) -> DeviceDelivery:
         return DeviceDelivery(streams, transforms)
 
     monkeypatch.setitem(sys.modules, "pylibcudf", pylibcudf)
     monkeypatch.setattr("distrain.loader.gpu_backend.set_up_pool", lambda *_: None)
-    monkeypatch.setattr("distrain.loader.gpu_backend._StreamHandle", lambda _: _NoStream())
+    monkeypatch.setattr("distrain.loader.cudf_reader._StreamHandle", lambda _: _NoStream())
     monkeypatch.setattr("distrain.loader.loader.new_backend", backend)
     monkeypatch.setattr("distrain.loader.loader.new_delivery", delivery)
     monkeypatch.setattr(streams, "holds", lambda _: True)
@@ -63,6 +72,16 @@ def assert_same(left: list[Batch], right: list[Batch]) -> None:
         assert a.label is not None
         assert b.label is not None
         assert torch.equal(a.label, b.label)
+        assert_same_lists(a, b)
+
+
+def assert_same_lists(a: Batch, b: Batch) -> None:
+    assert a.lists.keys() == b.lists.keys()
+    for name, column in a.lists.items():
+        other = b.lists[name]
+        assert (column.values.dtype, column.offsets.dtype) == (other.values.dtype, torch.int32)
+        assert torch.equal(column.offsets, other.offsets)
+        assert torch.equal(column.values.view(torch.int32), other.values.view(torch.int32))
 
 
 def batches_by_arrow(dataset: Dataset, **options: Any) -> list[Batch]:
@@ -99,12 +118,12 @@ def test_a_footer_is_parsed_once_for_all_epochs(
 ) -> None:
     parsed: list[Any] = []
 
-    class Counted(gpu_backend.CudfFooter):
+    class Counted(cudf_reader.CudfFooter):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             parsed.append(args)
 
-    monkeypatch.setattr(gpu_backend, "CudfFooter", Counted)
+    monkeypatch.setattr(cudf_reader, "CudfFooter", Counted)
     loader = Loader(Dataset(write_table(SIZES), schema), batch_size=16, decode_threads=1)
     for epoch in range(3):
         with loader.epoch(epoch) as batches:
@@ -148,6 +167,90 @@ def test_statistics(write_table: Any, schema: Schema, with_cudf: CpuStreams) -> 
                 c.total_compressed_size for c in columns if c.path_in_schema in wanted
             )
     assert (loader.stats.row_groups, loader.stats.bytes_read) == (4, size_bytes)
+
+
+TAGS = ColumnSchema("tags", tags=(Tags.CATEGORICAL,), cardinality=1000, is_list=True)
+PRICES = ColumnSchema("prices", tags=(Tags.CONTINUOUS,), is_list=True)
+SHAPES = {"list": pa.list_, "large": pa.large_list, "fixed": lambda item: pa.list_(item, 2)}
+
+
+def lists_of(rng: np.random.Generator, shape: str, kind: str, holes: float) -> pa.Array:
+    """185 lists of whole numbers below 100, of which some, and some of whose items, are null."""
+
+    def number() -> int | None:
+        return None if rng.random() < holes else int(rng.integers(2 if kind == "bool_" else 100))
+
+    def row() -> list[int | None] | None:
+        if rng.random() < holes:
+            return None
+        return [number() for _ in range(2 if shape == "fixed" else rng.choice([0, 0, 1, 2, 9]))]
+
+    item = pa.int32() if kind in ("bool_", "date32") else getattr(pa, kind)()
+    rows = pa.array([row() for _ in range(185)], SHAPES[shape](item))
+    return rows.cast(SHAPES[shape](getattr(pa, kind)()))
+
+
+@settings(
+    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.sampled_from(sorted(SHAPES)),
+    kinds=st.sampled_from(
+        [("int32", "float64"), ("int8", "uint64"), ("uint16", "float32"), ("date32", "bool_"),
+         ("uint32", "int16"), ("uint64", "date32")]
+    ),
+    holes=st.sampled_from([0, 0.1]),
+    large_rows=st.sampled_from([131_072, 24]),
+    options=st.fixed_dictionaries({
+        "shuffle": st.sampled_from(["chunk", "full", "none"]),
+        "parts_per_chunk": st.integers(1, 3),
+        "batch_size": st.sampled_from([7, 60]),
+        "rank": st.sampled_from([0, 2]),
+            "num_ranks": st.just(3),
+        "max_list_length": st.sampled_from([None, {"tags": 2}, {"tags": 1, "prices": 3}]),
+    }),
+)  # fmt: skip
+def test_lists_are_those_of_arrow(
+    write_table: Any, schema: Schema, with_cudf: CpuStreams, monkeypatch: pytest.MonkeyPatch,
+    seed: int, shape: str, kinds: tuple[str, str], holes: float, large_rows: int,
+    options: dict[str, Any],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large_rows)
+    rng = np.random.default_rng(seed)
+    tags, prices = (lists_of(rng, shape, kind, holes) for kind in kinds)
+    folder = write_table(SIZES, tags=tags, prices=prices)
+    fills = {"fill_null_id": 300, "fill_null_value": -0.5} if holes else {}
+    dataset = Dataset(folder, Schema((*schema.columns, TAGS, PRICES)), **fills)
+    loader = Loader(dataset, lanes=6, decode_threads=2, **options)
+    assert_same(list(loader), batches_by_arrow(dataset, lanes=6, decode_threads=2, **options))
+    assert with_cudf.copies == [], "rows did not pass through the host"
+
+
+def test_lists_that_are_all_empty(write_table: Any, schema: Schema, with_cudf: CpuStreams) -> None:
+    tags = pa.array([[]] * 185, pa.list_(pa.int32()))
+    dataset = Dataset(write_table(SIZES, tags=tags), Schema((*schema.columns, TAGS)))
+    batches = list(Loader(dataset, batch_size=16))
+    assert_same(batches, batches_by_arrow(dataset, batch_size=16))
+    assert all(len(batch.lists["tags"].values) == 0 for batch in batches)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [[1, 1000], [-1], [1, None], None, [1, 2, 3, 4]],
+    ids=["id too large", "id below 0", "null inside", "null", "too long"],
+)
+def test_errors_in_lists_are_those_of_arrow(
+    write_table: Any, schema: Schema, with_cudf: CpuStreams, bad: list[int | None] | None
+) -> None:
+    rows = [bad if row in (100, 150) else [row] * (row % 3) for row in range(185)]
+    folder = write_table(SIZES, tags=pa.array(rows, pa.list_(pa.int64())))
+    dataset = Dataset(folder, Schema((*schema.columns, replace(TAGS, value_count=(0, 3)))))
+    error = error_of(dataset)
+    with pytest.raises(DataError) as caught:
+        batches_by_arrow(dataset, batch_size=16, shuffle="none", lanes=1)
+    assert (str(error), error.where) == (str(caught.value), caught.value.where)
+    assert error.where["column"] == "tags"
 
 
 def error_of(dataset: Dataset) -> DataError:
@@ -301,10 +404,7 @@ def test_what_cudf_reads_differently_is_left_to_arrow(
     table = read_footers(write_table(SIZES, I2=np.ones(185, np.float16)), schema)
     with pytest.raises(SpecError, match="'I2' holds halffloat, which is not known to be the same"):
         choose_reader("cudf", table, columns, "cuda")
-    lists = (*columns, WantedColumn("L", "id", is_list=True))
     dots = (*columns, WantedColumn("user.id", "id"))
     choose = partial(choose_reader, "cudf", device_type="cuda")
-    with pytest.raises(SpecError, match="list columns"):
-        choose(table=table, columns=lists)
     with pytest.raises(SpecError, match="a name with a dot"):
         choose(table=table, columns=dots)

@@ -20,7 +20,7 @@ from streams_on_cpu import CpuStreams
 from distrain.batch import Batch
 from distrain.errors import DataError, Unavailable
 from distrain.loader import Dataset, Loader
-from distrain.loader.gpu_backend import CudfReader
+from distrain.loader.cudf_reader import CudfReader
 from distrain.loader.packed import pack
 from distrain.partition import read_footers
 from distrain.partition.wanted_columns import wanted_columns
@@ -248,9 +248,10 @@ def test_cudf_tells_a_storage_that_does_not_answer(
     write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pylibcudf", pylibcudf)
-    monkeypatch.setattr("distrain.loader.gpu_backend._StreamHandle", lambda _: CpuStreams())
+    monkeypatch.setattr("distrain.loader.cudf_reader._StreamHandle", lambda _: CpuStreams())
     table = read_footers(str(write_table([[40]])), schema)
-    reader = CudfReader(wanted_columns(schema, need_label=True), None)  # type: ignore[arg-type]
+    columns = wanted_columns(schema, need_label=True)
+    reader = CudfReader(columns, torch.device("cpu"), None)  # type: ignore[arg-type]
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("cannot read: Input/output error")

@@ -4,6 +4,7 @@ from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, OpenBat
 from distrain.loader.filling.filler import KERNEL, Block, Filler, check_values, unusable
 from distrain.loader.filling.list_columns import (
     check_lists,
+    cut_lists,
     deal_lists,
     join_lists,
     list_limits,
@@ -16,7 +17,8 @@ from distrain.loader.filling.schedule import (
     open_groups,
     plan_loads,
 )
-from distrain.loader.filling.torch_filler import TorchFiller, signed_bits
+from distrain.loader.filling.torch_filler import TorchFiller, signed_bits, with_room
+from distrain.loader.filling.torch_lists import DeviceLists, TorchListFiller
 
 __all__ = [
     "BatchLayout",
@@ -24,14 +26,17 @@ __all__ = [
     "BlockPool",
     "ChunkDealer",
     "Deal",
+    "DeviceLists",
     "Filler",
     "KERNEL",
     "Load",
     "OpenBatch",
     "OpenBatches",
     "TorchFiller",
+    "TorchListFiller",
     "check_lists",
     "check_values",
+    "cut_lists",
     "deal_lists",
     "epoch_chunks",
     "join_lists",
@@ -40,4 +45,5 @@ __all__ = [
     "plan_loads",
     "signed_bits",
     "unusable",
+    "with_room",
 ]

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -138,8 +138,9 @@ class OpenBatch(Generic[BlockT]):
 
     num_rows: int
     block: BlockT  # the flat columns, `[columns, rows]`
-    # Of each list column the runs so far, and `[list columns, rows]`: how long each row's list is.
-    lists: list[list[ListRun]] = field(default_factory=list)
+    # Of each list column the runs so far, `ListRun` on the host and `DealtLists` on a device, and,
+    # on the host, `[list columns, rows]`: how long each row's list is.
+    lists: list[list[Any]] = field(default_factory=list)
     lengths: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
 
 
@@ -163,7 +164,7 @@ class OpenBatches(Generic[BlockT]):
         with self._lock:
             if step not in self._open:
                 num_rows = self._rows_in(step)
-                lists: list[list[ListRun]] = [[] for _ in range(self._num_lists)]
+                lists: list[list[Any]] = [[] for _ in range(self._num_lists)]
                 lengths = np.empty((self._num_lists, num_rows), np.int32)
                 self._open[step] = OpenBatch(num_rows, self._new_block(num_rows), lists, lengths)
             return self._open[step]

@@ -46,10 +46,10 @@ def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None
     return limits
 
 
-def _cut_lists(rows: pa.Array, most: int | None) -> pa.Array:
+def cut_lists(rows: pa.Array, most: int | None) -> pa.Array:
     """The first `most` items of each list; `None` keeps all.
 
-    >>> _cut_lists(pa.array([[1, 2, 3], [], [4]]), 2).to_pylist()
+    >>> cut_lists(pa.array([[1, 2, 3], [], [4]]), 2).to_pylist()
     [[1, 2], [], [4]]
     """
     if most is None:
@@ -94,7 +94,7 @@ def deal_lists(
     totals = np.empty(len(deal.counts), np.int64)
     longest = _measure(offsets, len(items), deal.rows, deal.counts, kept, lengths, totals)
     if column.max_length and longest > column.max_length:
-        check_lists(column, _cut_lists(rows, most), group)
+        check_lists(column, cut_lists(rows, most), group)
     blocks = [np.empty(total, np.int32) for total in totals.tolist()]
     role = b"i" if column.kind == "id" else b"v"
     if _gather(
@@ -108,7 +108,7 @@ def deal_lists(
         kept,
         blocks,
     ):
-        check_lists(column, _cut_lists(rows, most), group)
+        check_lists(column, cut_lists(rows, most), group)
     first = 0
     for batch, start, count, block in zip(
         batches, deal.starts.tolist(), deal.counts.tolist(), blocks, strict=True
@@ -121,15 +121,20 @@ def deal_lists(
         first += count
 
 
-def join_lists(column: WantedColumn, lengths: NDArray[np.int32], runs: Sequence[ListRun]) -> Ragged:
-    """A batch's list column from the length of each row, and the items of its runs in any order."""
-    total = sum(len(run.items) for run in runs)
-    if total > _MOST_ITEMS:
+def check_total(column: WantedColumn, num_items: int) -> None:
+    """Raise a `DataError` if a column has too many items in a batch."""
+    if num_items > _MOST_ITEMS:
         raise DataError(
-            f"the lists of column {column.name!r} in a batch have {total} items, which is more "
+            f"the lists of column {column.name!r} in a batch have {num_items} items, which is more "
             f"than {_MOST_ITEMS}",
             hint="Choose a smaller batch size, or cut the lists (max_list_length).",
         )
+
+
+def join_lists(column: WantedColumn, lengths: NDArray[np.int32], runs: Sequence[ListRun]) -> Ragged:
+    """A batch's list column from the length of each row, and the items of its runs in any order."""
+    total = sum(len(run.items) for run in runs)
+    check_total(column, total)
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     values = np.empty(total, np.int32)

@@ -41,7 +41,7 @@ class TorchFiller:
         rows = torch.from_numpy(deal.rows).to(self._device, non_blocking=True)
         dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
         for column, source, target in zip(self._columns, cells, dealt, strict=True):
-            _gather(column, source, rows, target)
+            gather_column(column, source, rows, target)
         self._write(dealt, deal, blocks)
         return self._bad_columns(dealt)
 
@@ -74,7 +74,17 @@ class TorchFiller:
         return torch.cat([part.any(dim=1) for part in bad])
 
 
-def _gather(column: WantedColumn, source: Tensor, rows: Tensor, target: Tensor) -> None:
+def with_room(column: WantedColumn, values: Tensor) -> Tensor:
+    """The values in a type for what nulls become, too: 0.5 is no int32, 300 no int8."""
+    if column.kind == "id":
+        is_wide = values.dtype.itemsize >= 4
+        return values if is_wide else _as_id(column, signed_bits(values), values.dtype)
+    if values.dtype in (torch.float32, torch.float64):
+        return values
+    return _as_float(column, signed_bits(values), values.dtype)
+
+
+def gather_column(column: WantedColumn, source: Tensor, rows: Tensor, target: Tensor) -> None:
     """Write the rows of a column to `target`, int32; what cannot be used stays unusable there."""
     bits = signed_bits(source)
     if column.kind != "id":

@@ -1,6 +1,6 @@
 """Decodes row groups to columns with Arrow, fetched ahead where remote; refuses changed files."""
 
-from distrain.loader.reading.arrow import ArrowReader, null_error
+from distrain.loader.reading.arrow import ArrowReader, null_error, null_item_error
 from distrain.loader.reading.fetcher import FetchOptions
 from distrain.loader.reading.reader import (
     DecodedColumns,
@@ -25,6 +25,7 @@ __all__ = [
     "SharedReader",
     "join_decoded",
     "null_error",
+    "null_item_error",
     "parts_after",
     "unreadable",
 ]

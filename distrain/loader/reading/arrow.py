@@ -336,6 +336,15 @@ def null_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
     )
 
 
+def null_item_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
+    """What to raise about the first null inside a list of a column without a fill value."""
+    return DataError(
+        f"column {column.name!r} holds a list with a null in it",
+        where=group.where | {"row in the group": group.first_row + row, "column": column.name},
+        hint="Drop or fill it when the table is prepared, or set fill_null_id or fill_null_value.",
+    )
+
+
 def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa.Array:
     """Lists without nulls: a null list is an empty one where nulls are filled."""
     rows = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
@@ -350,12 +359,7 @@ def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa
     if items.null_count and column.fill_null is None:
         row_of_item = np.repeat(np.arange(len(rows)), lengths)
         row = int(row_of_item[np.flatnonzero(items.is_null().to_numpy())[0]])
-        raise DataError(
-            f"column {column.name!r} holds a list with a null in it",
-            where=group.where | {"row in the group": group.first_row + row, "column": column.name},
-            hint="Drop or fill it when the table is prepared, or set fill_null_id or "
-            "fill_null_value.",
-        )
+        raise null_item_error(column, row, group)
     if items.null_count:
         items = _without_nulls(column, items, group)
     offsets = np.zeros(len(rows) + 1, np.int32)

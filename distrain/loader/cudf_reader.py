@@ -1,0 +1,283 @@
+"""Row groups decoded by cuDF into a GPU's memory, as tensors there.
+
+cuDF is imported when a reader is made, not with this module. Its lower half, `pylibcudf`, is
+enough, and takes the stream to work on with each call.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from distrain.errors import DataError
+from distrain.loader.filling import DeviceLists, signed_bits, with_room
+from distrain.loader.reading import null_error, null_item_error, unreadable
+from distrain.partition import RowGroup, WantedColumn
+from distrain.storage import first_line
+
+_FIRST_SHARE = 0.25  # of the pool's largest size: what it takes from the GPU at once
+_POOL_ALIGNMENT_BYTES = 256
+
+# Columns of these types can be read; dates count days, as with Arrow. The names are those of
+# `pylibcudf.TypeId`.
+_TORCH_TYPES = {
+    "BOOL8": torch.uint8,
+    "INT8": torch.int8,
+    "INT16": torch.int16,
+    "INT32": torch.int32,
+    "INT64": torch.int64,
+    "UINT8": torch.uint8,
+    "UINT16": torch.uint16,
+    "UINT32": torch.uint32,
+    "UINT64": torch.uint64,
+    "FLOAT32": torch.float32,
+    "FLOAT64": torch.float64,
+    "TIMESTAMP_DAYS": torch.int32,
+}
+
+_pools_lock = threading.Lock()
+
+
+class DeviceColumns(NamedTuple):
+    """A row group's wanted columns on a GPU, without nulls, in the order of `WantedColumn`.
+
+    Attributes:
+        cells: The flat columns, each `[rows]`, of its type in the file.
+        lists: The list columns.
+    """
+
+    cells: list[Tensor]
+    lists: list[DeviceLists]
+
+    def part(self, first: int, last: int) -> DeviceColumns:
+        """Some of the rows, neighbours, in the same memory."""
+        cells = [column[first:last] for column in self.cells]
+        return DeviceColumns(cells, [column.part(first, last) for column in self.lists])
+
+
+class CudfReader:
+    """Reads row groups into device memory, from any thread whose current GPU is the stream's.
+
+    The tensors that it returns are valid on this stream only.
+
+    Args:
+        footers: Those that were parsed, by file, for readers of the same columns to share.
+        open_groups: Row groups that stay decoded between the reads of their slices.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[WantedColumn],
+        device: torch.device,
+        stream: torch.cuda.Stream,
+        footers: dict[str, CudfFooter] | None = None,
+        open_groups: int = 1,
+    ):
+        # pylibcudf has no type stubs where it is not installed, and so none for a type check here.
+        self._plc: Any = importlib.import_module("pylibcudf")
+        type_ids = self._plc.TypeId
+        self._types = {getattr(type_ids, name): kind for name, kind in _TORCH_TYPES.items()}
+        self._list_type = type_ids.LIST
+        self._columns = tuple(columns)
+        self._device = device
+        self._stream = _StreamHandle(stream)
+        self._footers: dict[str, CudfFooter] = {} if footers is None else footers
+        self._open_groups = max(1, open_groups)
+        self._large: OrderedDict[tuple[str, int], DeviceColumns] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, group: RowGroup) -> DeviceColumns:
+        """The wanted columns of a row group.
+
+        It raises what `Reader.read` raises, and a `DataError` if cuDF has not enough memory.
+        """
+        if group.slice is None:
+            return self._read_whole(group)
+        key, last = (group.file, group.index), group.first_row + group.num_rows
+        with self._lock:  # threads that want slices of one row group decode it once
+            whole = self._large.pop(key, None)
+            if whole is None:
+                whole = self._read_whole(replace(group, num_rows=group.group_rows, slice=None))
+            if last < group.group_rows:
+                self._large[key] = whole
+            while len(self._large) > self._open_groups:
+                self._large.popitem(last=False)
+        return whole.part(group.first_row, last)
+
+    def _read_whole(self, group: RowGroup) -> DeviceColumns:
+        try:
+            found = self._read(group)
+        except MemoryError as error:
+            raise DataError(
+                f"cuDF has not enough GPU memory to decode a row group: {error}",
+                where=group.where,
+                hint="Raise gpu_memory_fraction, lower decode_threads, write smaller row groups, "
+                "or use reader 'arrow'.",
+            ) from error
+        except (OSError, RuntimeError, ValueError, OverflowError, IndexError) as error:
+            hint = "The file is damaged, or was removed or changed since the run began."
+            raise unreadable(group, error, first_line(error), hint) from error
+        by_name = dict(zip(found.column_names(), found.columns, strict=True))
+        result = DeviceColumns([], [])
+        for column in self._columns:
+            values = by_name.get(column.name)
+            self._check(column, values, group)
+            if column.is_list:
+                result.lists.append(self._list_rows(column, values, group))
+            else:
+                result.cells.append(self._cells(column, values, group))
+        return result
+
+    def bytes_of(self, group: RowGroup) -> int:
+        """Compressed bytes of the wanted columns of a row group that was read."""
+        whole = self._footers[group.file].bytes_per_group[group.index]
+        return whole * group.num_rows // group.group_rows
+
+    def _read(self, group: RowGroup) -> Any:
+        parquet = self._plc.io.parquet
+        source = self._plc.io.SourceInfo([group.file])
+        if group.file not in self._footers:
+            names = {column.name for column in self._columns}
+            self._footers[group.file] = CudfFooter(self._plc, source, names)
+        options = (
+            parquet.ParquetReaderOptions.builder(source)
+            .use_pandas_metadata(False)  # it would add index columns
+            .column_names([column.name for column in self._columns])
+            .build()
+        )
+        options.set_row_groups([[group.index]])
+        return parquet.read_parquet(
+            options, self._stream, parquet_metadatas=[self._footers[group.file].parsed]
+        )
+
+    def _check(self, column: WantedColumn, found: Any, group: RowGroup) -> None:
+        """Raise a `DataError` if a column is not as planned."""
+        problem = None
+        if found is None:
+            problem = f"column {column.name!r} is missing"
+        elif found.size() != group.num_rows:
+            problem = f"the row group has {found.size()} rows, not {group.num_rows} as planned"
+        elif column.is_list != (found.type().id() == self._list_type):
+            kinds = ("lists", "one value per row")
+            holds, wanted = kinds[::-1] if column.is_list else kinds
+            problem = f"column {column.name!r} holds {holds}, not {wanted}"
+        else:
+            kind = (found.list_view().child() if column.is_list else found).type().id()
+            if kind not in self._types:
+                problem = f"column {column.name!r} holds {kind!r}, which is not a number"
+        if problem:
+            hint = "The file was changed since its footer was read; start again."
+            raise DataError(problem, where=group.where, hint=hint)
+
+    def _cells(self, column: WantedColumn, found: Any, group: RowGroup) -> Tensor:
+        """Single values of rows; a null is filled, or an error."""
+        is_null = self._nulls(found)
+        if is_null is not None and column.fill_null is None:
+            raise null_error(column, _first(is_null), group)
+        return _filled(column, self._values(found), is_null)
+
+    def _list_rows(self, column: WantedColumn, found: Any, group: RowGroup) -> DeviceLists:
+        """Lists of rows; where nulls are filled, a null list is an empty one."""
+        is_null = self._nulls(found)
+        if is_null is not None and column.fill_null is None:
+            raise null_error(column, _first(is_null), group)
+        offsets, items = found.list_view().offsets(), found.list_view().child()
+        if offsets.size():
+            ends = self._values(offsets)  # equal at a null list: parquet keeps no items of one
+        else:  # as cuDF may have it if there are no rows
+            ends = torch.zeros(1, dtype=torch.int32, device=self._device)
+        is_null = self._nulls(items)
+        if is_null is not None and column.fill_null is None:
+            row = int(np.searchsorted(ends.cpu().numpy(), _first(is_null), side="right")) - 1
+            raise null_item_error(column, row, group)
+        return DeviceLists(ends, _filled(column, self._values(items), is_null))
+
+    def _values(self, found: Any) -> Tensor:
+        """A column's values as a tensor of the same memory, which the tensor keeps alive."""
+        kind = self._types[found.type().id()]
+        if not found.size():  # it may have no memory
+            return torch.empty(0, dtype=kind, device=self._device)
+        raw: Tensor = torch.as_tensor(found.data())  # by the CUDA array interface, as bytes
+        return raw[: found.size() * kind.itemsize].view(kind)
+
+    def _nulls(self, found: Any) -> Tensor | None:
+        """Which values are null; `None` if none is."""
+        if not found.null_count():
+            return None
+        return null_rows(torch.as_tensor(found.null_mask()), found.size())
+
+
+class CudfFooter:
+    """A file's footer, parsed once: it describes all columns of all row groups."""
+
+    def __init__(self, plc: Any, source: Any, names: set[str]):
+        self.parsed: Any = plc.io.parquet_metadata.read_parquet_footers(source)[0]
+        self.bytes_per_group: list[int] = [
+            sum(
+                chunk.meta_data.total_compressed_size
+                for chunk in group.columns
+                if chunk.meta_data.path_in_schema[0] in names
+            )
+            for group in self.parsed.row_groups
+        ]
+
+
+class _StreamHandle:
+    """A stream of any version of torch, in the form that cuDF takes."""
+
+    def __init__(self, stream: torch.cuda.Stream):
+        self._stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, int(self._stream.cuda_stream)
+
+
+def set_up_pool(device: torch.device, fraction: float) -> None:
+    """Give cuDF a memory pool of at most this fraction of a GPU's memory, unless it has a pool.
+
+    The pool lasts until the process ends, since its last buffer may be dropped at any time.
+    The GPU must be the calling thread's current one.
+    """
+    mr: Any = importlib.import_module("rmm.mr")
+    with _pools_lock:
+        if type(mr.get_per_device_resource(device.index)) is not mr.CudaMemoryResource:
+            return
+        total_bytes = torch.cuda.get_device_properties(device).total_memory
+        most_bytes = _aligned(total_bytes * fraction)
+        first_bytes = _aligned(most_bytes * _FIRST_SHARE)
+        pool = mr.PoolMemoryResource(mr.CudaMemoryResource(), first_bytes, most_bytes)
+        mr.set_per_device_resource(device.index, pool)
+
+
+def null_rows(mask: Tensor, num_rows: int) -> Tensor:
+    """Which of `num_rows` rows are null, by an Arrow validity mask, bit by bit, the lowest first.
+
+    >>> null_rows(torch.tensor([0b101], dtype=torch.uint8), 3).tolist()
+    [False, True, False]
+    """
+    bits = torch.arange(8, dtype=torch.uint8, device=mask.device)
+    valid = (mask[: (num_rows + 7) // 8, None] >> bits) & 1
+    return valid.flatten()[:num_rows] == 0
+
+
+def _first(is_null: Tensor) -> int:
+    return int(np.flatnonzero(is_null.cpu().numpy())[0])
+
+
+def _filled(column: WantedColumn, values: Tensor, is_null: Tensor | None) -> Tensor:
+    if is_null is None or column.fill_null is None:
+        return values
+    roomy = with_room(column, values)
+    return signed_bits(roomy).masked_fill(is_null, column.fill_null).view(roomy.dtype)
+
+
+def _aligned(size_bytes: float) -> int:
+    return int(size_bytes) // _POOL_ALIGNMENT_BYTES * _POOL_ALIGNMENT_BYTES
