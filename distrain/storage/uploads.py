@@ -58,8 +58,9 @@ def nameless_file(url: str) -> Iterator[Path]:
         with tempfile.TemporaryFile(prefix="distrain-") as file:
             yield Path(f"/proc/self/fd/{file.fileno()}")
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise OutputError(
-            f"could not write a temporary file: {error.strerror or error}",
+            f"could not write a temporary file: {reason}",
             where={"path": url, "temporary folder": _temporary_folder()},
             hint="Free some space there, or set TMPDIR to another folder, on all workers.",
         ) from error
