@@ -24,6 +24,7 @@ from distrain.etl.counting import (
     write_counts,
 )
 from distrain.etl.counting.ordering import in_ranges, write_in_order, write_run
+from distrain.etl.counting.spilling import read_counts
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
 from distrain.etl.transforming import forget_workflow
@@ -372,3 +373,16 @@ def test_counts_in_a_store_are_mapped_not_held() -> None:
     assert sorted(table["value"].to_pylist()) == list(range(200_000))
     fsspec.filesystem("memory").rm("/staging-of-counts", recursive=True)
     assert set(table["count"].to_pylist()) == {1}
+
+
+@pytest.mark.parametrize("make", [int, "v{}".format], ids=["integers", "strings"])
+def test_counts_that_were_read_hold_no_file_mapped(tmp_path: Path, make: Any) -> None:
+    values = pa.array([make(n) for n in range(50)])
+    path = str(tmp_path / "counts.arrow")
+    write_counts(Counts(values, pa.array(range(50), pa.int64())), path)
+    found = read_counts(path, range(NUM_BUCKETS // 2))
+    rest = read_counts(path, range(NUM_BUCKETS // 2, NUM_BUCKETS))
+    assert path not in Path("/proc/self/maps").read_text()
+    both = joined([found, rest])
+    pairs = zip(both.values.to_pylist(), both.counts.to_pylist(), strict=True)
+    assert dict(pairs) == dict(zip(values.to_pylist(), range(50), strict=True))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.etl.fit_unit import FitUnit
-from distrain.etl.operators import Categorify, Counts, in_buckets
+from distrain.etl.operators import Categorify, Counts, in_buckets, joined
 from distrain.etl.parts import Part, open_mapped
 from distrain.storage import whole_file
 
@@ -116,12 +116,16 @@ def write_counts_table(table: pa.Table, path: str) -> None:
 
 
 def read_counts(path: str, buckets: range) -> Counts:
-    """The counts of some buckets of a file, as they lie there."""
+    """The counts of some buckets of a file, as they lie there.
+
+    They are in memory of their own and the file is mapped no more. A kernel may map 2 MiB for a
+    byte that is looked at: slices of many files would take many times their size.
+    """
     table = read_counts_table(path)
     begins = np.frombuffer(table.schema.metadata[_BEGINS], np.int64)
     first, end = int(begins[buckets.start]), int(begins[buckets.stop])
     rows = table.slice(first, end - first).combine_chunks()
-    return Counts(_one_array(rows["value"]), _one_array(rows["count"]))
+    return joined([Counts(_one_array(rows["value"]), _one_array(rows["count"]))])
 
 
 def read_counts_table(path: str) -> pa.Table:
