@@ -14,7 +14,8 @@ of 65,536, each in a process of its own, in turns; every batch's memory is touch
   wide           `ordinary` with 80 columns more, which nobody reads
   lists          `ordinary` with lists of up to six ids in four columns
   cache          `ordinary` by way of a cache that holds all of it
-  filling        `ordinary` while each pass fills an empty cache; its "floor" is `ordinary` without
+  anew           `ordinary` by a new loader for each pass, whose batches' memory is fresh
+  filling        the same, while each pass fills an empty cache; its "floor" is `anew`
 
 Contenders (1t, 2t: with 1 or 2 decoding threads):
 

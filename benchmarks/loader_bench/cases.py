@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from benchmarks.loader_bench.data import LARGE_GROUPS
 from benchmarks.loader_bench.floors import copy_to_gpu, decoding, memcpy, reading
 from benchmarks.loader_bench.measure import Open
-from benchmarks.loader_bench.ours import filling, ours
+from benchmarks.loader_bench.ours import anew, ours
 from benchmarks.loader_bench.peers import (
     hugging_face,
     merlin,
@@ -20,6 +20,7 @@ COPY_TO_GPU, OURS_TO_GPU = "copy to GPU", "distrain, to GPU"
 LAYOUTS = ("ordinary", "prep", "fast", "int64")
 OTHER_FILES = (*LARGE_GROUPS, "files", "wide", "lists")
 CACHE, FILLING = "distrain, cache, 2t", "distrain, filling, 2t"
+NOT_FILLING = "distrain, anew, 2t"
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ def all_cases() -> dict[str, Case]:
     floor = floor_name("cache", 2)
     cases[floor] = Case(reading("cache", 2), "floor", "cache")
     cases[CACHE] = Case(ours("ordinary", 2, cache="cache"), "distrain", "cache", floor=floor)
-    without = ours_name("ordinary", 2)
-    cases[FILLING] = Case(filling("ordinary", 2), "distrain", "ordinary", floor=without)
+    cases[NOT_FILLING] = Case(anew("ordinary", 2), "distrain", "ordinary")
+    filling = anew("ordinary", 2, fills=True)
+    cases[FILLING] = Case(filling, "distrain", "ordinary", floor=NOT_FILLING)
     cases |= {
         "torch, iterable": Case(torch_iterable, "peer", "ordinary"),
         "torch, batched": Case(torch_batched, "peer", "ordinary"),

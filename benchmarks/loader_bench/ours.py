@@ -1,5 +1,7 @@
 """distrain's own contenders: the one place that knows how its loader is called."""
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,14 +52,18 @@ def ours(
     return open_loader
 
 
-def filling(layout: str, threads: int) -> Open:
-    """The loader whose every pass fills a cache that is empty when it begins."""
+def anew(layout: str, threads: int, *, fills: bool = False) -> Open:
+    """A new loader for each pass; `fills` has it fill a cache that is empty when it begins.
+
+    What was filled is removed when the process ends, not while a pass is measured.
+    """
 
     def open_loaders(data: Path) -> Pass:
         def batches(number: int) -> Iterator[int]:
-            with tempfile.TemporaryDirectory(prefix="filled-", dir=data) as folder:
-                cache = Path(folder).name
-                yield from ours(layout, threads, cache=cache)(data)(number)
+            folder = tempfile.mkdtemp(prefix="filled-", dir=data)
+            atexit.register(shutil.rmtree, folder)
+            cache = Path(folder).name if fills else None
+            yield from ours(layout, threads, cache=cache)(data)(number)
 
         return batches
 
