@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.storage import RETRY_S, fetched, is_remote, open_input, whole_file
+from distrain.storage import RETRY_S, is_remote, open_input, whole_file
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
     try:
         if is_remote(path):
             return _fetch_staged(path, columns)
-        with open_mapped(path) as file:
+        with pa.memory_map(path) as file:
             return pa.ipc.open_file(file).read_all().select(list(columns))
     except (OSError, pa.ArrowException) as error:
         raise DataError(
@@ -118,18 +118,6 @@ def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
             where={"file": path},
             hint="All workers must see the output's folder; prepare the files again.",
         ) from None
-
-
-@contextmanager
-def open_mapped(path: str) -> Iterator[Any]:
-    """A file of Arrow's for reading, mapped into memory.
-
-    One in a store is fetched first, to a file without a name in the folder for temporary files,
-    whose place is free again when nothing read from it is used any more.
-    """
-    with ExitStack() as stack:
-        here = stack.enter_context(fetched(path)) if is_remote(path) else path
-        yield stack.enter_context(pa.memory_map(here))
 
 
 def _fetch_staged(path: str, columns: Sequence[str]) -> pa.Table:

@@ -1,5 +1,6 @@
 """Values counted by tasks into files, and added up by pieces of their hashes' buckets."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,13 @@ from distrain.etl.counting import (
     spilling,
     write_counts,
 )
-from distrain.etl.counting.ordering import in_ranges, write_in_order, write_run
+from distrain.etl.counting.ordering import (
+    RunsInOrder,
+    in_ranges,
+    write_in_order,
+    write_run,
+    write_run_in_order,
+)
 from distrain.etl.counting.spilling import read_counts
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
@@ -283,6 +290,23 @@ def test_runs_come_in_one_order_and_no_range_is_too_large(
     found = [row for table in ranges for row in zip(*table.to_pydict().values(), strict=True)]
     whole = [row for table in tables for row in zip(*table.to_pydict().values(), strict=True)]
     assert found == sorted(whole, key=lambda row: (-row[1], row[0]))
+
+
+def test_runs_in_files_take_no_memory_between_ranges(tmp_path: Path) -> None:
+    counts = pa.array(range(40_000, 0, -1), pa.int64())
+    runs = [
+        write_run_in_order(
+            Counts(pa.array(range(n, 120_000 + n, 3)), counts), f"{tmp_path}/{n}.arrow"
+        )
+        for n in range(3)
+    ]
+    found = []
+    for rows in RunsInOrder(runs, None, sum(run.size_bytes for run in runs) // 8):
+        mapped = Path("/proc/self/smaps").read_text().split(f"{tmp_path}/")[1:]
+        assert len(mapped) == 3
+        assert {re.search(r"\nRss: +(\d+) kB", of)[1] for of in mapped} == {"0"}
+        found += rows["value"].to_pylist()
+    assert found == list(range(120_000))
 
 
 def test_runs_with_wide_and_narrow_offsets_come_in_one_order() -> None:

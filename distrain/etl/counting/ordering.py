@@ -8,14 +8,14 @@ memory.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.etl.counting.spilling import counts_table, read_counts_table, write_counts_table
+from distrain.etl.counting.spilling import MappedTable, counts_table, write_counts_table
 from distrain.etl.operators import Categorify, Counts, by_frequency
 from distrain.vocabulary import (
     FIRST_OOV_ID,
@@ -103,7 +103,7 @@ class RunsInOrder:
     def __init__(self, runs: Sequence[Run], most: int | None, range_bytes: int):
         entries = sum(run.entries for run in runs)
         self._size_bytes = sum(run.size_bytes for run in runs)
-        self._tables = [read_counts_table(run.path) for run in runs]
+        self._tables = [MappedTable.open(run.path) for run in runs]
         self._at_once = max(1, range_bytes * entries // max(self._size_bytes, 1))
         self.num_values = entries if most is None else min(entries, most)
 
@@ -114,7 +114,7 @@ class RunsInOrder:
             text_before: Bytes of the strings that come before these.
             values_before: How many that are.
         """
-        found = self._tables[0].schema.field("value").type
+        found = self._tables[0].rows.schema.field("value").type
         if not is_text(found):
             return found
         before = text_before + 8 * (values_before + 1)
@@ -129,7 +129,8 @@ class RunsInOrder:
 
     def __iter__(self) -> Iterator[pa.Table]:
         left = self.num_values
-        for table in in_ranges(self._tables, self._at_once):
+        runs = [table.rows for table in self._tables]
+        for table in in_ranges(runs, self._at_once, lambda run: self._tables[run].forget()):
             taken = table.slice(0, left)
             yield taken
             left -= taken.num_rows
@@ -143,33 +144,45 @@ class RunsInOrder:
             writer.write(taken["value"], taken["count"])
 
 
-def in_ranges(runs: Sequence[pa.Table], most: int) -> Iterator[pa.Table]:
-    """The rows of all runs in one order, in tables of about `most` rows.
+def in_ranges(
+    runs: Sequence[pa.Table], most: int, forget: Callable[[int], None] = lambda _: None
+) -> Iterator[pa.Table]:
+    """The rows of all runs in one order, in tables of about `most` rows, in memory of their own.
 
-    Each run is in the order of falling counts, and of rising values where these are equal.
+    Args:
+        runs: Each is in the order of falling counts, and of rising values where these are equal.
+        forget: Called with the place of a run that is not looked at for now. All runs are walked
+            through side by side, and pages of a mapped one that were looked at stay otherwise.
     """
-    places = [_Places(run) for run in runs if run.num_rows]
+    places = {number: _Places(run) for number, run in enumerate(runs) if run.num_rows}
     if not places:
         return
     step = max(1, most // (2 * len(places)))
-    samples = sorted(at[n] for at in places for n in range(0, len(at), step))
+    samples = []
+    for number, at in places.items():
+        samples += [at[row] for row in range(0, len(at), step)]
+        forget(number)
+    samples.sort()
     cuts = samples[len(places) :: len(places)] if len(samples) * step > most else []
-    begins = [0] * len(places)
+    begins = dict.fromkeys(places, 0)
     for cut in [*cuts, None]:
-        ends = [
-            len(at) if cut is None else bisect_left(at, cut, begin)
-            for at, begin in zip(places, begins, strict=True)
-        ]
-        spans = [
-            at.run.slice(begin, end - begin)
-            for at, begin, end in zip(places, begins, ends, strict=True)
-            if end > begin
-        ]
-        begins = ends
+        spans = []
+        for number, at in places.items():
+            begin = begins[number]
+            end = len(at) if cut is None else bisect_left(at, cut, begin)
+            if end > begin:
+                spans.append(_copied(at.run.slice(begin, end - begin)))
+            begins[number] = end
+            forget(number)
         if spans:
             # Only runs of more than 2 GiB of text have wide offsets.
             found = pa.concat_tables(spans, promote_options="permissive")
             yield found if len(spans) == 1 else found.take(by_frequency(found))
+
+
+def _copied(rows: pa.Table) -> pa.Table:
+    columns = [pa.concat_arrays([column.chunk(0)]) for column in rows.columns]
+    return pa.table(columns, schema=rows.schema)
 
 
 class _Places(Sequence[tuple[int, Any]]):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import uuid
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,8 +15,8 @@ import pyarrow as pa
 from distrain.errors import DataError
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import Categorify, Counts, in_buckets, joined
-from distrain.etl.parts import Part, open_mapped
-from distrain.storage import whole_file
+from distrain.etl.parts import Part
+from distrain.storage import fetched, is_remote, whole_file
 
 _BEGINS = b"buckets begin"
 
@@ -129,16 +131,44 @@ def read_counts(path: str, buckets: range) -> Counts:
 
 
 def read_counts_table(path: str) -> pa.Table:
-    """All that a file holds; one on this machine is mapped into memory, not read."""
-    try:
-        with open_mapped(path) as file:
-            return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise DataError(
-            f"counts of the fit cannot be read: {error}",
-            where={"file": path},
-            hint="All workers must see the output's folder; prepare the files again.",
-        ) from None
+    """All that a file holds; it is mapped into memory, not read."""
+    return MappedTable.open(path).rows
+
+
+@dataclass(frozen=True)
+class MappedTable:
+    """A file of values and counts that is mapped into memory.
+
+    Attributes:
+        rows: All that it holds.
+    """
+
+    rows: pa.Table
+    _map: mmap.mmap
+
+    @classmethod
+    def open(cls, path: str) -> MappedTable:
+        """Map a file; one in a store is fetched first, to a temporary file.
+
+        Raises:
+            DataError: It cannot be read.
+        """
+        try:
+            with ExitStack() as opened:
+                here = opened.enter_context(fetched(path)) if is_remote(path) else path
+                file = opened.enter_context(open(here, "rb"))
+                held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return cls(pa.ipc.open_file(pa.py_buffer(held)).read_all(), held)
+        except (OSError, ValueError) as error:  # the second are those of Arrow, and of empty files
+            raise DataError(
+                f"counts of the fit cannot be read: {error}",
+                where={"file": path},
+                hint="All workers must see the output's folder; prepare the files again.",
+            ) from None
+
+    def forget(self) -> None:
+        """Count what was looked at no longer as this process's memory; it is there when needed."""
+        self._map.madvise(mmap.MADV_DONTNEED)
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
