@@ -615,8 +615,8 @@ def test_a_run_that_is_stopped_leaves_nothing(
 def test_what_a_killed_worker_left_is_not_in_the_folder(
     client: Any, tmp_path: Path, raw: Path
 ) -> None:
-    def leave(phase: str, done: int, total: int, rows: int) -> None:
-        if phase == "write" and done == 1:
+    def leave(at: PrepProgress) -> None:
+        if (at.phase, at.tasks) == ("write", 1):
             (folder,) = tmp_path.glob(".out.partial-*/train")
             left = partial_name(folder / "part-00000.parquet")
             left.write_bytes(b"half")
