@@ -128,7 +128,7 @@ def test_lines_of_a_run_that_was_stopped_are_read(tmp_path):
 def test_the_figures_of_both_forms_are_read():
     nothing = loader_result.summary({})
     loader = {f.name: f for f in figures.figures_of(nothing)}
-    assert loader["of_floor"] == figures.Figure("of_floor", None, ">= 0.6", "not measured")
+    assert loader["of_floor"] == figures.Figure("of_floor", None, ">= 1.0", "not measured")
     assert loader["x_merlin"].status == "left out"
     rounds = [{"rows_per_s": 1e6, "first_batch_s": 0.4, "own_mb": 5.0}]
     told = loader_result.summary({loader_cases.ours_name("ordinary", 2): rounds})
