@@ -1,6 +1,7 @@
 """Raw files to training parquet, on Dask: read, fit, write.
 
-No torch here, and no dataframe library: Arrow and NumPy inside the tasks.
+No torch here, and no dataframe library: Arrow and NumPy inside the tasks, and pylibcudf where
+operators are to run on a GPU.
 """
 
 from distrain.etl.column_group import ColumnGroup

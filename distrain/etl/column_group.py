@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +21,16 @@ from distrain.etl.operators import (
     Vocabulary,
     concrete,
 )
+
+RunOperators = Callable[[Sequence[Operator], str, pa.Array], pa.Array]
+"""Gives a column's values after some operators."""
+
+
+def run_operators(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
+    """One column's values after these operators, by Arrow."""
+    for operator in operators:
+        values = operator.transform(column, values)
+    return values
 
 
 @dataclass(frozen=True)
@@ -47,23 +58,27 @@ class ColumnGroup:
         return bool(self.operators) and isinstance(self.operators[-1], Categorify)
 
     def transform(
-        self, column: str, values: pa.Array, num_operators: int | None = None
+        self,
+        column: str,
+        values: pa.Array,
+        num_operators: int | None = None,
+        run: RunOperators = run_operators,
     ) -> pa.Array:
         """One column's values after the first `num_operators` operators (all if `None`).
 
-        Of lists the operators get the items, ListSlice alone the lists.
+        Of lists the operators get the items, ListSlice alone the lists. `run` gets operators that
+        follow each other, and the values of rows or of items.
         """
         values = concrete(values)
+        operators = self.operators[:num_operators]
         if not holds_lists(values.type):
-            for operator in self.operators[:num_operators]:
-                values = operator.transform(column, values)
-            return values
+            return run(operators, column, values)
         lists = Lists.of(values)
-        for operator in self.operators[:num_operators]:
-            if isinstance(operator, ListSlice):
-                lists = Lists.of(operator.transform(column, lists.to_arrow()))
+        for cuts, some in groupby(operators, lambda operator: isinstance(operator, ListSlice)):
+            if cuts:
+                lists = Lists.of(run_operators(tuple(some), column, lists.to_arrow()))
             else:
-                lists = replace(lists, items=operator.transform(column, lists.items))
+                lists = replace(lists, items=run(tuple(some), column, lists.items))
         return lists.to_arrow()
 
     @property
@@ -97,7 +112,9 @@ class ColumnGroup:
         shared = None if self.domain is None else learnt.get(self.domain)
         return {column: learnt.get(column, shared) for column in columns}
 
-    def training_values(self, column: str, values: pa.Array) -> pa.Array:
+    def training_values(
+        self, column: str, values: pa.Array, run: RunOperators = run_operators
+    ) -> pa.Array:
         """One column's values after all operators, as int32 or float32 (or lists), without gaps.
 
         Raises:
@@ -111,7 +128,7 @@ class ColumnGroup:
                     hint="Fit it first.",
                 )
         target = pa.int32() if self.is_categorical else pa.float32()
-        values = self.transform(column, values)
+        values = self.transform(column, values, run=run)
         if not holds_lists(values.type):
             return _cast(column, values, target)
         lists = Lists.of(values)

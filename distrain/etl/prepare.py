@@ -39,6 +39,7 @@ from distrain.etl.days import (
 from distrain.etl.features import read_tables, save_features, with_features, workflow_of
 from distrain.etl.fitting import fit_as_asked
 from distrain.etl.lookups import make_lookups
+from distrain.etl.on_cudf import check_operators, check_workers
 from distrain.etl.parts import Part, split_parts
 from distrain.etl.progress import PrepProgress, ProgressCallback
 from distrain.etl.raw_lines import BadLineTally
@@ -83,7 +84,7 @@ def prepare(
         DataError: An input, a column or a line that cannot be used.
         OutputError: The output exists or cannot be written, or workers do not see it; nothing is
             left under its name.
-        ClusterError: Workers died.
+        ClusterError: Workers died, or cannot use the device.
     """
     request = with_features(request)
     if finish is not None and not isinstance(request.out, Path):
@@ -99,6 +100,9 @@ def prepare(
     check_apart(request.out, (file.path for file in (*files, *valid_files)))
     memory = plan_memory(client, request.memory_bytes, request.block_bytes)
     workflow = _workflow(request)
+    if request.device == "cuda":
+        check_operators(workflow)
+        check_workers(client)
     out = request.out
     if isinstance(out, Path):
         out = out.absolute()  # workers may have another working directory
@@ -290,7 +294,8 @@ class _Run:
                 open_folder(f"{self._folder}/{split}").make()
             for number, part in enumerate(parts):
                 output = f"{self._folder}/{split}/part-{number:05d}.parquet"
-                tasks.append((part, workflow, lookups, output, self._request.row_group_rows))
+                settings = (self._request.row_group_rows, self._request.device)
+                tasks.append((part, workflow, lookups, output, *settings))
         rows = done = 0
 
         def count(_: int, written: WrittenPart) -> None:

@@ -52,6 +52,8 @@ class PrepRequest:
         memory_bytes: Memory that a worker process may take, all threads together; `None` takes
             320 MiB a thread, but no more than 0.6 of the workers' limit.
         drift: With a saved workflow, what counts as drifted.
+        device: Where rows go through the fitted operators: `cpu`, or `cuda` for the GPU of each
+            worker, which has run on none yet.
     """
 
     inputs: tuple[str, ...]
@@ -73,6 +75,7 @@ class PrepRequest:
     drift: DriftBounds = field(default_factory=DriftBounds)
     staging: Path | str | None = None
     memory_bytes: int | None = None
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(map(str, self.inputs)))
@@ -115,6 +118,7 @@ class PrepRequest:
             or not delimiter.isascii()
             or delimiter.isalnum()
             or delimiter in " -\r\n",
+            f"device {self.device!r} is neither cpu nor cuda": self.device not in ("cpu", "cuda"),
             f"row_group_rows {self.row_group_rows} is below 1": self.row_group_rows < 1,
             f"block_bytes {self.block_bytes} is below 1": self.block_bytes < 1,
             f"embedding_dim {self.embedding_dim} is below 1": self.embedding_dim is not None

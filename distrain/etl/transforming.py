@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.column_group import run_operators
 from distrain.etl.days import Seen, seen_in
 from distrain.etl.lists import holds_lists
 from distrain.etl.lookups import Lookups
+from distrain.etl.on_cudf import RunOnCudf
 from distrain.etl.operators import concrete
 from distrain.etl.parts import Part, located, read_part, write_parquet
 from distrain.etl.workflow import CATEGORIES, Workflow
@@ -38,11 +40,17 @@ class WrittenPart:
 
 
 def transform_part(
-    part: Part, workflow_dir: str, lookups: Lookups | None, output: str, row_group_rows: int
+    part: Part,
+    workflow_dir: str,
+    lookups: Lookups | None,
+    output: str,
+    row_group_rows: int,
+    device: str = "cpu",
 ) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
 
-    Vocabularies are looked up in files that are mapped into memory, unless `lookups` is `None`.
+    Vocabularies are looked up in files that are mapped into memory, unless `lookups` is `None`. On
+    the device `cuda` the operators run on a GPU; reading and writing do not.
 
     The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
     LZ4, column statistics, a checksum per page.
@@ -52,7 +60,8 @@ def transform_part(
     field = pa.field(LABEL, pa.float32(), nullable=False)
     with located(part):
         labelled = table.set_column(0, field, _checked_label(table[LABEL]))
-        features = workflow.transform(labelled)
+        run = RunOnCudf() if device == "cuda" else run_operators
+        features = workflow.transform(labelled, run)
     write_parquet(
         features,
         output,

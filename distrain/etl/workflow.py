@@ -15,7 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
-from distrain.etl.column_group import ColumnGroup
+from distrain.etl.column_group import ColumnGroup, RunOperators, run_operators
 from distrain.etl.operators import (
     Categorify,
     Clip,
@@ -185,11 +185,12 @@ class Workflow:
                 workflow = workflow.with_fitted(stage, group.by_column(learnt, group.columns))
         return workflow
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, run: RunOperators = run_operators) -> pa.Table:
         """The table's columns after all operators: int32 ids and float32, without gaps.
 
         Columns of lists become lists of these; a list that is missing becomes an empty one. A
-        column `label` comes first, as it is; other columns without operators are left out.
+        column `label` comes first, as it is; other columns without operators are left out. `run`
+        runs the operators, where that is not done by Arrow.
 
         Raises:
             DataError: A value cannot be used, or an operator is not fitted.
@@ -200,7 +201,7 @@ class Workflow:
             fields.append(table.schema.field(LABEL))
         for group in self.groups:
             for column in group.columns:
-                values = group.training_values(column, table[column])
+                values = group.training_values(column, table[column], run)
                 arrays.append(values)
                 fields.append(pa.field(column, values.type, nullable=False))
         return pa.table(arrays, schema=pa.schema(fields))

@@ -148,6 +148,13 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     help="Where rows and counts lie meanwhile: a folder that all workers share, or a URL. Default: "
     "in OUT. With OUT in an object store and one machine, a local folder is faster.",
 )
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    help="Where rows go through the fitted operators. cuda: on the GPU of each worker, by cuDF; "
+    "that has run on no GPU yet.",
+)
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option("Print what was made as JSON.")
@@ -306,6 +313,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         staging=options["staging"],
         memory_bytes=None if options["memory_mib"] is None else options["memory_mib"] << 20,
         drift=DriftBounds(options["drift_mean"], options["drift_share"]),
+        device=options["device"],
     )
 
 

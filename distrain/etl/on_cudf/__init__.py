@@ -1,0 +1,9 @@
+"""The operators on a GPU, by cuDF: a column goes there, through its group, and back.
+
+Rows are read and written with Arrow, and what operators learn is learnt with Arrow. This has run on
+no GPU yet.
+"""
+
+from distrain.etl.on_cudf.chain import RunOnCudf, check_operators, check_workers
+
+__all__ = ["RunOnCudf", "check_operators", "check_workers"]

@@ -1,0 +1,103 @@
+"""A group's operators on a GPU, one column at a time; and whether that can be done."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from distributed import Client
+
+from distrain.errors import ClusterError, InputError
+from distrain.etl.column_group import run_operators
+from distrain.etl.on_cudf.device import Device
+from distrain.etl.on_cudf.forms import FORMS
+from distrain.etl.operators import Categorify, FillMissing, LogOp, Normalize, Operator
+from distrain.etl.workflow import Workflow
+from distrain.storage import first_line
+from distrain.vocabulary import is_text
+
+_NUMBERS = frozenset(
+    (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()),
+        *(pa.float32(), pa.float64()),
+    )
+)
+_ONE_AT_A_TIME = threading.Lock()
+
+
+class RunOnCudf:
+    """Runs operators as `run_operators` does, on the worker's first GPU.
+
+    One column of a process is there at a time, so that memory does not grow with its threads, which
+    read and write meanwhile. Columns of types that cuDF has otherwise than Arrow stay on the host.
+    """
+
+    def __init__(self, plc: Any = None):
+        self._device = Device(plc or importlib.import_module("pylibcudf"))
+
+    def __call__(self, operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
+        """One column's values after these operators; errors are those of Arrow."""
+        if not len(values) or not goes_to_device(operators, values.type):
+            return run_operators(operators, column, values)
+        with _ONE_AT_A_TIME:
+            there = self._device.upload(values)
+            for operator in operators:
+                there = FORMS[operator.kind](self._device, operator, column, there)
+            return self._device.download(there)
+
+
+def goes_to_device(operators: Sequence[Operator], kind: pa.DataType) -> bool:
+    """Whether values of this type go through these operators on a GPU, for they fare alike there.
+
+    >>> goes_to_device((Categorify(),), pa.string()), goes_to_device((Categorify(),), pa.float32())
+    (True, False)
+    """
+    kinds = {operator.kind for operator in operators}
+    if is_text(kind):
+        return kinds <= {FillMissing.kind, Categorify.kind} and Categorify.kind in kinds
+    if kind not in _NUMBERS or not kinds:
+        return False
+    # The name of a category is the text that Arrow makes of it, to the last digit of a float.
+    makes_floats = bool(kinds & {LogOp.kind, Normalize.kind}) or pa.types.is_floating(kind)
+    return not (Categorify.kind in kinds and makes_floats)
+
+
+def check_operators(workflow: Workflow) -> None:
+    """Raise an `InputError` that names an operator which cannot be run on a GPU."""
+    for group in workflow.groups:
+        for operator in group.operators:
+            if operator.kind not in FORMS:
+                raise InputError(
+                    f"{operator.kind} cannot be run on a GPU",
+                    where={"columns": ", ".join(group.columns)},
+                    hint="Leave --device cuda out.",
+                )
+
+
+def check_workers(client: Client) -> None:
+    """Raise a `ClusterError` unless cuDF and a GPU are at hand in every worker process."""
+    problems: dict[str, str | None] = client.run(gpu_problem)
+    for worker, problem in problems.items():
+        if problem is not None:
+            raise ClusterError(
+                f"a worker cannot transform on a GPU: {problem}",
+                where={"worker": worker},
+                hint="Install pylibcudf on all workers (`pip install 'distrain[gpu]'`) and give "
+                "each a GPU, or leave --device cuda out.",
+            )
+
+
+def gpu_problem(load: Callable[[str], Any] = importlib.import_module) -> str | None:
+    """Why this process cannot transform on a GPU; `None` if it can."""
+    try:
+        device = Device(load("pylibcudf"))
+    except ImportError as error:
+        return f"the package pylibcudf cannot be imported ({first_line(error)})"
+    try:
+        device.download(device.upload(pa.array([1])))
+    except Exception as error:  # of CUDA, RMM or cuDF, whose classes are theirs
+        return f"cuDF finds no GPU that it can use ({first_line(error)})"
+    return None
