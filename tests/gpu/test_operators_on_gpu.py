@@ -8,6 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+pytest.importorskip("distributed", reason="dask is not installed")
+pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+
 from device_operators import assert_as_arrow, columns
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
