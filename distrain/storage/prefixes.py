@@ -155,8 +155,12 @@ def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
     _check_reachable(url)
     found, version = read_state(url)
     if found is None:
+        names = _objects(url).keys()
+        if STATE_FILE in names:  # of a process that has begun since
+            found, version = read_state(url)
+    if found is None:
         # Tasks of a command that gave up may have sent what they had begun: that is removed.
-        if any(not name.startswith(UNFINISHED) for name in _objects(url)):
+        if any(name != STATE_FILE and not name.startswith(UNFINISHED) for name in names):
             raise OutputError(
                 "there are objects which no command of distrain has put there as an output",
                 where={"path": url},
