@@ -56,7 +56,7 @@ def test_options_reach_the_run_and_the_summary_tells(
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert in_process == [ClusterRequest("tcp://somewhere:8786", 3, in_process=True)]
-    assert "reading: 1/1 tasks, 199 rows" in result.output
+    assert re.search(r"reading: 1/1 tasks, 50.* KiB of 50.* KiB, .*199 rows", result.output)
     assert "training rows       179 in 1 files" in result.output
     assert "bad lines left out  1 (1 wrong number of fields)" in result.output
     assert "line 51: 3 fields, not 40" in result.output
