@@ -398,6 +398,22 @@ def test_without_cudf_it_is_refused(
 
 
 @pytest.mark.usefixtures("installed")
+def test_lists_are_read_by_cudf_where_their_items_are_known_to_be_the_same(
+    write_table: Any, schema: Schema
+) -> None:
+    schema = Schema((*schema.columns, PRICES))
+    columns = wanted_columns(schema, need_label=True)
+    for kind in (pa.large_list(pa.float32()), pa.list_(pa.float32(), 1)):
+        prices = pa.array([[1.0]] * 185, kind)
+        table = read_footers(write_table(SIZES, prices=prices), schema)
+        assert choose_reader("cudf", table, columns, "cuda").name == "cudf"
+    halves = pa.array([[np.float16(1)]] * 185, pa.list_(pa.float16()))
+    table = read_footers(write_table(SIZES, prices=halves), schema)
+    with pytest.raises(SpecError, match=r"'prices' holds list.*halffloat.*which is not known"):
+        choose_reader("cudf", table, columns, "cuda")
+
+
+@pytest.mark.usefixtures("installed")
 def test_what_cudf_reads_differently_is_left_to_arrow(
     write_table: Any, schema: Schema, columns: tuple[WantedColumn, ...]
 ) -> None:

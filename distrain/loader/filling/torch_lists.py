@@ -120,7 +120,7 @@ class TorchListFiller:
         return Ragged(values.view(torch.int32 if column.kind == "id" else torch.float32), offsets)
 
     def _to_device(self, numbers: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(numbers).to(self._device, torch.int64)
+        return torch.from_numpy(numbers).to(self._device, torch.int64, non_blocking=True)
 
     def _places(self, deal: Deal) -> Tensor:
         """The place of each dealt row in its batch."""
