@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.errors import NonFiniteOutput
 from distrain.loader import Dataset
 from distrain.metrics import (
     BinaryMetrics,
@@ -20,6 +19,7 @@ from distrain.metrics import (
 )
 from distrain.scoring.logits import RowsOfPiece, Scored, Scorer
 from distrain.scoring.side_columns import check_side_columns, common_type, side_columns
+from distrain.train.loop import finite_metrics
 from distrain.train.step import DeviceBinaryMetrics
 
 MAX_AUC_BOUND = 1e-3
@@ -120,13 +120,7 @@ def _bin(_: RowsOfPiece, scored: Scored) -> BinaryMetrics:
         metrics = metrics or DeviceBinaryMetrics(logits.device)
         metrics.update(logits, labels)
     assert metrics is not None  # a piece has rows
-    try:
-        return metrics.read_and_reset()
-    except ValueError as error:  # the loader has checked the labels
-        raise NonFiniteOutput(
-            f"the model cannot score these rows: {error}",
-            hint="Its weights may hold NaN: lower the learning rate it was trained with.",
-        ) from None
+    return finite_metrics(metrics)
 
 
 def _order(_: RowsOfPiece, scored: Scored) -> DistinctScores:

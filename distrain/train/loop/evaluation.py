@@ -80,6 +80,15 @@ def evaluate(
     metrics = DeviceBinaryMetrics(device)
     for logits, labels in scored_batches(model, loader, device, before_batch):
         metrics.update(logits, labels)
+    return finite_metrics(metrics)
+
+
+def finite_metrics(metrics: DeviceBinaryMetrics) -> BinaryMetrics:
+    """What was counted of scored rows, which is then counted anew.
+
+    Raises:
+        NonFiniteOutput: A logit is not finite.
+    """
     try:
         return metrics.read_and_reset()
     except ValueError as error:  # the loader has checked the labels
