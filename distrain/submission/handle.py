@@ -164,7 +164,9 @@ def _call(client: "Client", operation: str, **arguments: Any) -> Any:
     """
 
     async def call() -> Any:
-        if client.scheduler is None:  # it tried in vain to connect again
+        # It tried in vain to connect again. Its pool of connections is closed before its scheduler
+        # is None, and would raise a RuntimeError.
+        if client.scheduler is None or client.status in ("closing", "closed"):
             raise OSError("the connection is closed")
         answer = getattr(client.scheduler, operation)(**arguments)
         return await asyncio.wait_for(answer, ANSWER_S)

@@ -1,5 +1,6 @@
 """Watching a job over a connection that may fail."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +57,20 @@ def test_a_scheduler_that_stays_silent_is_lost_with_its_job() -> None:
 def test_a_scheduler_that_came_back_without_the_job_has_lost_it() -> None:
     _, lost = watched(RUNS, SILENCE, JobError("the coordinator does not know this job"))
     assert lost.reason == "CoordinatorLost"
+
+
+def test_a_client_that_closes_itself_has_no_answer() -> None:
+    """Dask's client does that some time after its scheduler went away."""
+
+    async def view(**_: object) -> object:
+        raise RuntimeError("ConnectionPool is closed")
+
+    scheduler = SimpleNamespace(address="tcp://there:1", distrain_view=view)
+    client: Any = SimpleNamespace(
+        scheduler=scheduler, status="closing", sync=lambda call: asyncio.run(call())
+    )
+    with pytest.raises(ClusterError, match="the connection is closed"):
+        JobHandle(client, "a").view()
 
 
 def test_a_job_that_was_never_there_is_an_error() -> None:

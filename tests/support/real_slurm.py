@@ -33,11 +33,15 @@ def why_absent() -> str | None:
     return None if os.geteuid() == 0 else "needs root, to start Slurm's daemons and make devices"
 
 
-def until(condition: Callable[[], Any], what: str, wait_s: float = START_S) -> Any:
-    """What a condition gives, once it is true."""
+def until(
+    condition: Callable[[], Any], what: str | Callable[[], str], wait_s: float = START_S
+) -> Any:
+    """What a condition gives, once it is true; `what` tells of it where it never is."""
     end_s = time.monotonic() + wait_s
     while not (found := condition()):
-        assert time.monotonic() < end_s, f"in {wait_s:g} s it did not come: {what}"
+        if time.monotonic() >= end_s:
+            told = what if isinstance(what, str) else what()
+            raise AssertionError(f"in {wait_s:g} s it did not come: {told}")
         time.sleep(0.1)
     return found
 
@@ -118,11 +122,16 @@ class Slurm:
         pairs = (word.partition("=") for word in done.stdout.split())
         return {name: value for name, _, value in pairs}
 
+    def told(self, number: str, log: Path) -> str:
+        """What is known of a job: Slurm's words, the end of its log, the ends of the daemons'."""
+        printed = log.read_text(errors="replace")[-5000:] if log.exists() else "(no log)"
+        return f"{self.job(number)}\n{self.run('squeue')}\n{printed}\n{self._logs()}"
+
     def wait_for(self, number: str, *states: str, wait_s: float = START_S) -> dict[str, str]:
         """Wait until a job has one of these states."""
         found: dict[str, str] = until(
             lambda: (job := self.job(number)) and job.get("JobState") in states and job,
-            f"job {number} is {' or '.join(states)}, not {self.job(number).get('JobState')}",
+            lambda: f"job {number} is {' or '.join(states)}, not {self.job(number)}",
             wait_s,
         )
         return found

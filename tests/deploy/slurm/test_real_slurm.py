@@ -79,23 +79,28 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
         return {json.loads(line)["attempt"] for line in records}
 
     def has_restarted(times):
-        return slurm.job(number)["Restarts"] == str(times)
+        job = slurm.job(number)
+        assert job["JobState"] not in ("FAILED", "COMPLETED"), told(f"not its start {times + 1}")
+        return int(job["Restarts"]) >= times
 
-    until(lambda: attempts_that_trained() == {1}, f"steps: {log}", LONG_S)
+    def told(what):
+        return f"{what}: {slurm.told(number, log)}"
+
+    until(lambda: attempts_that_trained() == {1}, lambda: told("steps"), LONG_S)
     # A job of higher priority takes both nodes. Slurm sends SIGTERM and waits for `GraceTime`.
     slurm.run("sbatch", "--partition=high", "--exclusive", "--nodes=2", "--output=/dev/null",
               "--wrap=sleep 1")  # fmt: skip
-    until(lambda: has_restarted(1), "the preempted job is requeued", LONG_S)
+    until(lambda: has_restarted(1), lambda: told("the preempted job is requeued"), LONG_S)
     assert [*run.checkpoints.glob("*/manifest.json")]
     assert "CoordinatorLost" in log.read_text()
 
-    until(lambda: 2 in attempts_that_trained(), "steps of the second start", LONG_S)
+    until(lambda: 2 in attempts_that_trained(), lambda: told("its second start's steps"), LONG_S)
     minutes = 2 + sum(
         int(part) * scale
         for part, scale in zip(slurm.job(number)["RunTime"].split(":"), (60, 1), strict=False)
     )
     slurm.run("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
-    until(lambda: has_restarted(2), "the notice of the time limit has it requeued", LONG_S)
+    until(lambda: has_restarted(2), lambda: told("the time limit has it requeued"), LONG_S)
     slurm.run("scontrol", "update", f"JobId={number}", "TimeLimit=60")
     slow.unlink()
     job = slurm.wait_for(number, "COMPLETED", "FAILED", wait_s=LONG_S)
