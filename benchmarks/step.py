@@ -151,15 +151,14 @@ def run(
     print_heads()
     pythons = {FBGEMM: options.torchrec, TORCHREC: options.torchrec}
     made = []
-    with (
-        linked(comparison) as links,
-        running(comparison.entries, pythons, folders, links) as contenders,
-    ):
+    with linked(comparison) as links:
         for mbit in comparison.mbits or (0,):
             links.cap(mbit)
             if comparison.mbits:
                 print(f"  links of {mbit} Mbit/s" if mbit else "  links without a limit")
-            made += by_batch(comparison, mbit, contenders, data, folders)
+            # Anew for each rate: `auto` measures the links when it starts.
+            with running(comparison.entries, pythons, folders, links) as contenders:
+                made += by_batch(comparison, mbit, contenders, data, folders)
     return made
 
 
