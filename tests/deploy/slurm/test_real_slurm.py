@@ -66,7 +66,8 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
         "function": "slow_models:slow_perceptron",
         "options": {"while_there": str(slow)},
     }
-    spec["train"] |= {"max_steps": 150, "epochs": 3, "log_every_steps": 1}
+    # Two minutes while it is slow: Slurm may take half a minute to send a notice.
+    spec["train"] |= {"max_steps": 600, "epochs": 12, "log_every_steps": 1}
     file = tmp_path / "job.yaml"
     file.write_text(json.dumps(spec))
     run, log = RunPaths(tmp_path / "run"), tmp_path / "log"
