@@ -69,14 +69,15 @@ def in_one_call(
     values = np.full(rows, 0x5A, dtype)
     chunk, width, memory = content[start:stop], dtype.itemsize, _pages.memory()
     decode_chunk(chunk, codec, optional, width, values, width, _bytes_of(fill, dtype), memory)
-    if dtype == np.int64:
-        narrow, filled = np.full(rows, 0x5A, np.int32), _bytes_of(fill, np.dtype(np.int32))
+    for kind in (np.int32, np.uint16, np.uint8) if dtype.kind == "i" else ():
+        narrow, filled = np.full(rows, 0x5A, kind), _bytes_of(fill, np.dtype(kind))
+        if narrow.itemsize == width:
+            continue
         try:
-            decode_chunk(chunk, codec, optional, 8, narrow, 4, filled, memory)
+            decode_chunk(chunk, codec, optional, width, narrow, narrow.itemsize, filled, memory)
         except OverflowError:
-            pass
-        else:
-            assert (narrow == values).all()
+            continue
+        assert (narrow == values).all()
     return values
 
 

@@ -56,7 +56,9 @@ class EntryWriter:
         pieces: list[tuple[WantedColumn, NDArray[Any] | None]] = []
         for cells in part.cells:
             column = self._flat.pop(0)
-            pieces.append((column, _narrowed(column, _kept(column, cells))))
+            is_narrow = column.kind == "id" and cells.dtype in _NARROW.values()
+            kept = cells if is_narrow else _narrowed(column, _kept(column, cells))
+            pieces.append((column, kept))
         for rows in part.lists:
             column = self._lists.pop(0)
             lengths = rows.value_lengths().to_numpy()

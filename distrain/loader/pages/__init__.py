@@ -1,15 +1,8 @@
 """Decodes pages of flat columns of local files, in C, where that is faster than Arrow."""
 
 from distrain.loader.pages.footer import codec_bytes
-from distrain.loader.pages.pages_of_file import (
-    BUILT,
-    REFUSED,
-    OpenColumn,
-    PageColumns,
-    PagesOfFile,
-    is_enabled,
-    page_columns,
-)
+from distrain.loader.pages.leaves import BUILT, PageColumns, is_enabled, page_columns
+from distrain.loader.pages.pages_of_file import REFUSED, OpenColumn, PagesOfFile
 
 __all__ = [
     "BUILT",

@@ -23,7 +23,7 @@ static PyObject *raise_problem(const char *problem) {
 #include "_pages_stream.h"
 
 /* Grows with every change of what Python calls here: footer.py has the same number. */
-#define VERSION 5
+#define VERSION 6
 
 static PyObject *as_tuple(const Page *page, Py_ssize_t start) {
     return Py_BuildValue("(LLLnLLLLL)", (long long)page->kind, (long long)page->encoding,

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum { UNCOMPRESSED = 0, SNAPPY = 1, LZ4 = 7 };
-#define TOO_WIDE "a value has more than 32 bits"
+#define TOO_WIDE "a value has more bits than there is room for"
 #define HOLDS_NULLS "a page holds nulls"
 #define MOST_KEPT_BYTES (4 << 20) /* of memory that a thread uses again */
 
@@ -57,16 +57,32 @@ typedef struct {
     OpenPage open;
 } Decoder;
 
-/* 8-byte integers as 4-byte ones, if they are no larger. They may lie at any byte. */
-FOR_EACH_PROCESSOR static const char *narrow(const uint8_t *from, int32_t *to, int64_t count) {
-    int64_t wide = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t value;
-        memcpy(&value, from + 8 * i, 8);
-        to[i] = (int32_t)value;
-        wide |= value ^ (int32_t)value;
+/* Integers as narrower ones, if they are no larger. They may lie at any byte. */
+#define NARROW(NAME, FROM, TO)                                                                 \
+    FOR_EACH_PROCESSOR static const char *NAME(const uint8_t *from, TO *to, int64_t count) {   \
+        FROM wide = 0;                                                                         \
+        for (int64_t i = 0; i < count; i++) {                                                  \
+            FROM value;                                                                        \
+            memcpy(&value, from + i * (int64_t)sizeof value, sizeof value);                    \
+            to[i] = (TO)value;                                                                 \
+            wide |= value ^ (FROM)(TO)value;                                                   \
+        }                                                                                      \
+        return wide ? TOO_WIDE : NULL;                                                         \
     }
-    return wide ? TOO_WIDE : NULL;
+
+NARROW(narrow64_to_32, int64_t, int32_t)
+NARROW(narrow64_to_16, int64_t, uint16_t)
+NARROW(narrow64_to_8, int64_t, uint8_t)
+NARROW(narrow32_to_16, int32_t, uint16_t)
+NARROW(narrow32_to_8, int32_t, uint8_t)
+
+static const char *narrow(const uint8_t *from, int file_bytes, void *to, int item_bytes,
+                          int64_t count) {
+    if (item_bytes == 4)
+        return narrow64_to_32(from, to, count);
+    if (item_bytes == 2)
+        return file_bytes == 8 ? narrow64_to_16(from, to, count) : narrow32_to_16(from, to, count);
+    return file_bytes == 8 ? narrow64_to_8(from, to, count) : narrow32_to_8(from, to, count);
 }
 
 static const char *store(const Decoder *decoder, const uint8_t *from, int64_t num_bytes, void *to,
@@ -74,7 +90,7 @@ static const char *store(const Decoder *decoder, const uint8_t *from, int64_t nu
     if (count > num_bytes / decoder->file_bytes)
         return "a page ends before its values";
     if (decoder->item_bytes != decoder->file_bytes)
-        return narrow(from, to, count);
+        return narrow(from, decoder->file_bytes, to, decoder->item_bytes, count);
     memcpy(to, from, (size_t)(count * decoder->file_bytes));
     return NULL;
 }
@@ -201,10 +217,7 @@ static const char *take_with_nulls(Decoder *decoder, uint8_t *out, int64_t count
         const char *problem = num_valid ? take_values(decoder, values, num_valid) : NULL;
         if (problem)
             return problem;
-        if (decoder->item_bytes == 4)
-            spread32(levels, (const uint32_t *)values, (uint32_t)decoder->fill, (uint32_t *)out, some);
-        else
-            spread64(levels, values, decoder->fill, (uint64_t *)out, some);
+        spread(levels, values, decoder->fill, out, some, decoder->item_bytes);
     }
     return NULL;
 }
@@ -299,8 +312,9 @@ static PyObject *raise_decoding(const char *problem) {
 
 static const char *problem_of_decoder(Decoder *decoder, const Py_buffer *fill) {
     int item_bytes = decoder->item_bytes, file_bytes = decoder->file_bytes;
-    if ((item_bytes != 4 && item_bytes != 8) || (file_bytes != item_bytes && file_bytes != 8))
-        return "values have 4 or 8 bytes";
+    if ((file_bytes != 4 && file_bytes != 8) || item_bytes > file_bytes ||
+        (item_bytes != 1 && item_bytes != 2 && item_bytes != 4 && item_bytes != 8))
+        return "values have 4 or 8 bytes, and become no wider";
     if (decoder->codec != UNCOMPRESSED && decoder->codec != SNAPPY && decoder->codec != LZ4)
         return "a codec that is not decompressed here";
     if (fill->len && fill->len != item_bytes)
@@ -414,8 +428,8 @@ PyDoc_STRVAR(decode_doc,
 "decode(descriptor, memory, chunks)\n--\n\n"
 "Decode column chunks of an open file, each a tuple: where it starts, its bytes, codec (0, 1: snappy,\n"
 "7: LZ4), optional, bytes of a value in the file, the array to fill with as many values as there must\n"
-"be, bytes of a value there, what nulls become. Integers of 8 bytes may become 4. Without a fill,\n"
-"nulls are refused. Returns what was wrong with each, or None; `TOO_WIDE` if an integer was too large.");
+"be, bytes of a value there, what nulls become. Integers may become narrower: those of 1 and 2 bytes\n"
+"have no sign. Without a fill, nulls are refused. Returns what was wrong with each, or None; `TOO_WIDE` if an integer was too large.");
 
 static PyObject *decode(PyObject *module, PyObject *args) {
     (void)module;

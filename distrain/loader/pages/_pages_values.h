@@ -95,10 +95,64 @@ FOR_EACH_PROCESSOR static uint32_t largest_of(const uint32_t *ids, int64_t count
             out[i] = value;                                                          \
     }
 
+/* Four at a time: compilers would gather four bytes for each, and take two to four times as long. */
+#define LOOKUP_NARROW(NAME, TYPE)                                                          \
+    FOR_EACH_PROCESSOR static void NAME(                                                   \
+        const uint32_t *restrict ids, const TYPE *restrict dictionary, TYPE *restrict out, \
+        int64_t count                                                                      \
+    ) {                                                                                    \
+        int64_t i = 0;                                                                     \
+        for (; i + 4 <= count; i += 4) {                                                   \
+            TYPE a = dictionary[ids[i]], b = dictionary[ids[i + 1]];                       \
+            TYPE c = dictionary[ids[i + 2]], d = dictionary[ids[i + 3]];                   \
+            out[i] = a, out[i + 1] = b, out[i + 2] = c, out[i + 3] = d;                    \
+        }                                                                                  \
+        for (; i < count; i++)                                                             \
+            out[i] = dictionary[ids[i]];                                                   \
+    }
+
+LOOKUP_NARROW(lookup8, uint8_t)
+LOOKUP_NARROW(lookup16, uint16_t)
 LOOKUP(lookup32, uint32_t)
 LOOKUP(lookup64, uint64_t)
+REPEAT(repeat16, uint16_t)
 REPEAT(repeat32, uint32_t)
 REPEAT(repeat64, uint64_t)
+
+/* The entries of a dictionary that ids name, where values have 1, 2, 4 or 8 bytes. */
+static void look_up(const uint32_t *ids, const void *dictionary, void *out, int64_t count,
+                    int item_bytes) {
+    switch (item_bytes) {
+    case 1:
+        lookup8(ids, dictionary, out, count);
+        break;
+    case 2:
+        lookup16(ids, dictionary, out, count);
+        break;
+    case 4:
+        lookup32(ids, dictionary, out, count);
+        break;
+    default:
+        lookup64(ids, dictionary, out, count);
+    }
+}
+
+/* One entry, again and again. */
+static void repeat(const void *dictionary, int64_t id, void *out, int64_t count, int item_bytes) {
+    switch (item_bytes) {
+    case 1:
+        memset(out, ((const uint8_t *)dictionary)[id], (size_t)count);
+        break;
+    case 2:
+        repeat16(out, ((const uint16_t *)dictionary)[id], count);
+        break;
+    case 4:
+        repeat32(out, ((const uint32_t *)dictionary)[id], count);
+        break;
+    default:
+        repeat64(out, ((const uint64_t *)dictionary)[id], count);
+    }
+}
 
 /* The run that a page of ids or levels is in. */
 typedef struct {
@@ -183,19 +237,13 @@ static const char *lookup(const uint8_t *page, int64_t length, Run *run, const v
             some = take_packed(page, length, run, count - done, ids, &first);
             if (largest_of(ids + first, some) >= num_entries)
                 return "an id is beyond its dictionary";
-            if (item_bytes == 4)
-                lookup32(ids + first, dictionary, (uint32_t *)to, some);
-            else
-                lookup64(ids + first, dictionary, (uint64_t *)to, some);
+            look_up(ids + first, dictionary, to, some, item_bytes);
             continue;
         }
         some = run->left < count - done ? run->left : count - done;
         if (run->id >= num_entries)
             return "an id is beyond its dictionary";
-        if (item_bytes == 4)
-            repeat32((uint32_t *)to, ((const uint32_t *)dictionary)[run->id], some);
-        else
-            repeat64((uint64_t *)to, ((const uint64_t *)dictionary)[run->id], some);
+        repeat(dictionary, run->id, to, some, item_bytes);
         run->left -= some;
     }
     return NULL;
@@ -276,5 +324,25 @@ static void take_levels(const uint8_t *levels, int64_t length, Run *run, uint8_t
             out[i] = levels[i] ? values[next] : fill;                                         \
     }
 
+SPREAD(spread8, uint8_t)
+SPREAD(spread16, uint16_t)
 SPREAD(spread32, uint32_t)
 SPREAD(spread64, uint64_t)
+
+/* The same where values have 1, 2, 4 or 8 bytes. */
+static void spread(const uint8_t *levels, const void *values, uint64_t fill, void *out,
+                   int64_t count, int item_bytes) {
+    switch (item_bytes) {
+    case 1:
+        spread8(levels, values, (uint8_t)fill, out, count);
+        break;
+    case 2:
+        spread16(levels, values, (uint16_t)fill, out, count);
+        break;
+    case 4:
+        spread32(levels, values, (uint32_t)fill, out, count);
+        break;
+    default:
+        spread64(levels, values, fill, out, count);
+    }
+}

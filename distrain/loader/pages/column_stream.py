@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,8 +55,8 @@ class ColumnStream:
     """The values of a column of a row group, taken from the front, by one thread at a time.
 
     It holds the column's dictionary and one page. Where nulls may be filled, `fill` gives the bytes
-    of what they become in a type, or none. Integers of 64 bits come as int32 until one does not
-    fit; `is_wide` says beforehand that one will not.
+    of what they become in a type, or none. Values come in the first of `dtypes`, each with more
+    room than the one before it, until one does not fit; the last has room for all.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class ColumnStream:
         file: Descriptor,
         span: Span,
         fill: Callable[[np.dtype[Any]], bytes],
-        *,
-        is_wide: bool = False,
+        dtypes: Sequence[np.dtype[Any]],
     ):
         self._file = file
         self._span = span
         self._fill = fill
         self._taken = 0
-        self._open(np.dtype(np.int32) if span.dtype == np.int64 and not is_wide else span.dtype)
+        self._dtypes = iter(dtypes)
+        self._open()
 
-    def _open(self, dtype: np.dtype[Any]) -> None:
+    def _open(self) -> None:
         start, end, codec, num_rows, optional, in_file = self._span
-        self._dtype = dtype
+        self._dtype = dtype = next(self._dtypes)
         self._stream = _pages.stream(
             start, end, num_rows, codec, optional, in_file.itemsize, dtype.itemsize,
             self._fill(dtype),
@@ -113,5 +113,5 @@ class ColumnStream:
 
     def _widen(self) -> None:
         taken, self._taken = self._taken, 0
-        self._open(self._span.dtype)
+        self._open()
         self.skip(taken)

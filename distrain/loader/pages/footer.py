@@ -17,7 +17,7 @@ except ImportError:  # built without a compiler
 else:
     IS_BUILT = True
 
-KERNEL_VERSION = 5
+KERNEL_VERSION = 6
 """That of the C code that these Python files call; `_pages.c` has the same number."""
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")

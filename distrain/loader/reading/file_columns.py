@@ -47,10 +47,11 @@ class LatestColumns:
         if latest and latest[1:3] == (arrow, names) and schema.equals(latest[0]):
             return latest[3]
         fills = {column.name: column.fill_null for column in columns if not column.is_list}
+        limits = {column.name: column.id_limit for column in columns if column.kind == "id"}
         found = FileColumns(
             _problem(parquet.schema_arrow, columns),
             _column_numbers(parquet.metadata, columns),
-            page_columns(parquet, fills, fills),
+            page_columns(parquet, fills, fills, limits),
         )
         self._latest = schema, arrow, names, found
         return found

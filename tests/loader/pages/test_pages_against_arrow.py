@@ -266,6 +266,42 @@ def test_int64_comes_as_int32_where_all_of_it_fits(tmp_path: Path) -> None:
             assert {name: values.tolist() for name, values in found.items()} == table.to_pydict()
 
 
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()])
+@pytest.mark.parametrize("limit", [256, 257, 65_536, 65_537])
+def test_ids_come_in_as_few_bytes_as_their_limit_allows(
+    tmp_path: Path, kind: pa.DataType, limit: int
+) -> None:
+    path = tmp_path / "f.parquet"
+    narrow = np.uint8 if limit <= 256 else np.uint16 if limit <= 65_536 else np.int32
+    ids = [limit - 1, 0, None, 7] * 500
+    wrong = [[0] * 1999 + [one] for one in (1 << 16, -1)]
+    names = ["good", "large", "negative"]
+    table = pa.table([pa.array(values, kind) for values in (ids, *wrong)], names)
+    for dictionary in (True, False):
+        options = {"use_dictionary": dictionary, "data_page_size": 500, "write_batch_size": 50}
+        pq.write_table(table, path, row_group_size=1000, **options)
+        with pq.ParquetFile(path) as parquet:
+            fills, limits = dict.fromkeys(names, 5), dict.fromkeys(names, limit)
+            pages = PagesOfFile(str(path), page_columns(parquet, names, fills, limits))
+            opened = {name: pages.open(1, 1000, name) for name in names}
+            groups = [pages.read(group, 1000, names) for group in (0, 1, 0)]
+            pages.close()
+        expected = [5 if one is None else one for one in ids[:1000]]
+        for found in groups:
+            assert found["good"].dtype == narrow
+            assert found["good"].tolist() == expected
+        assert [found["large"].dtype for found in groups] == [narrow, np.int32, np.int32]
+        assert [groups[1][name].tolist()[-1] for name in names[1:]] == [1 << 16, -1]
+        for name, column in opened.items():
+            assert column is not None
+            column.skip(10)
+            parts = [column.read(480), column.read(510)]
+            # A dictionary is narrowed as a whole, plain values as they come.
+            assert parts[0].dtype == (narrow if name == "good" or not dictionary else np.int32)
+            values = [*parts[0].tolist(), *parts[1].tolist()]
+            assert values == [5 if one is None else one for one in table[name].to_pylist()[1010:]]
+
+
 def test_values_keep_their_memory_as_long_as_anything_refers_to_it() -> None:
     memory = ThreadMemory()
     dtype = np.dtype(np.int32)
@@ -358,3 +394,20 @@ def test_a_null_is_the_same_error(
     with loader, pytest.raises(DataError, match="column 'C1' holds a null") as caught:
         next(iter(loader))
     assert caught.value.where["row in the group"] == 2
+
+
+@pytest.mark.parametrize("wrong", [1000, 1 << 16, -1])
+@pytest.mark.parametrize("enabled", ["0", "1"])
+def test_an_id_beyond_its_vocabulary_is_the_same_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enabled: str, wrong: int
+) -> None:
+    monkeypatch.setenv("DISTRAIN_PAGES", enabled)
+    good, bad = pa.array([1, 2, 999]), pa.array([1, wrong, 999], pa.int32())
+    numbers = pa.array([0.0] * 3, pa.float32())
+    table = pa.table({"label": numbers, "I1": numbers, "C1": bad, "C2": good})
+    pq.write_table(table, tmp_path / "f.parquet", write_statistics=False)
+    loader = Loader(Dataset(tmp_path, SCHEMA), batch_size=3, lanes=1)
+    message = f"id {wrong} of column 'C1' is not in 0..999"
+    with loader, pytest.raises(DataError, match=message) as caught:
+        next(iter(loader))
+    assert caught.value.where["row in the group"] == 1
