@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from distrain.etl.parts import Part
-from distrain.etl.staging import TextRange
+from distrain.etl.texts import TextRange
 
 
 @dataclass(frozen=True)

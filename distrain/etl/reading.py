@@ -15,7 +15,8 @@ from distrain.etl.parts import Part, readable_parquet
 from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes_of_tasks
 from distrain.etl.raw_lines import RAW_COLUMNS, BadLineTally
 from distrain.etl.request import PrepRequest
-from distrain.etl.staging import StagedText, TextRange, plan_all, stage_text
+from distrain.etl.staging import StagedText, stage_text
+from distrain.etl.texts import TextRange, plan_all
 from distrain.etl.workers import TaskRunner
 from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
@@ -89,7 +90,7 @@ def read_inputs(
 
     `staging` is an existing folder or a URL for the staging files, shared with the workers.
     """
-    tasks = _tasks(files, request, runner, staging)
+    tasks = _tasks(files, request, runner)
     _check_text_columns(tasks, workflow)
     sizes = [TaskSize(file.path, file.size_bytes, text) for _, _, file, text in tasks]
     counter = ReadCounter(bytes_of_tasks(sizes), on_progress)
@@ -119,12 +120,10 @@ def read_inputs(
 _Task = tuple[int, int, InputFile, TextRange | None]
 
 
-def _tasks(
-    files: Sequence[InputFile], request: PrepRequest, runner: TaskRunner, staging: str
-) -> list[_Task]:
+def _tasks(files: Sequence[InputFile], request: PrepRequest, runner: TaskRunner) -> list[_Task]:
     kinds = [detect_format(file.path) for file in files]
     texts = [(file, kind) for file, kind in zip(files, kinds, strict=True) if kind != PARQUET]
-    planned = iter(plan_all(texts, request.block_bytes, runner, staging))
+    planned = iter(plan_all(texts, request.block_bytes, runner))
     tasks: list[_Task] = []
     for number, (file, kind) in enumerate(zip(files, kinds, strict=True)):
         ranges: Sequence[TextRange | None] = [None] if kind == PARQUET else next(planned)

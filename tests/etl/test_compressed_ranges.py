@@ -1,8 +1,9 @@
-"""Compressed files of many members, or with an index, cut into ranges."""
+"""Compressed files of many members cut into ranges; those of one, read by several threads."""
 
 import gzip
-import sys
+import threading
 import zlib
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,15 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrain.errors import DataError
-from distrain.etl import compressed
-from distrain.etl.staging import (
+from distrain.etl.parts import read_part
+from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
+from distrain.etl.staging import stage_text
+from distrain.etl.texts import (
     TextRange,
+    compressed,
     count_lines_before,
+    parsed_pieces,
+    pieces,
     plan_compressed,
     plan_ranges,
     read_pieces,
 )
-from distrain.storage import InputFile, is_remote
+from distrain.storage import InputFile
 
 
 def zstd(content: bytes) -> bytes:
@@ -72,10 +78,7 @@ def test_ranges_of_members_hold_each_line_once_in_order(
     codec = write(path, content, cuts, kind)
     file = InputFile(str(path), path.stat().st_size)
     read = b""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distrain.etl.staging.index_gzip", lambda path, index: None)
-        ranges = plan_compressed(file, codec, block_bytes, "")
-    for text in ranges:
+    for text in plan_compressed(file, codec, block_bytes):
         block = b"".join(piece for _, piece in read_pieces(text, 50))
         if block:
             assert count_lines_before(text) == read.count(b"\n")
@@ -95,7 +98,7 @@ def test_a_file_of_many_members_is_read_by_as_many_tasks_as_it_has_blocks(
     path = tmp_path / "raw"
     codec = write(path, content, list(range(0, len(content), 2500)), kind)
     size = path.stat().st_size
-    ranges = plan_compressed(InputFile(str(path), size), codec, size // 8, "")
+    ranges = plan_compressed(InputFile(str(path), size), codec, size // 8)
     assert 6 <= len(ranges) <= 8
     assert [text.stop for text in ranges] == [*(text.start for text in ranges[1:]), None]
 
@@ -117,7 +120,7 @@ def test_a_cut_where_no_member_ends_is_an_error(
     path = tmp_path / "raw"
     path.write_bytes(gzip.compress(lines_of(500) + inner + lines_of(500), 0))
     file = InputFile(str(path), path.stat().st_size)
-    ranges = plan_compressed(file, "gzip", 2000, "")
+    ranges = plan_compressed(file, "gzip", 2000)
     assert len(ranges) == 2
     with pytest.raises(DataError, match="cannot be decompressed"):
         list(read_pieces(ranges[0], 1000))
@@ -129,7 +132,7 @@ def test_damage_in_one_range_names_its_bytes(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "raw"
     codec = write(path, content, list(range(0, len(content), 5000)), kind)
     file = InputFile(str(path), path.stat().st_size)
-    ranges = plan_compressed(file, codec, file.size_bytes // 4, "")
+    ranges = plan_compressed(file, codec, file.size_bytes // 4)
     data = bytearray(path.read_bytes())
     place = (ranges[1].start + ranges[2].start) // 2
     if kind == "zstd":  # without a checksum only what leads from block to block is told
@@ -142,45 +145,71 @@ def test_damage_in_one_range_names_its_bytes(tmp_path: Path, kind: str) -> None:
     assert caught.value.where["since byte"] == f"{ranges[1].start:,}"
 
 
-@pytest.mark.parametrize("index", ["index", "memory://staging/index"])
-@pytest.mark.parametrize("ended", [True, False])
-def test_a_gzip_file_of_one_member_is_read_by_its_index(
-    tmp_path: Path, ended: bool, index: str
+def test_a_gzip_file_of_one_member_is_one_range(tmp_path: Path) -> None:
+    path = tmp_path / "raw.gz"
+    path.write_bytes(gzip.compress(lines_of(5000)))
+    file = InputFile(str(path), path.stat().st_size)
+    assert plan_compressed(file, "gzip", 1000) == plan_ranges(file, "gzip", 1000)
+
+
+def test_one_member_is_decompressed_and_parsed_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("rapidgzip")
-    content = lines_of(20_000) + (b"" if ended else b"the end")
+    """Two pieces are parsed at the same time, while more are decompressed."""
+    monkeypatch.setattr(pieces, "_PIECE_BYTES", 1000)
+    content = lines_of(2000)
     path = tmp_path / "raw.gz"
     path.write_bytes(gzip.compress(content))
-    file = InputFile(str(path), path.stat().st_size)
-    index = index if is_remote(index) else str(tmp_path / index)
-    ranges = plan_compressed(file, "gzip", 40_000, index)
-    assert len(ranges) == -(-len(content) // 40_000)
+    of_two_pieces = content[:2000].count(b"\n")
+    together = threading.Barrier(2, timeout=60)
+    threads = set()
+
+    def parse(piece: bytes, lines_before: int) -> tuple[int, bytes]:
+        if lines_before < of_two_pieces:  # the first two wait for each other
+            together.wait()
+        threads.add(threading.get_ident())
+        return lines_before, piece
+
+    found = list(parsed_pieces(TextRange(str(path), codec="gzip"), 3000, parse))
+    assert b"".join(piece for _, (_, piece) in found) == content
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
     read = b""
-    for text in ranges:
-        assert count_lines_before(text) == read.count(b"\n")
-        read += b"".join(piece for _, piece in read_pieces(text, 40_000))
-    assert read == content
+    for _, (lines_before, piece) in found:
+        assert lines_before == read.count(b"\n")
+        read += piece
+    blocks = [number for number, _ in found]
+    assert blocks == sorted(blocks)
+    assert set(blocks) == set(range(-(-len(content) // 3000)))
+
+
+def test_compressed_text_gives_the_staging_files_of_its_blocks(
+    tmp_path: Path, make_lines: Callable[..., list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the size of pieces: a block ends with the last line that ends within its bytes."""
+    content = b"\n".join(make_lines(80))
+    path = tmp_path / "raw.gz"
+    path.write_bytes(gzip.compress(content))
+    text = TextRange(str(path), codec="gzip")
+    rows = parse_lines(content, TextLayout())
+    assert rows is not None
+    ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
+    sizes = [sum(end <= stop for end in ends) for stop in range(0, len(content), 4000)]
+    expected = [b - a for a, b in pairwise([*sizes, rows.num_rows])]
+    for piece_bytes in (300, 4000, 1 << 20):
+        monkeypatch.setattr(pieces, "_PIECE_BYTES", piece_bytes)
+        staged = stage_text(text, TextLayout(), False, 4000, str(tmp_path / f"s{piece_bytes}"))
+        assert [part.num_rows for part in staged.parts] == expected
+        found = [read_part(part, RAW_COLUMNS) for part in staged.parts]
+        assert pa.concat_tables(found).equals(rows)
+        assert staged.num_lines == rows.num_rows
 
 
 @pytest.mark.parametrize("place", [-7, 2000])
-def test_a_damaged_gzip_file_gets_no_index_and_is_told(tmp_path: Path, place: int) -> None:
+def test_a_damaged_gzip_file_is_told(tmp_path: Path, place: int) -> None:
     path = tmp_path / "raw.gz"
     data = bytearray(gzip.compress(lines_of(5000)))
     data[place] ^= 4
     path.write_bytes(data)
-    file = InputFile(str(path), len(data))
-    (text,) = plan_compressed(file, "gzip", 1000, str(tmp_path / "index"))
-    assert text == TextRange(str(path), codec="gzip")
     with pytest.raises(DataError, match=r"checksum|cannot be decompressed"):
-        list(read_pieces(text, 1000))
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_without_the_package_one_task_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "rapidgzip", None)
-    path = tmp_path / "raw.gz"
-    path.write_bytes(gzip.compress(lines_of(5000)))
-    file = InputFile(str(path), path.stat().st_size)
-    assert plan_compressed(file, "gzip", 1000, "") == plan_ranges(file, "gzip", 1000)
+        list(read_pieces(TextRange(str(path), codec="gzip"), 1000))

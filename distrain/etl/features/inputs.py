@@ -19,7 +19,7 @@ from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, parts_of_row_groups, same_in_all
 from distrain.etl.request import PrepRequest
-from distrain.etl.staging import TextRange, plan_all
+from distrain.etl.texts import TextRange, plan_all
 from distrain.etl.workers import TaskRunner
 from distrain.etl.workflow import Workflow
 from distrain.storage import RETRY_S, InputFile, open_folder, with_retries
@@ -121,7 +121,7 @@ def read_tables(
             digests,
         )
         for number, (file, pieces) in enumerate(
-            zip(found, _rows_of_tasks(found, request, runner, staging), strict=True)
+            zip(found, _rows_of_tasks(found, request, runner), strict=True)
         )
         for place, rows in enumerate(pieces)
     ]
@@ -158,10 +158,10 @@ def _brought(sides: Sequence[SideTable]) -> dict[str, AddedColumn]:
 
 
 def _rows_of_tasks(
-    files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner, staging: str
+    files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner
 ) -> list[Sequence[TextRange | Part]]:
     texts = [(InputFile(f.path, f.size_bytes), f.codec) for f in files if not f.is_typed]
-    planned = iter(plan_all(texts, request.block_bytes, runner, staging))
+    planned = iter(plan_all(texts, request.block_bytes, runner))
     return [
         parts_of_row_groups(file.path, file.row_groups, request.part_rows)
         if file.is_typed

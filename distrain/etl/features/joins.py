@@ -18,7 +18,7 @@ from distrain.etl.features.values import flat, texts_of
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
 from distrain.etl.raw_lines import num_lines
-from distrain.etl.staging import TextRange, read_pieces
+from distrain.etl.texts import TextRange, read_pieces
 from distrain.storage import file_identity, list_inputs
 
 MOST_BYTES = 256 << 20

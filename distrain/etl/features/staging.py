@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ from distrain.etl.features.values import flat, staged_values
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import Part, located, read_part, stage_table
 from distrain.etl.raw_lines import BadLine, BadLineTally, num_lines, shown
-from distrain.etl.staging import TextRange, check_stream, count_lines_before, read_pieces
+from distrain.etl.texts import TextRange, check_stream, count_lines_before, parsed_pieces
 from distrain.schema import LABEL
 
 
@@ -107,31 +108,43 @@ def stage_table_rows(task: TableTask) -> StagedTable:
 
 
 def _stage_text(task: TableTask, text: TextRange) -> StagedTable:
+    layout = task.features.document.format
+    has_header = layout.header and text.start == 0 and task.file.kind == "csv"
+
+    def parse(piece: bytes, lines_before: int) -> _ParsedPiece:
+        found, before = piece, lines_before
+        if has_header and before == 0:
+            found, before = without_header(piece), 1
+        try:
+            staged, mask, bad = _parsed(found, task, layout, before, text)
+        except DataError:
+            check_stream(text)  # or a damaged file would be told as a mistake of its writer
+            raise
+        tally = BadLineTally.of(bad).shifted(text.path, before)
+        return _ParsedPiece(staged, mask, num_lines(piece), tally)
+
     parts: list[Part] = []
     valid: list[Part] = []
     tally, lines = BadLineTally(), 0
-    layout = task.features.document.format
-    has_header = layout.header and text.start == 0 and task.file.kind == "csv"
-    for number, pieces in groupby(read_pieces(text, task.block_bytes), key=itemgetter(0)):
-        found = []
-        for _, piece in pieces:
-            if has_header:
-                piece, has_header, lines = without_header(piece), False, 1
-            try:
-                staged, mask, bad = _parsed(piece, task, layout, lines, text)
-            except DataError:
-                check_stream(text)  # or a damaged file would be told as a mistake of its writer
-                raise
-            tally = tally.merged(BadLineTally.of(bad).shifted(text.path, lines))
-            lines += num_lines(piece)
-            found.append((staged, mask))
-        tables, masks = zip(*found, strict=True)
-        is_split = masks[0] is not None
-        whole = np.concatenate(masks) if is_split else None
-        of_block, valid_of_block = _written(pa.concat_tables(tables), whole, task, number)
-        parts += of_block
-        valid += valid_of_block
+    with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
+        for number, block in groupby(pieces, key=itemgetter(0)):
+            found = [piece for _, piece in block]
+            tally = reduce(BadLineTally.merged, (piece.bad_lines for piece in found), tally)
+            lines += sum(piece.num_lines for piece in found)
+            masks = [piece.mask for piece in found if piece.mask is not None]
+            whole = np.concatenate(masks) if masks else None
+            rows = pa.concat_tables([piece.rows for piece in found])
+            of_block, valid_of_block = _written(rows, whole, task, number)
+            parts += of_block
+            valid += valid_of_block
     return StagedTable(tuple(parts), tuple(valid), lines, tally)
+
+
+class _ParsedPiece(NamedTuple):
+    rows: pa.Table
+    mask: Mask | None
+    num_lines: int
+    bad_lines: BadLineTally
 
 
 def _parsed(

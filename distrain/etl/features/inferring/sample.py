@@ -15,7 +15,7 @@ from distrain.etl.features.table_file import TableFile, look_at
 from distrain.etl.features.text_rows import TornLines, parse_block, without_header
 from distrain.etl.features.values import flat
 from distrain.etl.parts import readable_parquet
-from distrain.etl.staging import TextRange, read_pieces
+from distrain.etl.texts import TextRange, read_pieces
 from distrain.storage import InputFile
 
 _MOST_FILES = 8

@@ -17,7 +17,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.storage import RETRY_S, is_remote, open_input, read_bytes, whole_file
+from distrain.storage import RETRY_S, open_input
 
 _MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
@@ -27,7 +27,6 @@ _TRIED_BYTES = 64 << 10
 _MOST_BLOCK_BYTES = 128 << 10
 _TRIED_BLOCKS = 64
 _READ_BYTES = 1 << 20
-_INDEXED_AT_ONCE_BYTES = 4 << 20
 
 
 def cuts_of(path: str, codec: str, size_bytes: int, block_bytes: int) -> list[int]:
@@ -106,45 +105,6 @@ def _ends_a_frame(handle: IO[bytes], at: int, size_bytes: int) -> bool:
     if not follows:
         return at == size_bytes
     return follows == _MAGIC["zstd"] or int.from_bytes(follows, "little") in _SKIPPABLE
-
-
-INDEX_SUFFIX = ".gzindex"
-
-
-def index_gzip(path: str, index: str) -> int | None:
-    """Write an index of a gzip file of one member, and tell how many bytes of text it holds.
-
-    `None` without the package rapidgzip, for a file that is not local, and for one that cannot be
-    decompressed: who streams it will say why.
-    """
-    try:
-        import rapidgzip
-    except ImportError:
-        return None
-    if is_remote(path):
-        return None
-    try:
-        with (
-            whole_file(index, make_folder=False, sync=False) as partial,
-            rapidgzip.RapidgzipFile(path, parallelization=1) as file,
-        ):
-            size = 0
-            while data := file.read(_INDEXED_AT_ONCE_BYTES):  # reading checks the checksum
-                size += len(data)
-            file.export_index(str(partial))
-    except (RuntimeError, ValueError):
-        return None
-    return size
-
-
-@contextmanager
-def open_indexed(path: str, index: str) -> Iterator[IO[bytes]]:
-    """The text of an indexed gzip file, in which reading may begin anywhere."""
-    import rapidgzip
-
-    with rapidgzip.RapidgzipFile(path, parallelization=1) as file:
-        file.import_index(io.BytesIO(read_bytes(index)) if is_remote(index) else index)
-        yield file
 
 
 class _Slice(io.RawIOBase):

@@ -1,0 +1,215 @@
+"""The text of a range in pieces of whole lines, in bounded memory.
+
+Compressed text is decompressed by one thread, and parsed by others meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import IO, TypeVar
+
+from distrain.errors import DataError
+from distrain.etl.raw_lines import num_lines
+from distrain.etl.texts.ahead import made_ahead
+from distrain.etl.texts.compressed import Inflated
+from distrain.etl.texts.ranges import TextRange
+from distrain.storage import RETRY_S, open_input
+
+_LONGEST_LINE_BYTES = 1 << 20
+# Text that is parsed and written before more is read: it stays in the processor's cache.
+_PIECE_BYTES = 4 << 20
+_COUNT_BYTES = 8 << 20
+_TAIL_BYTES = 64 << 10
+_PARSING_THREADS = 2
+
+Parsed = TypeVar("Parsed")
+
+
+def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes], None, None]:
+    """A range's text in pieces of whole lines, in order, each with the number of its block.
+
+    A plain range is one block; a compressed one has one for each `block_bytes`.
+    """
+    with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
+        if text.codec is None:
+            for piece in _read_range(handle, text):
+                yield 0, piece
+        else:
+            yield from _stream(handle, text, block_bytes)
+
+
+def parsed_pieces(
+    text: TextRange, block_bytes: int, parse: Callable[[bytes, int], Parsed]
+) -> Generator[tuple[int, Parsed], None, None]:
+    """What `parse` makes of each piece of a range, in order, each with the number of its block.
+
+    Compressed text is decompressed by one thread and parsed by others, ahead of the caller.
+
+    Args:
+        parse: Called with a piece and how many lines of the range come before it.
+    """
+
+    def parsed(piece: tuple[int, int, bytes]) -> tuple[int, Parsed]:
+        number, lines_before, content = piece
+        return number, parse(content, lines_before)
+
+    pieces = _with_lines_before(read_pieces(text, block_bytes))
+    if text.codec is None:
+        yield from map(parsed, pieces)
+    else:
+        yield from made_ahead(parsed, pieces, _PARSING_THREADS)
+
+
+def _with_lines_before(
+    pieces: Iterator[tuple[int, bytes]],
+) -> Generator[tuple[int, int, bytes], None, None]:
+    lines = 0
+    for number, piece in pieces:
+        yield number, lines, piece
+        lines += num_lines(piece)
+
+
+def check_stream(text: TextRange) -> None:
+    """Raise if a compressed range is damaged; reads all of it, so only call it on failure.
+
+    A bit that has changed gives wrong bytes at first: the checksum at the end tells it.
+
+    Raises:
+        DataError: It cannot be decompressed, or its checksum is another one.
+    """
+    if text.codec is None:
+        return
+    with open_input(text.path, retry_s=RETRY_S) as handle, _reading(text):
+        source = Inflated(handle, text.path, text.codec, text.start, text.stop)
+        while source.read(_COUNT_BYTES):
+            pass
+
+
+def count_lines_before(text: TextRange) -> int:
+    """How many lines start before a range; reads all that is before, so only call it on failure."""
+    if text.codec is not None:
+        return _count_compressed_lines_before(text)
+    total, left = 0, text.start - 1
+    with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
+        while left > 0 and (data := handle.read(min(left, _COUNT_BYTES))):
+            total += data.count(b"\n")
+            left -= len(data)
+        # The first line of the range starts after the next line end.
+        return total + 1 if text.start else 0
+
+
+def _count_compressed_lines_before(text: TextRange) -> int:
+    if not text.start:
+        return 0
+    total = 1  # the one that ends in the range
+    with open_input(text.path, retry_s=RETRY_S) as handle, _reading(text):
+        assert text.codec is not None
+        source = Inflated(handle, text.path, text.codec, 0, text.start)
+        while data := source.read(_COUNT_BYTES):
+            total += data.count(b"\n")
+    return total
+
+
+def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
+    assert text.stop is not None
+    # One byte early: a line that starts exactly at `start` follows a line end at `start - 1`.
+    left = text.stop - max(text.start - 1, 0)
+    handle.seek(max(text.start - 1, 0))
+    within_line_before = text.start > 0
+    rest = b""
+    while left:
+        data = handle.read(min(left, _PIECE_BYTES))
+        if not data:
+            raise DataError(
+                "the file became shorter while it was read",
+                where={"file": text.path},
+                hint="Another program may still be writing it.",
+            )
+        left -= len(data)
+        if within_line_before:
+            if (end := data.find(b"\n")) < 0:
+                continue
+            data, within_line_before = data[end + 1 :], False
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield rest + data[:cut]
+            rest = data[cut:]
+        else:
+            rest += data
+            if len(rest) > max(_LONGEST_LINE_BYTES, _PIECE_BYTES):
+                raise _no_line_end(text, _LONGEST_LINE_BYTES)
+    if rest:
+        yield rest + _rest_of_line(handle, text)
+
+
+def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
+    """What is left of the line that the handle stands in; fsspec's `readline` knows no limit."""
+    rest = b""
+    while len(rest) < _LONGEST_LINE_BYTES and (data := handle.read(_TAIL_BYTES)):
+        rest += data
+        end = data.find(b"\n")
+        if end >= 0:
+            return rest[: len(rest) - len(data) + end + 1]
+    if len(rest) >= _LONGEST_LINE_BYTES:
+        raise _no_line_end(text, _LONGEST_LINE_BYTES)
+    return rest
+
+
+def _stream(
+    handle: IO[bytes], text: TextRange, block_bytes: int
+) -> Generator[tuple[int, bytes], None, None]:
+    """Pieces of whole lines, each with the number of the block in which its last line ends.
+
+    A range begins behind its first line end, and ends behind that of the range after it.
+    """
+    assert text.codec is not None
+    rest = b""
+    longest = max(block_bytes, _LONGEST_LINE_BYTES)
+    within_line_before = text.start > 0
+    source = Inflated(handle, text.path, text.codec, text.start, text.stop)
+    number, left = 0, block_bytes
+    while data := source.read(min(left, _PIECE_BYTES)):
+        of_block = number
+        left -= len(data)
+        if not left:
+            number, left = number + 1, block_bytes
+        if within_line_before:
+            if (end := data.find(b"\n")) < 0:
+                continue
+            data, within_line_before = data[end + 1 :], False
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield of_block, rest + data[:cut]
+            rest = data[cut:]
+        else:
+            rest += data
+            if len(rest) > longest:
+                check_stream(text)
+                raise _no_line_end(text, longest)
+    if text.stop is not None and not within_line_before:
+        after = Inflated(handle, text.path, text.codec, text.stop)
+        rest += _rest_of_line(after, text)
+    if rest:
+        yield number, rest
+
+
+@contextmanager
+def _reading(text: TextRange) -> Iterator[None]:
+    # Or it would be told as an error of the output that is being written meanwhile.
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"the file could not be read: {error}",
+            where={"file": text.path},
+            hint="Check its disk or its server, and start again.",
+        ) from None
+
+
+def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
+    return DataError(
+        f"no line end within {size_bytes:,} bytes",
+        where={"file": text.path},
+        hint="That is no text file of Criteo rows.",
+    )
