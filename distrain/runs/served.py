@@ -8,6 +8,7 @@ is as this process left it, and is else read and written anew.
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ class ServedRun:
 
     def __init__(self, root: Path, job_id: str, first_attempt: int = 1):
         self.paths = RunPaths(root)
+        self._run_file = str(self.paths.run)
         self.job_id = job_id
         self.first_attempt = first_attempt
         self._mark: ServiceMark | None = None
@@ -99,8 +101,11 @@ class ServedRun:
         """
         if self._has_all_of(view, mark):
             return
-        self._check(mark)
-        fresh = None if view.missed else self._fresh(view)
+        fresh = self._fresh(view) if mark == self._mark and not view.missed else None
+        is_there = self._end is not None and self._end.inode != 0
+        if not fresh or not is_there:  # else `_append` looks, as near to its write as can be
+            self._check(mark)
+            fresh = None if view.missed else self._fresh(view)
         if fresh is None or not self._append(fresh, mark):
             self._merge(view, mark)
         self._resumed |= {
@@ -159,8 +164,11 @@ class ServedRun:
         if mark != self._mark:
             self.forget()
         try:
-            with self.paths.run.open("rb") as file:  # opened, so that NFS asks the server
-                seen = _identity(os.fstat(file.fileno()))
+            file = os.open(self._run_file, os.O_RDONLY)  # opened, so that NFS asks the server
+            try:
+                seen = _identity(os.fstat(file))
+            finally:
+                os.close(file)
         except OSError as error:
             raise OutputError(
                 f"the run directory cannot be used: {error.strerror}",
@@ -235,7 +243,11 @@ class ServedRun:
         attempt, steps = self._next
         if fresh:
             path = self.paths.metrics
-            with translated_errors(path), path.open("ab", buffering=0) as file:
+            with translated_errors(path), ExitStack() as stack:
+                try:
+                    file = stack.enter_context(path.open("ab", buffering=0))
+                except FileNotFoundError:
+                    return False  # nor is the directory there, as who looks next will say
                 self._check(mark)
                 if self._end is None or not self._end.is_that_of(file.fileno()):
                     return False

@@ -44,7 +44,7 @@ class Carrier:
         self._leases, self._recorder = leases, recorder
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
-        self._known: dict[str, Job] = {}  # as they were read last; nothing else is kept here
+        self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
 
     def do(self, effect: wanted.Effect) -> Any:
         """Carry one out.
@@ -120,7 +120,7 @@ class Carrier:
     def _commit(self, changes: tuple[wanted.Change, ...]) -> set[str]:
         lease = self._leases.must_hold(self.lease_name)
         rows = [self._row(change) for change in changes]
-        skipped = {skipped.job_id for skipped in self._store.record(lease, rows)}
+        skipped = {one.job_id for one in self._store.record(lease, rows, self._known)}
         for row in rows:
             if row.columns.get("phase") is Phase.FINAL and row.job_id not in skipped:
                 self._recorder.release(row.job_id)

@@ -1,6 +1,7 @@
 """Leases of this process, and until when it may trust them by its own clock."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ class Leases:
         owner: Unique to this process and its start.
         clock: Seconds that only grow; it stands for this process alone.
         terms: How long a lease holds, and when it is renewed.
+        has_ended: Whether the process of an owner's name has surely ended. Its lease is taken at
+            once then, instead of when it runs out.
     """
 
     def __init__(
@@ -29,7 +32,9 @@ class Leases:
         owner: str,
         clock: Callable[[], float] = time.monotonic,
         terms: Terms | None = None,
+        has_ended: Callable[[str], bool] = lambda owner: False,
     ):
+        self._has_ended = has_ended
         self._store, self._owner, self._clock = store, owner, clock
         self._terms = terms or Terms()
         self._lock = threading.Lock()
@@ -39,7 +44,9 @@ class Leases:
     def hold(self, name: str) -> Lease | None:
         """The lease, taken or prolonged if need be; `None` while another has it."""
         lease = self.held(name)
-        if lease is not None and self._clock() - self._renewed_s[name] < self._terms.renew_s:
+        # It is for `renew_all` to prolong it, with the others; this is for when that comes late.
+        late_s = 2 * self._terms.renew_s
+        if lease is not None and self._clock() - self._renewed_s[name] < late_s:
             return lease
         return self._take(name)
 
@@ -75,21 +82,24 @@ class Leases:
         return lease
 
     def renew_all(self) -> None:
-        """Prolong those that need it; called all the time by a thread of its own."""
+        """Prolong all once one needs it; called all the time by a thread of its own."""
         with self._lock:
-            due = [
-                lease
-                for name, (lease, _) in self._held.items()
-                if self._clock() - self._renewed_s[name] >= self._terms.renew_s
-            ]
-        for lease in due:
-            began_s = self._clock()
-            try:
-                self._keep(self._store.renew(lease, self._terms.ttl_s), began_s)
-            except LeaseLost:
+            held = [lease for lease, _ in self._held.values()]
+            oldest_s = min((self._renewed_s[lease.name] for lease in held), default=math.inf)
+        began_s = self._clock()
+        if began_s - oldest_s < self._terms.renew_s:
+            return
+        try:
+            renewed = self._store.renew_many(held, self._terms.ttl_s)
+        except DistrainError as error:
+            log.warning("no lease was renewed: %s", error)
+            return
+        for lease in renewed:
+            self._keep(lease, began_s)
+        kept = {lease.name for lease in renewed}
+        for lease in held:
+            if lease.name not in kept:
                 self._drop(lease.name, lease.generation)
-            except DistrainError as error:
-                log.warning("lease %s was not renewed: %s", lease.name, error)
 
     def release_all(self) -> None:
         """Let other processes have them now."""
@@ -106,9 +116,20 @@ class Leases:
         began_s = self._clock()
         lease = self._store.take_lease(name, self._owner, self._terms.ttl_s)
         if lease is None:
+            lease = self._take_from_ended(name)
+        if lease is None:
             self._drop(name)
             return None
         self._keep(lease, began_s)
+        return lease
+
+    def _take_from_ended(self, name: str) -> Lease | None:
+        owner = self._store.lease_owner(name)
+        if owner is None or not self._has_ended(owner):
+            return None
+        lease = self._store.take_lease(name, self._owner, self._terms.ttl_s, ended=owner)
+        if lease is not None:
+            log.info("lease %s: the process that had it has ended", name)
         return lease
 
     def _keep(self, lease: Lease, began_s: float) -> None:

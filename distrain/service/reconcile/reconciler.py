@@ -1,9 +1,6 @@
 """All of a reconciler's threads: a loop for each cluster, and the chores."""
 
 import logging
-import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +25,7 @@ from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.holding import Leases
 from distrain.service.reconcile.outside import Connect, MakeLauncher
 from distrain.service.reconcile.outside import Recorder as RecorderLike
+from distrain.service.reconcile.owner import has_ended, owner_name
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings
 from distrain.service.store import Store, open_store
@@ -74,7 +72,7 @@ class Reconciler:
         launcher: MakeLauncher | None = None,
     ):
         self._settings, self._store = settings, store
-        self.leases = Leases(store, _owner(), terms=settings.leases)
+        self.leases = Leases(store, owner_name(), terms=settings.leases, has_ended=has_ended)
         make_recorder = recorder or (lambda held: Recorder(settings, held, store.service_id))
         self._recorder = make_recorder(self._generation)
         key = partial(service_key, settings)
@@ -163,8 +161,3 @@ class Reconciler:
 
 def _run_chore(period_s: float, work: Callable[[], None], end: threading.Event) -> None:
     every(period_s, end, work)
-
-
-def _owner() -> str:
-    """A name that no other process has had."""
-    return f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(6)}"

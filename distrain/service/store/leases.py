@@ -5,12 +5,13 @@ writes is refused, since every write looks for owner and generation in its own t
 lease's row locked until that ends.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.sql import case, or_
+from sqlalchemy.sql import case, false, or_
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
@@ -22,6 +23,21 @@ FAR_TERMS = 4
 """A lease for longer than these is of before the database's clock was put back, and free."""
 
 _leases = tables.leases
+_OWNER = select(_leases.c.owner).where(_leases.c.name == bindparam("_name"))
+_RENEW = (
+    update(_leases)
+    .where(
+        _leases.c.owner == bindparam("_owner"),
+        tuple_(_leases.c.name, _leases.c.generation).in_(bindparam("_known", expanding=True)),
+    )
+    .values(expires_at_s=bindparam("expires_at_s"))
+    .returning(*_leases.c)
+)
+_LOCKED = (
+    select(_leases.c.owner, _leases.c.generation)
+    .where(_leases.c.name == bindparam("_name"))
+    .with_for_update()
+)
 
 
 class Leases:
@@ -29,13 +45,16 @@ class Leases:
 
     db: Database
 
-    def take_lease(self, name: str, owner: str, ttl_s: float = TTL_S) -> Lease | None:
+    def take_lease(
+        self, name: str, owner: str, ttl_s: float = TTL_S, *, ended: str | None = None
+    ) -> Lease | None:
         """Take a lease that nobody has, or that ran out; one's own is prolonged.
 
         Args:
             name: `cluster:NAME`, or `publisher`.
             owner: Must be unique to the process, and to its start.
             ttl_s: How long it is.
+            ended: An owner that has ended without releasing its leases: they are free.
 
         Returns:
             The lease; `None` while another has it.
@@ -45,7 +64,11 @@ class Leases:
         def take(connection: Connection) -> Row[Any] | None:
             now_s = self.db.now_s(connection)
             far_s = now_s + FAR_TERMS * max(ttl_s, TTL_S)
-            ran_out = or_(_leases.c.expires_at_s <= now_s, _leases.c.expires_at_s > far_s)
+            ran_out = or_(
+                _leases.c.expires_at_s <= now_s,
+                _leases.c.expires_at_s > far_s,
+                _leases.c.owner == ended if ended is not None else false(),
+            )
             statement = (
                 dialect_insert(_leases)
                 .values(name=name, owner=owner, generation=1, expires_at_s=now_s + ttl_s)
@@ -74,6 +97,26 @@ class Leases:
         return self.db.together(
             lambda connection: self._until(connection, lease, self.db.now_s(connection) + ttl_s)
         )
+
+    def renew_many(self, leases: Sequence[Lease], ttl_s: float = TTL_S) -> list[Lease]:
+        """The same for many of one owner, in one transaction; those of them that it still has."""
+        if not leases:
+            return []
+        owner, known = leases[0].owner, [(lease.name, lease.generation) for lease in leases]
+
+        def renew(connection: Connection) -> list[Lease]:
+            expires_at_s = self.db.now_s(connection) + ttl_s
+            found = connection.execute(
+                _RENEW, {"_owner": owner, "_known": known, "expires_at_s": expires_at_s}
+            )
+            return [Lease(**row._mapping) for row in found]
+
+        return self.db.together(renew)
+
+    def lease_owner(self, name: str) -> str | None:
+        """Who has a lease, or had it last; `None`: nobody ever had."""
+        with self.db.read() as connection:
+            return connection.execute(_OWNER, {"_name": name}).scalar()
 
     def release(self, lease: Lease) -> None:
         """Let others have a lease now; one that is lost already is left alone."""
@@ -112,11 +155,7 @@ def must_hold(connection: Connection, lease: Lease) -> None:
     Raises:
         LeaseLost: Another has it, or had it.
     """
-    row = connection.execute(
-        select(_leases.c.owner, _leases.c.generation)
-        .where(_leases.c.name == lease.name)
-        .with_for_update()
-    ).first()
+    row = connection.execute(_LOCKED, {"_name": lease.name}).first()
     if row is None or (row.owner, row.generation) != (lease.owner, lease.generation):
         raise _lost(lease)
 

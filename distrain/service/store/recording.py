@@ -93,8 +93,15 @@ class Recording:
 
     queue = alive
 
-    def record(self, lease: Lease, changes: Iterable[JobChange]) -> list[JobChange]:
+    def record(
+        self, lease: Lease, changes: Iterable[JobChange], known: dict[str, Job] | None = None
+    ) -> list[JobChange]:
         """Write changes of jobs of the lease's cluster, with their attempts and events, or none.
+
+        Args:
+            lease: Of the cluster.
+            changes: At most one a job.
+            known: By id, jobs as they were read before, for `alive`: they are kept up to date.
 
         Returns:
             Those that were left out, because their job has another revision, or is gone.
@@ -104,10 +111,10 @@ class Recording:
         """
         in_order = sorted(changes, key=lambda change: change.job_id)
 
-        def write(connection: Connection) -> list[JobChange]:
+        def write(connection: Connection) -> tuple[list[JobChange], list[Job]]:
             must_hold(connection, lease)
             now_s = self.db.now_s(connection)
-            skipped, told = [], []
+            skipped, told = list[JobChange](), list[tuple[Job, str, Mapping[str, Any] | None]]()
             for change in in_order:
                 job = _apply(connection, lease, change, now_s)
                 if job is None:
@@ -116,9 +123,12 @@ class Recording:
                 self._put_attempts(connection, change.attempts)
                 told.append((job, change.kind or _kind(change), change.event))
             rows.tell(connection, told, now_s)
-            return skipped
+            return skipped, [job for job, _, _ in told]
 
-        return self.db.together(write)
+        skipped, written = self.db.together(write)
+        if known is not None:
+            known.update({job.id: job for job in written})
+        return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
         """By cluster, numbers that differ once a job is submitted, resumed, changed or cancelled.
@@ -149,19 +159,14 @@ class Recording:
         Raises:
             LeaseLost: Another has the lease.
         """
-        table = tables.clusters
-        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
+        dialect = "postgresql" if self.db.is_postgres else "sqlite"
+        values: dict[str, Any] = {"name": _cluster(lease), "state": dict(state)}
+        if observed_at_s is not None:
+            values["observed_at_s"] = observed_at_s
 
         def write(connection: Connection) -> None:
             must_hold(connection, lease)
-            values: dict[str, Any] = {"state": dict(state)}
-            if observed_at_s is not None:
-                values["observed_at_s"] = observed_at_s
-            connection.execute(
-                dialect_insert(table)
-                .values(name=_cluster(lease), **values)
-                .on_conflict_do_update(index_elements=[table.c.name], set_=values)
-            )
+            connection.execute(_put_cluster(dialect, observed_at_s is not None), values)
 
         self.db.together(write)
 
@@ -188,6 +193,17 @@ def _alive(*columns: Any) -> Select[Any]:
         select(*columns)
         .where(_jobs.c.cluster == bindparam("_cluster"), _jobs.c.finished_at_s.is_(None))
         .order_by(_jobs.c.seq)
+    )
+
+
+@lru_cache(maxsize=4)
+def _put_cluster(dialect: str, is_heard: bool) -> Any:
+    table = tables.clusters
+    dialect_insert = postgres_insert if dialect == "postgresql" else sqlite_insert
+    names = ["state", "observed_at_s"] if is_heard else ["state"]
+    new = dialect_insert(table).values({name: bindparam(name) for name in ["name", *names]})
+    return new.on_conflict_do_update(
+        index_elements=[table.c.name], set_={name: new.excluded[name] for name in names}
     )
 
 

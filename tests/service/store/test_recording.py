@@ -29,6 +29,18 @@ def test_what_moved_meanwhile_is_left_out(store, lease):
     assert store.job(stays.id).why_pending == "quota"
 
 
+def test_rows_that_were_just_written_are_not_read_again(store, lease):
+    written, moved = submitted(store), submitted(store)
+    known = {job.id: job for job in store.alive("gpu")}
+    store.change(moved.id, priority=-1)
+    changes = [JobChange(job.id, 1, {"progress": {"step": 5}}) for job in (written, moved)]
+    store.record(lease, changes, known)
+    assert known == {written.id: store.job(written.id), moved.id: moved}
+    now = store.alive("gpu", known)
+    assert now[0] is known[written.id]
+    assert now[1] == store.job(moved.id)
+
+
 def test_jobs_of_another_cluster_are_not_this_leases(store, lease):
     job = submitted(store, cluster="other")
     change = JobChange(job.id, 1, {"state": "running"})

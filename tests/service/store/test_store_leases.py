@@ -40,6 +40,23 @@ def test_what_ran_out_and_nobody_took_is_renewed(store):
     assert renewed.expires_at_s > store.now_s()
 
 
+def test_many_are_renewed_at_once_but_for_those_that_are_lost(store, second):
+    lost, kept = _take(store, "one", ttl_s=0), store.take_lease("publisher", "one", ttl_s=1.0)
+    _take(second, "two")
+    [renewed] = store.renew_many([lost, kept])
+    assert (renewed.name, renewed.generation) == ("publisher", 1)
+    assert renewed.expires_at_s > kept.expires_at_s
+    assert store.renew_many([]) == []
+
+
+def test_a_lease_of_an_owner_that_has_ended_is_free(store, second):
+    _take(store, "one")
+    assert _take(second, "two") is None
+    assert second.take_lease("cluster:gpu", "two", ended="another") is None
+    assert second.take_lease("cluster:gpu", "two", ended="one").generation == 2
+    assert store.lease_owner("cluster:gpu") == "two"
+
+
 def test_a_released_lease_is_free(store, second):
     store.release(_take(store, "one"))
     assert _take(second, "two").generation == 2
