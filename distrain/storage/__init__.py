@@ -43,11 +43,13 @@ from distrain.storage.retrying import (
     with_retries,
 )
 from distrain.storage.scratch import scratch_folder
+from distrain.storage.signed_urls import Connections, SignedRanges, signed_ranges
 from distrain.storage.unfinished import partial_name
 from distrain.storage.urls import check_url, is_remote, path_or_url, without_secrets
 
 __all__ = [
     "Changed",
+    "Connections",
     "FileReader",
     "FileWriter",
     "Folder",
@@ -55,6 +57,7 @@ __all__ = [
     "Objects",
     "PAGE_BYTES",
     "RETRY_S",
+    "SignedRanges",
     "StoredObject",
     "check_apart",
     "check_free",
@@ -78,6 +81,7 @@ __all__ = [
     "read_bytes",
     "refuse_unfinished",
     "scratch_folder",
+    "signed_ranges",
     "size_as_version",
     "stop_retrying_when",
     "translated_errors",

@@ -147,3 +147,14 @@ def test_a_job_trains_from_a_bucket_as_from_a_disk(server: Any, tmp_path: Path) 
         curves.append([(record.split, record.step, record.rows, record.loss) for record in records])
     assert len(curves[0]) > 5
     assert curves[0] == curves[1]
+
+
+def test_ranges_come_by_signed_urls_without_s3fs(
+    folder: tuple[str, Path], schema: Schema, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, _ = folder
+    with caplog.at_level("INFO", "werkzeug"):
+        list(stream(url + "/table", schema))
+    signed = [line for line in caplog.messages if "?X-Amz-Algorithm=AWS4" in line]
+    assert len(signed) >= len(SIZES)
+    assert all('" 206 ' in line for line in signed)

@@ -20,6 +20,7 @@ from distrain.loader.reading.ranges import Span, plan_ranges
 from distrain.loader.reading.reader import Expected
 from distrain.loader.reading.remote_file import RemoteFile
 from distrain.partition import RowGroup
+from distrain.storage import Connections
 
 _Key = tuple[str, int]
 _MOST_AHEAD = 64  # row groups, each of which holds an open file
@@ -76,6 +77,7 @@ class Fetcher:
         self._spans_of = spans_of
         self._options = options or FetchOptions()
         self._changed = threading.Condition()
+        self._connections = Connections(self._options.connections)
         self._files: dict[str, RemoteFile] = {}
         self._with_handles: OrderedDict[str, RemoteFile] = OrderedDict()  # used last stand last
         self._wanted: dict[_Key, _Wanted] = {}  # in the order of their announcement
@@ -138,10 +140,11 @@ class Fetcher:
             self._changed.wait_for(lambda: not self._num_threads)
             for file in self._files.values():
                 file.close()
+            self._connections.close()
 
     def _file(self, url: str) -> RemoteFile:
         if url not in self._files:
-            self._files[url] = RemoteFile(url)
+            self._files[url] = RemoteFile(url, self._connections)
         file = self._with_handles[url] = self._files[url]
         self._with_handles.move_to_end(url)
         return file

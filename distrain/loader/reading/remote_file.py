@@ -13,7 +13,13 @@ import pyarrow.parquet as pq
 from distrain.loader.reading.image import Image
 from distrain.loader.reading.reader import another_version
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
-from distrain.storage import open_unbuffered, version_in
+from distrain.storage import (
+    Connections,
+    SignedRanges,
+    open_unbuffered,
+    signed_ranges,
+    version_in,
+)
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
@@ -24,14 +30,17 @@ class RemoteFile:
     """A parquet file on a filesystem of fsspec's; all methods from any thread.
 
     Each thread that reads has a handle of its own, so that ranges are asked for at a time. What the
-    filesystem raises is passed on.
+    filesystem raises is passed on. An object of S3 is read by `SignedRanges` where that works.
 
     Args:
         url: Its URL.
+        connections: For objects of S3.
     """
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, connections: Connections):
         self._url = url
+        self._connections = connections
+        self._signed: SignedRanges | None = None
         self._lock = threading.Lock()
         self._one_at_a_time = threading.Lock()
         self._idle: list[Any] = []
@@ -68,6 +77,10 @@ class RemoteFile:
             OSError: It ends before.
             Exception: What the filesystem raises.
         """
+        if self._signed is not None:
+            content = self._signed.read(begin, end)
+            if content is not None:
+                return content
         handle = self._take_handle()
         # In memory all handles are one, and so is their place in the file.
         shared = self._one_at_a_time if isinstance(handle, io.BytesIO) else contextlib.nullcontext()
@@ -138,6 +151,7 @@ class RemoteFile:
         with self._lock:
             if self._size is None:
                 self._size, self._version = size, version
+                self._signed = signed_ranges(handle, self._connections)
             is_same = (size, version) == (self._size, self._version)
         if is_same:
             return handle
