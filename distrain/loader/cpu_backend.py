@@ -15,6 +15,8 @@ from distrain.loader.filling import (
     BlockPool,
     Deal,
     Filler,
+    NarrowBatch,
+    NarrowLayout,
     OpenBatch,
     deal_lists,
     join_lists,
@@ -25,6 +27,8 @@ from distrain.partition import RowGroup, WantedColumn
 
 class CpuBackend:
     """Fills batches in host memory with the columns that a reader decodes.
+
+    With a `narrow` layout, which `pool` has to know, they are `NarrowBatch`.
 
     Attributes:
         stats: Where it counts what it does.
@@ -37,9 +41,11 @@ class CpuBackend:
         pool: BlockPool,
         stats: StatsRecorder,
         list_limits: Mapping[str, int] | None = None,
+        narrow: NarrowLayout | None = None,
     ):
+        self._narrow = narrow
         self._lists = tuple(column for column in columns if column.is_list)
-        self._filler = Filler([column for column in columns if not column.is_list])
+        self._filler = Filler([column for column in columns if not column.is_list], narrow)
         self._layout = BatchLayout.of(columns)
         self._limits = dict(list_limits or {})
         self._pool = pool
@@ -87,13 +93,16 @@ class CpuBackend:
         """Write rows of `cells`, `[flat columns, rows]` as in a batch, to their places."""
         self._filler.copy(cells, deal, [batch.block for batch in batches])
 
-    def finish(self, batch: OpenBatch[Block]) -> Batch:
+    def finish(self, batch: OpenBatch[Block]) -> Batch | NarrowBatch:
         """The batch whose rows are all there."""
         lists = {
             column.name: join_lists(column, lengths, runs)
             for column, lengths, runs in zip(self._lists, batch.lengths, batch.lists, strict=True)
         }
-        return self._layout.batch(torch.from_numpy(batch.block), lists)
+        block = torch.from_numpy(batch.block)
+        if self._narrow is not None:
+            return NarrowBatch(block, batch.num_rows, lists, self._layout, self._narrow)
+        return self._layout.batch(block, lists)
 
     def close(self) -> None:
         """Close the files; no thread may be loading."""

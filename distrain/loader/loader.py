@@ -38,6 +38,7 @@ from distrain.loader.filling import (
     BlockPool,
     epoch_chunks,
     list_limits,
+    narrow_layout,
     open_groups,
 )
 from distrain.loader.memory import LoaderMemory, memory_of
@@ -51,7 +52,16 @@ from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backe
 from distrain.loader.reading import FetchOptions
 from distrain.partition import EpochPlan
 
-_RUN_TIME_STATE = ("_stats", "_slabs", "_pool", "_reader", "_running", "_streams", "_set_up_thread")
+_RUN_TIME_STATE = (
+    "_stats",
+    "_slabs",
+    "_pool",
+    "_reader",
+    "_running",
+    "_streams",
+    "_narrow",
+    "_set_up_thread",
+)
 
 
 class Loader(IterableDataset[Any]):
@@ -204,16 +214,25 @@ class Loader(IterableDataset[Any]):
         self._slabs = Slabs()
         self._streams = new_streams(self.device)
         pinned = self.options.pin_memory or self._streams is not None
+        self._narrow = narrow_layout(self.dataset.columns) if self._may_be_narrow() else None
         self._pool = BlockPool(
             BatchLayout.of(self.dataset.columns).num_columns,
             pinned=pinned,
             most_idle=self.memory.batches,
+            narrow_row_bytes=self._narrow.row_bytes if self._narrow else None,
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
         self._reader = shared_reader(
             self.reader_choice.name, self.dataset, self._cache, self._retry_s, self.options
         )
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
+
+    def _may_be_narrow(self) -> bool:
+        """Whether nobody sees batches before they are on a device, where ids become int32."""
+        reader = self.reader_choice.name
+        has_buckets = use_buckets(self.options, self.dataset.columns, reader)
+        on_host = self._streams is None or bool(self._transforms)
+        return not (on_host or has_buckets or reader == "cudf")
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _RUN_TIME_STATE}
@@ -289,6 +308,7 @@ class Loader(IterableDataset[Any]):
                 list_limits=self._list_limits,
                 footers=self._footers,
                 most_open_groups=open_groups(self.dataset, options),
+                narrow=self._narrow,
             ),
             delivery=new_delivery(self._streams, self._transforms),
             set_up_thread=self._set_up_thread,
@@ -389,8 +409,8 @@ class Loader(IterableDataset[Any]):
     def map(self, transform: Transform) -> Loader:
         """A loader of the same stream whose batches go through one more function."""
         mapped = self.__class__.__new__(self.__class__)
-        mapped.__setstate__(self.__getstate__())
-        mapped._transforms = (*self._transforms, transform)
+        transforms = (*self._transforms, transform)
+        mapped.__setstate__(self.__getstate__() | {"_transforms": transforms})
         return mapped
 
     def sample_batch(self) -> Any:

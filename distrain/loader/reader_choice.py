@@ -17,7 +17,7 @@ from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.cudf_reader import CudfFooter
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import Backend, CudaStreams, StatsRecorder
-from distrain.loader.filling import BlockPool, open_groups
+from distrain.loader.filling import BlockPool, NarrowLayout, open_groups
 from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.options import CacheOptions, LoaderOptions
 from distrain.loader.packed import CachingReader, PackedReader, is_packed
@@ -182,6 +182,7 @@ def new_backend(
     list_limits: Mapping[str, int],
     footers: dict[str, CudfFooter] | None = None,
     most_open_groups: int = 1,
+    narrow: NarrowLayout | None = None,
 ) -> Backend:
     """The backend that loads a dataset's row groups; that of `cudf` has its own reader."""
     if name == "cudf":
@@ -198,4 +199,4 @@ def new_backend(
             most_open_groups,
             list_limits,
         )
-    return CpuBackend(dataset.columns, reader.lease(), pool, stats, list_limits)
+    return CpuBackend(dataset.columns, reader.lease(), pool, stats, list_limits, narrow)

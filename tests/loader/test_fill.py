@@ -263,3 +263,98 @@ def test_long_runs_of_large_batches(kernel: Any, bad_row: int | None) -> None:
     assert call.run(kernel) == flags == bytes([bad_row is not None] * 7)
     for block, wanted in zip(blocks, expected, strict=True):
         assert np.array_equal(block, wanted)
+
+
+SIZES = {"i": 4, "H": 2, "B": 1}
+TYPES = {"i": np.uint32, "H": np.uint16, "B": np.uint8}
+
+
+def with_cells(call: Call, letters: str) -> tuple[list[np.ndarray], tuple[Any, ...]]:
+    """Blocks of a call's shapes and what tells the kernel of them; wider columns come first."""
+    order = sorted(range(len(letters)), key=lambda number: -SIZES[letters[number]])
+    offsets = np.zeros(len(letters), np.int64)
+    row_bytes = 0
+    for number in order:
+        offsets[number] = row_bytes
+        row_bytes += SIZES[letters[number]]
+    rows = [block.shape[1] for block in call.blocks]
+    # The bits of what nothing is written to are the lowest ones of those in blocks of four bytes.
+    blocks = []
+    for count in rows:
+        cut = [
+            np.full(count, UNTOUCHED & 0xFFFFFFFF, np.uint32).astype(TYPES[letters[n]])
+            for n in order
+        ]
+        blocks.append(np.frombuffer(bytearray(b"".join(part.tobytes() for part in cut)), np.uint8))
+    return blocks, (letters.encode(), offsets, row_bytes)
+
+
+def assert_cut(call: Call, blocks: list[np.ndarray], told: tuple[Any, ...]) -> None:
+    letters, offsets, _ = told
+    for block, wide in zip(blocks, call.blocks, strict=True):
+        for number, letter in enumerate(letters.decode()):
+            start, rows = int(offsets[number]) * wide.shape[1], wide.shape[1]
+            cells = block[start : start + SIZES[letter] * rows].view(TYPES[letter])
+            assert np.array_equal(cells, wide[number].view(np.uint32).astype(TYPES[letter]))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(deadline=None, max_examples=30)
+@given(call=calls(), data=st.data())
+def test_narrow_cells_are_the_lowest_bits_of_wide_ones(kernel: Any, call: Call, data: Any) -> None:
+    ids = [st.sampled_from("iHB") if role == ord("i") else st.just("i") for role in call.roles]
+    blocks, told = with_cells(call, "".join(data.draw(st.tuples(*ids))))
+    narrow = kernel(*vars(Call(**{**vars(call), "blocks": blocks})).values(), *told)
+    assert narrow == call.run(fill_numpy.fill)
+    assert_cut(call, blocks, told)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("scattered", [False, True])
+def test_runs_longer_than_the_kernels_scratch(kernel: Any, scattered: bool) -> None:
+    rng = np.random.default_rng(1)
+    size = 2 * 4096 + 77
+    rows, places = (rng.permutation(size).astype(np.int32) for _ in range(2))
+    sources = [rng.integers(0, 200, size).astype(kind) for kind in (np.uint8, np.int32, np.int64)]
+    call = Call(
+        [*sources, rng.random(size).astype(np.float32)],
+        [np.full((4, size + 3), UNTOUCHED, np.int32)],
+        b"iiiv", b"Biqf", np.array([200, 200, 200, 0], np.uint64), rows,
+        np.array([3], np.int64), np.array([size], np.int64),
+        places if scattered else np.empty(0, np.int32),
+    )  # fmt: skip
+    blocks, told = with_cells(call, "BHBi")
+    narrow = kernel(*vars(Call(**{**vars(call), "blocks": blocks})).values(), *told)
+    assert narrow == call.run(fill_numpy.fill) == bytes(4)
+    assert_cut(call, blocks, told)
+
+
+@needs_c
+@pytest.mark.parametrize(
+    ("cells", "offsets", "row_bytes", "message"),
+    [
+        (b"B", [0, 4], 8, "arguments differ in length"),
+        (b"BB", [0], 8, "arguments differ in length"),
+        (b"Bi", [0, 4], 0, "arguments differ in length"),
+        (b"Bx", [0, 4], 8, "unknown cells"),
+        (b"BH", [0, 4], 8, "narrow ones that hold no ids"),
+        (b"Bi", [0, 5], 8, "a cell lies beyond its row"),
+        (b"Bi", [-1, 4], 8, "a cell lies beyond its row"),
+        (b"Hi", [1, 4], 8, "is not aligned"),
+        (b"Bi", [0, 4], 9, "does not hold whole columns"),
+    ],
+)
+def test_cells_that_do_not_fit_are_refused(
+    cells: bytes, offsets: list[int], row_bytes: int, message: str
+) -> None:
+    from distrain.loader.filling._fill import fill
+
+    block = np.full(24, 0x5A, np.uint8)
+    source = np.arange(3, dtype=np.int32)
+    one = np.array([3], np.int64)
+    with pytest.raises(ValueError, match=message):
+        fill(
+            [source, source.view(np.float32)], [block], b"iv", b"if", np.array([9, 9], np.uint64),
+            source, one - 3, one, b"", cells, np.array(offsets, np.int64), row_bytes,
+        )  # fmt: skip
+    assert (block == 0x5A).all()

@@ -18,7 +18,7 @@ from distrain.loader.bucketing.buckets import Buckets
 from distrain.loader.bucketing.store import BucketStore
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery import EpochWork
-from distrain.loader.filling import Block, Deal, OpenBatch, plan_loads
+from distrain.loader.filling import Block, Deal, NarrowBatch, OpenBatch, plan_loads
 from distrain.loader.reading import Expected
 from distrain.partition import LazySequence, RowGroup, key_order
 
@@ -193,7 +193,7 @@ class BucketBackend:
         self._inner.copy_rows(self._store.columns(group.index), deal, batches)
         self._inner.stats.add(fill_s=time.perf_counter() - start_s)
 
-    def finish(self, batch: OpenBatch[Block]) -> Batch:
+    def finish(self, batch: OpenBatch[Block]) -> Batch | NarrowBatch:
         """The batch whose rows are all there."""
         return self._inner.finish(batch)
 

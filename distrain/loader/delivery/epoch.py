@@ -25,7 +25,14 @@ from distrain.batch import Batch
 from distrain.loader.delivery.channel import Channel, End, Failure, Ready
 from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.delivery.transfer import Delivery
-from distrain.loader.filling import ChunkDealer, Deal, OpenBatch, OpenBatches, plan_loads
+from distrain.loader.filling import (
+    ChunkDealer,
+    Deal,
+    NarrowBatch,
+    OpenBatch,
+    OpenBatches,
+    plan_loads,
+)
 from distrain.loader.options import LoaderOptions
 from distrain.loader.own_threads import in_own_thread, mark_own_thread
 from distrain.loader.reading import Expected
@@ -53,7 +60,7 @@ class Backend(Protocol):
         """Write a row group's rows to the batches of the deal's runs; from any thread."""
         ...
 
-    def finish(self, batch: OpenBatch[Any]) -> Batch:
+    def finish(self, batch: OpenBatch[Any]) -> Batch | NarrowBatch:
         """The batch whose rows are all there."""
         ...
 

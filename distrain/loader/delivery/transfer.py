@@ -15,6 +15,7 @@ from torch import Tensor
 
 from distrain.batch import Batch
 from distrain.loader.delivery.cuda_streams import Event, Streams, Target
+from distrain.loader.filling import NarrowBatch
 
 Transform = Callable[[Any], Any]
 
@@ -26,7 +27,7 @@ _MOST_WASTE = 2  # a block is copied whole if its tensors cover at least one byt
 class Delivery(Protocol):
     """The way of a finished batch to the consumer."""
 
-    def prepare(self, batch: Batch) -> Any:
+    def prepare(self, batch: Batch | NarrowBatch) -> Any:
         """In the producer's thread: the item to put into the queue."""
         ...
 
@@ -45,7 +46,7 @@ class HostDelivery:
     def __init__(self, transforms: Sequence[Transform] = ()):
         self._transforms = tuple(transforms)
 
-    def prepare(self, batch: Batch) -> Any:
+    def prepare(self, batch: Batch | NarrowBatch) -> Any:
         """The batch, transformed."""
         item: Any = batch
         for transform in self._transforms:
@@ -81,13 +82,15 @@ class DeviceDelivery:
         self._copying: deque[tuple[Event, list[Tensor]]] = deque()
 
     def prepare(self, batch: Any) -> BatchInTransfer:
-        """Transform a batch and begin its copy.
+        """Transform a batch and begin its copy; narrow ids are widened behind it.
 
         The transforms run with the side stream as the current one, so their work on tensors of the
         device comes after the work that made these, and before that of the consumer.
         """
         with self._streams.beside():
             moved = move(self._transform(batch), self._streams)
+            if isinstance(moved.item, NarrowBatch):
+                moved = _widened(moved)
             event = self._streams.mark()
         if moved.sources:
             self._hold(event, moved.sources)
@@ -165,6 +168,14 @@ def move(item: Any, target: Target) -> Moved:
         return moved.memory[-1]
 
     return moved._replace(item=map_tensors(item, there))
+
+
+def _widened(moved: Moved) -> Moved:
+    """The batch instead of the narrow one, whose memory only the current stream uses."""
+    batch, block = moved.item.widened()
+    narrow = _storage_key(moved.item.block)
+    others = [tensor for tensor in moved.memory if _storage_key(tensor) != narrow]
+    return Moved(batch, [block, *others], moved.sources)
 
 
 def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:

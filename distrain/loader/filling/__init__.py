@@ -1,7 +1,8 @@
 """Decides which row goes to which place of which batch, and writes it there."""
 
 from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, OpenBatch, OpenBatches
-from distrain.loader.filling.filler import KERNEL, Block, Filler, check_values, unusable
+from distrain.loader.filling.filler import Block, Filler, check_values, unusable
+from distrain.loader.filling.kernel import KERNEL
 from distrain.loader.filling.list_columns import (
     check_lists,
     cut_lists,
@@ -9,6 +10,7 @@ from distrain.loader.filling.list_columns import (
     join_lists,
     list_limits,
 )
+from distrain.loader.filling.narrow import NarrowBatch, NarrowLayout, narrow_layout
 from distrain.loader.filling.schedule import (
     ChunkDealer,
     Deal,
@@ -30,6 +32,8 @@ __all__ = [
     "Filler",
     "KERNEL",
     "Load",
+    "NarrowBatch",
+    "NarrowLayout",
     "OpenBatch",
     "OpenBatches",
     "TorchFiller",
@@ -41,6 +45,7 @@ __all__ = [
     "epoch_chunks",
     "join_lists",
     "list_limits",
+    "narrow_layout",
     "open_groups",
     "plan_loads",
     "signed_bits",

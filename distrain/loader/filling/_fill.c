@@ -155,34 +155,161 @@ typedef struct {
     const int32_t *rows, *places;
     const int64_t *starts, *counts;
     Py_buffer *sources, *blocks;
+    /* Cells may be narrower than 4 bytes: a letter each, and the bytes of a row before its cell. */
+    const char *cells;
+    const int64_t *offsets;
+    Py_ssize_t row_bytes;
 } Work;
 
 #define SCRATCH_CELLS 4096
 
-static int fill_scattered(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
+static Py_ssize_t cell_bytes(const Work *work, Py_ssize_t column) {
+    char letter = work->cells ? work->cells[column] : 'i';
+    return letter == 'B' ? 1 : letter == 'H' ? 2 : 4;
+}
+
+static Py_ssize_t rows_of(const Work *work, Py_ssize_t run) {
+    return work->blocks[run].len / work->row_bytes;
+}
+
+static char *column_of(const Work *work, Py_ssize_t column, Py_ssize_t run) {
+    int64_t offset = work->offsets ? work->offsets[column] : 4 * column;
+    return (char *)work->blocks[run].buf + offset * rows_of(work, run);
+}
+
+#define PACK(NAME, TYPE)                                                                         \
+    FOR_EACH_PROCESSOR static void NAME(                                                         \
+        const uint32_t *restrict cells, TYPE *restrict out, Py_ssize_t count                     \
+    ) {                                                                                          \
+        for (Py_ssize_t i = 0; i < count; i++)                                                   \
+            out[i] = (TYPE)cells[i];                                                             \
+    }
+
+PACK(pack_uint8, uint8_t)
+PACK(pack_uint16, uint16_t)
+
+/* Cells to where a run of a column begins, one after another or where `places` says. */
+static void put(const uint32_t *cells, void *column, Py_ssize_t bytes, const int32_t *places,
+                Py_ssize_t count) {
+    if (!places && bytes == 1)
+        pack_uint8(cells, column, count);
+    else if (!places)
+        pack_uint16(cells, column, count);
+    for (Py_ssize_t i = 0; places && i < count; i++) {
+        if (bytes == 1)
+            ((uint8_t *)column)[places[i]] = (uint8_t)cells[i];
+        else if (bytes == 2)
+            ((uint16_t *)column)[places[i]] = (uint16_t)cells[i];
+        else
+            ((uint32_t *)column)[places[i]] = cells[i];
+    }
+}
+
+/* By way of cells of 4 bytes, which stay in the L1 cache. */
+static int fill_by_scratch(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
     uint32_t scratch[SCRATCH_CELLS];
-    Py_ssize_t width = work->blocks[run].len / 4 / work->num_columns;
-    uint32_t *cells = (uint32_t *)work->blocks[run].buf + column * width + work->starts[run];
+    Py_ssize_t bytes = cell_bytes(work, column);
+    char *cells = column_of(work, column, run) + work->starts[run] * bytes;
     int bad = 0;
     for (Py_ssize_t done = 0; done < work->counts[run]; done += SCRATCH_CELLS) {
         Py_ssize_t count = work->counts[run] - done;
         count = count < SCRATCH_CELLS ? count : SCRATCH_CELLS;
         bad |= gather(work->roles[column], work->types[column], work->limits[column],
                       work->sources[column].buf, work->rows + first + done, scratch, count, 0);
-        for (Py_ssize_t i = 0; i < count; i++)
-            cells[work->places[first + done + i]] = scratch[i];
+        if (work->places)
+            put(scratch, cells, bytes, work->places + first + done, count);
+        else
+            put(scratch, cells + done * bytes, bytes, NULL, count);
     }
     return bad;
 }
 
+/* Ids to cells that are narrower than 4 bytes. Returns the largest one. */
+#define GATHER_NARROW(NAME, TYPE, CELL)                                                          \
+    FOR_EACH_PROCESSOR static uint32_t NAME(                                                     \
+        const char *restrict source, const int32_t *restrict rows, CELL *restrict cells,         \
+        Py_ssize_t count                                                                         \
+    ) {                                                                                          \
+        TYPE most = 0, more = 0;                                                                 \
+        Py_ssize_t i = 0;                                                                        \
+        for (; i + 4 <= count; i += 4) {                                                         \
+            LOAD(TYPE, a, source, rows[i]);                                                      \
+            LOAD(TYPE, b, source, rows[i + 1]);                                                  \
+            LOAD(TYPE, c, source, rows[i + 2]);                                                  \
+            LOAD(TYPE, d, source, rows[i + 3]);                                                  \
+            cells[i] = (CELL)a, cells[i + 1] = (CELL)b;                                          \
+            cells[i + 2] = (CELL)c, cells[i + 3] = (CELL)d;                                      \
+            a = a > b ? a : b, c = c > d ? c : d;                                                \
+            most = a > most ? a : most, more = c > more ? c : more;                              \
+        }                                                                                        \
+        for (; i < count; i++) {                                                                 \
+            LOAD(TYPE, id, source, rows[i]);                                                     \
+            cells[i] = (CELL)id;                                                                 \
+            most = id > most ? id : most;                                                        \
+        }                                                                                        \
+        return most > more ? most : more;                                                        \
+    }
+
+GATHER_NARROW(gather_uint8_to_8, uint8_t, uint8_t)
+GATHER_NARROW(gather_uint16_to_8, uint16_t, uint8_t)
+GATHER_NARROW(gather_uint32_to_8, uint32_t, uint8_t)
+GATHER_NARROW(gather_uint8_to_16, uint8_t, uint16_t)
+GATHER_NARROW(gather_uint16_to_16, uint16_t, uint16_t)
+GATHER_NARROW(gather_uint32_to_16, uint32_t, uint16_t)
+
+static uint32_t gather_narrow(char type, Py_ssize_t bytes, const char *source, const int32_t *rows,
+                              void *cells, Py_ssize_t count) {
+    if (bytes == 1)
+        return type == 'B'   ? gather_uint8_to_8(source, rows, cells, count)
+               : type == 'H' ? gather_uint16_to_8(source, rows, cells, count)
+                             : gather_uint32_to_8(source, rows, cells, count);
+    return type == 'B'   ? gather_uint8_to_16(source, rows, cells, count)
+           : type == 'H' ? gather_uint16_to_16(source, rows, cells, count)
+                         : gather_uint32_to_16(source, rows, cells, count);
+}
+
+/* Bytes to where they will not be read soon. */
+static void copy_past_caches(char *to, const char *from, Py_ssize_t count) {
+    Py_ssize_t i = least(count, (Py_ssize_t)(-(uintptr_t)to % sizeof(Four)));
+    memcpy(to, from, (size_t)i);
+    for (; i + (Py_ssize_t)sizeof(Four) <= count; i += (Py_ssize_t)sizeof(Four)) {
+        LOAD(Four, four, from + i, 0);
+        STORE_PAST_CACHES(to + i, four);
+    }
+    memcpy(to + i, from + i, (size_t)(count - i));
+}
+
+static int fill_narrow(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first,
+                       int past_caches) {
+    uint16_t scratch[SCRATCH_CELLS];
+    Py_ssize_t bytes = cell_bytes(work, column);
+    char *cells = column_of(work, column, run) + work->starts[run] * bytes;
+    uint32_t largest = 0;
+    for (Py_ssize_t done = 0; done < work->counts[run]; done += SCRATCH_CELLS) {
+        Py_ssize_t count = least(work->counts[run] - done, SCRATCH_CELLS);
+        char *to = cells + done * bytes;
+        uint32_t most = gather_narrow(work->types[column], bytes, work->sources[column].buf,
+                                      work->rows + first + done,
+                                      past_caches ? (void *)scratch : (void *)to, count);
+        if (past_caches)
+            copy_past_caches(to, (const char *)scratch, count * bytes);
+        largest = most > largest ? most : largest;
+    }
+    return largest >= work->limits[column];
+}
+
 static int fill_run(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
-    if (work->places)
-        return fill_scattered(work, column, run, first);
-    Py_ssize_t width = work->blocks[run].len / 4 / work->num_columns;
-    uint32_t *cells = (uint32_t *)work->blocks[run].buf + column * width + work->starts[run];
+    Py_ssize_t width = rows_of(work, run);
+    int past_caches = width >= PAST_CACHES_ROWS && work->counts[run] >= PAST_CACHES_CELLS;
+    int is_narrow = cell_bytes(work, column) < 4;
+    if (is_narrow && !work->places && work->types[column] != 'q')
+        return fill_narrow(work, column, run, first, past_caches);
+    if (work->places || is_narrow)
+        return fill_by_scratch(work, column, run, first);
+    uint32_t *cells = (uint32_t *)column_of(work, column, run) + work->starts[run];
     return gather(work->roles[column], work->types[column], work->limits[column],
                   work->sources[column].buf, work->rows + first, cells, work->counts[run],
-                  width >= PAST_CACHES_ROWS && work->counts[run] >= PAST_CACHES_CELLS);
+                  past_caches);
 }
 
 /* Column by column, so that a column stays in the cache while it is gathered from. */
@@ -213,11 +340,21 @@ static int is_aligned(const void *memory, size_t item_bytes) {
 static const char *problem_of_memory(const Work *work) {
     int aligned = is_aligned(work->limits, 8) && is_aligned(work->rows, 4) &&
                   is_aligned(work->starts, 8) && is_aligned(work->counts, 8) &&
-                  is_aligned(work->places, 4);
+                  is_aligned(work->places, 4) && is_aligned(work->offsets, 8);
+    if (!aligned)
+        return "a block or an array of numbers is not aligned";
+    for (Py_ssize_t c = 0; work->cells && c < work->num_columns; c++) {
+        if (!is_one_of(work->cells[c], "iHB") || (work->cells[c] != 'i' && work->roles[c] != 'i'))
+            return "unknown cells, or narrow ones that hold no ids";
+        if (work->offsets[c] < 0 || work->offsets[c] > work->row_bytes - cell_bytes(work, c))
+            return "a cell lies beyond its row";
+    }
     for (Py_ssize_t k = 0; k < work->num_runs; k++) {
         aligned = aligned && is_aligned(work->blocks[k].buf, 4);
-        if (work->blocks[k].len % (4 * work->num_columns))
+        if (work->blocks[k].len % work->row_bytes)
             return "a block does not hold whole columns";
+        for (Py_ssize_t c = 0; work->cells && aligned && c < work->num_columns; c++)
+            aligned = is_aligned(column_of(work, c, k), (size_t)cell_bytes(work, c));
     }
     return aligned ? NULL : "a block or an array of numbers is not aligned";
 }
@@ -249,7 +386,7 @@ static const char *problem_of(const Work *work) {
     Py_ssize_t first = 0;
     for (Py_ssize_t k = 0; k < work->num_runs; k++) {
         int64_t start = work->starts[k], count = work->counts[k];
-        int64_t width = work->blocks[k].len / 4 / work->num_columns;
+        int64_t width = rows_of(work, k);
         if (start < 0 || count < 0 || start > width || count > width - start)
             return "a run leaves its block";
         if (count > work->num_rows - first)
@@ -294,7 +431,7 @@ static void release_buffers(Py_buffer *buffers, Py_ssize_t count) {
 }
 
 static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
-    enum { ROLES, TYPES, LIMITS, ROWS, STARTS, COUNTS, PLACES };
+    enum { ROLES, TYPES, LIMITS, ROWS, STARTS, COUNTS, PLACES, CELLS, OFFSETS };
     work->roles = args[ROLES].buf;
     work->types = args[TYPES].buf;
     work->limits = args[LIMITS].buf;
@@ -308,6 +445,14 @@ static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
                args[TYPES].len == work->num_columns && args[LIMITS].len == 8 * work->num_columns &&
                args[STARTS].len == args[COUNTS].len && num_blocks == work->num_runs &&
                (!work->places || args[PLACES].len == args[ROWS].len);
+    if (!args[CELLS].len) {
+        work->row_bytes = 4 * work->num_columns;
+    } else {
+        work->cells = args[CELLS].buf;
+        work->offsets = args[OFFSETS].buf;
+        fits = fits && args[CELLS].len == work->num_columns && work->row_bytes > 0 &&
+               args[OFFSETS].len == 8 * work->num_columns;
+    }
     const char *problem = fits ? problem_of_memory(work) : "arguments differ in length";
     PyObject *suspicious = problem ? NULL : PyBytes_FromStringAndSize(NULL, work->num_columns);
     if (suspicious) {
@@ -326,18 +471,19 @@ static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
 }
 
 PyDoc_STRVAR(fill_doc,
-"fill(sources, blocks, roles, types, limits, rows, starts, counts, places)\n--\n\n"
+"fill(sources, blocks, roles, types, limits, rows, starts, counts, places, cells, offsets, row_bytes)\n--\n\n"
 "Gather rows of columns into blocks; a byte per column, 1 if a value of it is suspicious.\n"
 "See distrain.loader.filling.fill_numpy.fill for the arguments.");
 
 static PyObject *fill(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *sources, *blocks;
-    Py_buffer flat[7] = {{0}};
-    if (!PyArg_ParseTuple(args, "OOy*y*y*y*y*y*y*", &sources, &blocks, &flat[0], &flat[1], &flat[2],
-                          &flat[3], &flat[4], &flat[5], &flat[6]))
-        return NULL;
+    Py_buffer flat[9] = {{0}};
     Work work = {0};
+    if (!PyArg_ParseTuple(args, "OOy*y*y*y*y*y*y*|y*y*n", &sources, &blocks, &flat[0], &flat[1],
+                          &flat[2], &flat[3], &flat[4], &flat[5], &flat[6], &flat[7], &flat[8],
+                          &work.row_bytes))
+        return NULL;
     Py_ssize_t num_blocks = 0;
     PyObject *result = NULL;
     work.sources = get_buffers(sources, PyBUF_SIMPLE, &work.num_columns);
@@ -347,7 +493,7 @@ static PyObject *fill(PyObject *module, PyObject *args) {
         result = run_fill(&work, flat, num_blocks);
     release_buffers(work.blocks, num_blocks);
     release_buffers(work.sources, work.num_columns);
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 9; i++)
         PyBuffer_Release(&flat[i]);
     return result;
 }
@@ -367,4 +513,12 @@ static struct PyModuleDef module = {
     NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__fill(void) { return PyModule_Create(&module); }
+/* Grows with every change of what Python calls here: kernel.py has the same number. */
+#define VERSION 1
+
+PyMODINIT_FUNC PyInit__fill(void) {
+    PyObject *made = PyModule_Create(&module);
+    if (made && PyModule_AddIntConstant(made, "VERSION", VERSION))
+        Py_CLEAR(made);
+    return made;
+}

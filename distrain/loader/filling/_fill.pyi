@@ -4,6 +4,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+VERSION: int
+
 def fill(
     sources: Sequence[NDArray[Any]],
     blocks: Sequence[NDArray[np.int32]],
@@ -14,6 +16,9 @@ def fill(
     starts: NDArray[np.int64],
     counts: NDArray[np.int64],
     places: NDArray[np.int32] | bytes,
+    cells: bytes = b"",
+    offsets: NDArray[np.int64] | bytes = b"",
+    row_bytes: int = 0,
 ) -> bytes: ...
 def measure_lists(
     offsets: NDArray[np.int32],

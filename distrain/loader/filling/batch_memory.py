@@ -74,26 +74,39 @@ class BlockPool:
     to a tensor made of it. At most `most_idle` blocks are kept (`None`: all), since a consumer that
     gathers batches and drops them together gives back more than a loader ever needs. `pinned`,
     page-locked, blocks are kept by torch and not by this pool: torch knows which of them a copy to
-    a device still reads.
+    a device still reads. With `narrow_row_bytes`, blocks are of so many bytes a row.
     """
 
-    def __init__(self, num_columns: int, *, pinned: bool = False, most_idle: int | None = None):
+    def __init__(
+        self,
+        num_columns: int,
+        *,
+        pinned: bool = False,
+        most_idle: int | None = None,
+        narrow_row_bytes: int | None = None,
+    ):
         self._num_columns = num_columns
+        self._narrow_row_bytes = narrow_row_bytes
         self._pinned = pinned
         self._idle: deque[NDArray[np.int32]] = deque(maxlen=most_idle)
 
-    def lend(self, num_rows: int) -> NDArray[np.int32]:
+    def lend(self, num_rows: int) -> NDArray[Any]:
         """A block of `num_rows` rows, uninitialised."""
-        cells = self._num_columns * num_rows
+        if self._narrow_row_bytes is None:
+            cells = self._num_columns * num_rows
+            return self._lend(cells).reshape(self._num_columns, num_rows)
+        num_bytes = self._narrow_row_bytes * num_rows
+        return self._lend(-(-num_bytes // 4)).view(np.uint8)[:num_bytes]
+
+    def _lend(self, cells: int) -> NDArray[np.int32]:
         if self._pinned:
-            tensor = torch.empty(cells, dtype=torch.int32, pin_memory=True)
-            return tensor.numpy().reshape(self._num_columns, num_rows)
+            return torch.empty(cells, dtype=torch.int32, pin_memory=True).numpy()
         owner = self._idle_or_new(cells)
         # A view of an array refers to the owner of its memory, so the lent array must not be a view
         # of `owner` for NumPy: only then is it finalised when it is dropped.
         lent = np.frombuffer(owner.data, np.int32)
         weakref.finalize(lent, self._idle.append, owner).atexit = False
-        return lent[:cells].reshape(self._num_columns, num_rows)
+        return lent[:cells]
 
     def clear(self) -> None:
         """Free the blocks that are not lent."""

@@ -26,6 +26,9 @@ def fill(
     starts: NDArray[np.int64],
     counts: NDArray[np.int64],
     places: NDArray[np.int32] | bytes,
+    cells: bytes = b"",
+    offsets: NDArray[np.int64] | bytes = b"",
+    row_bytes: int = 0,
 ) -> bytes:
     """Gather rows of columns into blocks.
 
@@ -43,6 +46,10 @@ def fill(
         starts: Where each run begins in its block.
         counts: Rows of each run.
         places: For each entry of `rows` its place in the run; empty if they follow each other.
+        cells: A letter per column, where blocks are bytes as in `NarrowLayout`: cells of type `i`,
+            `H` or `B`. By default all are of 4 bytes, and blocks as above.
+        offsets: With `cells`, the bytes of a row that lie before each column's.
+        row_bytes: With `cells`, the bytes of a row.
 
     Returns:
         A byte per column: 1 if it holds a suspicious value among these rows (an id not below its
@@ -56,12 +63,19 @@ def fill(
         for block, start, stop, count in zip(blocks, starts, stops, counts, strict=True):
             run = slice(int(stop - count), int(stop))
             taken = values[rows[run]]
-            cells = cells_of(taken)
+            bits = cells_of(taken)
             where: Any = slice(int(start), int(start + count))
             if len(places):
                 where = start + np.asarray(places)[run]
-            block[column, where] = cells
-            suspicious[column] |= is_suspicious(chr(roles[column]), taken, cells, limits[column])
+            if cells:
+                num_rows = block.nbytes // row_bytes
+                dtype = np.dtype(DTYPES[chr(cells[column])])
+                first = int(offsets[column]) * num_rows
+                narrow = block.view(np.uint8)[first : first + dtype.itemsize * num_rows]
+                narrow.view(dtype)[where] = bits.astype(dtype)
+            else:
+                block[column, where] = bits
+            suspicious[column] |= is_suspicious(chr(roles[column]), taken, bits, limits[column])
     return bytes(suspicious)
 
 

@@ -9,19 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
-from distrain.loader.filling import fill_numpy
+from distrain.loader.filling.kernel import fill as _fill
+from distrain.loader.filling.narrow import NarrowLayout
 from distrain.loader.filling.schedule import Deal
 from distrain.partition import RowGroup, WantedColumn, value_problem
 
-try:
-    from distrain.loader.filling._fill import fill as _fill
-except ImportError:  # built without a compiler
-    _fill = fill_numpy.fill
-
 Block = NDArray[np.int32]
-
-KERNEL = "C" if _fill is not fill_numpy.fill else "NumPy"
-"""Which of the two fills batches here; `distrain doctor` prints it."""
 
 _ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w"}
 
@@ -29,11 +22,12 @@ _ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w"}
 class Filler:
     """Writes rows of flat columns to blocks `[columns, rows]` of 4-byte cells.
 
-    Ids become int32, all else the bits of float32.
+    Ids become int32, all else the bits of float32. With a `narrow` layout, blocks are as that says.
     """
 
-    def __init__(self, columns: Sequence[WantedColumn]):
+    def __init__(self, columns: Sequence[WantedColumn], narrow: NarrowLayout | None = None):
         self._columns = tuple(columns)
+        self._narrow = narrow
         self._roles = "".join(_ROLES[column.kind] for column in columns).encode()
         self._limits = np.array([column.id_limit for column in columns], np.uint64)
 
@@ -57,9 +51,10 @@ class Filler:
         some = slice(first_column, first_column + len(cells))
         columns = self._columns[some]
         sources = list(map(source_of, columns, cells))
+        narrow = self._narrow
         suspicious = _fill(
             sources,
-            [block[some] for block in blocks],
+            [block[some] for block in blocks] if narrow is None else blocks,
             self._roles[some],
             b"".join(map(type_letter, sources)),
             self._limits[some],
@@ -67,6 +62,7 @@ class Filler:
             deal.starts,
             deal.counts,
             deal.places,
+            *(narrow.part(some) if narrow is not None else ()),
         )
         if any(suspicious):
             for wanted, column, flag in zip(columns, cells, suspicious, strict=True):

@@ -13,21 +13,14 @@ from numpy.typing import NDArray
 
 from distrain.batch import Ragged
 from distrain.errors import DataError, SpecError
-from distrain.loader.filling import lists_numpy
 from distrain.loader.filling.batch_memory import ListRun, OpenBatch
 from distrain.loader.filling.filler import check_values, source_of, type_letter
+from distrain.loader.filling.kernel import gather_lists as _gather
+from distrain.loader.filling.kernel import measure_lists as _measure
+from distrain.loader.filling.kernel import place_lists as _place
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.options import whole_number
 from distrain.partition import RowGroup, WantedColumn
-
-try:
-    from distrain.loader.filling._fill import gather_lists as _gather
-    from distrain.loader.filling._fill import measure_lists as _measure
-    from distrain.loader.filling._fill import place_lists as _place
-except ImportError:  # built without a compiler
-    _gather = lists_numpy.gather_lists
-    _measure = lists_numpy.measure_lists
-    _place = lists_numpy.place_lists
 
 _MOST_ITEMS = 2**31 - 1  # of a column in a batch, whose offsets are int32
 

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Collection
 from typing import IO, NamedTuple
 
+from distrain.loader.kernel_version import check_kernel_version
+
 try:
     from distrain.loader.pages import _pages
 except ImportError:  # built without a compiler
@@ -33,12 +35,7 @@ def check_kernel(version: int | None) -> None:
     Raises:
         ImportError: It is of another version; a later error would name the files that it reads.
     """
-    if version != KERNEL_VERSION:
-        raise ImportError(
-            f"distrain/loader/pages/_pages is of version {version}, and its Python code of version "
-            f"{KERNEL_VERSION}: it was built before the code was changed. Build it again: "
-            "`python setup.py build_ext --inplace` in a checkout, else install distrain again."
-        )
+    check_kernel_version("distrain/loader/pages/_pages", version, KERNEL_VERSION)
 
 
 if IS_BUILT:

@@ -1,0 +1,123 @@
+"""Batches on their way to a device: ids in as few bytes as their vocabularies allow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from distrain.batch import Batch, Ragged
+from distrain.loader.filling.batch_memory import BatchLayout
+from distrain.partition import WantedColumn
+
+_BYTES = {"i": 4, "H": 2, "B": 1}
+
+
+class NarrowLayout:
+    """The flat columns of a batch one after another in bytes, each contiguous, the widest first.
+
+    Ids below 2^8 and 2^16 take one and two bytes, all else 4, as in `BatchLayout`.
+
+    Attributes:
+        row_bytes: Bytes of a row.
+    """
+
+    def __init__(self, columns: Sequence[WantedColumn]):
+        flat = [column for column in columns if not column.is_list]
+        self._cells = "".join(map(_letter, flat))
+        self._numbers = {
+            letter: [n for n, cell in enumerate(self._cells) if cell == letter] for letter in _BYTES
+        }
+        offsets = np.zeros(len(flat), np.int64)
+        self.row_bytes = 0
+        for letter, numbers in self._numbers.items():
+            for number in numbers:
+                offsets[number] = self.row_bytes
+                self.row_bytes += _BYTES[letter]
+        self._offsets = offsets
+        self._places: dict[torch.device, Tensor] = {}
+
+    @property
+    def is_narrower(self) -> bool:
+        """Whether it takes fewer bytes than a `BatchLayout`."""
+        return self.row_bytes < 4 * len(self._cells)
+
+    def part(self, columns: slice) -> tuple[bytes, NDArray[np.int64], int]:
+        """What the kernels that fill blocks want to know of some columns."""
+        return self._cells[columns].encode(), self._offsets[columns], self.row_bytes
+
+    def widened(self, narrow: Tensor, num_rows: int) -> Tensor:
+        """A block as `BatchLayout` has it, `[columns, rows]`, int32, on the device of these bytes.
+
+        Work on the current stream, without a wait.
+        """
+        if not num_rows:  # torch views no empty memory as another type
+            shape = (len(self._cells), 0)
+            return torch.empty(shape, dtype=torch.int32, device=narrow.device)
+        parts = []
+        start = 0
+        for letter, numbers in self._numbers.items():
+            end = start + _BYTES[letter] * len(numbers) * num_rows
+            if numbers:
+                parts.append(_as_int32(narrow[start:end], letter).view(len(numbers), num_rows))
+            start = end
+        # Not by index_copy_, which sorts indices where torch is told to be deterministic.
+        return torch.cat(parts).index_select(0, self._places_on(narrow.device))
+
+    def _places_on(self, device: torch.device) -> Tensor:
+        """Where each column of a block is among those that are sorted by their widths."""
+        if device not in self._places:
+            by_width = [number for numbers in self._numbers.values() for number in numbers]
+            places = np.argsort(by_width).tolist()
+            # Made there: a copy would wait for the device.
+            made = [torch.arange(place, place + 1, device=device) for place in places]
+            self._places[device] = torch.cat(made)
+        return self._places[device]
+
+
+@dataclass(frozen=True)
+class NarrowBatch:
+    """A batch whose flat columns are bytes of a `NarrowLayout`.
+
+    Attributes:
+        block: `[rows * row_bytes]`, uint8.
+        num_rows: Rows of the batch.
+        lists: Its list columns, as in `Batch`.
+    """
+
+    block: Tensor
+    num_rows: int
+    lists: Mapping[str, Ragged]
+    layout: BatchLayout
+    narrow: NarrowLayout
+
+    def widened(self) -> tuple[Batch, Tensor]:
+        """The batch on the same device, and the new memory of its flat columns."""
+        block = self.narrow.widened(self.block, self.num_rows)
+        return self.layout.batch(block, self.lists), block
+
+
+def narrow_layout(columns: Sequence[WantedColumn]) -> NarrowLayout | None:
+    """The layout of these columns, if it saves bytes and `DISTRAIN_NARROW` is not 0."""
+    layout = NarrowLayout(columns)
+    return layout if layout.is_narrower and os.environ.get("DISTRAIN_NARROW") != "0" else None
+
+
+def _letter(column: WantedColumn) -> str:
+    if column.kind != "id" or column.id_limit > 1 << 16:
+        return "i"
+    return "H" if column.id_limit > 1 << 8 else "B"
+
+
+def _as_int32(cells: Tensor, letter: str) -> Tensor:
+    if letter == "i":
+        return cells.view(torch.int32)
+    if letter == "B":
+        return cells.to(torch.int32)
+    # Not torch.uint16, which few operations know.
+    return cells.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
