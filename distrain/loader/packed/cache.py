@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distrain.errors import DataError
 from distrain.loader.packed.cache_folder import BoundedFolder
-from distrain.loader.packed.entry import ENTRY_VERSION, EntryFile, EntryWriter
+from distrain.loader.packed.entry import ENTRY_VERSION, EntryFile, EntryWriter, KnownEntry
 from distrain.loader.packed.raw_file import Buffers
 from distrain.loader.packed.reader import COLUMNS_AT_A_TIME
 from distrain.loader.reading import (
@@ -31,6 +31,7 @@ from distrain.storage import file_identity, is_remote
 _log = logging.getLogger(__name__)
 
 _OPEN_FILES = 512
+_KNOWN_ENTRIES = 1024  # some 10 MB of 40 columns
 _SUFFIX = ".rows"
 _FORMER_SUFFIX = ".parquet"  # entries of earlier versions make room, too
 # A process that is short of these learns nothing about the entry.
@@ -97,6 +98,7 @@ class CachingReader(Reader):
         self._remote: dict[str, str | None] = {}  # to ask a server may take long
         self._buffers = Buffers()
         self._files: OrderedDict[str, EntryFile] = OrderedDict()
+        self._known: OrderedDict[str, KnownEntry] = OrderedDict()
         self._lock = threading.Lock()
         self._counters = CacheCounters()
         self._can_write = True
@@ -203,8 +205,12 @@ class CachingReader(Reader):
             file = self._files.get(name)
             # Another process may have removed the entry and written it again.
             if file is None or not file.is_unchanged():
-                file = EntryFile(str(self._folder.path / name), self._columns, num_rows)
+                known = self._known.pop(name, None)
+                file = EntryFile(str(self._folder.path / name), self._columns, num_rows, known)
                 self._files[name] = file
+                self._known[name] = KnownEntry(file.identity, file.layout)
+                if len(self._known) > _KNOWN_ENTRIES:
+                    self._known.popitem(last=False)
                 if len(self._files) > _OPEN_FILES:
                     self._files.popitem(last=False)
             self._files.move_to_end(name)
@@ -213,6 +219,7 @@ class CachingReader(Reader):
     def _forget(self, name: str) -> None:
         with self._lock:
             self._files.pop(name, None)
+            self._known.pop(name, None)
 
     def _drop(self, name: str, inode: int | None, error: Exception) -> None:
         self._forget(name)

@@ -13,7 +13,7 @@ import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from distrain.loader.filling import unusable
 from distrain.loader.packed.layout import GroupLayout, ListValues, Values
 from distrain.loader.packed.mark import checksum
-from distrain.loader.packed.raw_file import RawFile
+from distrain.loader.packed.raw_file import Identity, RawFile
 from distrain.loader.reading import DecodedColumns
 from distrain.partition import WantedColumn
 
@@ -94,8 +94,15 @@ class EntryWriter:
             done += os.write(self._descriptor, content[done:])
 
 
+class KnownEntry(NamedTuple):
+    """What was learnt of an entry when it was open before."""
+
+    identity: Identity
+    layout: GroupLayout
+
+
 class EntryFile(RawFile):
-    """An open entry.
+    """An open entry; what is `known` of the same file is not read again.
 
     Attributes:
         layout: Where its columns lie.
@@ -104,9 +111,18 @@ class EntryFile(RawFile):
         DataError: It is no whole entry of these columns.
     """
 
-    def __init__(self, path: str, columns: Sequence[WantedColumn], num_rows: int):
+    def __init__(
+        self,
+        path: str,
+        columns: Sequence[WantedColumn],
+        num_rows: int,
+        known: KnownEntry | None = None,
+    ):
         super().__init__(path)
         self._size = self.identity[2]
+        if known is not None and known.identity == self.identity:
+            self.layout = known.layout
+            return
         try:
             self.layout = self._layout(columns, num_rows)
         except (ValueError, TypeError) as error:

@@ -16,6 +16,7 @@ from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float
 
 from distrain.errors import DataError
 from distrain.loader.packed import CacheCounters, CachingReader
+from distrain.loader.packed.entry import EntryFile
 from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.reader import DecodedColumns
 from distrain.partition import RowGroup, read_footers
@@ -167,6 +168,29 @@ def test_damaged_entries_are_dropped_and_written_anew(cache, groups, tmp_path, c
     assert "damaged entry" in caplog.text
     read_epoch(fresh, groups[:2])
     assert fresh.counters.hits == 2
+
+
+def test_what_an_entry_holds_is_read_once_as_long_as_it_is_the_same(
+    cache, groups, tmp_path, monkeypatch
+):
+    expected = read_epoch(cache, groups)
+    looked = []
+    read_list = EntryFile._read_list
+    monkeypatch.setattr(
+        EntryFile, "_read_list", lambda file: looked.append(file.path) or read_list(file)
+    )
+    for _ in range(2):
+        for before, after in zip(expected, read_epoch(cache, groups), strict=True):
+            np.testing.assert_array_equal(before.astype(after.dtype), after)
+        cache.close()
+    assert len(looked) == len(groups)
+    changed = entries(tmp_path / "cache")[0]
+    content = changed.read_bytes()
+    changed.unlink()
+    changed.write_bytes(content)
+    read_epoch(cache, groups)
+    assert looked[len(groups) :] == [str(changed)]
+    assert (cache.counters.misses, cache.counters.corrupt) == (len(groups), 0)
 
 
 def test_an_entry_stays_where_the_process_has_too_many_files_open(
